@@ -1,0 +1,1 @@
+"""sidecar: the indexes that lakehouse tables lack, kept beside them."""

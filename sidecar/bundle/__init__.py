@@ -1,0 +1,1 @@
+"""The sidecar's own formats: units table, sliced filters, table of contents."""

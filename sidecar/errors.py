@@ -1,0 +1,81 @@
+"""Every error that sidecar raises, by whose move is next.
+
+    SidecarError
+    ├── DamagedFileError         the file is broken: replace it, or rebuild the index
+    ├── UnsupportedFeatureError  the file is sound, but uses what sidecar does not know: use another tool
+    ├── UsageError               the call is wrong: change the call (CLI exit code 2)
+    ├── StorageError             storage failed: try again, check credentials and paths
+    └── CommitConflictError      another commit came between: look at the table, then try again
+
+A message has place and numbers: file, column, offset, expected, found, and what to do now.
+No message ever holds a secret, a key or the properties of a catalog.
+"""
+
+from __future__ import annotations
+
+
+class SidecarError(Exception):
+    """Root of all errors of sidecar.
+
+    ``what`` is one sentence; the keyword parts are optional, kept as attributes, and appended to the
+    message in a fixed order, so that programs can read them and people see them.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | None = None,
+        column: str | None = None,
+        offset: int | None = None,
+        expected: object = None,
+        found: object = None,
+        hint: str | None = None,
+    ) -> None:
+        self.what = what
+        self.file = file
+        self.column = column
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+        self.hint = hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        for name in ("file", "column", "offset", "expected", "found"):
+            value = getattr(self, name)
+            if value is not None:
+                parts.append(f"{name} {value}")
+        text = "; ".join(parts)
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the keyword parts when the error crosses a process (Spark workers, pools)."""
+        return _rebuild, (type(self), self.what, {k: v for k, v in vars(self).items() if k != "what"})
+
+
+def _rebuild(cls: type[SidecarError], what: str, parts: dict[str, object]) -> SidecarError:
+    error = cls(what)
+    vars(error).update(parts)
+    return error
+
+
+class DamagedFileError(SidecarError):
+    """Bytes contradict the format: truncated, bit-flipped, foreign, wrong checksum."""
+
+
+class UnsupportedFeatureError(SidecarError):
+    """A feature, version, codec or encoding that sidecar does not know."""
+
+
+class UsageError(SidecarError):
+    """A wrong call: no such column, a literal that does not fit, a missing table."""
+
+
+class StorageError(SidecarError):
+    """The storage below failed: missing file, no permission, network."""
+
+
+class CommitConflictError(SidecarError):
+    """Another commit came between and trying again did not help."""

@@ -1,0 +1,1 @@
+"""Values, hashes and bits: encodings, split-block Bloom filters, theta sketches."""

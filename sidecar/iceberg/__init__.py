@@ -1,0 +1,1 @@
+"""Catalog access, listing, registration, planning and scanning of Iceberg tables."""

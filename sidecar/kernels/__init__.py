@@ -1,0 +1,1 @@
+"""Numba loops over arrays, nothing else; they import nothing of ours."""

@@ -1,0 +1,1 @@
+"""What a Parquet file carries: Thrift, footer, Bloom filters, pages, dictionaries."""

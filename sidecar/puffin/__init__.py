@@ -1,0 +1,1 @@
+"""The Puffin container: reader and streaming writer."""

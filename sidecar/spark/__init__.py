@@ -1,0 +1,1 @@
+"""The same stages on Spark."""

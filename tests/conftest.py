@@ -1,0 +1,74 @@
+"""Fixtures shared by all rooms: the JVM as an oracle, and the folder of foreign files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ICEBERG_PACKAGES = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
+)
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Files by foreign writers that are too many to copy; the test is skipped where they are absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("the folder of foreign files (../shared/data) is absent")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def catalog_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the SQLite catalog ``cat`` that Spark and pyiceberg share in a test session."""
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="session")
+def catalog(catalog_dir: Path) -> Any:
+    """pyiceberg's side of the catalog ``cat``."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("cat", uri=f"sqlite:///{catalog_dir}/cat.db", warehouse=f"file:{catalog_dir}/wh")
+    catalog.create_namespace_if_not_exists("db")
+    return catalog
+
+
+@pytest.fixture(scope="session")
+def spark(catalog_dir: Path) -> Iterator[Any]:
+    """One classic Spark session with Iceberg's runtime; catalog ``cat`` is the one of :func:`catalog`."""
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        pytest.skip("no Java runtime; scripts/test installs one")
+    pyspark_sql = pytest.importorskip("pyspark.sql", reason="the extra [spark] is not installed")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    prefix = "spark.sql.catalog.cat"
+    settings = {
+        "spark.jars.packages": ",".join(ICEBERG_PACKAGES),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.type": "jdbc",
+        f"{prefix}.uri": f"jdbc:sqlite:{catalog_dir}/cat.db",
+        f"{prefix}.jdbc.schema-version": "V1",
+        f"{prefix}.warehouse": f"file:{catalog_dir}/wh",
+        f"{prefix}.cache-enabled": "false",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+    }
+    builder = pyspark_sql.SparkSession.builder.master("local[2]").appName("sidecar-tests")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
