@@ -148,7 +148,7 @@ class FileIOSource:
                 raise StorageError(f"cannot read: {_reason(error)}", file=self.name, offset=offset) from error
         if len(data) != length:
             raise DamagedFileError(
-                "the file ended early", file=self.name, offset=offset, expected=f"{length} bytes", found=len(data)
+                "the file ended early", file=self.name, offset=offset, expected=length, found=len(data)
             )
         return data
 
@@ -186,7 +186,7 @@ class CountingSource:
 
 
 class SourceFile:
-    """A seekable read-only file object over a source, for libraries that want one (``pyarrow.PythonFile``)."""
+    """A seekable read-only file object over a source, for libraries that want one (pyarrow)."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -254,7 +254,7 @@ def read_ranges(source: Source, ranges: Sequence[tuple[int, int]], gap: int = CO
 
 
 def open_source(path: str, io: FileIO | None = None, size: int | None = None) -> Source:
-    """A source for a local path, a ``file:`` URL or, through ``io`` or pyiceberg's own choice, any other URL."""
+    """A source for a local path, a ``file:`` URL or, through ``io`` (else pyiceberg's choice), any other."""
     local = local_path(path)
     if local is not None:
         return LocalSource(local)

@@ -72,3 +72,18 @@ def spark(catalog_dir: Path) -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def duckdb_iceberg() -> Iterator[Any]:
+    """A DuckDB connection with its own Iceberg reader; the extensions come as PyPI packages."""
+    import duckdb
+    import duckdb_extension_avro
+    import duckdb_extension_iceberg
+
+    connection = duckdb.connect()
+    for package in (duckdb_extension_avro, duckdb_extension_iceberg):
+        (extension,) = Path(package.__file__).parent.rglob("*.duckdb_extension")
+        connection.execute(f"LOAD '{extension}'")
+    yield connection
+    connection.close()
