@@ -1,0 +1,149 @@
+"""Opening tables: pyiceberg's own configuration, and messages in one sentence that hold no secret.
+
+A table is named ``namespace.table`` and looked up in a catalog that pyiceberg configures
+(``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__NAME__KEY`` variables, or properties given here). The path of a
+``*.metadata.json`` file opens that one version of a table, for reading only.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    UnauthorizedError,
+)
+from pyiceberg.table import StaticTable, Table
+
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_SECRET_KEYS = re.compile(r"secret|token|password|credential|key|signer|auth|uri", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
+
+
+def open_table(name: str, catalog: str | None = None, **properties: str) -> Table:
+    """The table ``namespace.table`` of a catalog, or the one version that a ``*.metadata.json`` path holds.
+
+    ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's own default catalog);
+    ``properties`` are added to that entry and win over it.
+
+    Raises :class:`UsageError` for a catalog that is not configured and for a missing namespace or table,
+    :class:`StorageError` where the catalog or the metadata file cannot be reached, and
+    :class:`UnsupportedFeatureError` where pyiceberg does not understand the metadata.
+    """
+    if name.endswith(".metadata.json"):
+        return _open_metadata_file(name, properties)
+    if "." not in name.strip("."):
+        raise UsageError(f"'{name}' is no table name", hint="Write it as namespace.table.")
+    opened = open_catalog(catalog, **properties)
+    try:
+        return opened.load_table(name)
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        raise _missing(opened, name, error) from error
+    except Exception as error:
+        raise _foreign_error(f"cannot load the table '{name}'", error, opened.properties) from error
+
+
+def open_catalog(name: str | None = None, **properties: str) -> Catalog:
+    """The catalog that pyiceberg's configuration knows under ``name``; errors as in :func:`open_table`."""
+    shown = f"the catalog '{name}'" if name else "the default catalog"
+    try:
+        return load_catalog(name, **properties)
+    except (NotInstalledError, ImportError) as error:
+        raise UsageError(f"{shown} needs a package that is not installed: {_first_line(error)}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        # pyiceberg's own text may quote all properties, so only what can be done about it is said.
+        raise UsageError(
+            f"{shown} is not configured, or its configuration is incomplete",
+            hint="Describe it in ~/.pyiceberg.yaml or in PYICEBERG_CATALOG__<NAME>__URI.",
+        ) from error
+    except Exception as error:
+        raise _foreign_error(f"cannot open {shown}", error, properties) from error
+
+
+def reload_table(table: Table) -> Table:
+    """The table as its catalog has it now, as a new object; errors as in :func:`open_table`."""
+    name = ".".join(table.name())
+    try:
+        return table.catalog.load_table(table.name())
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        raise UsageError(f"the table '{name}' is not there any more") from error
+    except NotImplementedError as error:
+        raise UsageError(
+            f"'{name}' was opened from a metadata file and cannot be changed",
+            hint="Open the table through its catalog.",
+        ) from error
+    except Exception as error:
+        raise _foreign_error(f"cannot load the table '{name}'", error, table.catalog.properties) from error
+
+
+def _open_metadata_file(path: str, properties: Mapping[str, str]) -> Table:
+    try:
+        return StaticTable.from_metadata(path, dict(properties))
+    except FileNotFoundError as error:
+        raise UsageError("the metadata file does not exist", file=path) from error
+    except Exception as error:
+        raise _foreign_error("cannot read the metadata file", error, properties, file=path) from error
+
+
+def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
+    """What is missing, the namespace or the table, and what is there instead."""
+    namespace, _, table = name.rpartition(".")
+    try:
+        if not catalog.namespace_exists(namespace):
+            return UsageError(f"the catalog '{catalog.name}' has no namespace '{namespace}'")
+        if isinstance(error, NoSuchIcebergTableError):
+            return UsageError(f"'{name}' in the catalog '{catalog.name}' is no Iceberg table")
+        near = difflib.get_close_matches(table, [i[-1] for i in catalog.list_tables(namespace)], n=3)
+    except Exception:  # the catalog cannot list: then the plain sentence is all there is
+        near = []
+    hint = f"Did you mean {' or '.join(f'{namespace}.{n}' for n in near)}?" if near else None
+    return UsageError(f"the catalog '{catalog.name}' has no table '{name}'", hint=hint)
+
+
+def _foreign_error(
+    what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None
+) -> SidecarError:
+    """Any other exception of pyiceberg, sorted by whose move is next."""
+    if isinstance(error, ValidationError):
+        if any("blob-metadata" in str(e["loc"]) or "blob_metadata" in str(e["loc"]) for e in error.errors()):
+            return UnsupportedFeatureError(
+                f"{what}: its metadata registers statistics blobs of a type that pyiceberg does not know",
+                file=file,
+                hint="Remove that snapshot's statistics entry with Spark or through the REST catalog.",
+            )
+        return DamagedFileError(
+            f"{what}: its metadata is not valid ({error.error_count()} faults)", file=file
+        )
+    if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
+        return StorageError(
+            f"{what}: access was denied ({type(error).__name__})", hint="Check the credentials."
+        )
+    return StorageError(
+        f"{what}: {type(error).__name__}: {redact(_first_line(error), properties)}", file=file
+    )
+
+
+def redact(text: str, properties: Mapping[str, Any]) -> str:
+    """``text`` without user info in URLs and without the values of properties that may be secret."""
+    for key, value in properties.items():
+        if isinstance(value, str) and len(value) > 3 and _SECRET_KEYS.search(key):
+            text = text.replace(value, "***")
+    return _USER_INFO.sub("***@", text)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")[:300]
