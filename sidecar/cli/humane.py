@@ -1,0 +1,38 @@
+"""Numbers, sizes and times as people read them."""
+
+from __future__ import annotations
+
+
+def count(number: int | None) -> str:
+    """``1,234,567``; a dash where nothing is known."""
+    return "–" if number is None else f"{number:,}"
+
+
+def size(number: float | None) -> str:
+    """Bytes in three significant digits: ``16.8 MB`` (decimal units)."""
+    if number is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.3g} TB"
+
+
+def duration(seconds: float | None) -> str:
+    """``840 µs``, ``12 ms``, ``1.2 s``, ``3 min 20 s``."""
+    if seconds is None:
+        return "–"
+    if seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def percent(fraction: float | None) -> str:
+    """A share or a rate: ``1 %``, ``0.0042 %``; zero is ``0 %``."""
+    return "–" if fraction is None else f"{fraction * 100:.2g} %" if fraction < 0.995 else "100 %"

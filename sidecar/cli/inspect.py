@@ -1,0 +1,30 @@
+"""``sidecar inspect``: which indexes a file or a table has."""
+
+from __future__ import annotations
+
+from sidecar.cli.options import Catalog, Json, Snapshot, Target, is_path, refuse_table_options
+from sidecar.cli.output import Output
+
+
+def inspect(
+    target: Target, catalog: Catalog = None, snapshot: Snapshot = None, as_json: Json = False
+) -> None:
+    """Show which indexes a file or a table has.
+
+    Example: sidecar inspect part-00000.parquet
+    """
+    out = Output(as_json=as_json)
+    from sidecar.cli import draw_inspect
+
+    if is_path(target):
+        refuse_table_options(catalog, snapshot)
+        from sidecar import inspect_file
+
+        data = inspect_file(target)
+        draw = draw_inspect.puffin if "blobs" in data else draw_inspect.data_file
+    else:
+        from sidecar import inspect_table, open_table
+
+        data, draw = inspect_table(open_table(target, catalog), snapshot), draw_inspect.table_coverage
+    out.warn(data.get("warnings", ()))
+    out.result(data, draw)

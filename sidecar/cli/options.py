@@ -1,0 +1,65 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sidecar.errors import UsageError
+
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.table.")]
+Target = Annotated[
+    str,
+    typer.Argument(metavar="PATH|TABLE", help="A Parquet or Puffin file, local or by URL, or a table."),
+]
+Predicate = Annotated[
+    str,
+    typer.Argument(metavar="PREDICATE", help="Which rows: \"l_partkey = 42 and l_shipdate > '1996-01-01'\"."),
+]
+Catalog = Annotated[
+    str | None,
+    typer.Option("--catalog", metavar="NAME", help="Catalog in pyiceberg's configuration [its default]."),
+]
+Snapshot = Annotated[
+    int | None, typer.Option("--snapshot", metavar="ID", help="Snapshot of the table [the current one].")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def is_path(target: str) -> bool:
+    """Whether a target names a file: one that exists, or anything with a slash or ``://``."""
+    return "/" in target or "://" in target or Path(target).is_file()
+
+
+def refuse_table_options(catalog: str | None, snapshot: int | None) -> None:
+    """Options that speak of a table are wrong beside the path of a file."""
+    if catalog is not None or snapshot is not None:
+        raise UsageError(
+            "--catalog and --snapshot belong to a table, but a path was given",
+            hint="A slash, '://' or an existing file of that name makes the argument a path.",
+        )
+
+
+def names(text: str | None) -> list[str] | None:
+    """The names of a comma-separated list, in order and without repeats; ``None`` stays ``None``."""
+    if text is None:
+        return None
+    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not found:
+        raise UsageError("an empty list of names", found=repr(text))
+    return found
+
+
+def rate(text: str) -> float | str:
+    """``auto``, or a false-positive rate as ``0.01`` or ``1%``."""
+    if text == "auto":
+        return text
+    match = re.fullmatch(r"(\d*\.?\d+(?:[eE]-?\d+)?)(%?)", text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0.0 < value < 1.0:
+        raise UsageError(f"--fpp is 'auto' or a rate between 0 and 1, not '{text}'")
+    return value

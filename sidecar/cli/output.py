@@ -1,0 +1,126 @@
+"""The one place that prints: a result as text or as JSON on stdout, all the rest on stderr.
+
+A command makes one :class:`Output` and gives its result to :meth:`Output.result` as plain data with a
+function that draws it. JSON holds numbers as numbers, times and decimals as text, bytes as hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sidecar.errors import SidecarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Progress = Callable[..., None]
+PIPE_WIDTH = 200
+"""Columns of text that goes to a pipe or file: nobody's terminal is there to fit."""
+
+
+class Output:
+    """Where a command's result, warnings and progress go."""
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+        self._warned: set[str] = set()
+        warnings.showwarning = self._show_python_warning
+
+    def result(self, data: Mapping[str, Any], draw: Callable[[Console, Any], None]) -> None:
+        """Print ``data`` as one JSON document, or have ``draw`` print it as text."""
+        if self.as_json:
+            print(to_json(data, indent=2))
+        else:
+            draw(console(), data)
+
+    def lines(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Print one JSON document a line."""
+        for row in rows:
+            print(to_json(row))
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Print each text once on stderr."""
+        for text in texts:
+            if text not in self._warned:
+                self._warned.add(text)
+                print(f"warning: {text}", file=sys.stderr)
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress | None]:
+        """A callback ``(what, done=None, total=None)``; ``None`` where nobody watches."""
+        if self.quiet or not sys.stderr.isatty():
+            yield None
+            return
+        from sidecar.cli.progress import shown_progress
+
+        with shown_progress() as callback:
+            yield callback
+
+    def _show_python_warning(self, message: Warning | str, category: type[Warning], *_: Any) -> None:
+        """Warnings of libraries look like ours: one line, without a place in somebody's source."""
+        if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | ResourceWarning):
+            self.warn([next(iter(str(message).splitlines()), category.__name__)])
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console as wide as the terminal, or wide enough for a pipe; paths and names stay plain text."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False, emoji=False)
+
+
+def table(*headings: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
+    """An open, quiet table; the columns at positions ``right`` hold numbers."""
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for position, heading in enumerate(headings):
+        drawn.add_column(heading, justify="right" if position in right else "left", overflow="fold")
+    return drawn
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Two columns of names and values, without lines."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(name, value)
+    return grid
+
+
+def to_json(data: object, indent: int | None = None) -> str:
+    """``data`` as JSON; what JSON has no word for becomes text."""
+    return json.dumps(_plain(data), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)  # JSON knows no NaN and no infinity
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if hasattr(value, "item"):  # a NumPy scalar
+        return _plain(value.item())
+    if isinstance(value, SidecarError):
+        return str(value)
+    return str(value)
