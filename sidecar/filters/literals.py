@@ -1,0 +1,252 @@
+"""Literals as a person writes them, turned into a value of the column's type: exactly, or refused.
+
+| Iceberg type | spelling | value |
+| --- | --- | --- |
+| boolean | `true`, `false` in any case | bool |
+| int, long | `-5`, also `5.0` and `5e0` (whole numbers only) | int |
+| float, double | `1.5`, `1e3`, `-0.0`, `inf`, `-inf`, `nan` | float: the double nearest to the text |
+| decimal(P, S) | `1.5`, `1e3`; no digit may be lost at scale S | Decimal with scale S |
+| date | `2024-01-31` | int, days from 1970-01-01 |
+| time | `12:34`, `12:34:56.123456` | int, microseconds from midnight |
+| timestamp, timestamp_ns | `2024-01-31`, `2024-01-31 12:34:56.5`, `2024-01-31T12:34` | int, us or ns |
+| timestamptz, timestamptz_ns | the same with a zone: `Z`, `UTC`, `+02:00`, `+0200`, `+02` | int, us or ns |
+| string | quoted text, taken as it is | str |
+| uuid | `f79c3e09-677c-4bbd-a479-3f349cb785e7`, with or without hyphens | 16 bytes |
+| fixed[N], binary | hexadecimal after `0x`: `0x00ff`, `0x` alone is empty | bytes |
+
+These are the values that pyiceberg's bound literals hold. A zone is required where the type has one and refused
+where it has none: nobody's session zone is guessed. Whole numbers written without a fraction or an exponent must
+be exact in a float or double; other texts mean the nearest double, as in every language. A float column gets that
+double too: rounding it to 32 bits is not ours to decide.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import NoReturn
+
+from sidecar.errors import UsageError
+
+LiteralValue = int | float | Decimal | str | bytes | bool
+"""What a bound literal holds; see the table above."""
+
+_MAX_TEXT = 1 << 20
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_SPECIAL_FLOAT = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,30}))?)?")
+_ZONE = re.compile(r"(?:Z|z|UTC|([+-])([0-9]{2})(?::?([0-9]{2}))?)")
+_TIMESTAMP = re.compile(
+    rf"(?P<date>{_DATE.pattern})(?:[T ](?P<time>{_TIME.pattern}))?(?: ?(?P<zone>{_ZONE.pattern}))?"
+)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}")
+_HEX = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
+_DECIMAL_TYPE = re.compile(r"decimal\(([0-9]{1,2}), ?([0-9]{1,2})\)")
+_FIXED_TYPE = re.compile(r"fixed\[([0-9]{1,10})\]")
+_FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_MAX_EXPONENT = 400
+_MAX_NUMBER = 2000
+
+
+def literal_from_text(text: str, iceberg_type: str, *, quoted: bool) -> LiteralValue:
+    """The value that ``text`` means for a column of ``iceberg_type`` (``"long"``, ``"decimal(9, 2)"``, ...).
+
+    ``quoted`` is true for the content of a string literal and for a word of a command line, false for a bare
+    token of a predicate: a bare token is never a string. Nothing is rounded or cut. Raises
+    :class:`UsageError` where the text does not fit the type, saying how such a literal is written.
+    """
+    if len(text) > _MAX_TEXT:
+        raise UsageError(
+            "the literal is too long", expected=f"at most {_MAX_TEXT} characters", found=len(text)
+        )
+    if iceberg_type == "string":
+        return _string(text, quoted)
+    text = text.strip()
+    if decimal := _DECIMAL_TYPE.fullmatch(iceberg_type):
+        return _decimal(text, iceberg_type, int(decimal[1]), int(decimal[2]))
+    if fixed := _FIXED_TYPE.fullmatch(iceberg_type):
+        return _binary(text, iceberg_type, int(fixed[1]))
+    parse = _PARSERS.get(iceberg_type)
+    if parse is None:
+        raise UsageError("a column of this type cannot be compared with a literal", found=iceberg_type)
+    return parse(text, iceberg_type)
+
+
+def _refuse(text: str, iceberg_type: str, why: str, hint: str | None = None) -> NoReturn:
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    raise UsageError(f"the literal {shown!r} does not fit a column of type {iceberg_type}: {why}", hint=hint)
+
+
+def _string(text: str, quoted: bool) -> str:
+    if not quoted:
+        _refuse(text, "string", "it is not quoted", f"Write '{text[:80]}'.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _refuse(text, "string", "it is not valid Unicode")
+    return text
+
+
+def _boolean(text: str, iceberg_type: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        _refuse(text, iceberg_type, "it is neither true nor false")
+    return text.lower() == "true"
+
+
+def _number(text: str, iceberg_type: str) -> Decimal:
+    if not _NUMBER.fullmatch(text) or len(text) > _MAX_NUMBER:
+        _refuse(text, iceberg_type, "it is not a number")
+    number = Decimal(text)
+    if number and not -_MAX_EXPONENT <= number.adjusted() <= _MAX_EXPONENT:
+        _refuse(text, iceberg_type, "its exponent is out of range")
+    return number
+
+
+def _unscaled(number: Decimal, scale: int) -> int | None:
+    """``number * 10**scale`` if that is whole; exact, unlike a decimal context."""
+    numerator, denominator = number.as_integer_ratio()
+    whole, rest = divmod(numerator * 10**scale, denominator)
+    return None if rest else whole
+
+
+def _integer(bits: int) -> Callable[[str, str], int]:
+    def parse(text: str, iceberg_type: str) -> int:
+        value = _unscaled(_number(text, iceberg_type), 0)
+        if value is None:
+            _refuse(text, iceberg_type, "it is not a whole number")
+        if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+            _refuse(text, iceberg_type, f"it is outside the range of {bits} bits")
+        return value
+
+    return parse
+
+
+def _decimal(text: str, iceberg_type: str, precision: int, scale: int) -> Decimal:
+    value = _unscaled(_number(text, iceberg_type), scale)
+    if value is None:
+        _refuse(text, iceberg_type, f"it has more than {scale} decimal places")
+    if abs(value) >= 10**precision:
+        _refuse(text, iceberg_type, f"it has more than {precision} digits at scale {scale}")
+    return Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -scale))
+
+
+def _floating(text: str, iceberg_type: str) -> float:
+    if _SPECIAL_FLOAT.fullmatch(text):
+        return float(text)
+    number = _number(text, iceberg_type)
+    value = float(number)
+    limit = _FLOAT32_MAX if iceberg_type == "float" else math.inf
+    if math.isinf(value) or abs(value) > limit:
+        _refuse(text, iceberg_type, "it is out of range")
+    if value == 0.0 and number:
+        _refuse(text, iceberg_type, "it is too near to zero")
+    if _WHOLE.fullmatch(text) and not _is_exact(value, number, iceberg_type):
+        _refuse(text, iceberg_type, "this whole number has no exact floating-point form")
+    return value
+
+
+def _is_exact(value: float, number: Decimal, iceberg_type: str) -> bool:
+    mantissa, _ = math.frexp(value)
+    bits = 24 if iceberg_type == "float" else 53
+    return Decimal(value) == number and (mantissa * (1 << bits)).is_integer()
+
+
+def _days(text: str, iceberg_type: str) -> int:
+    match = _DATE.fullmatch(text)
+    if not match:
+        _refuse(text, iceberg_type, "it is not a date", "Write a date as '2024-01-31'.")
+    try:
+        return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - _EPOCH_DAY
+    except ValueError as error:
+        _refuse(text, iceberg_type, str(error))
+
+
+def _time_of_day(text: str, iceberg_type: str, digits: int) -> int:
+    """Units of ``10**-digits`` seconds from midnight; a digit that would be cut must be zero."""
+    match = _TIME.fullmatch(text)
+    if not match:
+        _refuse(text, iceberg_type, "it is not a time", "Write a time as '12:34:56.123456'.")
+    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    if hour > 23 or minute > 59 or second > 59:
+        _refuse(text, iceberg_type, "hour, minute or second is out of range")
+    fraction = match[4] or ""
+    if fraction[digits:].strip("0"):
+        _refuse(text, iceberg_type, f"it is finer than {digits} digits of a second")
+    unit: int = 10**digits
+    return (hour * 3600 + minute * 60 + second) * unit + int(fraction[:digits].ljust(digits, "0") or 0)
+
+
+def _time(text: str, iceberg_type: str) -> int:
+    return _time_of_day(text, iceberg_type, 6)
+
+
+def _timestamp(digits: int, zoned: bool) -> Callable[[str, str], int]:
+    example = "'2024-01-31 12:34:56Z'" if zoned else "'2024-01-31 12:34:56'"
+
+    def parse(text: str, iceberg_type: str) -> int:
+        match = _TIMESTAMP.fullmatch(text)
+        if not match:
+            _refuse(text, iceberg_type, "it is not a timestamp", f"Write a timestamp as {example}.")
+        if zoned != (match["zone"] is not None):
+            why = "it names no time zone" if zoned else "it names a time zone, the column has none"
+            _refuse(text, iceberg_type, why, f"Write {example}.")
+        unit: int = 10**digits
+        value = _days(match["date"], iceberg_type) * 86400 * unit
+        if match["time"]:
+            value += _time_of_day(match["time"], iceberg_type, digits)
+        if zoned:
+            value -= _zone_seconds(match["zone"], iceberg_type) * unit
+        if not -(1 << 63) <= value < 1 << 63:
+            _refuse(text, iceberg_type, "it is outside the range of 64 bits")
+        return value
+
+    return parse
+
+
+def _zone_seconds(zone: str, iceberg_type: str) -> int:
+    match = _ZONE.fullmatch(zone)
+    if not match or not match[1]:
+        return 0
+    hours, minutes = int(match[2]), int(match[3] or 0)
+    if hours > 18 or minutes > 59:
+        _refuse(zone, iceberg_type, "the zone's offset is out of range")
+    return (hours * 3600 + minutes * 60) * (-1 if match[1] == "-" else 1)
+
+
+def _uuid(text: str, iceberg_type: str) -> bytes:
+    if not _UUID.fullmatch(text):
+        _refuse(text, iceberg_type, "it is not a UUID", "Write 'f79c3e09-677c-4bbd-a479-3f349cb785e7'.")
+    return bytes.fromhex(text.replace("-", ""))
+
+
+def _binary(text: str, iceberg_type: str, length: int | None = None) -> bytes:
+    match = _HEX.fullmatch(text)
+    if not match:
+        _refuse(text, iceberg_type, "it is not hexadecimal", "Write bytes as '0x00ff'.")
+    value = bytes.fromhex(match[1])
+    if length is not None and len(value) != length:
+        _refuse(text, iceberg_type, f"it has {len(value)} bytes")
+    return value
+
+
+_PARSERS: dict[str, Callable[[str, str], LiteralValue]] = {
+    "boolean": _boolean,
+    "int": _integer(32),
+    "long": _integer(64),
+    "float": _floating,
+    "double": _floating,
+    "date": _days,
+    "time": _time,
+    "timestamp": _timestamp(6, zoned=False),
+    "timestamptz": _timestamp(6, zoned=True),
+    "timestamp_ns": _timestamp(9, zoned=False),
+    "timestamptz_ns": _timestamp(9, zoned=True),
+    "uuid": _uuid,
+    "binary": _binary,
+}
