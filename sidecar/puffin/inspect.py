@@ -1,0 +1,101 @@
+"""What stands in a Puffin file, and what is wrong with its structure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.puffin import types
+from sidecar.puffin.metadata import BlobMetadata, blob_to_json, shorten
+from sidecar.puffin.reader import BLOB_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
+from sidecar.source import Source
+
+
+def inspect_puffin(source: Source, *, footer_length: int | None = None) -> dict[str, object]:
+    """The footer as JSON can hold it: ``blobs`` and ``properties`` under the footer's own names.
+
+    Raises what :class:`~sidecar.puffin.reader.PuffinReader` does.
+    """
+    reader = PuffinReader(source, footer_length=footer_length)
+    return {
+        "format": "puffin",
+        "file": reader.name,
+        "size": reader.size,
+        "footer": {
+            "offset": reader.footer_offset,
+            "length": reader.footer_length,
+            "payload_length": reader.footer_length - FRAMING_LENGTH,
+            "compressed": reader.footer_compressed,
+        },
+        "properties": dict(reader.metadata.properties),
+        "blobs": [{**blob_to_json(blob), "ours": types.is_ours(blob.type)} for blob in reader.metadata.blobs],
+    }
+
+
+def verify_puffin(
+    source: Source, *, footer_length: int | None = None, limit: int = BLOB_LIMIT
+) -> list[dict[str, object]]:
+    """Problems of the container, as ``{"file", "offset", "problem"}``; empty if there are none.
+
+    Checks framing and footer, the magic at the file's start, that no blobs overlap, that no field has two
+    theta sketches, and decompresses every compressed blob (up to ``limit`` bytes each). Plain blobs carry
+    no checksum that the container knows of; those that are ours are verified by ``sidecar.bundle``. Only
+    :class:`~sidecar.errors.StorageError` is raised.
+    """
+    try:
+        reader = PuffinReader(source, footer_length=footer_length)
+    except (DamagedFileError, UnsupportedFeatureError) as error:
+        return [_problem(source.name, error.offset, str(error))]
+    problems = _start(reader) + _overlaps(reader) + _repeated_thetas(reader)
+    for blob in reader.metadata.blobs:
+        problems += _content(reader, blob, limit)
+    return problems
+
+
+def _start(reader: PuffinReader) -> list[dict[str, object]]:
+    found = reader.read_at(0, len(MAGIC))
+    if found == MAGIC:
+        return []
+    return [
+        _problem(
+            reader.name, 0, f"the file does not begin with the magic; expected {MAGIC!r}; found {found!r}"
+        )
+    ]
+
+
+def _overlaps(reader: PuffinReader) -> list[dict[str, object]]:
+    """Neighbours suffice once the furthest end so far is carried along."""
+    filled = sorted((b for b in reader.metadata.blobs if b.length), key=lambda b: (b.offset, b.length))
+    problems, furthest = [], filled[0] if filled else None
+    for _, blob in pairwise(filled):
+        assert furthest is not None
+        if blob.offset < furthest.offset + furthest.length:
+            what = f"the blobs {shorten(furthest.type)} at {furthest.offset} and {shorten(blob.type)} overlap"
+            problems.append(_problem(reader.name, blob.offset, what))
+        if blob.offset + blob.length > furthest.offset + furthest.length:
+            furthest = blob
+    return problems
+
+
+def _repeated_thetas(reader: PuffinReader) -> list[dict[str, object]]:
+    counts = Counter(blob.fields for blob in reader.metadata.blobs if blob.type == types.THETA)
+    return [
+        _problem(reader.name, reader.footer_offset, f"{count} theta sketches for fields {list(fields)}")
+        for fields, count in counts.items()
+        if count > 1
+    ]
+
+
+def _content(reader: PuffinReader, blob: BlobMetadata, limit: int) -> list[dict[str, object]]:
+    if blob.compression_codec is None:
+        return []
+    try:
+        reader.read_blob(blob, limit=limit)
+    except (DamagedFileError, UnsupportedFeatureError) as error:
+        return [_problem(reader.name, blob.offset, str(error))]
+    return []
+
+
+def _problem(file: str, offset: int | None, problem: str) -> dict[str, object]:
+    return {"file": file, "offset": offset, "problem": problem}

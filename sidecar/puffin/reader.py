@@ -1,0 +1,245 @@
+"""Reading a Puffin file: the footer in one read, ranges of blobs in as few as there are.
+
+The tail of the file (the footer, or 32 KiB if that is more) is read once and kept: ranges that lie in it
+cost no further read. If the footer's length is not known and it is longer than the tail, one more read gets
+the rest. A footer length that was registered but is not the file's is damage, not a hint: who registered it
+meant another file. The caller then plans without the sidecar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.puffin import codecs
+from sidecar.puffin.metadata import BlobMetadata, FileMetadata, decode_metadata, shorten
+from sidecar.source import Source, check_range, read_ranges
+
+MAGIC = b"PFA1"
+TRAILER_LENGTH = 12
+"""Payload length, flags and magic."""
+FRAMING_LENGTH = len(MAGIC) + TRAILER_LENGTH
+"""What a footer has besides its payload."""
+TAIL_LENGTH = 32 * 1024
+FOOTER_LIMIT = 64 * 1024 * 1024
+"""Longest payload that is read, in the file and decompressed."""
+BLOB_LIMIT = 256 * 1024 * 1024
+"""Longest blob that is read as one, decompressed."""
+
+_COMPRESSED = 1
+
+
+@dataclass(frozen=True)
+class Trailer:
+    """The last 12 bytes of the file, decoded."""
+
+    payload_length: int
+    compressed: bool
+
+
+class PuffinReader:
+    """A Puffin file behind a :class:`~sidecar.source.Source`. Reads in the constructor, then only for blobs.
+
+    ``footer_length`` is what Iceberg registers as ``file-footer-size-in-bytes``. Raises
+    :class:`DamagedFileError` for a foreign, truncated or contradictory file, and for a registered length
+    that is not the footer's; :class:`UnsupportedFeatureError` for reserved flags and for footers beyond
+    ``footer_limit``.
+
+    The magic at the file's start is checked where the tail reaches it; elsewhere :func:`verify_puffin` does.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        footer_length: int | None = None,
+        tail_length: int = TAIL_LENGTH,
+        footer_limit: int = FOOTER_LIMIT,
+    ) -> None:
+        self.source = source
+        self.name = source.name
+        self.size = source.size
+        self.tail = b""
+        self.tail_offset = self.size
+        self._read_tail(footer_length, tail_length, footer_limit)
+        trailer = decode_trailer(self.tail[-TRAILER_LENGTH:], file=self.name, size=self.size)
+        self.footer_length = trailer.payload_length + FRAMING_LENGTH
+        self.footer_offset = self.size - self.footer_length
+        self.footer_compressed = trailer.compressed
+        self._check_footer_length(footer_length, footer_limit)
+        if self.tail_offset > self.footer_offset:
+            self.tail = source.read(self.footer_offset, self.tail_offset - self.footer_offset) + self.tail
+            self.tail_offset = self.footer_offset
+        self._check_magic(self.footer_offset, "the footer does not begin with the magic")
+        if self.tail_offset == 0:
+            self._check_magic(0, "not a Puffin file: it does not begin with the magic")
+        self.metadata: FileMetadata = self._decode_footer(footer_limit)
+        for blob in self.metadata.blobs:
+            self._check_blob(blob)
+
+    def read_blob(self, blob: BlobMetadata, *, limit: int = BLOB_LIMIT) -> bytes:
+        """The blob's content, decompressed; :class:`UnsupportedFeatureError` beyond ``limit`` bytes."""
+        raw = self.read_raw(blob, limit=limit)
+        return codecs.decompress(blob.compression_codec, raw, limit=limit, file=self.name, offset=blob.offset)
+
+    def read_raw(self, blob: BlobMetadata, *, limit: int = BLOB_LIMIT) -> bytes:
+        """The blob's bytes as the file has them; :class:`UnsupportedFeatureError` beyond ``limit`` bytes."""
+        self._check_blob(blob)
+        if blob.length > limit:
+            raise UnsupportedFeatureError(
+                f"the blob {shorten(blob.type)} is larger than the limit",
+                file=self.name,
+                offset=blob.offset,
+                expected=f"at most {limit} bytes",
+                found=blob.length,
+            )
+        return self.read_at(blob.offset, blob.length)
+
+    def read_range(self, blob: BlobMetadata, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset`` of a plain blob; see :meth:`read_ranges`."""
+        return self.read_ranges(blob, [(offset, length)])[0]
+
+    def read_ranges(self, blob: BlobMetadata, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes of each ``(offset, length)`` of a plain blob, in the order of ``ranges``.
+
+        Offsets count from the blob's start. Ranges in the tail cost no read; near neighbours cost one.
+        :class:`UsageError` for a compressed blob, :class:`DamagedFileError` for a range outside the blob.
+        """
+        if blob.compression_codec is not None:
+            raise UsageError(
+                f"the blob {shorten(blob.type)} is compressed: ranges of it cannot be read",
+                file=self.name,
+                offset=blob.offset,
+                expected="no compression codec",
+                found=shorten(blob.compression_codec),
+            )
+        self._check_blob(blob)
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > blob.length:
+                raise DamagedFileError(
+                    f"a range lies outside the blob {shorten(blob.type)}",
+                    file=self.name,
+                    offset=blob.offset,
+                    expected=f"at most {blob.length} bytes",
+                    found=f"{length} bytes from {offset}",
+                )
+        absolute = [(blob.offset + offset, length) for offset, length in ranges]
+        distant = [place for place in absolute if place[0] < self.tail_offset and place[1]]
+        fetched = dict(zip(distant, read_ranges(self.source, distant), strict=True))
+        return [fetched[place] if place in fetched else self._from_tail(*place) for place in absolute]
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset`` of the file, out of the tail if they lie wholly inside it."""
+        check_range(self.name, self.size, offset, length)
+        if offset >= self.tail_offset:
+            return self._from_tail(offset, length)
+        return self.source.read(offset, length)
+
+    def _from_tail(self, offset: int, length: int) -> bytes:
+        # An empty range may stand before the tail: there is nothing to take then.
+        start = offset - self.tail_offset
+        return self.tail[start : start + length] if length else b""
+
+    def _read_tail(self, footer_length: int | None, tail_length: int, footer_limit: int) -> None:
+        smallest = len(MAGIC) + FRAMING_LENGTH
+        if self.size < smallest:
+            raise DamagedFileError(
+                "too short to be a Puffin file",
+                file=self.name,
+                offset=0,
+                expected=f"at least {smallest} bytes",
+                found=self.size,
+            )
+        known = 0 if footer_length is None else footer_length
+        # A length that cannot be is told apart from one that is not the footer's before it costs a long read.
+        if footer_length is not None and not FRAMING_LENGTH <= known <= self.size - len(MAGIC):
+            raise self._wrong_footer_length(f"{FRAMING_LENGTH} to {self.size - len(MAGIC)}", known)
+        wanted = max(tail_length, TRAILER_LENGTH, min(known, footer_limit + FRAMING_LENGTH))
+        self.tail_offset = max(self.size - wanted, 0)
+        self.tail = self.source.read(self.tail_offset, self.size - self.tail_offset)
+
+    def _check_footer_length(self, registered: int | None, limit: int) -> None:
+        if self.footer_offset < len(MAGIC):
+            raise DamagedFileError(
+                "the footer's payload does not fit into the file",
+                file=self.name,
+                offset=self.size - TRAILER_LENGTH,
+                expected=f"at most {self.size - len(MAGIC) - FRAMING_LENGTH} bytes",
+                found=self.footer_length - FRAMING_LENGTH,
+            )
+        if registered is not None and registered != self.footer_length:
+            raise self._wrong_footer_length(str(self.footer_length), registered)
+        if self.footer_length - FRAMING_LENGTH > limit:
+            raise UnsupportedFeatureError(
+                "the footer's payload is larger than the limit",
+                file=self.name,
+                offset=self.footer_offset,
+                expected=f"at most {limit} bytes",
+                found=self.footer_length - FRAMING_LENGTH,
+            )
+
+    def _wrong_footer_length(self, expected: str, found: int) -> DamagedFileError:
+        return DamagedFileError(
+            "the registered footer length is not the file's",
+            file=self.name,
+            offset=self.size - TRAILER_LENGTH,
+            expected=f"{expected} bytes",
+            found=found,
+            hint="The statistics entry speaks of another file, or the file was changed; rebuild it.",
+        )
+
+    def _check_magic(self, offset: int, what: str) -> None:
+        found = self.read_at(offset, len(MAGIC))
+        if found != MAGIC:
+            raise _wrong_magic(what, self.name, offset, found)
+
+    def _decode_footer(self, limit: int) -> FileMetadata:
+        offset = self.footer_offset + len(MAGIC)
+        payload = self.read_at(offset, self.footer_length - FRAMING_LENGTH)
+        codec = codecs.LZ4 if self.footer_compressed else None
+        payload = codecs.decompress(codec, payload, limit=limit, file=self.name, offset=offset)
+        return decode_metadata(payload, file=self.name, offset=offset)
+
+    def _check_blob(self, blob: BlobMetadata) -> None:
+        if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > self.footer_offset:
+            raise DamagedFileError(
+                f"the blob {shorten(blob.type)} lies outside the file's blobs",
+                file=self.name,
+                offset=blob.offset,
+                expected=f"bytes {len(MAGIC)} to {self.footer_offset}",
+                found=f"{blob.length} bytes from {blob.offset}",
+            )
+
+
+def decode_trailer(trailer: bytes, *, file: str, size: int) -> Trailer:
+    """The last 12 bytes of a file of ``size`` bytes; see :class:`PuffinReader` for the errors."""
+    at = size - TRAILER_LENGTH
+    if trailer[8:] != MAGIC:
+        raise _wrong_magic(
+            "not a Puffin file, or a truncated one: it does not end with the magic", file, at + 8, trailer[8:]
+        )
+    flags = int.from_bytes(trailer[4:8], "little")
+    if flags & ~_COMPRESSED:
+        raise UnsupportedFeatureError(
+            "the footer sets reserved flags",
+            file=file,
+            offset=at + 4,
+            expected="00 00 00 00 or 01 00 00 00",
+            found=trailer[4:8].hex(" "),
+            hint="A later version of the format may have written it.",
+        )
+    length = int.from_bytes(trailer[:4], "little", signed=True)
+    if length < 0:
+        raise DamagedFileError(
+            "the footer's payload length is negative",
+            file=file,
+            offset=at,
+            expected="0 or more",
+            found=length,
+        )
+    return Trailer(length, bool(flags & _COMPRESSED))
+
+
+def _wrong_magic(what: str, file: str, offset: int, found: bytes) -> DamagedFileError:
+    return DamagedFileError(what, file=file, offset=offset, expected=MAGIC, found=found)

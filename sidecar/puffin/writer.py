@@ -1,0 +1,288 @@
+"""Writing a Puffin file as a stream: blobs go to the sink as they come, the footer last.
+
+Memory is bounded by one piece of data and by the footer. The sink is any binary file-like object with
+``write`` (pyiceberg's ``OutputStream``, a local file); the caller opens and closes it. A plain blob is a
+stream of unknown length; a compressed one is a single frame with its content size, so that its length must
+be known beforehand. The footer is plain and all flags are 0, unless LZ4 is asked for, which no engine in
+use reads.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from sidecar.errors import SidecarError, StorageError, UsageError
+from sidecar.puffin import codecs
+from sidecar.puffin.metadata import (
+    BlobMetadata,
+    FileMetadata,
+    InvalidMetadataError,
+    blob_from_json,
+    blob_to_json,
+    encode_metadata,
+    file_from_json,
+)
+from sidecar.puffin.reader import FOOTER_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
+
+CREATED_BY = "created-by"
+COPY_LENGTH = 4 * 1024 * 1024
+"""Blobs of other files are copied in pieces of this many bytes."""
+
+Buffer = Any
+"""``bytes``, ``bytearray``, ``memoryview``, a contiguous array: whatever gives a :class:`memoryview`."""
+
+
+class Sink(Protocol):
+    """Where the bytes go."""
+
+    def write(self, data: Any, /) -> Any:
+        """Write bytes; the number of those taken, or ``None`` for all."""
+
+
+class WrittenFile(NamedTuple):
+    """A finished file: what Iceberg registers as file size and footer size, and the footer as written."""
+
+    file_size: int
+    footer_size: int
+    metadata: FileMetadata
+
+
+class BlobSink:
+    """An open blob of a :class:`PuffinWriter`; takes pieces, and is :attr:`metadata` when it is closed."""
+
+    def __init__(self, writer: PuffinWriter, metadata: BlobMetadata, length: int | None) -> None:
+        self.metadata = metadata
+        self._writer = writer
+        self._expected = length
+        self._taken = 0
+        codec = metadata.compression_codec
+        self._compressor = None if codec is None else codecs.compressor(codec, length or 0)
+
+    def write(self, data: Buffer) -> None:
+        """Append ``data`` to the content; :class:`UsageError` beyond the length that was stated."""
+        view = _bytes_view(data)
+        self._taken += view.nbytes
+        if self._expected is not None and self._taken > self._expected:
+            raise self._wrong_length()
+        self._writer._write(view if self._compressor is None else self._compressor.compress(view))
+
+    def _finish(self) -> BlobMetadata:
+        if self._expected is not None and self._taken != self._expected:
+            raise self._wrong_length()
+        if self._compressor is not None:
+            self._writer._write(self._compressor.flush())
+        self.metadata = replace(self.metadata, length=self._writer.position - self.metadata.offset)
+        return self.metadata
+
+    def _wrong_length(self) -> UsageError:
+        return UsageError("a blob has not the length stated", expected=self._expected, found=self._taken)
+
+
+class PuffinWriter:
+    """Writes one Puffin file to ``sink``; see the module for what it keeps in memory.
+
+    ``properties`` are the file's, ``created_by`` is always one of them (``sidecar`` and its version by
+    default). Every method raises :class:`UsageError` for a wrong call and :class:`StorageError` when the
+    sink fails. After an error in the midst of a blob the file cannot be finished.
+    """
+
+    def __init__(
+        self, sink: Sink, *, created_by: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> None:
+        self.position = 0
+        """Bytes written so far."""
+        self.properties = {**(properties or {}), CREATED_BY: created_by or _created_by()}
+        self.blobs: list[BlobMetadata] = []
+        """Metadata of the blobs that are finished."""
+        self._sink = sink
+        self._state = "ready"
+        self._validate_file()
+        self._write(MAGIC)
+
+    def add_blob(
+        self,
+        blob_type: str,
+        fields: Sequence[int],
+        snapshot_id: int,
+        sequence_number: int,
+        data: Buffer | Iterable[Buffer],
+        codec: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        length: int | None = None,
+    ) -> BlobMetadata:
+        """Write one blob: ``data`` is bytes or pieces of bytes, ``codec`` None, ``"zstd"`` or ``"lz4"``.
+
+        Pieces to be compressed need the ``length`` of all of them in bytes.
+        """
+        pieces: Iterable[Buffer] = data
+        if _is_buffer(data):
+            view = _bytes_view(data)
+            pieces, length = [view], view.nbytes if length is None else length
+        with self.open_blob(
+            blob_type, fields, snapshot_id, sequence_number, codec, properties, length=length
+        ) as blob:
+            for piece in pieces:
+                blob.write(piece)
+        return blob.metadata
+
+    @contextmanager
+    def open_blob(
+        self,
+        blob_type: str,
+        fields: Sequence[int],
+        snapshot_id: int,
+        sequence_number: int,
+        codec: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        length: int | None = None,
+    ) -> Iterator[BlobSink]:
+        """A context whose value takes the blob's pieces; one blob is open at a time.
+
+        A plain blob may be of any length; a compressed one must state its ``length`` in bytes, uncompressed.
+        """
+        if codec is not None and length is None:
+            raise UsageError("the length of a blob that is to be compressed must be known", found=codec)
+        metadata = BlobMetadata(
+            blob_type,
+            tuple(fields),
+            snapshot_id,
+            sequence_number,
+            self.position,
+            0,
+            codec,
+            dict(properties or {}),
+        )
+        with self._adding(metadata):
+            sink = BlobSink(self, metadata, length)
+            yield sink
+            self.blobs.append(sink._finish())
+
+    def copy_blob(self, blob: BlobMetadata, origin: PuffinReader | Buffer) -> BlobMetadata:
+        """Copy another file's blob byte for byte: ``origin`` is that file, or the blob's bytes in it.
+
+        Nothing is decompressed and, but for the offset, all that is said of the blob stays, unknown keys
+        included.
+        """
+        with self._adding(replace(blob, offset=self.position)):
+            start = self.position
+            for piece in _raw_pieces(blob, origin):
+                self._write(piece)
+            if self.position - start != blob.length:
+                raise UsageError(
+                    "the bytes are not the blob's",
+                    expected=f"{blob.length} bytes",
+                    found=self.position - start,
+                )
+            self.blobs.append(replace(blob, offset=start))
+        return self.blobs[-1]
+
+    def finish(self, footer_codec: str | None = None) -> WrittenFile:
+        """Write the footer, plain or (``"lz4"``) compressed, and no more; the sink stays open."""
+        if footer_codec not in (None, codecs.LZ4):
+            raise UsageError(
+                "no such footer compression", expected=f"None or {codecs.LZ4}", found=footer_codec
+            )
+        self._require_ready()
+        metadata = self._validate_file()
+        payload = encode_metadata(metadata)
+        plain_length = len(payload)
+        if footer_codec is not None:
+            frame = codecs.compressor(footer_codec, plain_length)
+            payload = frame.compress(memoryview(payload)) + frame.flush()
+        if max(plain_length, len(payload)) > FOOTER_LIMIT:
+            raise UsageError(
+                "the footer would be larger than readers take",
+                expected=f"at most {FOOTER_LIMIT} bytes",
+                found=len(payload),
+            )
+        flags = int(footer_codec is not None)
+        trailer = len(payload).to_bytes(4, "little", signed=True) + flags.to_bytes(4, "little") + MAGIC
+        self._state = "finished"
+        self._write(MAGIC + payload + trailer)
+        return WrittenFile(self.position, len(payload) + FRAMING_LENGTH, metadata)
+
+    @contextmanager
+    def _adding(self, metadata: BlobMetadata) -> Iterator[None]:
+        """While a blob is written nothing else may be; if that fails, the file is lost."""
+        self._require_ready()
+        _validate(metadata)
+        self._state = "in the midst of a blob"
+        yield
+        self._state = "ready"
+
+    def _require_ready(self) -> None:
+        if self._state != "ready":
+            raise UsageError(
+                "the Puffin file takes no more blobs and no footer", expected="ready", found=self._state
+            )
+
+    def _validate_file(self) -> FileMetadata:
+        metadata = FileMetadata(tuple(self.blobs), self.properties)
+        try:
+            file_from_json({"blobs": [], "properties": self.properties})
+        except InvalidMetadataError as error:
+            raise UsageError(error.what, expected=error.expected, found=error.found) from error
+        return metadata
+
+    def _write(self, data: Buffer) -> None:
+        view = _bytes_view(data)
+        while view.nbytes:
+            try:
+                taken = self._sink.write(view)
+            except SidecarError:
+                raise
+            except Exception as error:
+                self._state = "failed"
+                reason = f"{type(error).__name__}: {str(error)[:200]}"
+                raise StorageError(f"cannot write the Puffin file: {reason}", offset=self.position) from error
+            count = view.nbytes if taken is None else int(taken)
+            self.position += count
+            view = view[count:]
+
+
+def _validate(blob: BlobMetadata) -> None:
+    """Refuse what would not come back from the footer as it is."""
+    try:
+        same = blob_from_json(blob_to_json(blob)) == blob
+    except (InvalidMetadataError, TypeError, ValueError) as error:
+        raise UsageError(f"the footer cannot hold this: {error}") from error
+    if not same:
+        raise UsageError("the footer cannot hold this blob's metadata as it is")
+
+
+def _is_buffer(data: object) -> bool:
+    try:
+        memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
+def _bytes_view(data: Buffer) -> memoryview:
+    """``data`` as bytes, without a copy."""
+    try:
+        view = memoryview(data)
+        return view.cast("B") if view.nbytes else memoryview(b"")
+    except TypeError as error:
+        raise UsageError(f"not contiguous bytes: {error}", found=type(data).__name__) from error
+
+
+def _raw_pieces(blob: BlobMetadata, origin: PuffinReader | Buffer) -> Iterator[Buffer]:
+    if not isinstance(origin, PuffinReader):
+        yield origin
+        return
+    for start in range(0, blob.length, COPY_LENGTH):
+        yield origin.read_at(blob.offset + start, min(COPY_LENGTH, blob.length - start))
+
+
+def _created_by() -> str:
+    try:
+        return f"sidecar {importlib.metadata.version('lakehouse-sidecar')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "sidecar, run from its source"
