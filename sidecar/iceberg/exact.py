@@ -1,0 +1,183 @@
+"""Columns of a predicate, and literals that are exact in their column's type.
+
+pyiceberg's parser turns a number into a double or a long before it knows the column, and binding then rounds
+(``i = 1.5`` finds 2, ``dec = 1.505`` finds 1.50) or refuses what a person would write (``dec = 1.5`` on a
+decimal(9, 2)). Every literal here goes through :func:`sidecar.filters.literals.literal_from_text` or a
+conversion that loses nothing, and becomes the pyiceberg literal that binds to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.expressions.literals import (
+    BinaryLiteral,
+    BooleanLiteral,
+    DateLiteral,
+    DecimalLiteral,
+    DoubleLiteral,
+    FixedLiteral,
+    FloatLiteral,
+    Literal,
+    LongLiteral,
+    StringLiteral,
+    TimeLiteral,
+    TimestampLiteral,
+    UUIDLiteral,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.filters.literals import literal_from_text
+from sidecar.iceberg.resolve import resolve_columns
+
+MICROS_PER_DAY = 86_400_000_000
+_COUNTED = (DateType, TimeType, TimestampType, TimestamptzType)  # pyiceberg takes integers in their own unit
+
+
+@dataclass(frozen=True)
+class PredicateColumn:
+    """A column that a predicate speaks of, named as the schema spells it."""
+
+    name: str
+    field_id: int
+    type: IcebergType
+
+
+def find_column(schema: Schema, name: str, case_sensitive: bool = True) -> PredicateColumn:
+    """The primitive or struct column ``name``, not inside a list or map; else :class:`UsageError`."""
+    try:
+        field = schema.find_field(name, case_sensitive)
+    except ValueError:  # resolve_columns knows what to say
+        field = schema.find_field(resolve_columns(schema, [name], case_sensitive)[0].field_id)
+    path = schema.find_column_name(field.field_id) or name
+    if not isinstance(field.field_type, PrimitiveType | StructType):
+        raise UsageError("a predicate cannot speak of a list or map as a whole", column=path)
+    try:
+        schema.accessor_for_field(field.field_id)
+    except ValueError as error:
+        raise UsageError("a predicate cannot speak of what lies inside a list or map", column=path) from error
+    return PredicateColumn(path, field.field_id, field.field_type)
+
+
+def literal_of_text(text: str, column: PredicateColumn, *, quoted: bool) -> Literal[Any]:
+    """The pyiceberg literal that ``text`` is in the column's type; :class:`UsageError` if there is none."""
+    kind = _comparable(column)
+    try:
+        return _literal(literal_from_text(text, str(kind), quoted=quoted), column)
+    except UsageError as error:
+        raise UsageError(
+            error.what,
+            column=error.column or column.name,
+            expected=error.expected,
+            found=error.found,
+            hint=error.hint,
+        ) from error
+
+
+def exact_literal(literal: Literal[Any], column: PredicateColumn) -> Literal[Any]:
+    """``literal`` in the column's type, or :class:`UsageError` where that would round, cut or guess."""
+    kind, value = _comparable(column), literal.value
+    if isinstance(literal, StringLiteral):
+        return literal_of_text(value, column, quoted=True)
+    if isinstance(literal, BooleanLiteral):
+        return literal_of_text(str(value).lower(), column, quoted=False)
+    if isinstance(literal, FloatLiteral | DoubleLiteral):
+        is_float = isinstance(kind, FloatType | DoubleType)
+        return _literal(value, column) if is_float else literal_of_text(repr(value), column, quoted=False)
+    if isinstance(literal, DecimalLiteral):
+        return literal_of_text(format(value, "f"), column, quoted=False)
+    if isinstance(literal, LongLiteral) and not isinstance(kind, _COUNTED):
+        return literal_of_text(str(value), column, quoted=False)
+    return _convert(literal, column)
+
+
+def prefix_literal(text: object, column: PredicateColumn) -> StringLiteral:
+    """The prefix that a string column is asked for; :class:`UsageError` for a column of another type."""
+    if not isinstance(column.type, StringType) or not isinstance(text, str):
+        raise UsageError(
+            "prefixes are asked of strings", column=column.name, expected="string", found=column.type
+        )
+    return StringLiteral(text)
+
+
+_LITERALS: dict[type[IcebergType], Callable[[Any], Literal[Any]]] = {
+    BooleanType: BooleanLiteral,
+    IntegerType: LongLiteral,
+    LongType: LongLiteral,
+    FloatType: FloatLiteral,
+    DoubleType: DoubleLiteral,
+    DecimalType: DecimalLiteral,
+    DateType: DateLiteral,
+    TimeType: TimeLiteral,
+    TimestampType: TimestampLiteral,
+    TimestamptzType: TimestampLiteral,
+    StringType: StringLiteral,
+    UUIDType: UUIDLiteral,
+    FixedType: FixedLiteral,
+    BinaryType: BinaryLiteral,
+}
+
+
+def _comparable(column: PredicateColumn) -> PrimitiveType:
+    if not isinstance(column.type, PrimitiveType):
+        raise UsageError("a struct cannot be compared", column=column.name, hint="Name one of its fields.")
+    if type(column.type) not in _LITERALS:
+        raise UnsupportedFeatureError(
+            f"pyiceberg cannot compare a column of type {column.type} with a literal", column=column.name
+        )
+    return column.type
+
+
+def _literal(value: Any, column: PredicateColumn) -> Literal[Any]:
+    if isinstance(value, float) and value != value:
+        hint = "Ask for IS NAN or IS NOT NAN."
+        raise UsageError("nothing compares equal to NaN", column=column.name, hint=hint)
+    try:
+        return _LITERALS[type(column.type)](value)
+    except OverflowError as error:
+        raise _misfit(value, column) from error
+
+
+def _convert(literal: Literal[Any], column: PredicateColumn) -> Literal[Any]:
+    """pyiceberg's conversions that lose nothing; between days and instants without a zone, midnight alone."""
+    if isinstance(literal, DateLiteral) and isinstance(column.type, TimestampType):
+        return TimestampLiteral(literal.value * MICROS_PER_DAY)
+    if isinstance(literal, TimestampLiteral) and isinstance(column.type, DateType):
+        if literal.value % MICROS_PER_DAY:
+            raise _misfit(literal.ser_model(), column)
+        return DateLiteral(literal.value // MICROS_PER_DAY)
+    try:
+        converted: Literal[Any] = literal.to(column.type)
+    except (TypeError, ValueError) as error:
+        raise _misfit(literal.value, column) from error
+    if type(converted) is not _LITERALS[type(column.type)]:  # beyond the type's range
+        raise _misfit(literal.value, column)
+    return converted
+
+
+def _misfit(value: object, column: PredicateColumn) -> UsageError:
+    return UsageError(
+        "the literal does not fit the column", column=column.name, expected=column.type, found=repr(value)
+    )

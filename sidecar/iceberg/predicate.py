@@ -1,0 +1,100 @@
+"""Predicates: text or pyiceberg expressions, made canonical.
+
+What comes out is an unbound pyiceberg expression that names columns as the schema spells them and whose
+literals bind to themselves, so that any part of pyiceberg means the same by it (:mod:`sidecar.iceberg.exact`
+says what binding does otherwise). The grammar is in :mod:`sidecar.iceberg.predicate_text`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    LiteralPredicate,
+    Not,
+    NotStartsWith,
+    Or,
+    Reference,
+    SetPredicate,
+    StartsWith,
+    UnaryPredicate,
+    UnboundPredicate,
+)
+from pyiceberg.schema import Schema
+
+from sidecar.errors import UsageError
+from sidecar.iceberg.exact import exact_literal, find_column, prefix_literal
+from sidecar.iceberg.predicate_text import Parser
+
+
+def parse_predicate(text: str, schema: Schema, case_sensitive: bool = True) -> BooleanExpression:
+    """The pyiceberg expression that ``text`` means for ``schema``, its literals exact in their column's type.
+
+    Raises :class:`UsageError` for text that is no predicate (with the place), for an unknown column (with
+    close matches) and for a literal that does not fit its column,
+    :class:`sidecar.errors.UnsupportedFeatureError` for a column type that pyiceberg cannot compare.
+    """
+    return Parser(text, schema, case_sensitive).parse()
+
+
+def normalise(
+    expression: BooleanExpression, schema: Schema, case_sensitive: bool = True
+) -> BooleanExpression:
+    """``expression`` with canonical column names and exact literals; errors as in :func:`parse_predicate`.
+
+    Numbers are taken for what their shortest decimal text says, strings are read as in a predicate's text; an
+    integer against a date, time or timestamp counts in the column's own unit, as pyiceberg has it.
+    """
+    try:
+        return _normalise(expression, schema, case_sensitive)
+    except RecursionError as error:
+        raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
+
+
+def as_expression(
+    predicate: str | BooleanExpression, schema: Schema, case_sensitive: bool = True
+) -> BooleanExpression:
+    """What either kind of predicate means for ``schema``; errors as in :func:`parse_predicate`."""
+    if isinstance(predicate, str):
+        return parse_predicate(predicate, schema, case_sensitive)
+    if isinstance(predicate, BooleanExpression):
+        return normalise(predicate, schema, case_sensitive)
+    raise UsageError("a predicate is a text or a pyiceberg expression", found=type(predicate).__name__)
+
+
+def _normalise(expression: BooleanExpression, schema: Schema, case_sensitive: bool) -> BooleanExpression:
+    if isinstance(expression, AlwaysTrue | AlwaysFalse):
+        return expression
+    if isinstance(expression, And | Or):
+        left = _normalise(expression.left, schema, case_sensitive)
+        return type(expression)(left, _normalise(expression.right, schema, case_sensitive))
+    if isinstance(expression, Not):
+        return Not(_normalise(expression.child, schema, case_sensitive))
+    if isinstance(expression, BoundPredicate):
+        raise UsageError("the predicate is bound to a schema already", hint="Pass it unbound.")
+    if isinstance(expression, UnboundPredicate) and isinstance(expression.term, Reference):
+        return _normalise_predicate(expression, expression.term.name, schema, case_sensitive)
+    raise UsageError("this kind of predicate is not known", found=type(expression).__name__)
+
+
+def _normalise_predicate(
+    predicate: UnboundPredicate, name: str, schema: Schema, case_sensitive: bool
+) -> BooleanExpression:
+    column = find_column(schema, name, case_sensitive)
+    operands: list[Any] = []
+    if isinstance(predicate, StartsWith | NotStartsWith):
+        operands.append(prefix_literal(predicate.literal.value, column))
+    elif isinstance(predicate, SetPredicate):
+        operands.append([exact_literal(literal, column) for literal in predicate.literals])
+    elif isinstance(predicate, LiteralPredicate):
+        operands.append(exact_literal(predicate.literal, column))
+    elif not isinstance(predicate, UnaryPredicate):
+        raise UsageError("this kind of predicate is not known", found=type(predicate).__name__)
+    remake: Any = type(predicate)
+    expression: BooleanExpression = remake(column.name, *operands)
+    return expression
