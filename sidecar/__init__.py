@@ -1,1 +1,85 @@
-"""sidecar: the indexes that lakehouse tables lack, kept beside them."""
+"""sidecar: the indexes that lakehouse tables lack, kept beside them.
+
+    import sidecar
+
+    table = sidecar.open_table("db.lineitem")                    # any catalog that pyiceberg knows
+    sidecar.build(table, ["l_partkey", "l_comment"])             # index and register
+    plan = sidecar.plan(table, "l_partkey = 42")                 # the files that can hold such rows
+    rows = sidecar.scan(table, "l_partkey = 42")                 # the rows, as an Arrow table
+
+Importing the package costs nothing: each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sidecar.errors import (
+    CommitConflictError,
+    DamagedFileError,
+    SidecarError,
+    StorageError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from sidecar.build.driver import build as build
+    from sidecar.files import inspect_file as inspect_file
+    from sidecar.files import probe_file as probe_file
+    from sidecar.files import verify_file as verify_file
+    from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter
+    from sidecar.filters.theta import ThetaSketch as ThetaSketch
+    from sidecar.iceberg.catalog import open_table as open_table
+    from sidecar.iceberg.inspect import inspect_table as inspect_table
+    from sidecar.iceberg.inspect import probe_table as probe_table
+    from sidecar.iceberg.inspect import verify_table as verify_table
+    from sidecar.iceberg.planning import plan as plan
+    from sidecar.iceberg.scanning import scan as scan
+
+_HOMES = {
+    "open_table": "sidecar.iceberg.catalog",
+    "build": "sidecar.build.driver",
+    "plan": "sidecar.iceberg.planning",
+    "scan": "sidecar.iceberg.scanning",
+    "inspect_file": "sidecar.files",
+    "probe_file": "sidecar.files",
+    "verify_file": "sidecar.files",
+    "inspect_table": "sidecar.iceberg.inspect",
+    "probe_table": "sidecar.iceberg.inspect",
+    "verify_table": "sidecar.iceberg.inspect",
+    "SplitBlockBloomFilter": "sidecar.filters.sbbf",
+    "ThetaSketch": "sidecar.filters.theta",
+}
+
+__all__ = [
+    "CommitConflictError",
+    "DamagedFileError",
+    "SidecarError",
+    "SplitBlockBloomFilter",
+    "StorageError",
+    "ThetaSketch",
+    "UnsupportedFeatureError",
+    "UsageError",
+    "build",
+    "inspect_file",
+    "inspect_table",
+    "open_table",
+    "plan",
+    "probe_file",
+    "probe_table",
+    "scan",
+    "verify_file",
+    "verify_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sidecar' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

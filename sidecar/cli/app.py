@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from sidecar.cli import build, inspect, plan, probe, scan, verify
 from sidecar.errors import SidecarError, UsageError
 
-NEGATIVE_NUMBER = re.compile(r"-\.?\d")
+NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
 
 class Group(TyperGroup):
@@ -77,6 +77,7 @@ app = typer.Typer(
     "Exit code 0: fine; 1: a problem was found or something failed; 2: wrong usage.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # boxes cost 0.1 s: rich is loaded where a result is drawn, not for help
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
