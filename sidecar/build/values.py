@@ -1,0 +1,112 @@
+"""Values of column chunks as flat Arrow arrays, read through pyarrow.
+
+One leaf of the Parquet schema gives one array a batch: lists, maps and structs are flattened to the values
+of their leaf, and a parent that is null hides what lies below it. Page checksums are verified where the
+writer left them. A local file is opened by pyarrow itself; any other source through its ranged reads.
+
+Whatever pyarrow raises while it decodes is about the column chunks that were asked for, so callers may ask for
+several leaves at once and, upon an error, for each leaf alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sidecar.errors import DamagedFileError
+from sidecar.source import Source, SourceFile, local_path
+
+BATCH_ROWS = 64 * 1024
+"""Rows decoded at a time: small enough for the cache of a core to keep hashes, large enough to hide overhead."""
+
+
+class ValueReader:
+    """Leaf values of one Parquet file.
+
+    Not to be shared between threads: each task opens its own.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        local = local_path(source.name)
+        handle = local if local is not None else pa.PythonFile(SourceFile(source), mode="r")
+        try:
+            self._file = pq.ParquetFile(
+                handle,
+                page_checksum_verification=True,
+                pre_buffer=False,
+                coerce_int96_timestamp_unit="us",
+                arrow_extensions_enabled=False,
+            )
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DamagedFileError(f"pyarrow cannot open the file: {first_line(error)}", file=self.name) from error
+
+    def batches(
+        self, row_group: int, leaves: Sequence[int], batch_rows: int = BATCH_ROWS
+    ) -> Iterator[list[pa.Array]]:
+        """Arrays of the leaf columns ``leaves`` (ascending ordinals in the file's schema), batch by batch.
+
+        Each array has the file's own Arrow type; the arrays of a batch differ in length where lists are
+        involved, and nulls may remain. Raises :class:`DamagedFileError` for anything that pyarrow cannot decode.
+        """
+        reader = self._file.reader
+        try:
+            for batch in reader.iter_batches(
+                batch_rows, row_groups=[row_group], column_indices=list(leaves), use_threads=False
+            ):
+                arrays = [leaf for column in batch.columns for leaf in flatten(column)]
+                if len(arrays) != len(leaves):
+                    raise pa.ArrowInvalid(f"{len(arrays)} arrays for {len(leaves)} leaf columns")
+                yield arrays
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DamagedFileError(f"pyarrow cannot decode: {first_line(error)}", file=self.name) from error
+
+    def path(self, leaf: int) -> str | None:
+        """Dotted path of a leaf column as pyarrow sees it, ``None`` if there is no such leaf."""
+        schema = self._file.schema
+        return schema.column(leaf).path if leaf < len(schema) else None
+
+    def close(self) -> None:
+        """Close pyarrow's handle; the source stays open."""
+        self._file.close()
+
+    def __enter__(self) -> ValueReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def flatten(array: pa.Array) -> list[pa.Array]:
+    """Leaf arrays below ``array`` in the order of the schema; parents' nulls are honoured.
+
+    ``flatten`` of Arrow's list arrays skips what lies under a null list; that of a struct array merges the
+    struct's validity into its children.
+    """
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return flatten(array.storage)
+    if pa.types.is_struct(kind):
+        return [leaf for child in array.flatten() for leaf in flatten(child)]
+    if pa.types.is_nested(kind):
+        return flatten(array.flatten())
+    if pa.types.is_dictionary(kind):
+        return [_used_values(array)]
+    return [array]
+
+
+def _used_values(array: pa.DictionaryArray) -> pa.Array:
+    """The distinct values that a dictionary array uses: entries without a row must not reach a sketch."""
+    return array.dictionary.take(pc.unique(array.indices).drop_null())
+
+
+def first_line(error: BaseException) -> str:
+    """First line of a foreign error, cut to a length that fits into a report."""
+    text = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return text[:200]
