@@ -42,7 +42,7 @@ class _TolerantCache:
 
 
 def kernel(function: F) -> F:
-    """Compile a loop over arrays: no Python objects, the GIL released, the machine code cached if possible."""
+    """Compile a loop over arrays: no Python objects, the GIL released, the machine code cached."""
     compiled: Any = njit(nogil=True)(function)
     try:
         compiled.enable_caching()
