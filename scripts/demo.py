@@ -108,8 +108,8 @@ def describe_table(table: Any) -> None:
     files = table.inspect.files()
     rows, size = pc.sum(files["record_count"]).as_py(), pc.sum(files["file_size_in_bytes"]).as_py()
     console.print(
-        f"db.lineitem: {rows:,} rows in [bold]{len(files):,} files[/], {humane.size(size)}. l_orderkey is clustered; "
-        "l_partkey and l_comment are spread over all files."
+        f"db.lineitem: {rows:,} rows in [bold]{len(files):,} files[/], {humane.size(size)}. "
+        "l_orderkey is clustered; l_partkey and l_comment are spread over all files."
     )
 
 
@@ -140,7 +140,7 @@ def describe_build(report: dict[str, Any], table: Any) -> None:
     console.print(grid)
 
 
-# --- lookups -------------------------------------------------------------------------------------------------
+# --- lookups ------------------------------------------------------------------------------------------
 
 
 def lookups(table: Any) -> list[tuple[str, str]]:
@@ -176,10 +176,14 @@ def show_lookups(table: Any) -> None:
         assert same_rows(alone.rows, beside.rows), f"other rows with the sidecar: {predicate}"
         plan = sidecar.plan(table, predicate)
         drawn.add_row(name, "pyiceberg", *cells(alone, "–"))
-        drawn.add_row(f"[dim]{predicate}[/]", "[green]sidecar[/]", *cells(beside, humane.size(plan.index_bytes_read)))
+        drawn.add_row(
+            f"[dim]{predicate}[/]", "[green]sidecar[/]", *cells(beside, humane.size(plan.index_bytes_read))
+        )
         drawn.add_section()
     console.print(drawn)
-    console.print("The rows are identical in every case (compared). Time is planning and reading, best of three.")
+    console.print(
+        "The rows are identical in every case (compared). Time is planning and reading, best of three."
+    )
 
 
 def measured(table: Any, read: Callable[[Any], pa.Table]) -> Read:
@@ -213,7 +217,7 @@ def same_rows(one: pa.Table, other: pa.Table) -> bool:
     return bool(one.sort_by(order).equals(other.select(one.column_names).cast(one.schema).sort_by(order)))
 
 
-# --- what engines see ----------------------------------------------------------------------------------------
+# --- what engines see ---------------------------------------------------------------------------------
 
 
 def show_ndv(table: Any) -> None:

@@ -41,7 +41,9 @@ def build(
     ] = "bloom,theta",
     fpp: Annotated[
         str,
-        typer.Option("--fpp", metavar="RATE", help="False-positive rate; auto: the smaller of 1 % and 1/units."),
+        typer.Option(
+            "--fpp", metavar="RATE", help="False-positive rate; auto: the smaller of 1 % and 1/units."
+        ),
     ] = "auto",
     harvest: Annotated[
         Harvest, typer.Option("--harvest", help="Filters that files carry: good ones are at most 1 % false.")

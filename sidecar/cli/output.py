@@ -1,7 +1,8 @@
 """The one place that prints: a result as text or as JSON on stdout, all the rest on stderr.
 
 A command makes one :class:`Output` and gives its result to :meth:`Output.result` as plain data with a
-function that draws it. JSON holds numbers as numbers, times and decimals as text, bytes as hexadecimal digits.
+function that draws it. JSON holds numbers as numbers, times and decimals as text, bytes as hexadecimal
+digits.
 """
 
 from __future__ import annotations

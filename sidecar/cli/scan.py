@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sidecar.cli.options import Catalog, Json, Predicate, Snapshot, Table, names
-from sidecar.cli.output import Output
-from sidecar.errors import UsageError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from rich.console import Console
-
-SHOWN_ROWS = 20
-"""Rows that a terminal is shown without --limit."""
+from sidecar.cli.options import Catalog, Predicate, Snapshot, Table, names
+from sidecar.cli.output import Output, console
 
 
 def scan(
@@ -34,22 +26,33 @@ def scan(
     ] = None,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON, one a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the rows as JSON, one a line; with --output, what was done.")
+    ] = False,
 ) -> None:
-    """Read the rows for a predicate from the files that can hold them.
+    """Read the rows for a predicate, from the files that can hold them.
 
     Example: sidecar scan db.lineitem "l_partkey = 42" --columns l_orderkey,l_comment
     """
-    from sidecar.cli.rows import check_output, draw_rows, write_rows
+    from sidecar.cli import rows
 
     out = Output(as_json=as_json)
+    chosen = names(columns)
     if output is not None:
-        check_output(output)
+        rows.check_output(output)
     from sidecar import open_table
     from sidecar import scan as scan_table
 
     found = scan_table(
-        open_table(table, catalog), predicate, columns=names(columns), limit=limit, snapshot_id=snapshot
+        open_table(table, catalog), predicate, columns=chosen, limit=limit, snapshot_id=snapshot
     )
     if output is not None:
-        write_rows(found, output)
+        rows.write_rows(found, output)
+        done = {"rows": found.num_rows, "output": str(output)}
+        out.result(
+            done, lambda to, data: to.print(f"{data['rows']:,} rows written to {output}", markup=False)
+        )
+    elif as_json:
+        out.lines(rows.json_rows(found))
+    else:
+        rows.draw_rows(console(), found)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def verify(
     target: Target,
     data: Annotated[
-        bool, typer.Option("--data", help="Also ask the filters for every value of the data; reads all of it.")
+        bool,
+        typer.Option("--data", help="Also ask the filters for every value of the data; reads all of it."),
     ] = False,
     catalog: Catalog = None,
     snapshot: Snapshot = None,

@@ -1,0 +1,213 @@
+"""What holds for every command: help, cheap imports, exit codes, one-sentence errors, docs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sidecar.cli import humane
+from sidecar.cli.app import app
+from sidecar.cli.options import is_path, names, rate
+from sidecar.cli.output import to_json
+from sidecar.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+HEAVY = ("numba", "numpy", "pyarrow", "pyiceberg", "pyspark", "xxhash", "zstandard")
+
+
+def run(*args: str, env: dict[str, str] | None = None) -> Any:
+    return CliRunner(env=env).invoke(app, list(args), prog_name="sidecar")
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level modules in ``sys.modules`` after ``code`` ran in a fresh interpreter."""
+    script = f"{code}\nimport sys; print('\\n'.join(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_commands_are_those_of_the_design() -> None:
+    assert COMMANDS == ["build", "inspect", "probe", "plan", "scan", "verify"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sidecar",
+        "from typer.testing import CliRunner as C; from sidecar.cli.app import app; C().invoke(app, ['-h'])",
+    ],
+    ids=["import", "help"],
+)
+def test_nothing_heavy_is_imported(code: str) -> None:
+    assert not loaded_by(code).intersection((*HEAVY, "rich"))
+
+
+def test_help_names_every_command() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in result.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_has_help_and_stands_in_the_readme(name: str) -> None:
+    readme = (ROOT / "README.md").read_text()
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert "Example: sidecar" in result.stdout
+    assert f"sidecar {name} " in readme
+    from typer.main import get_command
+
+    for parameter in get_command(app).commands[name].params:  # type: ignore[attr-defined]
+        if parameter.param_type_name == "option":
+            assert parameter.help, f"{name} {parameter.name} has no help"
+            assert f"`{max(parameter.opts, key=len)}" in readme, f"README lacks {name} {parameter.opts}"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["nosuch"],
+        ["plan", "db.t"],
+        ["plan", "db.t", "k = 1", "--jsn"],
+        ["probe", "db.t", "k", "--jsn"],
+        ["build", "db.t"],
+        ["build", "db.t", "--columns", ","],
+        ["build", "db.t", "--columns", "k", "--engine", "flink"],
+        ["build", "db.t", "--columns", "k", "--harvest", "some"],
+        ["build", "db.t", "--columns", "k", "--fpp", "2"],
+        ["build", "db.t", "--columns", "k", "--snapshot", "latest"],
+        ["scan", "db.t", "k = 1", "--limit", "-1"],
+        ["scan", "db.t", "k = 1", "--output", "rows.xlsx"],
+        ["scan", "db.t", "k = 1", "--output", "/no/such/folder/rows.csv"],
+        ["inspect", "./a.parquet", "--catalog", "cat"],
+        ["verify", "s3://bucket/a.parquet", "--snapshot", "5"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_2_and_no_traceback(args: list[str]) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert "rror: " in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_a_catalog_that_is_not_configured_is_one_sentence(tmp_path: Path) -> None:
+    result = run("plan", "db.t", "k = 1", "--catalog", "nowhere", env={"PYICEBERG_HOME": str(tmp_path)})
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: the catalog 'nowhere' is not configured")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_missing_file_is_one_sentence() -> None:
+    result = run("inspect", "./no/such/file.parquet")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: cannot open the file")
+    assert "no/such/file.parquet" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, "sidecar 0.1.0\n")
+
+
+def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
+    command = f"'{sys.executable}' -m sidecar.cli --help | head -c 1"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("db.lineitem", False),
+        ("ns.nested.table", False),
+        ("part.parquet", False),  # no such file here: a table of that name may exist
+        ("./part.parquet", True),
+        ("dir/part", True),
+        ("s3://bucket/key", True),
+        ("file:/data/x", True),
+        ("db.folder", False),
+    ],
+)
+def test_a_path_has_a_slash_or_exists(target: str, expected: bool, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "db.folder").mkdir()
+    assert is_path(target) is expected
+
+
+def test_an_existing_file_is_a_path(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "part.parquet").touch()
+    assert is_path("part.parquet")
+
+
+def test_names() -> None:
+    assert names(None) is None
+    assert names("a, b.c,a") == ["a", "b.c"]
+    with pytest.raises(UsageError, match="empty"):
+        names(" , ")
+
+
+def test_rate() -> None:
+    assert rate("auto") == "auto"
+    assert rate("0.01") == 0.01
+    assert rate("1e-6") == 1e-6
+    assert rate("1%") == 0.01
+    for wrong in ("0", "1", "-0.1", "nan", "inf", "many", "100%", ""):
+        with pytest.raises(UsageError, match="--fpp"):
+            rate(wrong)
+
+
+def test_json_has_a_word_for_everything() -> None:
+    import datetime
+    import decimal
+
+    import numpy as np
+
+    data = {
+        "bytes": b"\x00\xff",
+        "day": datetime.date(2024, 1, 2),
+        "decimal": decimal.Decimal("1.50"),
+        "nan": float("nan"),
+        "numpy": np.int64(2**62),
+        "flag": np.bool_(True),
+        "nested": [{"t": (1, None)}],
+    }
+    assert json.loads(to_json(data)) == {
+        "bytes": "00ff",
+        "day": "2024-01-02",
+        "decimal": "1.50",
+        "nan": "nan",
+        "numpy": 2**62,
+        "flag": True,
+        "nested": [{"t": [1, None]}],
+    }
+
+
+def test_humane_numbers() -> None:
+    assert [humane.size(n) for n in (0, 999, 1_000, 16_842_752, 2_500_000_000)] == [
+        "0 B", "999 B", "1 kB", "16.8 MB", "2.5 GB",
+    ]  # fmt: skip
+    assert [humane.duration(s) for s in (2e-6, 0.0123, 1.25, 59.94, 200)] == [
+        "2 µs", "12.3 ms", "1.2 s", "59.9 s", "3 min 20 s",
+    ]  # fmt: skip
+    assert [humane.percent(p) for p in (0, 0.01, 0.000042, 1)] == ["0 %", "1 %", "0.0042 %", "100 %"]
+    assert humane.count(1_234_567) == "1,234,567"
