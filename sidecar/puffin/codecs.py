@@ -143,8 +143,12 @@ def _zstd_content_size(data: bytes) -> int:
 
 
 def _zstd_content(data: bytes, size: int) -> bytes:
+    decompressor = zstandard.ZstdDecompressor()
     try:
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+        if size == 0:
+            # The one-shot call would answer b"" without a look at the frame.
+            return decompressor.stream_reader(data).read(1)
+        return decompressor.decompress(data, max_output_size=size, allow_extra_data=False)
     except (zstandard.ZstdError, MemoryError) as error:
         raise _FrameError(str(error)) from error
 

@@ -20,6 +20,7 @@ from sidecar.errors import DamagedFileError
 MAX_NESTING = 32
 """Depth to which values of unknown keys may nest."""
 
+_MAX_DIGITS = 20
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
 _LENGTH = (0, 2**63 - 1)
@@ -177,8 +178,10 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _integer(text: str) -> int:
     # Python would take time quadratic in the number of digits, or refuse beyond 4,300 of them.
-    if len(text) > len(str(_INT64[0])):
-        raise InvalidMetadataError("the footer has an integer beyond 64 bits", "at most 64 bits", text)
+    if len(text) > _MAX_DIGITS:
+        raise InvalidMetadataError(
+            "the footer has too long an integer", f"at most {_MAX_DIGITS} characters", text
+        )
     return int(text)
 
 

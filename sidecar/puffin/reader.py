@@ -27,7 +27,8 @@ FOOTER_LIMIT = 64 * 1024 * 1024
 BLOB_LIMIT = 256 * 1024 * 1024
 """Longest blob that is read as one, decompressed."""
 
-_COMPRESSED = 1
+_PLAIN = bytes([0, 0, 0, 0])
+_COMPRESSED = bytes([1, 0, 0, 0])
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Trailer:
     """The last 12 bytes of the file, decoded."""
 
     payload_length: int
-    compressed: bool
+    flags: bytes
 
 
 class PuffinReader:
@@ -66,12 +67,13 @@ class PuffinReader:
         trailer = decode_trailer(self.tail[-TRAILER_LENGTH:], file=self.name, size=self.size)
         self.footer_length = trailer.payload_length + FRAMING_LENGTH
         self.footer_offset = self.size - self.footer_length
-        self.footer_compressed = trailer.compressed
         self._check_footer_length(footer_length, footer_limit)
         if self.tail_offset > self.footer_offset:
             self.tail = source.read(self.footer_offset, self.tail_offset - self.footer_offset) + self.tail
             self.tail_offset = self.footer_offset
         self._check_magic(self.footer_offset, "the footer does not begin with the magic")
+        # Only now: where a file was cut short, the four bytes that stand in the place of flags are none.
+        self.footer_compressed = self._decode_flags(trailer.flags)
         if self.tail_offset == 0:
             self._check_magic(0, "not a Puffin file: it does not begin with the magic")
         self.metadata: FileMetadata = self._decode_footer(footer_limit)
@@ -194,6 +196,18 @@ class PuffinReader:
         if found != MAGIC:
             raise _wrong_magic(what, self.name, offset, found)
 
+    def _decode_flags(self, flags: bytes) -> bool:
+        if flags not in (_PLAIN, _COMPRESSED):
+            raise UnsupportedFeatureError(
+                "the footer sets reserved flags",
+                file=self.name,
+                offset=self.size - 8,
+                expected=f"{_PLAIN.hex(' ')} or {_COMPRESSED.hex(' ')}",
+                found=flags.hex(" "),
+                hint="A later version of the format may have written it.",
+            )
+        return flags == _COMPRESSED
+
     def _decode_footer(self, limit: int) -> FileMetadata:
         offset = self.footer_offset + len(MAGIC)
         payload = self.read_at(offset, self.footer_length - FRAMING_LENGTH)
@@ -219,16 +233,6 @@ def decode_trailer(trailer: bytes, *, file: str, size: int) -> Trailer:
         raise _wrong_magic(
             "not a Puffin file, or a truncated one: it does not end with the magic", file, at + 8, trailer[8:]
         )
-    flags = int.from_bytes(trailer[4:8], "little")
-    if flags & ~_COMPRESSED:
-        raise UnsupportedFeatureError(
-            "the footer sets reserved flags",
-            file=file,
-            offset=at + 4,
-            expected="00 00 00 00 or 01 00 00 00",
-            found=trailer[4:8].hex(" "),
-            hint="A later version of the format may have written it.",
-        )
     length = int.from_bytes(trailer[:4], "little", signed=True)
     if length < 0:
         raise DamagedFileError(
@@ -238,7 +242,7 @@ def decode_trailer(trailer: bytes, *, file: str, size: int) -> Trailer:
             expected="0 or more",
             found=length,
         )
-    return Trailer(length, bool(flags & _COMPRESSED))
+    return Trailer(length, trailer[4:8])
 
 
 def _wrong_magic(what: str, file: str, offset: int, found: bytes) -> DamagedFileError:

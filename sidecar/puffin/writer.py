@@ -59,11 +59,14 @@ class BlobSink:
         self._writer = writer
         self._expected = length
         self._taken = 0
+        self._closed = False
         codec = metadata.compression_codec
         self._compressor = None if codec is None else codecs.compressor(codec, length or 0)
 
     def write(self, data: Buffer) -> None:
         """Append ``data`` to the content; :class:`UsageError` beyond the length that was stated."""
+        if self._closed:
+            raise UsageError("the blob is closed", found=self.metadata.type)
         view = _bytes_view(data)
         self._taken += view.nbytes
         if self._expected is not None and self._taken > self._expected:
@@ -73,6 +76,7 @@ class BlobSink:
     def _finish(self) -> BlobMetadata:
         if self._expected is not None and self._taken != self._expected:
             raise self._wrong_length()
+        self._closed = True
         if self._compressor is not None:
             self._writer._write(self._compressor.flush())
         self.metadata = replace(self.metadata, length=self._writer.position - self.metadata.offset)
@@ -236,12 +240,21 @@ class PuffinWriter:
             try:
                 taken = self._sink.write(view)
             except SidecarError:
+                self._state = "failed"
                 raise
             except Exception as error:
                 self._state = "failed"
                 reason = f"{type(error).__name__}: {str(error)[:200]}"
                 raise StorageError(f"cannot write the Puffin file: {reason}", offset=self.position) from error
             count = view.nbytes if taken is None else int(taken)
+            if not 0 < count <= view.nbytes:
+                self._state = "failed"
+                raise StorageError(
+                    "the sink takes no bytes",
+                    offset=self.position,
+                    expected=f"1 to {view.nbytes}",
+                    found=count,
+                )
             self.position += count
             view = view[count:]
 
