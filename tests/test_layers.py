@@ -1,4 +1,4 @@
-"""The rules of ARCHITECTURE.md that imports can hold: layers point one way, heavy packages stay in their rooms."""
+"""The rules of ARCHITECTURE.md about imports: layers point one way, heavy packages stay in their rooms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def room_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Each imported module, and whether the import runs at load time (not in a function, not for types only)."""
+    """Each imported module, and whether that happens at load time: not in a function, not for types only."""
     tree = ast.parse(path.read_text())
     late = {
         id(inner)
