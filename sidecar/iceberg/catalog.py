@@ -118,15 +118,16 @@ def _foreign_error(
     what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None
 ) -> SidecarError:
     """Any other exception of pyiceberg, sorted by whose move is next."""
-    if isinstance(error, ValidationError):
-        if any("blob-metadata" in str(e["loc"]) or "blob_metadata" in str(e["loc"]) for e in error.errors()):
+    invalid = _validation_error(error)
+    if invalid is not None:
+        if any("blob-metadata" in fault["loc"] for fault in invalid.errors()):
             return UnsupportedFeatureError(
                 f"{what}: its metadata registers statistics blobs of a type that pyiceberg does not know",
                 file=file,
                 hint="Remove that snapshot's statistics entry with Spark or through the REST catalog.",
             )
         return DamagedFileError(
-            f"{what}: its metadata is not valid ({error.error_count()} faults)", file=file
+            f"{what}: its metadata is not valid ({invalid.error_count()} faults)", file=file
         )
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
         return StorageError(
@@ -135,6 +136,13 @@ def _foreign_error(
     return StorageError(
         f"{what}: {type(error).__name__}: {redact(_first_line(error), properties)}", file=file
     )
+
+
+def _validation_error(error: BaseException | None) -> ValidationError | None:
+    """The pydantic error behind a pyiceberg error, if there is one."""
+    while error is not None and not isinstance(error, ValidationError):
+        error = error.__cause__
+    return error
 
 
 def redact(text: str, properties: Mapping[str, Any]) -> str:

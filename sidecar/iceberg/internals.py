@@ -6,7 +6,9 @@ varint), a byte length, the records (compressed as one piece) and the sync marke
 manifest entry. Planning without manifests needs each record's bytes as they stand in the block, so that
 they can be decoded later by pyiceberg itself into the very entry that it would have read.
 
-pyiceberg's own loop over blocks ends silently at a truncation; the one here does not.
+pyiceberg's own loop over blocks ends silently at a truncation, and its compiled decoder (0.12) reads beyond
+the end of its bytes where a length is wrong. So blocks are walked here, and records are decoded by its
+decoder in Python, which raises: 0.1 ms an entry instead of 0.04.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
-from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
+from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
@@ -97,7 +99,7 @@ class EntryDecoder:
 
     def decode(self, raw: bytes, manifest: ManifestFile) -> ManifestEntry:
         """The entry that ``raw`` holds; :class:`DamagedFileError` if the bytes are not exactly one record."""
-        decoder = new_decoder(raw)
+        decoder = StreamingBinaryDecoder(raw)
         try:
             entry = self.read(decoder, manifest)
         except Exception as error:
@@ -177,7 +179,7 @@ def _decode_header(data: bytes) -> tuple[AvroFileHeader, BinaryDecoder]:
     magic = data[: len(MAGIC)]
     if magic != MAGIC:
         raise DamagedFileError("this is no Avro file", offset=0, expected=MAGIC, found=magic)
-    decoder = new_decoder(data)
+    decoder = StreamingBinaryDecoder(data)
     header: AvroFileHeader = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
     if _SCHEMA_KEY not in header.meta:
         raise DamagedFileError("the Avro file names no schema", offset=len(MAGIC))
@@ -209,7 +211,7 @@ def _blocks(data: bytes, header: AvroFileHeader, decoder: BinaryDecoder) -> Iter
 
 def _records(block: bytes, count: int, read: Callable[[BinaryDecoder], R]) -> Iterator[tuple[R, bytes]]:
     """Each record of a block, decoded and as its bytes."""
-    decoder = new_decoder(block)
+    decoder = StreamingBinaryDecoder(block)
     for _ in range(count):
         start = decoder.tell()
         record = read(decoder)

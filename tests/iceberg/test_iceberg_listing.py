@@ -1,0 +1,234 @@
+"""What a snapshot holds: files in manifest order, partitions and bounds as the manifests have them."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+)
+
+from sidecar.errors import DamagedFileError, UsageError
+from sidecar.iceberg import listing as listing_module
+from sidecar.iceberg.internals import entry_decoder
+from sidecar.iceberg.listing import Bounds, list_snapshot
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "part", StringType()),
+    NestedField(3, "day", DateType()),
+    NestedField(4, "price", DecimalType(9, 2)),
+    NestedField(5, "ts", TimestampType()),
+    NestedField(6, "ratio", DoubleType()),
+)
+SPEC = PartitionSpec(
+    PartitionField(2, 1000, IdentityTransform(), "part"),
+    PartitionField(3, 1001, IdentityTransform(), "day"),
+    PartitionField(4, 1002, IdentityTransform(), "price"),
+    PartitionField(6, 1003, IdentityTransform(), "ratio"),
+)
+
+
+def rows(part: str | None, n: int = 4) -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array(range(n), pa.int64()),
+            "part": pa.array([part] * n, pa.string()),
+            "day": pa.array([datetime.date(2024, 1, 2)] * n),
+            "price": pa.array([Decimal("-1.50")] * n, pa.decimal128(9, 2)),
+            "ts": pa.array([datetime.datetime(2024, 1, 2, 3)] * n, pa.timestamp("us")),
+            "ratio": pa.array([0.5] * n),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Table:
+    table: Table = catalog.create_table("db.listing", SCHEMA, partition_spec=SPEC)
+    for part in ("a", "b", None):
+        table.append(rows(part))
+    return table
+
+
+def test_files_stand_in_manifest_order(table: Table) -> None:
+    listing = list_snapshot(table)
+    assert [f.path for f in listing.files] == [t.file.file_path for t in table.scan().plan_files()]
+    assert [f.ordinal for f in listing.files] == [0, 1, 2]
+    assert [m.first_file for m in listing.manifests] == [0, 1, 2]
+    assert [(m.live_files, m.live_rows) for m in listing.manifests] == [(1, 4)] * 3
+    assert [f.manifest for f in listing.files] == [0, 1, 2]
+    assert (listing.total_rows, listing.sequence_number) == (12, 3)
+    assert [f.sequence_number for f in listing.files] == [3, 2, 1]
+    assert listing.table_uuid == str(table.metadata.table_uuid)
+
+
+def test_an_entry_is_listed_as_its_manifest_has_it(table: Table) -> None:
+    listing = list_snapshot(table)
+    for file in listing.files:
+        manifest = listing.manifests[file.manifest]
+        entry = entry_decoder(manifest.avro_schema).decode(file.raw_entry, manifest.line)
+        assert entry.data_file.file_path == file.path
+        assert (entry.data_file.record_count, entry.data_file.file_size_in_bytes) == (4, file.file_size)
+        assert entry.sequence_number == file.sequence_number
+
+
+def test_partition_values_are_single_value_bytes_in_the_specs_order(table: Table) -> None:
+    day = (datetime.date(2024, 1, 2) - datetime.date(1970, 1, 1)).days
+    price, ratio = (-150).to_bytes(2, "big", signed=True), b"\0\0\0\0\0\0\xe0\x3f"
+    assert {f.partition for f in list_snapshot(table).files} == {
+        (part, day.to_bytes(4, "little"), price, ratio) for part in (b"a", b"b", None)
+    }
+
+
+def test_bounds_and_counts_are_those_of_the_entry(table: Table) -> None:
+    by_part = {file.partition[0]: file for file in list_snapshot(table).files}
+    assert by_part[b"a"].bounds[1] == Bounds(bytes(8), (3).to_bytes(8, "little"), 4, 0, None)
+    assert by_part[b"a"].bounds[2] == Bounds(b"a", b"a", 4, 0, None)
+    assert by_part[None].bounds[2] == Bounds(None, None, 4, 4, None)
+
+
+def test_identity_partitions_are_proven_by_bounds_and_never_for_floats(table: Table) -> None:
+    for file in list_snapshot(table).files:
+        assert file.identity == {2: True, 3: True, 4: True, 6: False}
+
+
+def test_stored_values_that_contradict_the_partition_are_not_proven(catalog: Any) -> None:
+    """A long string: the bounds are cut, so that they do not prove what the file holds."""
+    table = catalog.create_table(
+        "db.listing_long",
+        SCHEMA,
+        partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p")),
+    )
+    table.append(rows("x" * 40))
+    (file,) = list_snapshot(table).files
+    assert (file.partition, file.identity) == ((b"x" * 40,), {2: False})
+
+
+def test_an_older_snapshot_is_listed_as_it_was(table: Table) -> None:
+    first = table.metadata.snapshots[0].snapshot_id
+    listing = list_snapshot(table, first)
+    assert (listing.snapshot_id, len(listing.files)) == (first, 1)
+
+
+def test_deleted_files_are_not_listed(catalog: Any) -> None:
+    table = catalog.create_table("db.listing_deleted", SCHEMA, partition_spec=SPEC)
+    table.append(pa.concat_tables([rows("a"), rows("b")]))
+    table.delete("part == 'a'")
+    assert [f.partition[0] for f in list_snapshot(table).files] == [b"b"]
+
+
+def test_a_changed_spec_gives_each_file_its_own_partition(catalog: Any) -> None:
+    table = catalog.create_table("db.listing_evolved", SCHEMA, partition_spec=SPEC)
+    table.append(rows("a"))
+    with table.update_spec() as spec:
+        spec.remove_field("part")
+        spec.remove_field("ratio")
+        spec.add_identity("id")
+    table.append(rows("a", 1))
+    new, old = list_snapshot(table).files
+    assert (old.spec_id, new.spec_id) == (0, 1)
+    assert len(old.partition) == 4
+    assert new.partition == (*old.partition[1:3], bytes(8))
+    assert new.identity == {3: True, 4: True, 1: True}
+
+
+def test_version_1_tables_are_listed(catalog: Any) -> None:
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
+    table = catalog.create_table(
+        "db.listing_v1", SCHEMA, partition_spec=spec, properties={"format-version": "1"}
+    )
+    table.append(rows("a"))
+    with table.update_spec() as update:
+        update.remove_field("p")
+    table.append(rows("b"))
+    listing = list_snapshot(table)
+    assert listing.sequence_number == 0
+    assert [f.sequence_number for f in listing.files] == [0, 0]
+    new, old = listing.files
+    assert isinstance(table.spec().fields[0].transform, VoidTransform)
+    assert (old.partition, old.identity) == ((b"a",), {2: True})
+    assert (new.partition, new.identity) == ((None,), {})
+
+
+def test_other_formats_are_listed_with_a_reason(table: Table, monkeypatch: Any) -> None:
+    real = listing_module.read_manifest
+
+    def as_orc(io: Any, manifest: Any) -> Any:
+        contents = real(io, manifest)
+        for entry in contents.entries:
+            entry.entry.data_file._data[2] = FileFormat.ORC
+        return contents
+
+    assert {f.not_indexable for f in list_snapshot(table).files} == {None}
+    monkeypatch.setattr(listing_module, "read_manifest", as_orc)
+    assert {f.not_indexable for f in list_snapshot(table).files} == {"files in ORC are not indexed"}
+
+
+def test_a_damaged_manifest_is_named(catalog: Any) -> None:
+    table = catalog.create_table("db.listing_damaged", SCHEMA)
+    for part in ("a", "b"):
+        table.append(rows(part))
+    path = list_snapshot(table).manifests[1].path
+    local = Path(path.removeprefix("file:"))
+    data = local.read_bytes()
+    header_only = data[: data.index(data[-16:]) + 16]
+    for broken in (data[:-1], b"", header_only):
+        local.write_bytes(broken)
+        with pytest.raises(DamagedFileError) as caught:
+            list_snapshot(table)
+        assert caught.value.file == path
+
+
+def test_a_missing_snapshot_is_wrong_usage(table: Table, catalog: Any) -> None:
+    with pytest.raises(UsageError, match=r"'db\.listing' has no snapshot 5"):
+        list_snapshot(table, 5)
+    with pytest.raises(UsageError, match="has no snapshot yet"):
+        list_snapshot(catalog.create_table("db.listing_empty", SCHEMA))
+
+
+@pytest.mark.jvm
+def test_a_hive_import_lists_the_partition_that_no_file_stores(
+    spark: Any, catalog: Any, tmp_path: Path
+) -> None:
+    for part in ("a", "b"):
+        (tmp_path / f"part={part}").mkdir()
+        pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), tmp_path / f"part={part}" / "x.parquet")
+    spark.sql("CREATE TABLE cat.db.listing_hive (id BIGINT, part STRING) USING iceberg PARTITIONED BY (part)")
+    spark.sql(f"CALL cat.system.add_files('db.listing_hive', '`parquet`.`{tmp_path}`')")
+    files = list_snapshot(catalog.load_table("db.listing_hive")).files
+    assert {f.partition for f in files} == {(b"a",), (b"b",)}
+    assert [f.identity for f in files] == [{2: False}] * 2
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.jvm
+def test_deletes_of_spark_are_counted_not_listed(spark: Any, catalog: Any) -> None:
+    spark.sql(
+        "CREATE TABLE cat.db.listing_deletes USING iceberg TBLPROPERTIES "
+        "('format-version'='2', 'write.delete.mode'='merge-on-read') AS SELECT id FROM range(100)"
+    )
+    before = list_snapshot(catalog.load_table("db.listing_deletes"))
+    spark.sql("DELETE FROM cat.db.listing_deletes WHERE id = 7")
+    after = list_snapshot(catalog.load_table("db.listing_deletes"))
+    assert [f.path for f in after.files] == [f.path for f in before.files]
+    assert (before.delete_manifests, before.delete_files) == (0, 0)
+    assert after.delete_manifests == 1
+    assert after.delete_files >= 1
