@@ -13,7 +13,7 @@ from pyiceberg.table.puffin import PuffinFile
 
 from sidecar.puffin import types
 from sidecar.puffin.inspect import verify_puffin
-from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.metadata import BlobMetadata, FileMetadata, encode_metadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.source import FileIOSource, LocalSource
@@ -22,14 +22,14 @@ LONG = bytes(range(256)) * 2_000
 CONTENTS = [b"", b"a", "größe 🤯".encode(), LONG]
 
 
-def write_all_kinds(sink: Any, count: int = 200) -> tuple[WrittenFile, list[bytes]]:
-    """Plain and zstd blobs, empty ones too, of every number of fields, and many of them; with their contents."""
+def write_all_kinds(sink: Any, count: int = 50) -> tuple[WrittenFile, list[bytes]]:
+    """Plain, zstd and empty blobs of several numbers of fields, and many of them; with their contents."""
     writer = PuffinWriter(sink, properties={"größe": 'quotes " and \\ and 🤯 and \x01\x7f'})
     contents = []
     for codec in (None, "zstd"):
         for i, content in enumerate(CONTENTS):
             properties = {"ndv": "12", "ключ": "значение 🤯"} if i % 2 else None
-            writer.add_blob(types.THETA, list(range(i)), 2**62 + i, i - 1, content, codec, properties)
+            writer.add_blob("some-blob", list(range(i)), 2**62 + i, i - 1, content, codec, properties)
             contents.append(content)
     for i in range(count):
         with writer.open_blob(types.SBBF, [i], -1, -1) as blob:
@@ -46,8 +46,6 @@ def with_gap(path: Path) -> list[bytes]:
     for blob in reader.metadata.blobs:
         blobs.append(BlobMetadata(**{**vars(blob), "offset": len(body)}))
         body += reader.read_raw(blob) + b"another gap"
-    from sidecar.puffin.metadata import FileMetadata, encode_metadata
-
     payload = encode_metadata(
         FileMetadata(tuple(blobs), reader.metadata.properties, {"unknown": [1, {"a": None}]})
     )
@@ -84,7 +82,7 @@ def test_files_are_written_and_read_through_pyicebergs_file_io(tmp_path: Path) -
 
 
 def java_read(spark: Any, path: Path, written: WrittenFile | None = None) -> tuple[dict[str, str], list[Any]]:
-    """Properties, and for each blob (type, fields, snapshot, sequence, properties, content), as Iceberg reads them."""
+    """Properties, and of each blob type, fields, snapshot, sequence number, properties and content."""
     jvm = spark._jvm
     build = jvm.org.apache.iceberg.puffin.Puffin.read(jvm.org.apache.iceberg.Files.localInput(str(path)))
     if written is not None:
@@ -93,7 +91,9 @@ def java_read(spark: Any, path: Path, written: WrittenFile | None = None) -> tup
     try:
         metadata = reader.fileMetadata()
         blobs = []
-        for pair in reader.readAll(metadata.blobs()):
+        pairs = reader.readAll(metadata.blobs()).iterator()
+        while pairs.hasNext():
+            pair = pairs.next()
             blob, content = pair.first(), pair.second()
             blobs.append(
                 (
@@ -227,7 +227,7 @@ def test_our_plain_files_equal_those_of_icebergs_own_writer_byte_for_byte(spark:
 
 @pytest.mark.jvm
 def test_icebergs_own_reader_refuses_what_we_write_only_on_request(spark: Any, tmp_path: Path) -> None:
-    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import UnsupportedOperationException
 
     for name, codec, footer in (("blob", "lz4", None), ("footer", None, "lz4")):
         path = tmp_path / f"{name}.stats"
@@ -236,7 +236,7 @@ def test_icebergs_own_reader_refuses_what_we_write_only_on_request(spark: Any, t
             blob = writer.add_blob("t", [1], 2, 3, b"content", codec)
             writer.finish(footer)
         assert PuffinReader(LocalSource(str(path))).read_blob(blob) == b"content"
-        with pytest.raises(Py4JJavaError, match="LZ4|lz4|[Uu]nsupported"):
+        with pytest.raises(UnsupportedOperationException, match="LZ4"):
             java_read(spark, path)
 
 
@@ -244,4 +244,4 @@ def test_our_footer_is_plain_json_for_everyone() -> None:
     sink = io.BytesIO()
     written, _ = write_all_kinds(sink, 1)
     payload = sink.getvalue()[-written.footer_size + 4 : -12]
-    assert json.loads(payload)["blobs"][0]["type"] == types.THETA
+    assert json.loads(payload)["blobs"][0]["type"] == "some-blob"
