@@ -1,0 +1,50 @@
+"""Split-block Bloom filter loops over ``blocks`` uint32 [z, 8] (C-contiguous) and ``hashes`` uint64 [n].
+
+The upper 32 bits of a hash choose the block (multiply and shift), the lower 32 bits one bit in each of its
+eight words. Parquet specification, "Bloom filter". Callers hash a chunk that fits the cache, then come
+here with it: two plain loops are faster than one fused one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidecar.kernels._block import has_bits, set_bits
+from sidecar.kernels._jit import kernel
+
+
+@kernel
+def _block(upper32: Any, z: Any) -> Any:
+    return (upper32 * z) >> np.uint64(32)
+
+
+@kernel
+def insert(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> None:
+    """Set the eight bits of every hash."""
+    z = np.uint64(blocks.shape[0])
+    for i in range(len(hashes)):
+        h = hashes[i]
+        set_bits(blocks, _block(h >> np.uint64(32), z), np.uint32(h))
+
+
+@kernel
+def check(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
+    """``out[i]``: whether all eight bits of ``hashes[i]`` are set."""
+    z = np.uint64(blocks.shape[0])
+    for i in range(len(hashes)):
+        h = hashes[i]
+        out[i] = has_bits(blocks, _block(h >> np.uint64(32), z), np.uint32(h))
+
+
+@kernel
+def fold(blocks: NDArray[np.uint32], factor: int, out: NDArray[np.uint32]) -> None:
+    """``out[i]`` = OR of the ``factor`` adjacent blocks from ``i * factor``; ``out`` is uint32 [z / factor, 8]."""
+    for i in range(out.shape[0]):
+        for j in range(8):
+            out[i, j] = blocks[i * factor, j]
+        for k in range(i * factor + 1, (i + 1) * factor):
+            for j in range(8):
+                out[i, j] |= blocks[k, j]
