@@ -12,9 +12,10 @@ SETUP = Path(__file__).resolve().parents[2] / "scripts" / "setup"
 
 
 def setup_java(stubs: str) -> tuple[str, str]:
-    """What ``setup_java`` leaves in JAVA_HOME and says, with functions of the script replaced by ``stubs``."""
-    functions = SETUP.read_text().partition("\nsetup_python ")[0]
-    program = f"set -euo pipefail\n{functions}\npython={sys.executable}\n{stubs}\nsetup_java\n"
+    """What ``setup_java`` leaves in JAVA_HOME and says, functions of the script replaced by ``stubs``."""
+    text = SETUP.read_text()
+    functions = text[text.index("say() {") : text.index("\nsetup_python ")]
+    program = f"set -euo pipefail\nroot=/nowhere python={sys.executable}\n{functions}\n{stubs}\nsetup_java\n"
     done = subprocess.run(
         ["bash", "-c", program + 'echo "${JAVA_HOME:-none}"'], capture_output=True, text=True, check=True
     )
