@@ -14,10 +14,10 @@
 | uuid | `f79c3e09-677c-4bbd-a479-3f349cb785e7`, with or without hyphens | 16 bytes |
 | fixed[N], binary | hexadecimal after `0x`: `0x00ff`, `0x` alone is empty | bytes |
 
-These are the values that pyiceberg's bound literals hold. A zone is required where the type has one and refused
-where it has none: nobody's session zone is guessed. Whole numbers written without a fraction or an exponent must
-be exact in a float or double; other texts mean the nearest double, as in every language. A float column gets that
-double too: rounding it to 32 bits is not ours to decide.
+These are the values that pyiceberg's bound literals hold. A zone is required where the type has one and
+refused where it has none: nobody's session zone is guessed. Whole numbers written without a fraction or
+an exponent must be exact in a float or double; other texts mean the nearest double, as in every language.
+A float column gets that double too: rounding it to 32 bits is not ours to decide.
 """
 
 from __future__ import annotations

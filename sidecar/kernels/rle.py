@@ -1,0 +1,195 @@
+"""Loops over Parquet's RLE / bit-packed hybrid, and over PLAIN byte arrays.
+
+The hybrid is a sequence of runs. A varint opens each: if it is odd, ``varint >> 1`` groups of eight
+values follow, packed with ``width`` bits each from the least significant bit on; if it is even, one value
+of ceil(width / 8) bytes follows that is repeated ``varint >> 1`` times. The last packed run may have more
+values than are meant, and its bytes may end with the last value that is.
+
+Every function takes ``data`` (uint8[n]) with ``at`` and ``end`` as bounds, reads nothing outside of them, and
+returns a negative number where the bytes do not hold what is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.kernels._jit import kernel
+
+ENDS_EARLY, BAD_INDEX = -1, -2
+
+
+def unaligned_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """A view of ``data`` as little-endian 64-bit words, one from every byte: uint64[max(n - 7, 0)]."""
+    words: npt.NDArray[np.uint64] = np.ndarray(
+        (max(len(data) - 7, 0),), np.dtype("<u8"), buffer=data, strides=(1,)
+    )
+    return words
+
+
+@kernel
+def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
+    """Value of an unsigned varint of at most 32 bits, and the offset behind it (-1: broken)."""
+    value = 0
+    shift = 0
+    while at < end and shift < 35:
+        byte = np.int64(data[at])
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    return 0, -1
+
+
+@kernel
+def _little_endian(data: Any, at: int, length: int) -> int:
+    value = 0
+    for i in range(length):
+        value |= np.int64(data[at + i]) << (8 * i)
+    return value
+
+
+@kernel
+def _packed(data: Any, at: int, end: int, width: int, position: int) -> int:
+    """Value ``position`` of a packed run at ``at``, byte by byte: near the end a word would overshoot."""
+    bit = position * width
+    byte = at + (bit >> 3)
+    last = min(at + ((bit + width + 7) >> 3), end)
+    word = 0
+    for i in range(last - byte):
+        word |= np.int64(data[byte + i]) << (8 * i)
+    return (word >> (bit & 7)) & ((1 << width) - 1)
+
+
+@kernel
+def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, used: Any) -> int:
+    """Set ``used[i]`` (bool[n]) for each of the first ``count`` values of a hybrid; 0 or a negative number.
+
+    ``words`` is :func:`unaligned_words` of ``data``. An index beyond ``used`` gives :data:`BAD_INDEX`.
+    """
+    entries = len(used)
+    value_bytes = (width + 7) >> 3
+    mask = np.uint64((1 << width) - 1)
+    while count > 0:
+        header, at = _varint(data, at, end)
+        if at < 0:
+            return -1
+        if header & 1:
+            values = min((header >> 1) * 8, count)
+            run_end = at + ((values * width + 7) >> 3)
+            if run_end > end:
+                return -1
+            fast = values
+            while fast > 0 and at + (((fast - 1) * width) >> 3) >= len(words):
+                fast -= 1
+            bit = np.uint64(at) << np.uint64(3)
+            step = np.uint64(width)
+            for _ in range(fast):
+                index = (words[bit >> np.uint64(3)] >> (bit & np.uint64(7))) & mask
+                if index >= entries:
+                    return -2
+                used[index] = True
+                bit += step
+            for i in range(fast, values):
+                tail = _packed(data, at, end, width, i)
+                if tail >= entries:
+                    return -2
+                used[tail] = True
+            at += (header >> 1) * width
+        else:
+            values = min(header >> 1, count)
+            if at + value_bytes > end or values == 0:
+                return -1
+            repeated = _little_endian(data, at, value_bytes)
+            if repeated >= entries:
+                return -2
+            used[repeated] = True
+            at += value_bytes
+        count -= values
+    return 0
+
+
+@kernel
+def count_level(data: Any, at: int, end: int, width: int, count: int, level: int) -> int:
+    """How many of the first ``count`` values of a hybrid equal ``level``, or a negative number."""
+    found = 0
+    value_bytes = (width + 7) >> 3
+    while count > 0:
+        header, at = _varint(data, at, end)
+        if at < 0:
+            return -1
+        if header & 1:
+            values = min((header >> 1) * 8, count)
+            if at + ((values * width + 7) >> 3) > end:
+                return -1
+            found += _count_packed(data, at, end, width, values, level)
+            at += (header >> 1) * width
+        else:
+            values = min(header >> 1, count)
+            if at + value_bytes > end or values == 0:
+                return -1
+            if _little_endian(data, at, value_bytes) == level:
+                found += values
+            at += value_bytes
+        count -= values
+    return found
+
+
+@kernel
+def _count_packed(data: Any, at: int, end: int, width: int, values: int, level: int) -> int:
+    found = 0
+    whole = 0
+    if width == 1 and level == 1:  # nulls in a flat column: count bits
+        whole = values & ~7
+        for i in range(values >> 3):
+            byte = np.int64(data[at + i])
+            byte -= (byte >> 1) & 0x55
+            byte = (byte & 0x33) + ((byte >> 2) & 0x33)
+            found += (byte + (byte >> 4)) & 0x0F
+    for i in range(whole, values):
+        if _packed(data, at, end, width, i) == level:
+            found += 1
+    return found
+
+
+@kernel
+def count_level_bit_packed(data: Any, at: int, end: int, width: int, count: int, level: int) -> int:
+    """The same for the deprecated BIT_PACKED levels: no runs, each value from its most significant bit on."""
+    if at + ((count * width + 7) >> 3) > end:
+        return -1
+    found = 0
+    for i in range(count):
+        value = 0
+        for bit in range(i * width, (i + 1) * width):
+            value = (value << 1) | ((np.int64(data[at + (bit >> 3)]) >> (7 - (bit & 7))) & 1)
+        if value == level:
+            found += 1
+    return found
+
+
+@kernel
+def split_byte_arrays(data: Any, count: int, out: Any, offsets: Any) -> int:
+    """Take the 4-byte lengths out of ``count`` PLAIN byte arrays.
+
+    ``out`` (uint8[n]) receives the values back to back and ``offsets`` (int32[count + 1]) where each
+    begins. Returns the bytes of all values, or a negative number.
+    """
+    at = 0
+    filled = 0
+    offsets[0] = 0
+    for i in range(count):
+        if at + 4 > len(data):
+            return -1
+        length = _little_endian(data, at, 4)
+        at += 4
+        if at + length > len(data):
+            return -1
+        for k in range(length):
+            out[filled + k] = data[at + k]
+        at += length
+        filled += length
+        offsets[i + 1] = filled
+    return filled

@@ -1,0 +1,129 @@
+"""Decompression of page bodies: exactly the size that the page header states, or an error.
+
+GZIP may consist of several members. LZ4 is the deprecated codec of number 5: blocks as Hadoop frames them
+(both lengths in front, big-endian, several blocks in a frame possible), or one bare block from writers
+that forgot the frame.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import lz4.block
+import pyarrow as pa
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+
+MAX_PAGE = 32 << 20
+"""Bytes of the largest page body, compressed or not, that is taken into memory."""
+
+
+def decompress(codec: str, data: bytes, size: int) -> bytes:
+    """``data`` decompressed to ``size`` bytes.
+
+    Raises :class:`DamagedFileError` where it cannot be decompressed or has another size, and
+    :class:`UnsupportedFeatureError` for a codec that is not known and a page beyond :data:`MAX_PAGE`.
+    """
+    if not 0 <= size <= MAX_PAGE:
+        raise UnsupportedFeatureError("a page is too large", expected=f"at most {MAX_PAGE} bytes", found=size)
+    function = _FUNCTIONS.get(codec)
+    if function is None:
+        raise UnsupportedFeatureError("pages of this compression codec cannot be read", found=codec)
+    if size == 0:
+        return b""  # nothing is asked for; writers differ in what they leave for an empty body
+    try:
+        out = function(data, size)
+    except (pa.ArrowException, OSError, zlib.error, lz4.block.LZ4BlockError, ValueError) as error:
+        raise DamagedFileError(f"a page cannot be decompressed ({codec})") from error
+    if len(out) != size:
+        raise DamagedFileError(f"a page has another size ({codec})", expected=size, found=len(out))
+    return out
+
+
+def _plain(data: bytes, size: int) -> bytes:
+    return data
+
+
+def _snappy(data: bytes, size: int) -> bytes:
+    """A block of Snappy opens with its size as varint; Arrow fills a larger buffer without a word."""
+    stated = shift = 0
+    for byte in data[:5]:
+        stated |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if stated != size:
+        raise ValueError("another size")
+    return pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True)
+
+
+def _zstd(data: bytes, size: int) -> bytes:
+    return pa.Codec("zstd").decompress(data, decompressed_size=size, asbytes=True)
+
+
+def _gzip(data: bytes, size: int) -> bytes:
+    parts: list[bytes] = []
+    left = size
+    while data and left > 0:
+        member = zlib.decompressobj(wbits=47)
+        part = member.decompress(data, left + 1)
+        if not part and not member.eof:
+            break
+        parts.append(part)
+        left -= len(part)
+        data = member.unused_data
+    return b"".join(parts)
+
+
+def _brotli(data: bytes, size: int) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(data), "brotli") as stream:
+        return stream.read(size + 1)
+
+
+def _lz4_block(data: bytes, size: int) -> bytes:
+    return bytes(lz4.block.decompress(data, uncompressed_size=size))
+
+
+def _lz4_hadoop(data: bytes, size: int) -> bytes:
+    try:
+        return _lz4_frames(data, size)
+    except (lz4.block.LZ4BlockError, ValueError):
+        return _lz4_block(data, size)
+
+
+def _lz4_frames(data: bytes, size: int) -> bytes:
+    """Frames: size of the frame's content, then blocks, each with its compressed length in front."""
+    out = bytearray()
+    at = 0
+    while at < len(data):
+        end = len(out) + _big_endian(data, at)
+        at += 4
+        if end > size:
+            raise ValueError("more than the page has")
+        while len(out) < end:
+            length = _big_endian(data, at)
+            at += 4 + length
+            if at > len(data):
+                raise ValueError("a block ends early")
+            block = _lz4_block(data[at - length : at], end - len(out))
+            if not block:
+                raise ValueError("an empty block")
+            out += block
+    return bytes(out)
+
+
+def _big_endian(data: bytes, at: int) -> int:
+    if at + 4 > len(data):
+        raise ValueError("a length ends early")
+    return int.from_bytes(data[at : at + 4], "big")
+
+
+_FUNCTIONS = {
+    "UNCOMPRESSED": _plain,
+    "SNAPPY": _snappy,
+    "GZIP": _gzip,
+    "BROTLI": _brotli,
+    "ZSTD": _zstd,
+    "LZ4": _lz4_hadoop,
+    "LZ4_RAW": _lz4_block,
+}

@@ -1,0 +1,285 @@
+"""Dictionary pages: all distinct values of a wholly dictionary-encoded chunk, without reading its data pages.
+
+A dictionary page is the chunk's first page, its body the PLAIN values in the order of their indices. Data
+pages hold repetition levels, definition levels and then, behind one byte with the bit width, the indices
+as RLE / bit-packed hybrid. In a DATA_PAGE all of that is compressed together and each kind of levels has
+its length in front; in a DATA_PAGE_V2 the levels stand uncompressed in front, their lengths in the
+header.
+
+A dictionary may have entries that no row uses (pyarrow writes such files). In a filter they do no harm, in a
+sketch of distinct values they are wrong: :func:`used_entries` tells them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.filters.hashing import hash_plain_fixed, hash_plain_offsets
+from sidecar.kernels import rle
+from sidecar.parquet.compression import MAX_PAGE, decompress
+from sidecar.parquet.footer import ColumnChunk
+from sidecar.parquet.pages import (
+    BIT_PACKED,
+    DATA_PAGE_V2,
+    DICTIONARY_ENCODINGS,
+    DICTIONARY_PAGE,
+    PLAIN,
+    PLAIN_DICTIONARY,
+    RLE,
+    ChunkReader,
+    PageHeader,
+)
+from sidecar.parquet.schema import Leaf
+from sidecar.parquet.thrift import located
+from sidecar.source import Source
+
+DATA_WINDOW = 512 << 10
+"""Bytes of data pages read at a time: reading stops once every entry has been seen."""
+
+_FIRST_READ = 64 << 10
+_MAX_BIT_WIDTH = 32
+
+
+@dataclass(frozen=True)
+class DictionaryPage:
+    """The values of a dictionary page.
+
+    ``data`` (uint8[n]) are the PLAIN values back to back, without length prefixes. ``width`` is the bytes
+    of each, or ``None`` where ``offsets`` (int32[num_values + 1]) tell where each begins.
+    """
+
+    num_values: int
+    data: npt.NDArray[np.uint8]
+    width: int | None
+    offsets: npt.NDArray[np.int32] | None
+
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """XXH64 of each value, uint64[num_values]; zeros and NaN have no twins here."""
+        if self.offsets is None:
+            assert self.width is not None
+            return hash_plain_fixed(self.data, self.width, self.num_values)
+        return hash_plain_offsets(self.data, self.offsets)
+
+    def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
+        """The values as an Arrow array of the type that pyarrow reads the column as, sharing memory.
+
+        Small integers come as int32, ENUM and JSON as strings' bytes. Raises :class:`UnsupportedFeatureError`
+        for types without a counterpart here (INT96, INTERVAL, FLOAT16, decimals beyond 38 digits).
+        """
+        if self.offsets is not None and not leaf.encoding.is_decimal:
+            kind = pa.string() if leaf.annotation.kind == "STRING" else pa.binary()
+            buffers = [None, pa.py_buffer(self.offsets.data), pa.py_buffer(self.data.data)]
+            return pa.Array.from_buffers(kind, self.num_values, buffers)
+        if leaf.encoding.is_decimal:
+            return self._decimals(leaf)
+        return pa.Array.from_buffers(_arrow_type(leaf), self.num_values, [None, pa.py_buffer(self.data.data)])
+
+    def _decimals(self, leaf: Leaf) -> pa.Array[Any]:
+        """Little-endian 128 bits each: integers sign-extended, fixed-length big-endian bytes reversed."""
+        precision = leaf.annotation.precision or {"INT32": 9, "INT64": 18}.get(leaf.physical, 0)
+        if self.width is None or self.width > 16 or not 1 <= precision <= 38:
+            raise UnsupportedFeatureError(
+                "decimals of this width are not read from dictionaries", column=leaf.path
+            )
+        values = self.data.reshape(self.num_values, self.width)
+        if leaf.physical == "FIXED_LEN_BYTE_ARRAY":
+            values = values[:, ::-1]
+        wide = np.empty((self.num_values, 16), np.uint8)
+        wide[:, : self.width] = values
+        wide[:, self.width :] = (values[:, -1:] >> 7) * np.uint8(255)
+        kind = pa.decimal128(precision, leaf.annotation.scale)
+        return pa.Array.from_buffers(kind, self.num_values, [None, pa.py_buffer(wide.data)])
+
+
+def _arrow_type(leaf: Leaf) -> pa.DataType:
+    zone = "UTC" if leaf.annotation.utc else None
+    kinds: dict[str, pa.DataType] = {
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "uint32": pa.uint32(),
+        "uint64": pa.uint64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "int32/date": pa.date32(),
+        "int32/time-ms": pa.time32("ms"),
+        "int64/time-us": pa.time64("us"),
+        "int64/time-ns": pa.time64("ns"),
+        "int64/timestamp-ms": pa.timestamp("ms", zone),
+        "int64/timestamp-us": pa.timestamp("us", zone),
+        "int64/timestamp-ns": pa.timestamp("ns", zone),
+    }
+    if leaf.encoding.name.startswith("flba:") and leaf.width is not None:
+        return pa.binary(leaf.width)
+    kind = kinds.get(leaf.encoding.name)
+    if kind is None:
+        raise UnsupportedFeatureError(
+            "dictionaries of this type are not read", column=leaf.path, found=leaf.encoding.name
+        )
+    return kind
+
+
+def read_dictionary(source: Source, chunk: ColumnChunk) -> DictionaryPage:
+    """The chunk's dictionary page, decompressed and checked: one read where the footer tells its size.
+
+    Raises :class:`DamagedFileError` if there is none or its bytes are broken (a wrong checksum included), and
+    :class:`UnsupportedFeatureError` for an unknown encoding or codec and for pages beyond
+    :data:`sidecar.parquet.compression.MAX_PAGE`.
+    """
+    with located(source.name, chunk.leaf.path, chunk.start):
+        gap = chunk.data_page_offset - chunk.start
+        reader = ChunkReader(source, chunk, gap if 0 < gap <= MAX_PAGE else _FIRST_READ)
+        page = _dictionary_header(reader, chunk)
+        body = decompress(chunk.codec, reader.body(page), page.uncompressed_size)
+        return _decode(np.frombuffer(body, np.uint8), page.num_values, chunk.leaf)
+
+
+def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
+    """The header of the chunk's first page, which must be a dictionary whose values fit into its size."""
+    page = reader.header(reader.start)
+    if page.type != DICTIONARY_PAGE:
+        raise DamagedFileError("the column chunk does not begin with a dictionary page", found=page.type)
+    if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
+        raise UnsupportedFeatureError("dictionary pages of this encoding are not read", found=page.encoding)
+    smallest = chunk.leaf.width or 4
+    if page.num_values * smallest > page.uncompressed_size:
+        raise DamagedFileError(
+            "a dictionary page is too short for its values",
+            expected=f"{page.num_values} values of at least {smallest} bytes",
+            found=f"{page.uncompressed_size} bytes",
+        )
+    if page.uncompressed_size > MAX_PAGE:
+        raise UnsupportedFeatureError(
+            "a dictionary page is too large", expected=f"at most {MAX_PAGE}", found=page.uncompressed_size
+        )
+    return page
+
+
+def _decode(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) -> DictionaryPage:
+    if leaf.physical == "BOOLEAN":
+        raise UnsupportedFeatureError("BOOLEAN columns have no dictionary")
+    if leaf.width is not None:
+        return DictionaryPage(num_values, body[: num_values * leaf.width], leaf.width, None)
+    out = np.empty(len(body), np.uint8)
+    offsets = np.empty(num_values + 1, np.int32)
+    length = rle.split_byte_arrays(body, num_values, out, offsets)
+    if length < 0:
+        raise DamagedFileError("a value of a dictionary page reaches beyond the page")
+    return DictionaryPage(num_values, out[:length], None, offsets)
+
+
+def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
+    """Which entries of the dictionary the data pages refer to: bool[num_values] of the dictionary page.
+
+    For a chunk that is :func:`~sidecar.parquet.pages.wholly_dictionary`. Reading stops as soon as all are
+    used. Raises :class:`DamagedFileError` for broken pages (an index beyond the dictionary included) and
+    :class:`UnsupportedFeatureError` for a data page that is not dictionary-encoded.
+    """
+    with located(source.name, chunk.leaf.path, chunk.start):
+        reader = ChunkReader(source, chunk, DATA_WINDOW)
+        dictionary = _dictionary_header(reader, chunk)
+        used = np.zeros(dictionary.num_values, np.bool_)
+        values = 0
+        for page in reader.pages(dictionary.end):
+            with located(source.name, chunk.leaf.path, page.offset):
+                values += _mark_page(reader, page, chunk, used)
+            if used.all():
+                return used
+        if values != chunk.num_values:
+            raise DamagedFileError(
+                "the pages of a column chunk have another number of values",
+                expected=chunk.num_values,
+                found=values,
+            )
+        return used
+
+
+def _mark_page(reader: ChunkReader, page: PageHeader, chunk: ColumnChunk, used: npt.NDArray[np.bool_]) -> int:
+    """Mark the entries that one page uses; the number of its values, nulls included."""
+    if page.type == DICTIONARY_PAGE:
+        raise DamagedFileError("a second dictionary page")
+    if not page.is_data or not page.num_values:
+        return 0
+    if page.encoding not in DICTIONARY_ENCODINGS:
+        raise UnsupportedFeatureError("a data page is not dictionary-encoded", found=page.encoding)
+    data, at, count = _indices(reader, page, chunk)
+    if count:
+        _mark_indices(data, at, count, used)
+    return page.num_values
+
+
+def _mark_indices(data: npt.NDArray[np.uint8], at: int, count: int, used: npt.NDArray[np.bool_]) -> None:
+    if at >= len(data):
+        raise DamagedFileError("a data page has no indices")
+    width = int(data[at])
+    if width > _MAX_BIT_WIDTH:
+        raise DamagedFileError(
+            "the bit width of the indices is out of range", expected="0 to 32", found=width
+        )
+    if width == 0:
+        status = 0 if len(used) else rle.BAD_INDEX
+        used[:1] = True
+    else:
+        status = rle.mark_used(data, rle.unaligned_words(data), at + 1, len(data), width, count, used)
+    if status == rle.BAD_INDEX:
+        raise DamagedFileError("an index lies beyond the dictionary", expected=f"less than {len(used)}")
+    if status < 0:
+        raise DamagedFileError("the indices of a data page end early", expected=f"{count} indices")
+
+
+def _indices(
+    reader: ChunkReader, page: PageHeader, chunk: ColumnChunk
+) -> tuple[npt.NDArray[np.uint8], int, int]:
+    """The bytes that hold a page's indices, where they begin, and how many are meant."""
+    body = reader.body(page)
+    if page.type == DATA_PAGE_V2:
+        return _indices_v2(body, page, chunk)
+    data = np.frombuffer(decompress(chunk.codec, body, page.uncompressed_size), np.uint8)
+    at, count = 0, page.num_values
+    if chunk.leaf.max_rep:
+        _, at = _levels(data, at, page, page.rep_encoding, chunk.leaf.max_rep)
+    if chunk.leaf.max_def:
+        count, at = _levels(data, at, page, page.def_encoding, chunk.leaf.max_def)
+    return data, at, count
+
+
+def _indices_v2(body: bytes, page: PageHeader, chunk: ColumnChunk) -> tuple[npt.NDArray[np.uint8], int, int]:
+    levels = page.rep_length + page.def_length
+    if levels > len(body) or levels > page.uncompressed_size:
+        raise DamagedFileError("the levels of a page are longer than the page", found=levels)
+    count = page.num_values
+    if chunk.leaf.max_def:
+        found = np.frombuffer(body, np.uint8, page.def_length, page.rep_length)
+        width = chunk.leaf.max_def.bit_length()
+        count = _checked(rle.count_level(found, 0, len(found), width, count, chunk.leaf.max_def))
+    codec = chunk.codec if page.is_compressed else "UNCOMPRESSED"
+    plain = decompress(codec, body[levels:], page.uncompressed_size - levels)
+    return np.frombuffer(plain, np.uint8), 0, count
+
+
+def _levels(
+    data: npt.NDArray[np.uint8], at: int, page: PageHeader, encoding: int, highest: int
+) -> tuple[int, int]:
+    """How many levels of a DATA_PAGE are the highest, and the offset behind the levels."""
+    width, count = highest.bit_length(), page.num_values
+    if encoding == RLE:
+        length = int.from_bytes(data[at : at + 4].tobytes(), "little")
+        if at + 4 + length > len(data):
+            raise DamagedFileError("the levels of a page are longer than the page", found=length)
+        end = at + 4 + length
+        return _checked(rle.count_level(data, at + 4, end, width, count, highest)), end
+    if encoding == BIT_PACKED:
+        end = at + (count * width + 7) // 8
+        return _checked(rle.count_level_bit_packed(data, at, len(data), width, count, highest)), end
+    raise UnsupportedFeatureError("levels of this encoding are not read", found=encoding)
+
+
+def _checked(count: int) -> int:
+    if count < 0:
+        raise DamagedFileError("the levels of a page end early")
+    return int(count)

@@ -1,0 +1,248 @@
+"""The footer of a Parquet file: one read of the file's tail when it is small, two otherwise.
+
+A file ends with the Thrift structure ``FileMetaData``, its length in four bytes (little-endian) and the
+magic ``PAR1``. ``PARE`` in that place means that the footer is encrypted. The length is believed only if
+the structure then lies inside the file; every count and length in it is checked before it is used.
+
+What the footer says about one column chunk (offsets, sizes) is checked where the chunk is read: a chunk that
+points outside the file costs that chunk, not the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.parquet.schema import PHYSICAL, Leaf, decode_leaves
+from sidecar.parquet.thrift import Struct, decode_struct, located
+from sidecar.source import Source
+
+TAIL = 64 * 1024
+"""Bytes of the first read: most footers are smaller."""
+
+MAX_FOOTER = 512 << 20
+"""Bytes of the longest footer that is read."""
+
+CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
+
+_SMALLEST = 12  # magic, an empty footer's length, magic
+_INTERVAL_KEY = "duckdb.interval_bloom_filter"
+
+
+@dataclass(frozen=True)
+class PageEncodingCount:
+    """An entry of ``encoding_stats``: so many pages of a page type have an encoding (numbers of the spec)."""
+
+    page_type: int
+    encoding: int
+    count: int
+
+
+@dataclass(frozen=True)
+class ColumnChunk:
+    """The metadata of one column of one row group; names are those of the specification.
+
+    Offsets and sizes are as the file says, unchecked; ``None`` stands for an absent field.
+    """
+
+    leaf: Leaf
+    row_group: int
+    file_path: str | None
+    encrypted: bool
+    codec: str
+    """A name of :data:`CODECS`, or the number of a codec that is not known."""
+    num_values: int
+    total_compressed_size: int
+    total_uncompressed_size: int
+    data_page_offset: int
+    dictionary_page_offset: int | None
+    encodings: tuple[int, ...]
+    encoding_stats: tuple[PageEncodingCount, ...] | None
+    null_count: int | None
+    bloom_filter_offset: int | None
+    bloom_filter_length: int | None
+    column_index_offset: int | None
+    column_index_length: int | None
+    offset_index_offset: int | None
+    offset_index_length: int | None
+
+    @property
+    def start(self) -> int:
+        """Offset of the first page; readers agree that a dictionary page is only looked for in front."""
+        offset = self.dictionary_page_offset
+        return offset if offset and 0 < offset < self.data_page_offset else self.data_page_offset
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group; ``ordinal`` is its place in the footer, ``first_row`` counts rows of the file."""
+
+    ordinal: int
+    num_rows: int
+    first_row: int
+    columns: tuple[ColumnChunk, ...]
+
+
+@dataclass(frozen=True)
+class Footer:
+    """A decoded footer; ``metadata`` is the whole field tree, unknown fields included."""
+
+    name: str
+    size: int
+    offset: int
+    """Where the footer begins in the file."""
+    length: int
+    metadata: Struct
+    columns: list[Leaf]
+    row_groups: list[RowGroup]
+    num_rows: int
+    created_by: str | None
+    key_value: dict[str, str]
+
+    @cached_property
+    def _by_path(self) -> dict[str, Leaf]:
+        return {leaf.path: leaf for leaf in self.columns}
+
+    def leaf(self, path: str) -> Leaf | None:
+        """The leaf with that dotted path."""
+        return self._by_path.get(path)
+
+
+def read_footer(source: Source) -> Footer:
+    """Read and decode the footer: one read, or two if it is longer than :data:`TAIL`.
+
+    Raises :class:`DamagedFileError` for anything that contradicts the format, and
+    :class:`UnsupportedFeatureError` for an encrypted footer.
+    """
+    with located(source.name):
+        data, offset = _read_footer_bytes(source)
+        metadata, _ = decode_struct(data, base=offset)
+        return _decode_footer(source, offset, len(data), metadata)
+
+
+def _read_footer_bytes(source: Source) -> tuple[bytes, int]:
+    size = source.size
+    if size < _SMALLEST:
+        raise DamagedFileError(
+            "too short for a Parquet file", expected=f"at least {_SMALLEST} bytes", found=size
+        )
+    tail = source.read(size - min(size, TAIL), min(size, TAIL))
+    if tail[-4:] == b"PARE":
+        raise UnsupportedFeatureError(
+            "the footer is encrypted (Parquet modular encryption, magic PARE)", offset=size - 4
+        )
+    if tail[-4:] != b"PAR1":
+        raise DamagedFileError(
+            "not a Parquet file: wrong magic at its end", offset=size - 4, expected=b"PAR1", found=tail[-4:]
+        )
+    length = int.from_bytes(tail[-8:-4], "little")
+    if not 0 < length <= min(size - _SMALLEST, MAX_FOOTER):
+        raise DamagedFileError(
+            "the footer's length is out of range",
+            offset=size - 8,
+            expected=f"1 to {min(size - _SMALLEST, MAX_FOOTER)}",
+            found=length,
+        )
+    offset = size - 8 - length
+    if length + 8 <= len(tail):
+        return tail[-8 - length : -8], offset
+    missing = length + 8 - len(tail)
+    return source.read(offset, missing) + tail[:-8], offset
+
+
+def _decode_footer(source: Source, offset: int, length: int, metadata: Struct) -> Footer:
+    elements = metadata.structs(2)
+    if elements is None:
+        raise DamagedFileError("the footer has no schema")
+    key_value = _key_value(metadata)
+    columns = decode_leaves(elements, normalized_interval=_INTERVAL_KEY in key_value)
+    groups: list[RowGroup] = []
+    first_row = 0
+    for ordinal, group in enumerate(metadata.structs(4) or ()):
+        groups.append(_row_group(group, ordinal, first_row, columns))
+        first_row += groups[-1].num_rows
+    return Footer(
+        name=source.name,
+        size=source.size,
+        offset=offset,
+        length=length,
+        metadata=metadata,
+        columns=columns,
+        row_groups=groups,
+        num_rows=metadata.count(3, "the file's num_rows"),
+        created_by=metadata.text(6),
+        key_value=key_value,
+    )
+
+
+def _key_value(metadata: Struct) -> dict[str, str]:
+    """Key-value metadata; values may be any bytes in practice, only the keys matter here."""
+    pairs = ((entry.binary(1) or b"", entry.binary(2) or b"") for entry in metadata.structs(5) or ())
+    return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs}
+
+
+def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf]) -> RowGroup:
+    chunks = group.structs(1) or []
+    if len(chunks) != len(columns):
+        raise DamagedFileError(
+            f"row group {ordinal} has another number of column chunks than the schema has leaves",
+            expected=len(columns),
+            found=len(chunks),
+        )
+    num_rows = group.count(3, "a row group's num_rows")
+    decoded = tuple(_chunk(chunk, leaf, ordinal) for chunk, leaf in zip(chunks, columns, strict=True))
+    return RowGroup(ordinal, num_rows, first_row, decoded)
+
+
+def _chunk(chunk: Struct, leaf: Leaf, ordinal: int) -> ColumnChunk:
+    meta = chunk.struct(3)
+    encrypted = 8 in chunk.fields
+    if meta is None:
+        if not encrypted:
+            raise DamagedFileError(f"a column chunk of row group {ordinal} has no metadata", column=leaf.path)
+        meta = Struct()
+    elif meta.integer(1) != PHYSICAL.index(leaf.physical) or tuple(meta.texts(3) or ()) != leaf.parts:
+        raise DamagedFileError(
+            f"a column chunk of row group {ordinal} belongs to another column",
+            column=leaf.path,
+            found=f"{'.'.join(meta.texts(3) or ())}, type {meta.integer(1)}",
+        )
+    number = meta.integer(4) or 0
+    statistics = meta.struct(12)
+    null_count = statistics.integer(3) if statistics is not None else None
+    return ColumnChunk(
+        leaf=leaf,
+        row_group=ordinal,
+        file_path=chunk.text(1),
+        encrypted=encrypted,
+        codec=CODECS[number] if 0 <= number < len(CODECS) else str(number),
+        num_values=meta.count(5, "num_values") if not encrypted else meta.integer(5) or 0,
+        total_compressed_size=meta.integer(7) or 0,
+        total_uncompressed_size=meta.integer(6) or 0,
+        data_page_offset=meta.integer(9) or 0,
+        dictionary_page_offset=meta.integer(11),
+        encodings=tuple(meta.integers(2) or ()),
+        encoding_stats=_encoding_stats(meta),
+        null_count=null_count if null_count is not None and null_count >= 0 else None,
+        bloom_filter_offset=meta.integer(14),
+        bloom_filter_length=meta.integer(15),
+        column_index_offset=chunk.integer(6),
+        column_index_length=chunk.integer(7),
+        offset_index_offset=chunk.integer(4),
+        offset_index_length=chunk.integer(5),
+    )
+
+
+def _encoding_stats(meta: Struct) -> tuple[PageEncodingCount, ...] | None:
+    entries = meta.structs(13)
+    if entries is None:
+        return None
+    return tuple(
+        PageEncodingCount(
+            entry.need_integer(1, "page_type"),
+            entry.need_integer(2, "encoding"),
+            entry.need_integer(3, "count"),
+        )
+        for entry in entries
+    )

@@ -1,0 +1,137 @@
+"""What indexes a Parquet file has, and one filter lookup, as plain data for people and programs.
+
+Nothing that is wrong with one filter hides the others: it stands beside them with its reason. Only a file
+without a readable footer raises.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from typing import Any, TypedDict
+
+from sidecar.errors import SidecarError, UsageError
+from sidecar.filters.literals import LiteralValue, literal_from_text
+from sidecar.filters.values import Probe, probe_hashes
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
+from sidecar.parquet.schema import Leaf
+from sidecar.source import Source
+
+FilterAnswer = FoundFilter | SidecarError | None
+
+
+class ProbedUnit(TypedDict):
+    """The answer of one row group; ``might_contain`` is ``None`` where nothing certain can be said."""
+
+    row_group: int
+    might_contain: bool | None
+    reason: str
+
+
+def inspect_file(source: Source) -> dict[str, Any]:
+    """Filters and page indexes of every column chunk.
+
+    ``units`` has for each row group ``row_group``, ``rows`` and ``columns``: dotted path -> ``bloom_filter``
+    (``None``, or what :func:`describe_filter` says), ``column_index`` and ``offset_index`` (``None``, or
+    ``offset`` and ``length``). Raises as :func:`sidecar.parquet.footer.read_footer` does.
+    """
+    footer = read_footer(source)
+    units: list[dict[str, Any]] = []
+    for group in footer.row_groups:
+        columns = {
+            chunk.leaf.path: {
+                "bloom_filter": describe_filter(chunk, found),
+                "column_index": _range(chunk.column_index_offset, chunk.column_index_length),
+                "offset_index": _range(chunk.offset_index_offset, chunk.offset_index_length),
+            }
+            for chunk, found in read_bloom_filters(source, group.columns)
+        }
+        units.append({"row_group": group.ordinal, "rows": group.num_rows, "columns": columns})
+    return {
+        "file": footer.name,
+        "format": "parquet",
+        "size": footer.size,
+        "created_by": footer.created_by,
+        "rows": footer.num_rows,
+        "units": units,
+    }
+
+
+def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> dict[str, Any] | None:
+    """A filter as ``inspect`` shows it: ``length`` with the header, ``bytes`` and ``sha256`` without."""
+    if found is None:
+        return None
+    if isinstance(found, SidecarError):
+        stated = {"offset": chunk.bloom_filter_offset, "length": chunk.bloom_filter_length}
+        unknown = dict.fromkeys(("bytes", "hash", "fill", "estimated_fpp", "sha256"))
+        return {**stated, **unknown, "trusted": False, "reason": reason_of(found)}
+    return {
+        "offset": found.offset,
+        "length": found.length,
+        "bytes": found.bitset_length,
+        "hash": found.hash,
+        "fill": found.filter.fill(),
+        "estimated_fpp": found.filter.estimated_fpp(),
+        "trusted": found.trusted,
+        "reason": found.reason,
+        "sha256": hashlib.sha256(found.filter.to_bytes()).hexdigest(),
+    }
+
+
+def reason_of(error: SidecarError) -> str:
+    """An error in a line, without the file and column that its place in the answer names already."""
+    parts = (("expected", error.expected), ("found", error.found))
+    return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
+
+
+def _range(offset: int | None, length: int | None) -> dict[str, int | None] | None:
+    return None if offset is None else {"offset": offset, "length": length}
+
+
+def find_leaf(footer: Footer, column: str) -> Leaf:
+    """The leaf that a dotted path names, or :class:`UsageError` with the nearest paths."""
+    leaf = footer.leaf(column)
+    if leaf is not None:
+        return leaf
+    paths = [leaf.path for leaf in footer.columns]
+    near = [path for path in paths if path.startswith(f"{column}.")] or difflib.get_close_matches(
+        column, paths
+    )
+    hint = f"Did you mean {' or '.join(near[:5])}?" if near else f"It has: {', '.join(paths[:20])}."
+    raise UsageError(f"the file has no column '{column}'", file=footer.name, hint=hint)
+
+
+def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedUnit]:
+    """Ask the filter of each row group whether the column might contain ``literal``.
+
+    A text is read as a person's spelling of a value of the column's type, anything else is taken as the value
+    that a bound literal holds (see :mod:`sidecar.filters.literals`). ``False`` is said only by a trusted
+    filter, or where no value of the file's encoding equals the literal. Raises :class:`UsageError` for an
+    unknown column and a literal that does not fit it.
+    """
+    footer = read_footer(source)
+    leaf = find_leaf(footer, column)
+    value = (
+        literal_from_text(literal, leaf.iceberg_type, quoted=True) if isinstance(literal, str) else literal
+    )
+    probe = probe_hashes(value, leaf.iceberg_type, leaf.encoding)
+    chunks = [group.columns[leaf.index] for group in footer.row_groups]
+    if probe.verdict != "probe":
+        might = False if probe.verdict == "cannot-exist" else None
+        return [_unit(chunk, might, probe.reason) for chunk in chunks]
+    return [_ask(chunk, found, probe) for chunk, found in read_bloom_filters(source, chunks)]
+
+
+def _ask(chunk: ColumnChunk, found: FilterAnswer, probe: Probe) -> ProbedUnit:
+    if found is None:
+        return _unit(chunk, None, "no filter")
+    if isinstance(found, SidecarError):
+        return _unit(chunk, None, reason_of(found))
+    if not found.trusted:
+        return _unit(chunk, None, found.reason)
+    return _unit(chunk, any(found.filter.might_contain_hash(h) for h in probe.hashes), "")
+
+
+def _unit(chunk: ColumnChunk, might_contain: bool | None, reason: str) -> ProbedUnit:
+    return {"row_group": chunk.row_group, "might_contain": might_contain, "reason": reason}

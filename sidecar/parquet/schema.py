@@ -1,0 +1,258 @@
+"""The leaves of a Parquet schema: paths, levels, field ids, and how their values become bytes.
+
+The schema is a list of elements in depth-first order; an element with ``num_children`` is followed by
+that many children. A leaf's definition level grows by one for each optional or repeated ancestor (itself
+included), its repetition level by one for each repeated one. A leaf's *encoding* follows from its
+physical type and its annotation: ``logicalType`` where it is set, the older ``converted_type`` otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sidecar.errors import DamagedFileError
+from sidecar.filters.encoding import Encoding
+from sidecar.parquet.thrift import Struct
+
+PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+"""Bytes of a PLAIN value of the physical types whose width is always the same."""
+
+MAX_NESTING = 256
+"""Groups inside each other."""
+
+MAX_TYPE_LENGTH = 999_999
+"""Bytes of a FIXED_LEN_BYTE_ARRAY value."""
+
+# fmt: off
+_CONVERTED = (
+    "UTF8", "MAP", "MAP_KEY_VALUE", "LIST", "ENUM", "DECIMAL", "DATE", "TIME_MILLIS", "TIME_MICROS",
+    "TIMESTAMP_MILLIS", "TIMESTAMP_MICROS", "UINT_8", "UINT_16", "UINT_32", "UINT_64", "INT_8", "INT_16",
+    "INT_32", "INT_64", "JSON", "BSON", "INTERVAL",
+)
+# fmt: on
+_LOGICAL = {
+    1: "STRING",
+    4: "ENUM",
+    5: "DECIMAL",
+    6: "DATE",
+    7: "TIME",
+    8: "TIMESTAMP",
+    10: "INTEGER",
+    11: "UNKNOWN",
+    12: "JSON",
+    13: "BSON",
+    14: "UUID",
+    15: "FLOAT16",
+    16: "VARIANT",
+    17: "GEOMETRY",
+    18: "GEOGRAPHY",
+    19: "FILE",
+}
+_UNITS = {1: "ms", 2: "us", 3: "ns"}
+_MOST_DIGITS = {"INT32": 9, "INT64": 18}
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a leaf's values mean: ``kind`` is a logical type's name (``""``: none), then its parameters."""
+
+    kind: str = ""
+    scale: int = 0
+    precision: int = 0
+    unit: str = ""
+    utc: bool = False
+    signed: bool = True
+    bits: int = 0
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf column. ``index`` counts leaves from 0, as ``columns`` of each row group does."""
+
+    index: int
+    parts: tuple[str, ...]
+    field_id: int | None
+    physical: str
+    type_length: int | None
+    annotation: Annotation
+    encoding: Encoding
+    max_def: int
+    max_rep: int
+    normalized_interval: bool = False
+    """The file's key-value metadata says that filters of INTERVAL columns hash normalised values."""
+
+    @property
+    def path(self) -> str:
+        """The parts joined by dots: ``a.list.element``."""
+        return ".".join(self.parts)
+
+    @property
+    def width(self) -> int | None:
+        """Bytes of a PLAIN value, ``None`` for BOOLEAN and BYTE_ARRAY."""
+        return self.type_length if self.physical == "FIXED_LEN_BYTE_ARRAY" else WIDTHS.get(self.physical)
+
+    @property
+    def iceberg_type(self) -> str:
+        """The Iceberg type that a plain file's column is taken for when a literal is compared with it."""
+        return _iceberg_type(self)
+
+
+def decode_leaves(elements: Sequence[Struct], *, normalized_interval: bool = False) -> list[Leaf]:
+    """The leaves below the root, in order. Raises :class:`DamagedFileError` if the tree does not add up."""
+    if not elements:
+        raise DamagedFileError("the schema is empty")
+    leaves: list[Leaf] = []
+    groups: list[tuple[int, tuple[str, ...], int, int]] = [(_children(elements[0]), (), 0, 0)]
+    for element in elements[1:]:
+        while groups and groups[-1][0] == 0:
+            groups.pop()
+        if not groups:
+            raise DamagedFileError("the schema has more elements than its groups have children")
+        left, path, max_def, max_rep = groups[-1]  # children to come, path, levels
+        groups[-1] = (left - 1, path, max_def, max_rep)
+        repetition = _choice(element, 3, "repetition_type", 3) or 0
+        path = (*path, _need_name(element))
+        max_def, max_rep = max_def + (repetition > 0), max_rep + (repetition == 2)
+        if element.integer(1) is None:
+            if len(groups) >= MAX_NESTING:
+                raise DamagedFileError("the schema is nested too deeply", expected=f"at most {MAX_NESTING}")
+            groups.append((_children(element), path, max_def, max_rep))
+        else:
+            leaves.append(_leaf(element, len(leaves), path, (max_def, max_rep), normalized_interval))
+    if any(left for left, *_ in groups):
+        raise DamagedFileError("the schema ends before its groups are complete")
+    return leaves
+
+
+def _children(element: Struct) -> int:
+    return element.count(5, "num_children") if 5 in element.fields else 0
+
+
+def _need_name(element: Struct) -> str:
+    name = element.text(4)
+    if name is None:
+        raise DamagedFileError("a schema element has no name")
+    return name
+
+
+def _choice(element: Struct, field_id: int, what: str, choices: int) -> int | None:
+    value = element.integer(field_id)
+    if value is not None and not 0 <= value < choices:
+        raise DamagedFileError(f"{what} is unknown", expected=f"0 to {choices - 1}", found=value)
+    return value
+
+
+def _leaf(
+    element: Struct, index: int, path: tuple[str, ...], levels: tuple[int, int], normalized_interval: bool
+) -> Leaf:
+    physical = PHYSICAL[_choice(element, 1, "the physical type", len(PHYSICAL)) or 0]
+    length = None
+    if physical == "FIXED_LEN_BYTE_ARRAY":
+        length = element.count(2, "type_length")
+        if not 1 <= length <= MAX_TYPE_LENGTH:
+            raise DamagedFileError(
+                "type_length is out of range", expected=f"1 to {MAX_TYPE_LENGTH}", found=length
+            )
+    annotation = _annotation(element)
+    encoding = Encoding.parse(_encoding_name(physical, length, annotation))
+    marked = normalized_interval and encoding.name == "interval"
+    return Leaf(
+        index, path, element.integer(9), physical, length, annotation, encoding, levels[0], levels[1], marked
+    )
+
+
+def _annotation(element: Struct) -> Annotation:
+    logical = element.struct(10)
+    if logical is not None and logical.fields:
+        return _logical_annotation(logical)
+    converted = element.integer(6)
+    if converted is None or not 0 <= converted < len(_CONVERTED):
+        return Annotation()
+    name = _CONVERTED[converted]
+    if name == "UTF8":
+        return Annotation("STRING")
+    if name == "DECIMAL":
+        return Annotation(name, scale=element.integer(7) or 0, precision=element.integer(8) or 0)
+    if name.startswith(("INT_", "UINT_")):
+        return Annotation("INTEGER", signed=name[0] == "I", bits=int(name.partition("_")[2]))
+    if name.startswith("TIME"):
+        kind, _, unit = name.partition("_")
+        return Annotation(kind, unit={"MILLIS": "ms", "MICROS": "us"}[unit], utc=True)
+    return Annotation(name)
+
+
+def _logical_annotation(logical: Struct) -> Annotation:
+    field_id = next(iter(logical.fields))
+    kind = _LOGICAL.get(field_id, "")
+    body = logical.struct(field_id)
+    if body is None or not kind:
+        return Annotation(kind)
+    if kind == "DECIMAL":
+        return Annotation(kind, scale=body.integer(1) or 0, precision=body.integer(2) or 0)
+    if kind in ("TIME", "TIMESTAMP"):
+        unit = body.struct(2)
+        name = _UNITS.get(next(iter(unit.fields), 0), "") if unit is not None else ""
+        return Annotation(kind, unit=name, utc=bool(body.boolean(1)))
+    if kind == "INTEGER":
+        signed = body.boolean(2)
+        return Annotation(kind, signed=signed is not False, bits=body.integer(1) or 0)
+    return Annotation(kind)
+
+
+def _encoding_name(physical: str, length: int | None, annotation: Annotation) -> str:
+    """The registry's name; an annotation that does not fit the physical type is as good as none."""
+    kind = annotation.kind
+    if physical in ("INT32", "INT64"):
+        return _integer_encoding(physical, annotation)
+    if physical == "BYTE_ARRAY":
+        return f"byte_array/decimal:{_scale(annotation)}" if kind == "DECIMAL" else "byte_array"
+    if physical == "FIXED_LEN_BYTE_ARRAY":
+        if kind == "DECIMAL":
+            return f"flba:{length}/decimal:{_scale(annotation)}"
+        special = {("FLOAT16", 2): "float16", ("INTERVAL", 12): "interval"}
+        return special.get((kind, length or 0), f"flba:{length}")
+    return physical.lower()
+
+
+def _integer_encoding(physical: str, annotation: Annotation) -> str:
+    name, kind, unit = physical.lower(), annotation.kind, annotation.unit
+    if kind == "DECIMAL":
+        return f"{name}/decimal:{_scale(annotation)}"
+    if kind == "INTEGER" and not annotation.signed:
+        return f"u{name}"
+    if kind == "DATE" and physical == "INT32":
+        return "int32/date"
+    if kind == "TIME" and unit in (("ms",) if physical == "INT32" else ("us", "ns")):
+        return f"{name}/time-{unit}"
+    if kind == "TIMESTAMP" and physical == "INT64" and unit:
+        return f"int64/timestamp-{unit}"
+    return name
+
+
+def _scale(annotation: Annotation) -> int:
+    if not 0 <= annotation.scale <= 999:
+        raise DamagedFileError("the scale of a decimal is out of range", found=annotation.scale)
+    return annotation.scale
+
+
+def _iceberg_type(leaf: Leaf) -> str:
+    name, annotation = leaf.encoding.name, leaf.annotation
+    base, _, detail = name.partition("/")
+    if annotation.kind == "DECIMAL" and detail.startswith("decimal"):
+        most = _MOST_DIGITS.get(leaf.physical, 38)
+        return f"decimal({min(annotation.precision or most, 38)}, {annotation.scale})"
+    if detail.startswith("timestamp"):
+        return f"timestamp{'tz' if annotation.utc else ''}{'_ns' if annotation.unit == 'ns' else ''}"
+    if detail:
+        return detail.partition("-")[0]  # date or time
+    if base == "byte_array":
+        return "string" if annotation.kind in ("STRING", "ENUM", "JSON") else "binary"
+    if base.startswith("flba"):
+        return (
+            "uuid" if annotation.kind == "UUID" and leaf.type_length == 16 else f"fixed[{leaf.type_length}]"
+        )
+    others = {"int32": "int", "int64": "long", "uint32": "long", "uint64": "decimal(20, 0)"}
+    others |= {"int96": "timestamp", "float16": "float", "interval": "fixed[12]"}
+    return others.get(name, name)  # boolean, float, double

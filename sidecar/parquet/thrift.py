@@ -1,0 +1,407 @@
+"""Thrift's compact protocol as a generic field tree: nothing is lost, nothing is interpreted.
+
+A struct is a sequence of fields and a stop byte 0. A field header is one byte: the low nibble is the
+type, the high nibble the id's distance from the previous field's id (1 to 15); where that is 0 the id
+follows as a zigzag varint.
+
+| type | name | bytes after the header |
+| --- | --- | --- |
+| 1, 2 | BOOL | none: 1 is true, 2 is false |
+| 3 | BYTE | one byte, signed |
+| 4, 5, 6 | I16, I32, I64 | zigzag varint |
+| 7 | DOUBLE | 8 bytes, little-endian |
+| 8 | BINARY | length as varint, then that many bytes |
+| 9, 10 | LIST, SET | size and element type in one byte (size 15: as varint after it), then the elements |
+| 11 | MAP | size as varint; if it is not 0: key and value type in one byte, then keys and values in turn |
+| 12 | STRUCT | its fields |
+| 13 | UUID | 16 bytes |
+
+Booleans in lists take a byte each: 1 is true, false is 2 from most writers and 0 from others, and the
+element type is 1 or 2. Both are kept as they were found, so :func:`encode_struct` gives back the bytes of
+every writer that uses the shortest form of varints and field headers.
+
+Any bytes give a tree or :class:`DamagedFileError`. No length is believed before the bytes are there: an
+element of a list takes at least one byte, so a tree is never larger than a constant times its bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from sidecar.errors import DamagedFileError, SidecarError
+
+STOP, BOOL, BOOL_FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(14)
+# fmt: off
+_NAMES = (
+    "stop", "bool", "bool", "byte", "i16", "i32", "i64", "double", "binary", "list", "set", "map", "struct",
+    "uuid", "type 14", "type 15",
+)
+# fmt: on
+_INTEGERS = (BYTE, I16, I32, I64)
+_BITS = {I16: 16, I32: 32, I64: 64}
+
+MAX_DEPTH = 48
+"""Structs and containers inside each other; the deepest that Parquet has is about ten."""
+
+
+class Items:
+    """A list or set: its element type and its elements (of booleans: the bytes 0, 1 or 2 as found)."""
+
+    __slots__ = ("element_type", "values")
+
+    def __init__(self, element_type: int, values: list[Any]) -> None:
+        self.element_type = element_type
+        self.values = values
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Items)
+            and self.element_type == other.element_type
+            and self.values == other.values
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Entries:
+    """A map: key type, value type and the pairs in their order."""
+
+    __slots__ = ("key_type", "pairs", "value_type")
+
+    def __init__(self, key_type: int, value_type: int, pairs: list[tuple[Any, Any]]) -> None:
+        self.key_type = key_type
+        self.value_type = value_type
+        self.pairs = pairs
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entries) and all(
+            getattr(self, s) == getattr(other, s) for s in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Struct:
+    """Fields in their order on disk: ``fields[id] = (type, value)``.
+
+    The typed getters return ``None`` for an absent field and raise :class:`DamagedFileError` for one of
+    another type. ``need_*`` raise for an absent one too.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: dict[int, tuple[int, Any]] | None = None) -> None:
+        self.fields: dict[int, tuple[int, Any]] = {} if fields is None else fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Struct) and list(self.fields.items()) == list(other.fields.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def integer(self, field_id: int) -> int | None:
+        """An integer of any width."""
+        field = self.fields.get(field_id)
+        if field is None:
+            return None
+        if field[0] not in _INTEGERS:
+            _wrong_type(field_id, "an integer", field[0])
+        return int(field[1])
+
+    def need_integer(self, field_id: int, what: str) -> int:
+        """An integer that the specification requires."""
+        value = self.integer(field_id)
+        return _missing(what) if value is None else value
+
+    def count(self, field_id: int, what: str) -> int:
+        """A required integer that cannot be negative."""
+        value = self.need_integer(field_id, what)
+        if value < 0:
+            raise DamagedFileError(f"{what} is negative", expected="0 or more", found=value)
+        return value
+
+    def boolean(self, field_id: int) -> bool | None:
+        """A boolean."""
+        value = self._get(field_id, BOOL)
+        return None if value is None else bool(value)
+
+    def binary(self, field_id: int) -> bytes | None:
+        """Bytes."""
+        value = self._get(field_id, BINARY)
+        return None if value is None else bytes(value)
+
+    def text(self, field_id: int) -> str | None:
+        """Bytes that must be UTF-8."""
+        value = self.binary(field_id)
+        return None if value is None else _text(value)
+
+    def struct(self, field_id: int) -> Struct | None:
+        """A struct or union."""
+        value: Struct | None = self._get(field_id, STRUCT)
+        return value
+
+    def structs(self, field_id: int) -> list[Struct] | None:
+        """A list of structs."""
+        return self._items(field_id, (STRUCT,))
+
+    def integers(self, field_id: int) -> list[int] | None:
+        """A list of integers."""
+        return self._items(field_id, _INTEGERS)
+
+    def texts(self, field_id: int) -> list[str] | None:
+        """A list of strings."""
+        items = self._items(field_id, (BINARY,))
+        return None if items is None else [_text(item) for item in items]
+
+    def _get(self, field_id: int, kind: int) -> Any:
+        field = self.fields.get(field_id)
+        if field is None:
+            return None
+        if field[0] != kind:
+            _wrong_type(field_id, _NAMES[kind], field[0])
+        return field[1]
+
+    def _items(self, field_id: int, kinds: tuple[int, ...]) -> list[Any] | None:
+        items: Items | None = self._get(field_id, LIST)
+        if items is None:
+            return None
+        if items.values and items.element_type not in kinds:
+            _wrong_type(field_id, f"list of {_NAMES[kinds[-1]]}", items.element_type)
+        return items.values
+
+
+def _wrong_type(field_id: int, expected: str, found: int) -> NoReturn:
+    raise DamagedFileError(
+        f"Thrift field {field_id} has another type", expected=expected, found=_NAMES[found]
+    )
+
+
+def _missing(what: str) -> NoReturn:
+    raise DamagedFileError(f"{what} is missing")
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedFileError("a string is not UTF-8") from error
+
+
+@contextmanager
+def located(file: str, column: str | None = None, offset: int | None = None) -> Iterator[None]:
+    """Give errors raised inside the file, column and offset that they do not have yet."""
+    try:
+        yield
+    except SidecarError as error:
+        error.file = error.file or file
+        error.column = error.column or column
+        error.offset = offset if error.offset is None else error.offset
+        raise
+
+
+def decode_struct(data: bytes, offset: int = 0, *, base: int = 0) -> tuple[Struct, int]:
+    """The struct that starts at ``data[offset]``, and the offset behind it.
+
+    ``base`` is where ``data`` begins in its file, for the offsets in errors. Raises
+    :class:`DamagedFileError`; where only bytes are missing at the end, that is :class:`TruncatedError`.
+    """
+    decoder = _Decoder(data, offset)
+    try:
+        value = decoder.struct(0)
+    except (IndexError, struct.error):
+        raise TruncatedError("a Thrift structure ends early", offset=base + offset) from None
+    except SidecarError as error:
+        error.offset = base + decoder.at if error.offset is None else error.offset
+        raise
+    return value, decoder.at
+
+
+class TruncatedError(DamagedFileError):
+    """A Thrift structure goes on behind the bytes at hand."""
+
+
+class _Decoder:
+    """A position in bytes. Running off the end raises IndexError."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data = data
+        self.at = at
+
+    def varint(self) -> int:
+        data, at = self.data, self.at
+        byte = data[at]
+        if byte < 0x80:
+            self.at = at + 1
+            return byte
+        value, shift = byte & 0x7F, 7
+        while True:
+            at += 1
+            byte = data[at]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise DamagedFileError("a Thrift integer has more than 64 bits")
+        self.at = at + 1
+        return value
+
+    def integer(self, kind: int) -> int:
+        raw = self.varint()
+        value = (raw >> 1) ^ -(raw & 1)
+        if raw >> _BITS[kind]:
+            raise DamagedFileError(f"a Thrift integer has more than {_BITS[kind]} bits")
+        return value
+
+    def take(self, length: int) -> bytes:
+        end = self.at + length
+        if end > len(self.data):
+            raise IndexError
+        value = self.data[self.at : end]
+        self.at = end
+        return value
+
+    def struct(self, depth: int) -> Struct:
+        if depth > MAX_DEPTH:
+            raise DamagedFileError("Thrift structures are nested too deeply", expected=f"at most {MAX_DEPTH}")
+        fields: dict[int, tuple[int, Any]] = {}
+        field_id = 0
+        while True:
+            header = self.data[self.at]
+            self.at += 1
+            if header == 0:
+                return Struct(fields)
+            kind = header & 15
+            field_id = field_id + (header >> 4) if header >> 4 else self.integer(I16)
+            if field_id in fields or field_id > 0x7FFF:
+                raise DamagedFileError(f"a Thrift structure has field {field_id} twice or beyond the limit")
+            if kind in (BOOL, BOOL_FALSE):
+                fields[field_id] = (BOOL, kind == BOOL)
+            else:
+                fields[field_id] = (kind, self.value(kind, depth))
+
+    def value(self, kind: int, depth: int) -> Any:
+        if I16 <= kind <= I64:
+            return self.integer(kind)
+        if kind == BINARY:
+            return self.take(self.varint())
+        if kind == STRUCT:
+            return self.struct(depth + 1)
+        if kind in (LIST, SET):
+            return self.items(depth + 1)
+        if kind == BYTE:
+            return ((self.take(1)[0]) ^ 0x80) - 0x80
+        if kind == DOUBLE:
+            return self.take(8)
+        if kind == UUID:
+            return self.take(16)
+        if kind == MAP:
+            return self.entries(depth + 1)
+        raise DamagedFileError("an unknown Thrift type", found=kind)
+
+    def element(self, kind: int, depth: int) -> Any:
+        if kind in (BOOL, BOOL_FALSE):
+            return self.take(1)[0]
+        return self.value(kind, depth)
+
+    def size(self, size: int) -> int:
+        """A number of elements; each takes a byte at least."""
+        if size > len(self.data) - self.at:
+            raise IndexError
+        return size
+
+    def items(self, depth: int) -> Items:
+        if depth > MAX_DEPTH:
+            raise DamagedFileError("Thrift structures are nested too deeply", expected=f"at most {MAX_DEPTH}")
+        header = self.data[self.at]
+        self.at += 1
+        size = self.size(self.varint() if header >> 4 == 15 else header >> 4)
+        kind = header & 15
+        if kind == STRUCT:
+            return Items(kind, [self.struct(depth + 1) for _ in range(size)])
+        return Items(kind, [self.element(kind, depth) for _ in range(size)])
+
+    def entries(self, depth: int) -> Entries:
+        if depth > MAX_DEPTH:
+            raise DamagedFileError("Thrift structures are nested too deeply", expected=f"at most {MAX_DEPTH}")
+        size = self.size(self.varint())
+        if size == 0:
+            return Entries(STOP, STOP, [])
+        kinds = self.take(1)[0]
+        key, value = kinds >> 4, kinds & 15
+        return Entries(
+            key, value, [(self.element(key, depth), self.element(value, depth)) for _ in range(size)]
+        )
+
+
+def encode_struct(value: Struct) -> bytes:
+    """The bytes of a struct, every integer and field header in its shortest form."""
+    out = bytearray()
+    _put_struct(out, value)
+    return bytes(out)
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    while value >= 0x80:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_integer(out: bytearray, value: int) -> None:
+    _put_varint(out, (value << 1) ^ (value >> 63))
+
+
+def _put_struct(out: bytearray, value: Struct) -> None:
+    last = 0
+    for field_id, (kind, content) in value.fields.items():
+        nibble = BOOL_FALSE if kind == BOOL and not content else kind
+        if 0 < field_id - last <= 15:
+            out.append((field_id - last) << 4 | nibble)
+        else:
+            out.append(nibble)
+            _put_integer(out, field_id)
+        last = field_id
+        if kind != BOOL:
+            _put_value(out, kind, content)
+    out.append(STOP)
+
+
+def _put_value(out: bytearray, kind: int, content: Any) -> None:
+    if I16 <= kind <= I64:
+        _put_integer(out, content)
+    elif kind == BINARY:
+        _put_varint(out, len(content))
+        out += content
+    elif kind == STRUCT:
+        _put_struct(out, content)
+    elif kind in (LIST, SET):
+        _put_items(out, content)
+    elif kind == MAP:
+        _put_entries(out, content)
+    elif kind in (DOUBLE, UUID):
+        out += content
+    else:  # a byte, or a boolean of a list
+        out.append(content & 0xFF)
+
+
+def _put_items(out: bytearray, items: Items) -> None:
+    size = len(items.values)
+    out.append(min(size, 15) << 4 | items.element_type)
+    if size >= 15:
+        _put_varint(out, size)
+    for item in items.values:
+        _put_value(out, items.element_type, item)
+
+
+def _put_entries(out: bytearray, entries: Entries) -> None:
+    _put_varint(out, len(entries.pairs))
+    if entries.pairs:
+        out.append(entries.key_type << 4 | entries.value_type)
+    for key, value in entries.pairs:
+        _put_value(out, entries.key_type, key)
+        _put_value(out, entries.value_type, value)

@@ -1,0 +1,109 @@
+"""Checks of a Parquet file: everything that can be known to be wrong, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TypedDict
+
+from sidecar.errors import SidecarError
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
+from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
+from sidecar.parquet.thrift import located
+from sidecar.source import Source
+
+_WINDOW = 4 << 20
+
+
+class Problem(TypedDict):
+    """One defect; ``unit`` is the row group, ``None`` for the whole file."""
+
+    file: str
+    unit: int | None
+    column: str | None
+    problem: str
+
+
+def verify_file(source: Source) -> list[Problem]:
+    """Every defect of footer, filters, index ranges and pages, their checksums included.
+
+    Reads the whole file, one column chunk at a time. Never raises for what is wrong with the file.
+    """
+    try:
+        footer = read_footer(source)
+    except SidecarError as error:
+        return [_problem(source.name, None, None, reason_of(error))]
+    return [*_footer_problems(footer), *_chunk_problems(source, footer)]
+
+
+def _problem(file: str, unit: int | None, column: str | None, problem: str) -> Problem:
+    return {"file": file, "unit": unit, "column": column, "problem": problem}
+
+
+def _footer_problems(footer: Footer) -> Iterator[Problem]:
+    rows = sum(group.num_rows for group in footer.row_groups)
+    if rows != footer.num_rows:
+        yield _problem(
+            footer.name, None, None, f"num_rows is {footer.num_rows}, the row groups have {rows} rows"
+        )
+
+
+def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
+    taken: list[tuple[int, int, str]] = []
+    for group in footer.row_groups:
+        for chunk, found in read_bloom_filters(source, group.columns):
+            place = (footer.name, group.ordinal, chunk.leaf.path)
+            for problem in (
+                *_filter_problems(found),
+                *_index_problems(chunk, footer.offset),
+                *_page_problems(source, chunk),
+            ):
+                yield _problem(*place, problem)
+            if isinstance(found, FoundFilter):
+                taken.append((found.offset, found.offset + found.length, chunk.leaf.path))
+    yield from _overlaps(footer.name, sorted(taken))
+
+
+def _filter_problems(found: FoundFilter | SidecarError | None) -> Iterator[str]:
+    if isinstance(found, SidecarError):
+        yield f"Bloom filter: {reason_of(found)}"
+    elif found is not None and not found.trusted:
+        yield f"Bloom filter: {found.reason}"
+
+
+def _index_problems(chunk: ColumnChunk, end: int) -> Iterator[str]:
+    for name, offset, length in (
+        ("column index", chunk.column_index_offset, chunk.column_index_length),
+        ("offset index", chunk.offset_index_offset, chunk.offset_index_length),
+    ):
+        if (offset is None) != (length is None):
+            yield f"{name}: only one of offset and length is set"
+        elif offset is not None and length is not None and not (0 < offset <= offset + length <= end):
+            yield f"{name}: {length} bytes from {offset} lie outside the file's body of {end} bytes"
+
+
+def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
+    values = 0
+    try:
+        with located(source.name, chunk.leaf.path):
+            reader = ChunkReader(source, chunk, _WINDOW)
+            for number, page in enumerate(reader.pages()):
+                if page.type == DICTIONARY_PAGE and number:
+                    yield f"a dictionary page at {page.offset} that is not the chunk's first page"
+                reader.body(page)
+                values += page.num_values if page.is_data else 0
+    except SidecarError as error:
+        at = "" if error.offset is None else f" (offset {error.offset})"
+        yield f"{reason_of(error)}{at}"
+        return
+    if values != chunk.num_values:
+        yield f"num_values is {chunk.num_values}, the pages have {values} values"
+
+
+def _overlaps(file: str, taken: list[tuple[int, int, str]]) -> Iterator[Problem]:
+    """Filters share no bytes; of two that do, at least one offset is wrong."""
+    for (_, end, first), (start, _, second) in pairwise(taken):
+        if start < end:
+            yield _problem(file, None, second, f"Bloom filter: its bytes are also those of {first}")
