@@ -159,6 +159,24 @@ def test_a_claimed_content_size_is_checked_before_memory_is_taken() -> None:
         unpack("zstd", bytes(frame))
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_frame_without_content_size_is_told_apart(codec: str) -> None:
+    with pytest.raises(DamagedFileError, match="no content size"):
+        unpack(codec, without_content_size(codec, b"first " * 20))
+
+
+def test_a_frame_that_says_it_is_empty_and_is_not_is_damage() -> None:
+    # zstd: 4 bytes of content size (0), a window of 1 KiB, one raw block of 3 bytes.
+    with pytest.raises(DamagedFileError, match="not one zstd frame"):
+        unpack("zstd", bytes.fromhex("28b52ffd 80 00 00000000 190000 616263"))
+    # LZ4: to the library a content size of 0 is one that is not stated.
+    descriptor = bytes([0x68, 0x40]) + bytes(8)
+    checksum = bytes([xxhash.xxh32_intdigest(descriptor) >> 8 & 0xFF])
+    block = (1 | 1 << 31).to_bytes(4, "little") + b"a"
+    with pytest.raises(DamagedFileError, match="1 bytes where the frame says 0"):
+        unpack("lz4", bytes.fromhex("04224d18") + descriptor + checksum + block + bytes(4))
+
+
 @pytest.mark.parametrize("claimed", [0, 2, 4, 255])
 def test_a_wrong_content_size_is_damage(claimed: int) -> None:
     with pytest.raises(DamagedFileError):

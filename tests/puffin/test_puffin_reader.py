@@ -150,6 +150,14 @@ def test_a_wrong_registered_footer_length_is_damage(change: int) -> None:
     assert (caught.value.file, caught.value.found) == ("file.stats", footer_length + change)
 
 
+@pytest.mark.parametrize("length", [-1, 0, 15, 10**12])
+def test_a_registered_footer_length_that_cannot_be_costs_no_read(rich_file: bytes, length: int) -> None:
+    source = CountingSource(BytesSource(rich_file))
+    with pytest.raises(DamagedFileError, match="registered footer length"):
+        PuffinReader(source, footer_length=length)
+    assert source.reads == 0
+
+
 def test_a_payload_length_taken_for_the_footer_length_is_damage(rich_file: bytes) -> None:
     length = open_bytes(rich_file).footer_length
     with pytest.raises(DamagedFileError, match="registered footer length"):

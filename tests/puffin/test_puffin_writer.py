@@ -182,6 +182,18 @@ def test_file_properties_that_no_reader_would_take_are_refused() -> None:
             PuffinWriter(io.BytesIO(), properties=properties)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("footer_codec", [None, "lz4"])
+def test_a_footer_that_readers_would_refuse_is_not_written(
+    monkeypatch: pytest.MonkeyPatch, footer_codec: str | None
+) -> None:
+    monkeypatch.setattr("sidecar.puffin.writer.FOOTER_LIMIT", 1_000)
+    sink = io.BytesIO()
+    writer = PuffinWriter(sink, properties={"a": "b" * 1_000})
+    with pytest.raises(UsageError, match="footer would be larger"):
+        writer.finish(footer_codec)
+    assert sink.getvalue() == b"PFA1"
+
+
 def test_one_thing_at_a_time_and_nothing_after_the_end() -> None:
     writer = PuffinWriter(io.BytesIO())
     with writer.open_blob("t", [1], 2, 3) as blob:
