@@ -1,0 +1,211 @@
+"""What becomes of other people's blobs when a snapshot's statistics file is replaced.
+
+A snapshot has one statistics file, and setting one replaces it. So the new file takes over, byte for byte,
+every blob of the old one that is not sidecar's, and the table's metadata every entry for such a blob:
+
+- blobs of our own types are dropped (the new file has its own);
+- a theta sketch that sidecar made (it bears :data:`MARK`) is kept for a field that has no new one;
+- a theta sketch of another writer stays, and ours for that field is left out: engines disagree on which of
+  two they take;
+- entries for columns that the table has dropped are not registered any more, as Spark's planner fails on
+  them; their blobs stay in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
+from pyiceberg.table.statistics import StatisticsFile
+
+from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import THETA, is_ours
+from sidecar.puffin.writer import CREATED_BY
+from sidecar.source import open_source
+
+MARK = "sidecar"
+"""Property of the theta blobs that sidecar made, in the footer and in the table's metadata."""
+NDV = "ndv"
+
+
+@dataclass(frozen=True)
+class Theta:
+    """A theta sketch to be registered: compact bytes as DataSketches writes them, and its estimate."""
+
+    field_id: int
+    sketch: bytes
+    ndv: int
+
+
+@dataclass(frozen=True)
+class Existing:
+    """A statistics file to be merged; ``reader`` is ``None`` where it cannot be read and may be lost."""
+
+    entry: StatisticsFile
+    reader: PuffinReader | None
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What goes into the new file and into the table's metadata besides our own blobs."""
+
+    copies: tuple[tuple[BlobMetadata, PuffinReader], ...]
+    registered: tuple[RegisteredBlob, ...]
+    thetas: tuple[Theta, ...]
+    properties: Mapping[str, str]
+    notes: tuple[str, ...]
+    sources: tuple[PuffinReader, ...]
+
+    def close(self) -> None:
+        """Close the files that are merged."""
+        for reader in self.sources:
+            reader.source.close()
+
+
+def open_existing(io: FileIO, entry: StatisticsFile, *, force: bool) -> Existing:
+    """The statistics file of ``entry``; one that cannot be read is refused, unless ``force``."""
+    try:
+        if entry.key_metadata is not None:
+            raise UnsupportedFeatureError("the statistics file is encrypted", file=entry.statistics_path)
+        source = open_source(entry.statistics_path, io, entry.file_size_in_bytes)
+        return Existing(entry, PuffinReader(source, footer_length=entry.file_footer_size_in_bytes))
+    except SidecarError as error:
+        if force:
+            return Existing(entry, None)
+        raise refusal(entry, error) from error
+
+
+def refusal(entry: StatisticsFile, error: SidecarError) -> SidecarError:
+    """``error`` as the reason why nothing is registered, with what would be lost."""
+    fields = sorted({field for blob in entry.blob_metadata for field in blob.fields})
+    lost = f"theta sketches of fields {', '.join(map(str, fields))}" if fields else "blobs that are not known"
+    return type(error)(
+        f"a statistics file of the snapshot cannot be read, and registering would lose it: {error.what}",
+        file=entry.statistics_path,
+        offset=error.offset,
+        expected=error.expected,
+        found=error.found,
+        hint=f"It holds {lost}. With force, only what the table's metadata says of them is carried over.",
+    )
+
+
+def plan_merge(existing: Sequence[Existing], thetas: Iterable[Theta], live_fields: set[int]) -> Merge:
+    """Merge files, the newest first; of what two of them have, the newer one's stands.
+
+    ``live_fields`` are the field ids of the table's present schema.
+    """
+    copies = _foreign_blobs(existing)
+    entries = _foreign_entries(existing)
+    taken = {fields[0] for fields in _theta_fields(copies, entries) if len(fields) == 1}
+    notes = [
+        f"field {field}: the theta sketch of another writer stays, ours is left out"
+        for field in sorted({theta.field_id for theta in thetas} & taken)
+    ]
+    new = {t.field_id: t for t in thetas if t.field_id not in taken and t.field_id in live_fields}
+    notes += _notes_on_dropped(thetas, entries, live_fields)
+    notes += [
+        f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None
+    ]
+    kept = {*new, *taken}
+    for blob, reader in _our_thetas(existing):
+        if blob.fields[0] not in kept and blob.fields[0] in live_fields:
+            kept.add(blob.fields[0])
+            copies.append((blob, reader))
+            entries.append(registered_blob(blob))
+    return Merge(
+        copies=tuple(copies),
+        registered=tuple(entry for entry in entries if live_fields.issuperset(entry.fields)),
+        thetas=tuple(new.values()),
+        properties=_foreign_properties(existing),
+        notes=tuple(notes),
+        sources=tuple(_readable(existing)),
+    )
+
+
+def registered_blob(blob: BlobMetadata) -> RegisteredBlob:
+    """The entry in the table's metadata for a theta blob of the footer."""
+    document = {
+        "type": blob.type,
+        "snapshot-id": blob.snapshot_id,
+        "sequence-number": blob.sequence_number,
+        "fields": list(blob.fields),
+        "properties": dict(blob.properties),
+    }
+    return RegisteredBlob.model_validate(document)
+
+
+def _is_our_theta(blob: BlobMetadata | RegisteredBlob) -> bool:
+    return blob.type == THETA and len(blob.fields) == 1 and MARK in (blob.properties or {})
+
+
+def _readable(existing: Sequence[Existing]) -> list[PuffinReader]:
+    return [e.reader for e in existing if e.reader is not None]
+
+
+def _foreign_blobs(existing: Sequence[Existing]) -> list[tuple[BlobMetadata, PuffinReader]]:
+    """Blobs of others, each once: thetas by their fields, anything else by all that is said of it."""
+    chosen: dict[object, tuple[BlobMetadata, PuffinReader]] = {}
+    for age, reader in enumerate(_readable(existing)):
+        for position, blob in enumerate(reader.metadata.blobs):
+            if is_ours(blob.type) or _is_our_theta(blob):
+                continue
+            same = (blob.type, blob.fields) if blob.type == THETA else _without_place(blob)
+            older = chosen.get(same)
+            if older is None:
+                chosen[same] = (blob, reader)
+            elif older[1] is reader:  # a file may hold what looks the same twice: then both survive
+                chosen[age, position] = (blob, reader)
+    return list(chosen.values())
+
+
+def _without_place(blob: BlobMetadata) -> object:
+    placeless = replace(blob, offset=0)
+    return (placeless, tuple(sorted(blob.properties.items())), repr(sorted(blob.extra.items())))
+
+
+def _foreign_entries(existing: Sequence[Existing]) -> list[RegisteredBlob]:
+    """Entries of others; of an unreadable file all, as they are what is left of it."""
+    chosen: dict[object, RegisteredBlob] = {}
+    for source in existing:
+        for blob in source.entry.blob_metadata:
+            if source.reader is None or not _is_our_theta(blob):
+                chosen.setdefault((blob.type, tuple(blob.fields)), blob)
+    return list(chosen.values())
+
+
+def _theta_fields(
+    copies: Iterable[tuple[BlobMetadata, PuffinReader]], entries: Iterable[RegisteredBlob]
+) -> Iterable[tuple[int, ...]]:
+    yield from (blob.fields for blob, _ in copies if blob.type == THETA)
+    yield from (tuple(entry.fields) for entry in entries if entry.type == THETA)
+
+
+def _our_thetas(existing: Sequence[Existing]) -> list[tuple[BlobMetadata, PuffinReader]]:
+    return [
+        (blob, reader)
+        for reader in _readable(existing)
+        for blob in reader.metadata.blobs
+        if _is_our_theta(blob)
+    ]
+
+
+def _notes_on_dropped(
+    thetas: Iterable[Theta], entries: Iterable[RegisteredBlob], live_fields: set[int]
+) -> list[str]:
+    gone = {t.field_id for t in thetas} - live_fields
+    gone |= {field for entry in entries for field in entry.fields} - live_fields
+    return [
+        f"field {field}: the table has dropped it, so no sketch of it is registered" for field in sorted(gone)
+    ]
+
+
+def _foreign_properties(existing: Sequence[Existing]) -> dict[str, str]:
+    """Properties of the files but for who created them and what sidecar says of itself; newer ones win."""
+    merged: dict[str, str] = {}
+    for reader in reversed(_readable(existing)):
+        merged.update(reader.metadata.properties)
+    return {k: v for k, v in merged.items() if k != CREATED_BY and not k.startswith(MARK)}

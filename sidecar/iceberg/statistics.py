@@ -1,0 +1,375 @@
+"""Finding a snapshot's sidecar, and registering one without losing what others wrote.
+
+A sidecar is the Puffin file that the table's metadata names as the statistics file of a snapshot. Readers
+take the one of their snapshot or of its nearest ancestor. Registering writes a new file (never over an old
+one), sets it, and then looks at the table again: whether it is there, and whether the commit replaced just
+what was merged into it (:mod:`sidecar.iceberg.merge`, :mod:`sidecar.iceberg.history`). If not, it merges
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.statistics import StatisticsFile
+
+from sidecar.errors import (
+    CommitConflictError,
+    DamagedFileError,
+    SidecarError,
+    StorageError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from sidecar.iceberg.catalog import redact, reload_table
+from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
+from sidecar.iceberg.merge import MARK, NDV, Merge, Theta, open_existing, plan_merge, registered_blob
+from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import THETA
+from sidecar.puffin.writer import PuffinWriter, WrittenFile
+from sidecar.source import open_source
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sidecar_file import SidecarFile
+
+ATTEMPTS = 6
+"""How often a registration is tried while other commits come between."""
+FIRST_PAUSE = 0.1
+"""Longest pause before the second attempt, in seconds; it doubles, and each is cut by chance."""
+
+_REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
+
+
+@dataclass(frozen=True)
+class FoundSidecar:
+    """An open sidecar, and the snapshot (the one asked for, or an ancestor) that it is registered for."""
+
+    statistics: StatisticsFile
+    snapshot_id: int
+    sidecar: SidecarFile
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What was registered."""
+
+    snapshot_id: int
+    statistics_path: str
+    file_size: int
+    footer_size: int
+    blobs: tuple[BlobMetadata, ...]
+    notes: tuple[str, ...]
+    attempts: int
+
+
+@dataclass
+class _Race:
+    """What is remembered from one attempt to the next."""
+
+    displaced: list[StatisticsFile] = field(default_factory=list)
+    """Files of others that a commit of ours replaced without having merged them, the newest first."""
+    own_paths: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+def find_sidecar(
+    table: Table, snapshot_id: int | None = None, *, warnings: list[str] | None = None
+) -> FoundSidecar | None:
+    """The sidecar of a snapshot (the current one by default) or of its nearest ancestor that has one.
+
+    Statistics files that are no sidecar are passed over; those that cannot be read are too, with a line in
+    ``warnings``. Never raises for what it finds.
+    """
+    from sidecar.bundle.sidecar_file import SidecarFile
+
+    entries = statistics_of(table)
+    for ancestor in _lineage(table, snapshot_id):
+        entry = entries.get(ancestor)
+        if entry is None:
+            continue
+        try:
+            source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
+            sidecar = SidecarFile.open(
+                source, file_size=entry.file_size_in_bytes, footer_length=entry.file_footer_size_in_bytes
+            )
+        except SidecarError as error:
+            if warnings is not None:
+                warnings.append(f"the statistics file of snapshot {ancestor} is not used: {error}")
+            continue
+        if sidecar.segments:
+            return FoundSidecar(entry, ancestor, sidecar)
+    return None
+
+
+def register(
+    table: Table,
+    snapshot_id: int,
+    thetas: Sequence[Theta],
+    write: Callable[[PuffinWriter], None],
+    *,
+    force: bool = False,
+) -> Registration:
+    """Write a Puffin file for a snapshot, register it, and see to it that nobody else's blobs are lost.
+
+    ``write`` adds our own blobs to the writer that it is given, after those of others and the ``thetas``; it
+    is called once an attempt. ``force`` registers although an existing statistics file cannot be read.
+
+    Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` where pyiceberg
+    cannot write the table's metadata, the error of an existing file that cannot be read,
+    :class:`StorageError`, and :class:`CommitConflictError` when the snapshot expires meanwhile or other
+    commits keep coming between.
+    """
+    check_writable(table)
+    race = _Race()
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
+        now = reload_table(table)
+        snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
+        merge = _merge(now, snapshot_id, thetas, race, force)
+        try:
+            path, written = _write_file(now, snapshot, merge, write)
+        finally:
+            merge.close()
+        entry = _statistics_entry(path, snapshot, written, merge)
+        if not _commit(now, entry):
+            continue
+        race.own_paths.add(path)
+        if _is_settled(now, entry, race):
+            notes = (*merge.notes, *race.notes)
+            return Registration(snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
+    lost = [entry.statistics_path for entry in race.displaced]
+    raise CommitConflictError(
+        f"{ATTEMPTS} times another commit came between, and nothing is certain to be registered",
+        file=lost[0] if lost else None,
+        hint="That file was replaced and not merged; register again." if lost else "Try again.",
+    )
+
+
+def check_writable(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata."""
+    if isinstance(table.catalog, RestCatalog):
+        return  # the server writes
+    try:
+        table.metadata.model_dump_json()
+    except NotImplementedError as error:
+        version = table.metadata.format_version
+        raise UnsupportedFeatureError(
+            f"pyiceberg cannot write tables of format version {version} through this catalog",
+            hint="Use a REST catalog.",
+        ) from error
+
+
+def _lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
+    """The snapshot and its ancestors, as far as they are still there."""
+    next_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+    seen: set[int] = set()
+    while next_id is not None and next_id not in seen:
+        seen.add(next_id)
+        yield next_id
+        snapshot = table.metadata.snapshot_by_id(next_id)
+        next_id = snapshot.parent_snapshot_id if snapshot else None
+
+
+def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is not None:
+        return snapshot
+    if meanwhile:
+        raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing was registered")
+    raise UsageError(f"the table '{'.'.join(table.name())}' has no snapshot {snapshot_id}")
+
+
+def _merge(table: Table, snapshot_id: int, thetas: Sequence[Theta], race: _Race, force: bool) -> Merge:
+    """Plan to take over the present file and those that were displaced, the newest first."""
+    entries = list(race.displaced)
+    current = statistics_of(table).get(snapshot_id)
+    if current is not None:
+        entries.insert(len(entries) if current.statistics_path in race.own_paths else 0, current)
+    existing = [open_existing(table.io, entry, force=force) for entry in entries]
+    return plan_merge(existing, thetas, set(table.schema().field_ids))
+
+
+def _write_file(
+    table: Table, snapshot: Snapshot, merge: Merge, write: Callable[[PuffinWriter], None]
+) -> tuple[str, WrittenFile]:
+    """Write a new file and read its footer back; whatever fails, no half of it is left."""
+    name = f"{snapshot.snapshot_id}-{uuid.uuid4()}.stats"
+    path = name
+    try:
+        path = table.location_provider().new_metadata_location(name)
+        stream = table.io.new_output(path).create(overwrite=False)
+    except Exception as error:
+        raise _storage_error("cannot create the statistics file", error, table, path) from error
+    try:
+        try:
+            writer = PuffinWriter(stream, properties=merge.properties)
+            _write_blobs(writer, snapshot, merge, write)
+            written = writer.finish()
+        finally:
+            with _closing_errors(table, path):
+                stream.close()
+        _read_back(table, path, written)
+    except BaseException:
+        _delete(table, path)
+        raise
+    return path, written
+
+
+def _write_blobs(
+    writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: Callable[[PuffinWriter], None]
+) -> None:
+    for blob, reader in merge.copies:
+        writer.copy_blob(blob, reader)
+    for theta in merge.thetas:
+        writer.add_blob(
+            THETA,
+            [theta.field_id],
+            snapshot.snapshot_id,
+            snapshot.sequence_number or 0,
+            theta.sketch,
+            "zstd",
+            {NDV: str(theta.ndv), MARK: "theta"},
+        )
+    write(writer)
+
+
+@contextlib.contextmanager
+def _closing_errors(table: Table, path: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise _storage_error("cannot finish the statistics file", error, table, path) from error
+
+
+def _read_back(table: Table, path: str, written: WrittenFile) -> None:
+    """What is registered must be what storage has."""
+    source = open_source(path, table.io)
+    try:
+        if source.size != written.file_size:
+            raise DamagedFileError(
+                "the statistics file was not stored whole",
+                file=path,
+                expected=written.file_size,
+                found=source.size,
+            )
+        if PuffinReader(source, footer_length=written.footer_size).metadata != written.metadata:
+            raise DamagedFileError("the statistics file was not stored as it was written", file=path)
+    finally:
+        source.close()
+
+
+def _statistics_entry(path: str, snapshot: Snapshot, written: WrittenFile, merge: Merge) -> StatisticsFile:
+    ours = {theta.field_id for theta in merge.thetas}
+    new = [
+        registered_blob(blob)
+        for blob in written.metadata.blobs
+        if blob.type == THETA and MARK in blob.properties and blob.fields[0] in ours
+    ]
+    document = {
+        "snapshot-id": snapshot.snapshot_id,
+        "statistics-path": path,
+        "file-size-in-bytes": written.file_size,
+        "file-footer-size-in-bytes": written.footer_size,
+        "blob-metadata": [*merge.registered, *new],
+    }
+    return StatisticsFile.model_validate(document)
+
+
+def _commit(table: Table, entry: StatisticsFile) -> bool:
+    """Set the entry. ``False``: it failed for certain, the file is gone; ``True``: look at the table."""
+    try:
+        # a commit changes the handle that it goes through; the table as it was is needed afterwards
+        copy.copy(table).update_statistics().set_statistics(entry).commit()
+    except CommitFailedException:
+        _delete(table, entry.statistics_path)
+        return False
+    except _REFUSED as error:
+        _delete(table, entry.statistics_path)
+        raise _storage_error("the catalog refused the commit", error, table, None) from error
+    except Exception as error:
+        # Whether it was committed is not known; only the table can tell.
+        later = reload_table(table)
+        done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
+        if done is NoCommit.NEVER:
+            raise _storage_error(
+                "the commit failed, and may yet appear; the file was left",
+                error,
+                table,
+                entry.statistics_path,
+            ) from error
+    return True
+
+
+def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
+    """Whether the table has our entry, and it replaced nothing that was not merged."""
+    snapshot_id, path = entry.snapshot_id, entry.statistics_path
+    later = reload_table(before)
+    if later.metadata.snapshot_by_id(snapshot_id) is None:
+        _withdraw(later, entry)
+        raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing is registered")
+    commit = find_commit(before, later, path, snapshot_id)
+    merged = statistics_of(before).get(snapshot_id)
+    if isinstance(commit, Commit):
+        _check_others(commit, snapshot_id, path)
+        replaced = commit.before.get(snapshot_id)
+        if replaced not in (None, merged):
+            race.displaced.insert(0, replaced)
+            return False
+        race.displaced.clear()
+    elif commit is NoCommit.UNKNOWN:
+        race.notes.append(f"what the commit replaced could not be checked: {commit.value}")
+    current = statistics_of(later).get(snapshot_id)
+    return current is not None and current.statistics_path == path
+
+
+def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
+    """The commit must have left the entries of all other snapshots alone."""
+    changed = [
+        other
+        for other in commit.before
+        if other != snapshot_id and commit.after.get(other) != commit.before[other]
+    ]
+    if changed:
+        raise CommitConflictError(
+            f"the commit changed the statistics of other snapshots too: {', '.join(map(str, changed))}",
+            file=path,
+        )
+
+
+def _withdraw(table: Table, entry: StatisticsFile) -> None:
+    """Take back an entry for a snapshot that is gone, and its file."""
+    with contextlib.suppress(Exception):  # what is left does no harm, and the error to come says why it is
+        left = statistics_of(table).get(entry.snapshot_id)
+        if left is not None and left.statistics_path == entry.statistics_path:
+            table.update_statistics().remove_statistics(entry.snapshot_id).commit()
+        _delete(table, entry.statistics_path)
+
+
+def _delete(table: Table, path: str) -> None:
+    with contextlib.suppress(Exception):  # an unregistered file does no harm, and orphan cleaning finds it
+        table.io.delete(path)
+
+
+def _storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:
+    first = next(iter(str(error).splitlines()), "")[:200]
+    reason = redact(first, {**table.catalog.properties, **table.io.properties})
+    return StorageError(f"{what}: {type(error).__name__}: {reason}", file=path)
