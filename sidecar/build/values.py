@@ -4,8 +4,8 @@ One leaf of the Parquet schema gives one array a batch: lists, maps and structs 
 of their leaf, and a parent that is null hides what lies below it. Page checksums are verified where the
 writer left them. A local file is opened by pyarrow itself; any other source through its ranged reads.
 
-Whatever pyarrow raises while it decodes is about the column chunks that were asked for, so callers may ask for
-several leaves at once and, upon an error, for each leaf alone.
+Whatever pyarrow raises while it decodes is about the column chunks that were asked for, so callers may ask
+for several leaves at once and, upon an error, for each leaf alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sidecar.errors import DamagedFileError
 from sidecar.source import Source, SourceFile, local_path
 
 BATCH_ROWS = 64 * 1024
-"""Rows decoded at a time: small enough for the cache of a core to keep hashes, large enough to hide overhead."""
+"""Rows decoded at a time: few enough that hashes stay in the cache, enough to hide the cost of a call."""
 
 
 class ValueReader:
@@ -43,7 +43,9 @@ class ValueReader:
                 arrow_extensions_enabled=False,
             )
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise DamagedFileError(f"pyarrow cannot open the file: {first_line(error)}", file=self.name) from error
+            raise DamagedFileError(
+                f"pyarrow cannot open the file: {first_line(error)}", file=self.name
+            ) from error
 
     def batches(
         self, row_group: int, leaves: Sequence[int], batch_rows: int = BATCH_ROWS
@@ -51,9 +53,11 @@ class ValueReader:
         """Arrays of the leaf columns ``leaves`` (ascending ordinals in the file's schema), batch by batch.
 
         Each array has the file's own Arrow type; the arrays of a batch differ in length where lists are
-        involved, and nulls may remain. Raises :class:`DamagedFileError` for anything that pyarrow cannot decode.
+        involved, and nulls may remain. Raises :class:`DamagedFileError` for anything that pyarrow cannot
+        decode.
         """
         reader = self._file.reader
+        missing = self._file.metadata.row_group(row_group).num_rows
         try:
             for batch in reader.iter_batches(
                 batch_rows, row_groups=[row_group], column_indices=list(leaves), use_threads=False
@@ -61,7 +65,10 @@ class ValueReader:
                 arrays = [leaf for column in batch.columns for leaf in flatten(column)]
                 if len(arrays) != len(leaves):
                     raise pa.ArrowInvalid(f"{len(arrays)} arrays for {len(leaves)} leaf columns")
+                missing -= batch.num_rows
                 yield arrays
+            if missing:
+                raise pa.ArrowInvalid(f"the row group has {missing} rows less than its footer says")
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DamagedFileError(f"pyarrow cannot decode: {first_line(error)}", file=self.name) from error
 
@@ -94,6 +101,8 @@ def flatten(array: pa.Array) -> list[pa.Array]:
         return flatten(array.storage)
     if pa.types.is_struct(kind):
         return [leaf for child in array.flatten() for leaf in flatten(child)]
+    if pa.types.is_map(kind):  # Arrow flattens lists only
+        return flatten(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
     if pa.types.is_nested(kind):
         return flatten(array.flatten())
     if pa.types.is_dictionary(kind):

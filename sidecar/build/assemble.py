@@ -1,0 +1,181 @@
+"""From the records of stage 1 to what a segment says: files with their units, coverage, groups, sketches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sidecar.build.chunks import Options
+from sidecar.build.slices import GroupTask
+from sidecar.build.tasks import Record
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.model import (
+    INDEXED,
+    Coverage,
+    CoverageState,
+    FieldBounds,
+    FileEntry,
+    ListedManifest,
+    UnitEntry,
+    UnitsTable,
+)
+from sidecar.bundle.positions import GroupMember, plan_groups
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.resolve import Column
+
+BLOOM, THETA = "bloom", "theta"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A row group that was indexed: its file, its entry in the units table, its records by field id."""
+
+    file: int
+    entry: UnitEntry
+    columns: Mapping[int, Record]
+
+
+@dataclass
+class Indexed:
+    """The outcome of stage 1, checked and in order."""
+
+    units: list[Unit]
+    """In the order of files and row groups: the place in this list is the unit's ordinal."""
+    failed: dict[int, str]
+    """Files that could not be indexed at all, by ordinal, with the reason."""
+    sketches: dict[int, ThetaSketch] = field(default_factory=dict)
+
+
+def collect(listing: Listing, records: Sequence[Record]) -> Indexed:
+    """Put records in order. A file of which one piece failed, or of which row groups are missing, counts as
+    failed."""
+    failed: dict[int, str] = {}
+    entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
+    columns: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
+    parts: dict[int, list[ThetaSketch]] = defaultdict(list)
+    for record in records:
+        if record.kind == "file":
+            failed.setdefault(record.file, record.reason)
+        elif record.kind == "unit":
+            entries[record.file][record.row_group] = UnitEntry(
+                record.row_group, record.first_row, record.rows
+            )
+        elif record.kind == "column":
+            columns[record.file, record.row_group][record.field_id] = record
+        else:
+            parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b""))
+    units: list[Unit] = []
+    for file in listing.files:
+        found = entries.get(file.ordinal, {})
+        if file.ordinal not in failed and sorted(found) != list(range(len(found))):
+            failed[file.ordinal] = "not all row groups of the file were seen"
+        if file.ordinal in failed or file.not_indexable:
+            continue
+        for row_group, entry in sorted(found.items()):
+            units.append(Unit(file.ordinal, entry, columns[file.ordinal, row_group]))
+    sketches = {field_id: ThetaSketch.union(*sketches) for field_id, sketches in parts.items()}
+    return Indexed(units, failed, sketches)
+
+
+def units_table(
+    listing: Listing, indexed: Indexed, columns: Sequence[Column], options: Options
+) -> UnitsTable:
+    """What the segment's units blob says: every live file, indexed or not."""
+    by_file: dict[int, list[UnitEntry]] = defaultdict(list)
+    for unit in indexed.units:
+        by_file[unit.file].append(unit.entry)
+    schemas = {manifest.avro_schema: None for manifest in listing.manifests}
+    ordinals = {schema: i for i, schema in enumerate(schemas)}
+    return UnitsTable(
+        files=[_file_entry(file, tuple(by_file[file.ordinal])) for file in listing.files],
+        manifests=[
+            ListedManifest(
+                path=manifest.path,
+                length=manifest.length,
+                spec_id=manifest.spec_id,
+                sequence_number=manifest.sequence_number,
+                min_sequence_number=manifest.min_sequence_number,
+                added_snapshot_id=manifest.added_snapshot_id,
+                live_files=manifest.live_files,
+                live_rows=manifest.live_rows,
+                first_file=manifest.first_file,
+                schema=ordinals[manifest.avro_schema],
+            )
+            for manifest in listing.manifests
+        ],
+        schemas=list(schemas),
+        coverage=[
+            Coverage.of(
+                column.field_id, kind, (_state(unit.columns[column.field_id], kind) for unit in indexed.units)
+            )
+            for column in columns
+            for kind in kinds_of(options)
+        ],
+    )
+
+
+def kinds_of(options: Options) -> list[str]:
+    """Names of the kinds that are asked for."""
+    return [kind for kind, wanted in ((BLOOM, options.bloom), (THETA, options.theta)) if wanted]
+
+
+def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> dict[int, list[GroupTask]]:
+    """Groups of each field that has filters, numbered over all fields; every position is fixed here, once."""
+    tasks: dict[int, list[GroupTask]] = {}
+    number = 0
+    for column in columns:
+        place = Place(segment, column.field_id)
+        groups = plan_groups(_members(indexed, column.field_id))
+        for group in groups:
+            keys = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
+            tasks.setdefault(column.field_id, []).append(GroupTask(number, group, place, keys))
+            number += 1
+    return tasks
+
+
+def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:
+    """Odd bytes of the filters of a group, by position."""
+    return [indexed.units[unit].columns[task.place.field_id].tail for unit in task.group.units.tolist()]
+
+
+def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:
+    members = []
+    for ordinal, unit in enumerate(indexed.units):
+        record = unit.columns[field_id]
+        if record.blocks:
+            length = record.blocks * BLOCK_BYTES + len(record.tail)
+            harvested = record.how == "harvested"
+            members.append(GroupMember(ordinal, record.encoding, record.resolution, length, harvested))
+    return members
+
+
+def _key(unit: Unit, field_id: int) -> tuple[int, int, int]:
+    return unit.file, unit.entry.row_group, field_id
+
+
+def _state(record: Record, kind: str) -> CoverageState:
+    if kind == BLOOM and not record.blocks:
+        return CoverageState(record.reason or "no filter was made", record.resolution)
+    reason = "" if kind == BLOOM else record.theta_reason
+    return CoverageState(reason or INDEXED, record.resolution)
+
+
+def _file_entry(file: ListedFile, units: tuple[UnitEntry, ...]) -> FileEntry:
+    bounds = {
+        field_id: FieldBounds(b.lower, b.upper, b.value_count, b.null_count, b.nan_count)
+        for field_id, b in file.bounds.items()
+    }
+    return FileEntry(
+        path=file.path,
+        file_size=file.file_size,
+        record_count=file.record_count,
+        spec_id=file.spec_id,
+        manifest=file.manifest,
+        entry=file.raw_entry,
+        units=units,
+        partition=file.partition,
+        bounds=bounds,
+    )

@@ -1,0 +1,201 @@
+"""The driver of a build: pin the snapshot, index its files, fix positions once, write and register.
+
+What needs memory in proportion to the table is metadata alone: the listing and one record a (unit, column).
+Filters stay with the engine and pass through as finished regions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pyiceberg.table import Table
+
+from sidecar.build.assemble import BLOOM, THETA, Indexed, collect, group_tasks, units_table
+from sidecar.build.bins import make_tasks
+from sidecar.build.chunks import Options
+from sidecar.build.engine import Engine, Progress
+from sidecar.build.local import LocalEngine
+from sidecar.build.report import BuildReport, make_report
+from sidecar.build.tasks import Plan, TableOpener
+from sidecar.bundle.model import SegmentHeader
+from sidecar.errors import UsageError
+from sidecar.filters.sizing import MAX_BITS_PER_VALUE, auto_fpp, check_fpp
+from sidecar.iceberg.listing import Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.merge import Theta
+from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.statistics import Registration, check_writable, register
+from sidecar.puffin.writer import PuffinWriter
+
+KINDS = (BLOOM, THETA)
+HARVEST = ("good", "always", "never")
+ENGINES = ("auto", "spark", "local")
+
+LOCAL_BYTES = 4 << 30
+"""``engine="auto"`` runs tables of at most this many bytes of data files in this process."""
+
+
+def build(
+    table: Table,
+    columns: Sequence[str],
+    *,
+    kinds: Sequence[str] = KINDS,
+    fpp: float | str = "auto",
+    harvest: str = "good",
+    engine: str = "auto",
+    snapshot_id: int | None = None,
+    spark: Any = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    lg_k: int = 12,
+    force: bool = False,
+) -> BuildReport:
+    """Index ``columns`` of a snapshot (the current one by default) and register the sidecar.
+
+    ``kinds``: ``bloom``, ``theta``. ``fpp``: target false-positive rate, or ``auto``, the smaller of 1 % and
+    one over the number of units, at up to 32 bits a value. ``harvest``: filters that files carry are taken if
+    they are ``good`` (at most 1 % by their bits), ``always`` or ``never``. ``engine``: ``local`` runs in this
+    process, ``spark`` on ``spark`` or an embedded session; ``auto`` takes ``spark`` if one is given, else
+    this process for tables up to 4 GiB or where Spark cannot start. ``lg_k``: log2 of a sketch's entries.
+    ``force`` registers even if an existing statistics file cannot be read and is lost.
+
+    Damage costs the file or column chunk that it hits and is reported. Raises :class:`UsageError` before any
+    work for unknown columns, a table without a snapshot and wrong options, and what
+    :func:`sidecar.iceberg.statistics.register` raises.
+    """
+    start = time.monotonic()
+    snapshot = snapshot_of(table, snapshot_id)
+    schema = table.schema() if snapshot.schema_id is None else table.schemas()[snapshot.schema_id]
+    wanted = tuple(resolve_columns(schema, columns))
+    _check_options(kinds, harvest, engine)
+    check_writable(table)
+    show = progress or _silent
+    show("listing files")
+    listing = list_snapshot(table, snapshot.snapshot_id)
+    options = _options(listing, kinds, fpp, harvest, lg_k)
+    plan = Plan(wanted, schema, table.name_mapping(), options)
+    runner, why = _engine(table, listing, engine, spark, threads)
+    try:
+        return _Build(table, listing, plan, runner, why, show, force).run(start)
+    finally:
+        runner.close()
+
+
+@dataclass
+class _Build:
+    """One build at work; the engine holds the filters between the stages."""
+
+    table: Table
+    listing: Listing
+    plan: Plan
+    engine: Engine
+    why: str
+    progress: Progress
+    force: bool
+
+    def run(self, start: float) -> BuildReport:
+        files = [file for file in self.listing.files if file.not_indexable is None]
+        records = self.engine.index(make_tasks(files), self.plan, self.progress)
+        indexed = collect(self.listing, records)
+        report = make_report(
+            self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why)
+        )
+        registration = self._register(indexed)
+        report.statistics_path = registration.statistics_path
+        report.file_size = registration.file_size
+        report.blobs = [
+            {"type": blob.type, "fields": list(blob.fields), "length": blob.length}
+            for blob in registration.blobs
+        ]
+        report.warnings += registration.notes
+        if self.listing.delete_files and self.plan.options.theta:
+            report.warnings.append(
+                "the snapshot has delete files: rows that they remove are counted in the sketches"
+            )
+        report.seconds = time.monotonic() - start
+        return report
+
+    def _register(self, indexed: Indexed) -> Registration:
+        header = SegmentHeader(
+            table_uuid=self.listing.table_uuid,
+            snapshot_id=self.listing.snapshot_id,
+            sequence_number=self.listing.sequence_number,
+            created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+        units = units_table(self.listing, indexed, self.plan.columns, self.plan.options)
+        groups = group_tasks(indexed, self.plan.columns, header.segment_id)
+        thetas = [Theta(i, sketch.to_bytes(), sketch.ndv) for i, sketch in sorted(indexed.sketches.items())]
+
+        def write(writer: PuffinWriter) -> None:
+            raise NotImplementedError
+
+        self.progress("writing")
+        return register(self.table, self.listing.snapshot_id, thetas, write, force=self.force)
+
+
+def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
+    """Progress that nobody watches."""
+
+
+def _check_options(kinds: Sequence[str], harvest: str, engine: str) -> None:
+    if not kinds:
+        raise UsageError("nothing is to be built", hint=f"Name kinds: {', '.join(KINDS)}.")
+    for what, value, known in (
+        *(("kind", kind, KINDS) for kind in kinds),
+        ("harvest rule", harvest, HARVEST),
+        ("engine", engine, ENGINES),
+    ):
+        if value not in known:
+            raise UsageError(f"there is no {what} '{value}'", expected=" or ".join(known))
+
+
+def _options(listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: str, lg_k: int) -> Options:
+    auto = fpp == "auto"
+    if isinstance(fpp, str) and not auto:
+        raise UsageError("a false-positive rate is a number or 'auto'", found=fpp)
+    if not 4 <= lg_k <= 26:
+        raise UsageError("lg_k is out of range", expected="4 to 26", found=lg_k)
+    return Options(
+        bloom=BLOOM in kinds,
+        theta=THETA in kinds,
+        fpp=auto_fpp(_units_expected(listing)) if auto else check_fpp(float(fpp)),
+        max_bits=MAX_BITS_PER_VALUE if auto else None,
+        harvest=harvest,
+        lg_k=lg_k,
+    )
+
+
+def _units_expected(listing: Listing) -> int:
+    """Row groups of the table as far as manifests tell them (split offsets), before any footer is read."""
+    return sum(max(len(file.data_file.split_offsets or ()), 1) for file in listing.files)
+
+
+def _engine(
+    table: Table, listing: Listing, engine: str, spark: Any, threads: int | None
+) -> tuple[Engine, str]:
+    """The engine and why it was chosen."""
+    opener = TableOpener(table.io.properties, table.metadata_location, table.io)
+    name, why = _choose(listing, engine, spark)
+    if name == "local":
+        return LocalEngine(opener, threads), why
+    from sidecar.spark.engine import SparkEngine
+    from sidecar.spark.session import embedded_session
+
+    return SparkEngine(spark if spark is not None else embedded_session(threads), opener), why
+
+
+def _choose(listing: Listing, engine: str, spark: Any) -> tuple[str, str]:
+    if engine != "auto":
+        return engine, "as asked for"
+    if spark is not None:
+        return "spark", "a Spark session was given"
+    size = sum(file.file_size for file in listing.files)
+    if size <= LOCAL_BYTES:
+        return "local", f"the table has at most {LOCAL_BYTES >> 30} GiB of data files"
+    from sidecar.spark.session import unavailable
+
+    missing = unavailable()
+    return ("local", f"Spark cannot start: {missing}") if missing else ("spark", "the table is large")

@@ -1,0 +1,156 @@
+"""The in-process engine: a pool of threads over the same tasks that Spark runs.
+
+Decoding (pyarrow) and hashing (kernels) both release the interpreter's lock. Filters are spooled to a
+temporary file that has no name any more, so a build needs memory for its metadata, one batch of values a
+thread and one range of blocks a thread, whatever the table's size.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.build.engine import Progress
+from sidecar.build.slices import GroupTask, Key, gather_spooled
+from sidecar.build.tasks import Opener, Plan, Record, UnitsTask, index_units
+from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.errors import StorageError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class LocalEngine:
+    """Runs both stages in this process on ``threads`` threads."""
+
+    name = "local"
+
+    def __init__(self, opener: Opener, threads: int | None = None) -> None:
+        self.threads = threads or os.cpu_count() or 1
+        self._opener = opener
+        self._spool = Spool()
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="sidecar-build")
+        self._at: dict[Key, int] = {}
+
+    def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
+        """See :meth:`sidecar.build.engine.Engine.index`."""
+        records: list[Record] = []
+        progress("indexing", 0, len(tasks))
+        parts = _ahead(self._pool, lambda task: self._run(task, plan), tasks, 2 * self.threads)
+        for done, part in enumerate(parts, 1):
+            records.extend(part)
+            progress("indexing", done, len(tasks))
+        return records
+
+    def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
+        """See :meth:`sidecar.build.engine.Engine.slices`."""
+        blocks = self._spool.blocks()
+        ranges = [
+            (group, first, part)
+            for group, first in ((group, self._first(group)) for group in groups)
+            for part in range(group.parts)
+        ]
+        progress("slicing", 0, len(ranges))
+        finished = _ahead(self._pool, lambda work: _slice(blocks, *work), ranges, self.threads + 1)
+        for done, ((group, _, _), data) in enumerate(zip(ranges, finished, strict=True), 1):
+            yield group.number, data
+            progress("slicing", done, len(ranges))
+
+    def close(self) -> None:
+        """Stop the threads and drop the spooled filters."""
+        self._pool.shutdown(cancel_futures=True)
+        self._spool.close()
+
+    def _run(self, task: UnitsTask, plan: Plan) -> list[Record]:
+        return [self._keep(record) for record in index_units(task, plan, self._opener)]
+
+    def _keep(self, record: Record) -> Record:
+        if record.kind != "column" or record.data is None:
+            return record
+        self._at[record.file, record.row_group, record.field_id] = self._spool.append(record.data)
+        return record._replace(data=None)
+
+    def _first(self, group: GroupTask) -> npt.NDArray[np.int64]:
+        """Where the filter of each position begins in the spool, in blocks: one array for all parts of a
+        group."""
+        return np.array([self._at[key] for key in group.keys], dtype=np.int64)
+
+
+def _slice(
+    blocks: npt.NDArray[np.uint32], group: GroupTask, first: npt.NDArray[np.int64], part: int
+) -> bytes:
+    return group.slice(part, gather_spooled(group, part, blocks, first))
+
+
+class Spool:
+    """An unnamed temporary file of filters; appending is safe from any thread."""
+
+    def __init__(self) -> None:
+        try:
+            self._file = tempfile.TemporaryFile(prefix="sidecar-build-")  # noqa: SIM115 closed by close()
+        except OSError as error:
+            raise StorageError(
+                f"cannot make a temporary file: {error.strerror}", hint="Set TMPDIR."
+            ) from error
+        self._lock = threading.Lock()
+        self._end = 0
+        self._map: mmap.mmap | None = None
+
+    def append(self, bitset: bytes) -> int:
+        """Keep whole blocks; the ordinal of the first of them."""
+        with self._lock:
+            start = self._end
+            self._end += len(bitset)
+        view, at = memoryview(bitset), start
+        while view:
+            try:
+                written = os.pwrite(self._file.fileno(), view, at)
+            except OSError as error:
+                raise StorageError(
+                    f"cannot write to the temporary folder: {error.strerror}",
+                    hint="Set TMPDIR to one with more room.",
+                ) from error
+            view, at = view[written:], at + written
+        return start // BLOCK_BYTES
+
+    def blocks(self) -> npt.NDArray[np.uint32]:
+        """All blocks, mapped from the file: ``uint32[n, 8]``."""
+        if self._end == 0:
+            return np.zeros((0, 8), dtype=np.uint32)
+        if self._map is None:
+            self._map = mmap.mmap(self._file.fileno(), self._end, access=mmap.ACCESS_READ)
+        return np.frombuffer(self._map, dtype="<u4").reshape(-1, 8)
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._map = None  # unmapped with the last array that looks into it
+        self._file.close()
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, function: Callable[[T], R], items: Sequence[T], ahead: int
+) -> Iterator[R]:
+    """Results in order, with at most ``ahead`` of them computed before they are asked for."""
+    waiting: deque[Future[Any]] = deque()
+    source = iter(items)
+    try:
+        for item in islice(source, ahead):
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            result = waiting.popleft().result()
+            for item in islice(source, 1):
+                waiting.append(pool.submit(function, item))
+            yield result
+    finally:
+        for future in waiting:
+            future.cancel()

@@ -1,0 +1,101 @@
+"""Values of a file in the type of the table's column: what sketches hash.
+
+A sketch hashes Iceberg's single-value serialization in the type that the column has in the snapshot, so an
+INT32 file of a column promoted to long counts as longs. Only casts that are exact for every value are made; a
+column in any other type has no sketch (a filter hashes the file's own bytes and needs no cast).
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from sidecar.errors import UsageError
+
+_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
+_FIXED = re.compile(r"fixed\[(\d+)\]")
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "uuid": pa.binary(16),
+}
+_SMALL = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
+
+
+def to_column_type(values: pa.Array, column_type: str) -> pa.Array:
+    """``values`` as the Iceberg type ``column_type``; :class:`UsageError` unless that is exact for all
+    values."""
+    source = values.type
+    if column_type in ("string", "binary"):
+        if _is_bytes(source):
+            return values
+        raise UsageError(f"no sketch of a {column_type} column stored as {source}")
+    target = arrow_type(column_type)
+    if source == target:
+        return values
+    if not _exact(source, target):
+        raise UsageError(f"no sketch of a {column_type} column stored as {source}")
+    try:
+        return values.cast(target)
+    except (
+        pa.ArrowInvalid
+    ) as error:  # a value that does not fit: an overflow in milliseconds, a decimal too long
+        raise UsageError(f"values stored as {source} do not fit {column_type}") from error
+
+
+def arrow_type(column_type: str) -> pa.DataType:
+    """The Arrow type of an Iceberg primitive type other than string and binary."""
+    if column_type in _PLAIN:
+        return _PLAIN[column_type]
+    if match := _DECIMAL.fullmatch(column_type):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if match := _FIXED.fullmatch(column_type):
+        return pa.binary(int(match[1]))
+    raise UsageError(f"no sketch of type {column_type}")
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    tests = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+    )
+    return any(test(kind) for test in tests)
+
+
+def _exact(source: pa.DataType, target: pa.DataType) -> bool:
+    if target == pa.int32():
+        return source in _SMALL
+    if target == pa.int64():
+        return source in (*_SMALL, pa.int32(), pa.uint32())
+    if target == pa.float64():
+        return source == pa.float32()
+    if pa.types.is_decimal(target):
+        return pa.types.is_decimal(source) and source.scale == target.scale
+    if target == pa.time64("us"):
+        return source == pa.time32("ms")
+    if pa.types.is_timestamp(target):
+        return _exact_timestamp(source, target)
+    return False
+
+
+def _exact_timestamp(source: pa.DataType, target: pa.DataType) -> bool:
+    """Any of the same or a coarser unit; with a zone and without must agree, as engines read them
+    differently."""
+    if not pa.types.is_timestamp(source) or (source.tz is None) != (target.tz is None):
+        return False
+    units = ("s", "ms", "us", "ns")
+    return units.index(source.unit) <= units.index(target.unit)

@@ -1,0 +1,207 @@
+"""The Spark engine: both stages of a build as two short DataFrame pipelines.
+
+    tasks -> mapInArrow(stage 1) -> kept -> the driver reads all but the filters and fixes positions
+    kept x positions -> cut into (group, block range) -> groupBy + applyInArrow(stage 2) -> kept -> in order
+
+Only the DataFrame API is used, so that a classic session and Spark Connect run the same code. The functions
+that run on workers are those of the in-process engine. Properties of a FileIO may hold secrets: they travel
+inside the functions that Spark ships, never in a column, a log line or an error.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sidecar.build.engine import Progress
+from sidecar.build.slices import GroupTask, cut, gather
+from sidecar.build.tasks import Opener, Plan, Record, UnitsTask, index_units
+from sidecar.errors import StorageError
+
+RESULTS = pa.schema(
+    [
+        ("task", pa.int32()),
+        ("ordinal", pa.int32()),
+        ("kind", pa.string()),
+        ("file", pa.int32()),
+        ("row_group", pa.int32()),
+        ("field_id", pa.int32()),
+        ("first_row", pa.int64()),
+        ("rows", pa.int64()),
+        ("encoding", pa.string()),
+        ("resolution", pa.string()),
+        ("how", pa.string()),
+        ("data", pa.binary()),
+        ("blocks", pa.int32()),
+        ("tail", pa.binary()),
+        ("reason", pa.string()),
+        ("theta_reason", pa.string()),
+        ("damaged", pa.bool_()),
+        ("rate", pa.float64()),
+        ("bytes_read", pa.int64()),
+    ]
+)
+"""One row for each :class:`sidecar.build.tasks.Record`; applyInArrow knows ``binary`` alone."""
+
+POSITIONS = pa.schema(
+    [
+        ("file", pa.int32()),
+        ("row_group", pa.int32()),
+        ("field_id", pa.int32()),
+        ("group", pa.int32()),
+        ("position", pa.int32()),
+    ]
+)
+PIECES = pa.schema(
+    [
+        ("group", pa.int32()),
+        ("part", pa.int32()),
+        ("position", pa.int32()),
+        ("factor", pa.int32()),
+        ("data", pa.binary()),
+    ]
+)
+SLICES = pa.schema([("group", pa.int32()), ("part", pa.int32()), ("data", pa.binary())])
+
+ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+FLUSH_BYTES = 16 << 20
+"""Rows go back to Spark in batches of about this size."""
+
+
+class SparkEngine:
+    """Runs both stages on a Spark session, classic or Connect; the session stays the caller's."""
+
+    name = "spark"
+
+    def __init__(self, session: Any, opener: Opener) -> None:
+        self._session = session
+        self._opener = opener
+        self._kept: list[Any] = []
+        self._indexed: Any = None
+
+    def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
+        """See :meth:`sidecar.build.engine.Engine.index`."""
+        if not tasks:
+            return []
+        progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
+        rows = [(task.number, pickle.dumps(task)) for task in tasks]
+        frame = self._session.createDataFrame(rows, "task int, payload binary").repartition(len(rows))
+        stage = frame.mapInArrow(_stage_one(plan, self._opener), _ddl(RESULTS))
+        self._indexed = self._keep(stage)
+        others = [name for name in RESULTS.names if name != "data"]
+        sketches = "case when kind = 'sketch' then data end as data"
+        return _records(self._indexed.selectExpr(*others, sketches).toArrow())
+
+    def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
+        """See :meth:`sidecar.build.engine.Engine.slices`."""
+        ranges = [(group.number, part) for group in groups for part in range(group.parts)]
+        if not ranges:
+            return
+        progress("slicing on Spark", 0, len(ranges))
+        frame = self._indexed.where("kind = 'column' and data is not null")
+        placed = frame.join(
+            self._session.createDataFrame(_positions(groups)), ["file", "row_group", "field_id"]
+        )
+        by_number = {group.number: replace(group, keys=()) for group in groups}
+        pieces = placed.select("group", "position", "data").mapInArrow(_cut(by_number), _ddl(PIECES))
+        sliced = self._keep(pieces.groupBy("group", "part").applyInArrow(_stage_two(by_number), _ddl(SLICES)))
+        rows = sliced.orderBy("group", "part").toLocalIterator(prefetchPartitions=True)
+        done = 0
+        for (number, part), row in zip(ranges, rows, strict=False):
+            if (row["group"], row["part"]) != (number, part):
+                break
+            yield number, bytes(row["data"])
+            done += 1
+            progress("slicing on Spark", done, len(ranges))
+        if done != len(ranges):
+            raise StorageError("Spark lost slices of the index", expected=len(ranges), found=done)
+
+    def close(self) -> None:
+        """Drop the cached frames."""
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept.clear()
+
+    def _keep(self, frame: Any) -> Any:
+        frame = frame.persist()
+        self._kept.append(frame)
+        return frame
+
+
+def _stage_one(plan: Plan, opener: Opener) -> ArrowMap:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows: list[dict[str, Any]] = []
+        held = 0
+        for batch in batches:
+            for number, payload in zip(batch["task"].to_pylist(), batch["payload"].to_pylist(), strict=True):
+                for ordinal, record in enumerate(index_units(pickle.loads(payload), plan, opener)):
+                    rows.append({"task": number, "ordinal": ordinal, **record._asdict()})
+                    held += len(record.data or b"")
+                    if held > FLUSH_BYTES:
+                        yield pa.RecordBatch.from_pylist(rows, schema=RESULTS)
+                        rows, held = [], 0
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=RESULTS)
+
+    return run
+
+
+def _records(table: pa.Table) -> list[Record]:
+    """Records in the order of their tasks, whatever order Spark returned."""
+    rows = table.sort_by([("task", "ascending"), ("ordinal", "ascending")]).to_pylist()
+    return [Record(**{name: row[name] for name in Record._fields}) for row in rows]
+
+
+def _positions(groups: Sequence[GroupTask]) -> pa.Table:
+    rows = [(*key, group.number, position) for group in groups for position, key in enumerate(group.keys)]
+    columns = np.array(rows, dtype=np.int32).reshape(-1, len(POSITIONS)).T
+    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=POSITIONS)
+
+
+def _cut(groups: Mapping[int, GroupTask]) -> ArrowMap:
+    """Each filter into the blocks of each range of its group, not yet widened."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows: list[dict[str, Any]] = []
+            held = 0
+            for row in batch.to_pylist():
+                group = groups[row["group"]]
+                for piece in cut(row["data"], group):
+                    rows.append({"group": group.number, "position": row["position"], **piece._asdict()})
+                    held += len(piece.data)
+                    if held > FLUSH_BYTES:
+                        yield pa.RecordBatch.from_pylist(rows, schema=PIECES)
+                        rows, held = [], 0
+            yield pa.RecordBatch.from_pylist(rows, schema=PIECES)
+
+    return run
+
+
+def _stage_two(groups: Mapping[int, GroupTask]) -> Callable[[pa.Table], pa.Table]:
+    def run(table: pa.Table) -> pa.Table:
+        group, part = groups[table["group"][0].as_py()], table["part"][0].as_py()
+        columns = (table[name].to_pylist() for name in ("position", "factor", "data"))
+        data = group.slice(part, gather(group, part, zip(*columns, strict=True)))
+        return pa.Table.from_pylist([{"group": group.number, "part": part, "data": data}], schema=SLICES)
+
+    return run
+
+
+def _ddl(schema: pa.Schema) -> str:
+    """A schema as Spark's DDL text."""
+    names = {
+        pa.int32(): "int",
+        pa.int64(): "bigint",
+        pa.string(): "string",
+        pa.binary(): "binary",
+        pa.float64(): "double",
+        pa.bool_(): "boolean",
+    }
+    return ", ".join(f"{field.name} {names[field.type]}" for field in schema)

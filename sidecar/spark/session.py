@@ -1,0 +1,62 @@
+"""The embedded Spark session, and the sentence to say where it cannot start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from sidecar.errors import UsageError
+
+
+def java_runtime() -> str | None:
+    """The ``java`` that Spark would start, by JAVA_HOME or the path; ``None`` if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        return str(java) if os.access(java, os.X_OK) else None
+    return shutil.which("java")
+
+
+def unavailable() -> str | None:
+    """Why no embedded session can start, in a few words; ``None`` if one can."""
+    try:
+        import pandas
+        import pyspark
+    except ImportError as error:
+        return f"the package {error.name} is not installed"
+    del pandas, pyspark
+    return None if java_runtime() else "there is no Java runtime"
+
+
+def embedded_session(threads: int | None = None) -> Any:
+    """The active session, or a new one on this machine: ``local[threads]``, no web page, loopback only.
+
+    Raises :class:`UsageError` where pyspark or Java is missing.
+    """
+    why = unavailable()
+    if why is not None:
+        raise UsageError(
+            f"Spark cannot start: {why}",
+            hint="Install Java 17 or 21 and lakehouse-sidecar[spark], or choose the engine 'local'.",
+        )
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    # The workers would otherwise be the first python3 on the path, which need not have our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master(f"local[{threads or '*'}]").appName("sidecar")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
