@@ -1,0 +1,186 @@
+"""Theta sketches: how many distinct values a column has, in 32 KiB, and mergeable.
+
+A sketch keeps every hash below a threshold *theta*; once more than k = 2^lg_k would be kept, theta falls to
+the (k+1)-smallest and the k below it stay. Below k the count is exact; above, k hashes below theta out of
+2^63 tell how many there are in all. Hashes are MurmurHash3 x64-128 (seed 9001) >> 1 of Iceberg's
+single-value serialization. Puffin specification, ``apache-datasketches-theta-v1``.
+
+Bytes of the compact form, as DataSketches writes them (little-endian):
+
+    0      preamble longs: 1 empty or single, 2 exact, 3 with theta
+    1      serial version 3
+    2      family 3 (compact)
+    3, 4   0 (lg sizes, not kept)
+    5      flags: 2 read-only, 4 empty, 8 compact, 16 ordered, 32 single item
+    6..8   seed hash 0x93CC of seed 9001 (0 in an empty sketch)
+    8..12  count, 12..16 float 1.0           (preamble longs 2 and 3)
+    16..24 theta                             (preamble longs 3)
+    then   the hashes, ascending
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+
+MAX_THETA = (1 << 63) - 1
+SEED_HASH = 0x93CC
+DEFAULT_LG_K = 12
+_MIN_LG_K, _MAX_LG_K = 7, 20
+_MAX_RETAINED = 1 << 26
+"""What DataSketches itself can write at most; bounds what a file may claim."""
+_READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 2, 4, 8, 16, 32
+_CHUNK = 1 << 16
+
+
+class ThetaSketch:
+    """The distinct hashes below ``theta``: ``retained`` uint64 [<= k], ascending."""
+
+    def __init__(self, lg_k: int = DEFAULT_LG_K) -> None:
+        if not _MIN_LG_K <= lg_k <= _MAX_LG_K:
+            raise UsageError(f"lg_k lies between {_MIN_LG_K} and {_MAX_LG_K}", found=lg_k)
+        self.lg_k = lg_k
+        self.theta = MAX_THETA
+        self.retained: NDArray[np.uint64] = np.empty(0, np.uint64)
+
+    @staticmethod
+    def from_arrow(
+        values: pa.Array | pa.ChunkedArray, iceberg_type: str, lg_k: int = DEFAULT_LG_K
+    ) -> ThetaSketch:
+        """The sketch of an array of any Iceberg primitive type, given as text ("long", "decimal(9, 2)")."""
+        from sidecar.filters.hashing import theta_hashes
+
+        sketch = ThetaSketch(lg_k)
+        sketch.update(theta_hashes(values, iceberg_type))
+        return sketch
+
+    def update(self, hashes: NDArray[np.uint64]) -> None:
+        """Feed ``hashes`` (uint64 [n], below 2**63, as :func:`sidecar.filters.hashing.theta_hashes` gives)."""
+        from sidecar.kernels import theta
+
+        found = np.empty(min(len(hashes), _CHUNK), np.uint64)
+        pending: list[NDArray[np.uint64]] = []
+        waiting = 0
+        for at in range(0, len(hashes), _CHUNK):
+            count = theta.below(hashes[at : at + _CHUNK], np.uint64(self.theta), found)
+            pending.append(found[:count].copy())
+            waiting += count
+            if waiting > 1 << self.lg_k:
+                self._absorb(pending)
+                pending, waiting = [], 0
+        self._absorb(pending)
+
+    def _absorb(self, more: Iterable[NDArray[np.uint64]]) -> None:
+        """Merge hashes in, then let theta fall until at most k are left."""
+        merged = np.unique(np.concatenate([self.retained, *more]))
+        merged = merged[: np.searchsorted(merged, np.uint64(self.theta))]
+        k = 1 << self.lg_k
+        if len(merged) > k:
+            self.theta = int(merged[k])
+        self.retained = merged[:k].copy()
+
+    @staticmethod
+    def union(sketches: Iterable[ThetaSketch], lg_k: int = DEFAULT_LG_K) -> ThetaSketch:
+        """The sketch of all their values: the smallest theta, and every hash below it (at most k)."""
+        total = ThetaSketch(lg_k)
+        parts = list(sketches)
+        total.theta = min([MAX_THETA, *(part.theta for part in parts)])
+        total._absorb(part.retained for part in parts)
+        return total
+
+    # --- numbers --------------------------------------------------------------------------------------------
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every distinct hash is retained."""
+        return self.theta == MAX_THETA
+
+    @property
+    def estimate(self) -> float:
+        """Estimated number of distinct values."""
+        return len(self.retained) / (self.theta / 2**63) if not self.is_exact else float(len(self.retained))
+
+    @property
+    def ndv(self) -> int:
+        """The estimate as Iceberg's ``ndv`` property has it: rounded down."""
+        return int(self.estimate)
+
+    def lower_bound(self, n_std: int = 2) -> float:
+        """Lower end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
+        return max(float(len(self.retained)), self._bound(n_std, -1)) if not self.is_exact else self.estimate
+
+    def upper_bound(self, n_std: int = 2) -> float:
+        """Upper end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
+        return max(self.estimate, self._bound(n_std, 1)) if not self.is_exact else self.estimate
+
+    def _bound(self, n_std: int, side: int) -> float:
+        """The continuity-corrected normal bound that DataSketches uses from 120 samples on."""
+        if n_std not in (1, 2, 3):
+            raise UsageError("bounds are of 1, 2 or 3 standard deviations", found=n_std)
+        share = self.theta / 2**63
+        estimate = (len(self.retained) + 0.5 * side) / share
+        b = n_std * math.sqrt((1 - share) / share)
+        return estimate + 0.5 * b * b + side * 0.5 * b * math.sqrt(b * b + 4 * max(estimate, 0.0))
+
+    # --- bytes ----------------------------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """The compact, ordered form."""
+        base = _READ_ONLY | _COMPACT | _ORDERED
+        count = len(self.retained)
+        body = self.retained.astype("<u8", copy=False).tobytes()
+        if count == 0 and self.is_exact:
+            return struct.pack("<6BH", 1, 3, 3, 0, 0, base | _EMPTY, 0)
+        if count == 1 and self.is_exact:
+            return struct.pack("<6BH", 1, 3, 3, 0, 0, base | _SINGLE, SEED_HASH) + body
+        head = struct.pack("<6BHIf", 2 if self.is_exact else 3, 3, 3, 0, 0, base, SEED_HASH, count, 1.0)
+        return head + (b"" if self.is_exact else struct.pack("<Q", self.theta)) + body
+
+    @staticmethod
+    def from_bytes(data: bytes, lg_k: int = DEFAULT_LG_K, name: str | None = None) -> ThetaSketch:
+        """A compact sketch by any DataSketches writer, ordered or not, trimmed to ``2**lg_k`` hashes.
+
+        :class:`UnsupportedFeatureError` for another family, version or seed; :class:`DamagedFileError` for bytes
+        that contradict themselves.
+        """
+        if len(data) < 8:
+            raise DamagedFileError(
+                "a theta sketch ended early", file=name, expected="8 bytes", found=len(data)
+            )
+        longs, version, family, _, _, flags, seed = struct.unpack_from("<6BH", data)
+        longs &= 0x3F
+        if (version, family) != (3, 3) or not flags & _COMPACT or flags & 1 or longs not in (1, 2, 3):
+            raise UnsupportedFeatureError(
+                "no compact theta sketch of serial version 3", file=name, found=data[:8].hex(" ")
+            )
+        sketch = ThetaSketch(lg_k)
+        if flags & _EMPTY:
+            return sketch
+        if seed != SEED_HASH:
+            raise UnsupportedFeatureError(
+                "a theta sketch of another seed", file=name, expected="9001", found=seed
+            )
+        count = 1
+        if longs > 1:
+            count = struct.unpack_from("<I", data, 8)[0] if len(data) >= 16 else _MAX_RETAINED + 1
+        if count > _MAX_RETAINED or len(data) != 8 * (longs + count):
+            raise DamagedFileError(
+                "a theta sketch whose count contradicts its length",
+                file=name,
+                expected=count,
+                found=len(data),
+            )
+        theta = struct.unpack_from("<Q", data, 16)[0] if longs == 3 else MAX_THETA
+        hashes = np.frombuffer(data, "<u8", count, 8 * longs).astype(np.uint64)
+        if theta > MAX_THETA or (count and (int(hashes.max()) >= theta or int(hashes.min()) == 0)):
+            raise DamagedFileError("a theta sketch with hashes out of range", file=name, found=hex(theta))
+        sketch.theta = theta
+        sketch._absorb([hashes])
+        return sketch

@@ -1,0 +1,243 @@
+"""The one table of *value -> bytes -> hash*: what a literal of a column looks like in a file's encoding.
+
+A filter holds XXH64 (seed 0) of PLAIN bytes in the encoding of its own file (Parquet specification, "Bloom
+filter"). To ask it for a literal, the literal is turned into those bytes, once for each encoding that the
+column has. Three answers are possible:
+
+    probe         the unit may hold the value only if one of ``hashes`` is in its filter
+    cannot-exist  no value of that encoding equals the literal; said for listed one-to-one pairs only
+    unknown       nothing certain can be said: keep
+
+Certain are exactly the pairs (column type, encoding) in ``_RULES``. Whatever is not listed is unknown: NaN,
+unsigned widths, nanoseconds or INT96 under microseconds, decimals in a BYTE_ARRAY (several widths), a float
+column asked for a number that no float32 equals (engines disagree on the rounding), and every type or
+encoding to come. 0.0 and -0.0 are equal and hash apart, so both are asked for.
+
+No compiled code here: planning hashes a handful of literals with the xxhash package.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from xxhash import xxh64_intdigest
+
+from sidecar.errors import UsageError
+from sidecar.filters.encoding import Encoding
+
+Verdict = Literal["probe", "cannot-exist", "unknown"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What to ask a filter: ``hashes`` (XXH64, any one may match) if ``verdict`` is ``probe``."""
+
+    verdict: Verdict
+    hashes: tuple[int, ...] = ()
+    reason: str = ""
+
+
+class _CannotExist(Exception):
+    """No value of the encoding equals the literal."""
+
+
+class _Unknown(Exception):
+    """The literal has no certain bytes in the encoding."""
+
+
+def probe_hashes(value: object, iceberg_type: str, encoding: Encoding) -> Probe:
+    """The hashes by which a filter of ``encoding`` is asked for ``value``.
+
+    ``value`` is the literal bound to the column, as pyiceberg keeps it: int (also days, microseconds; nanoseconds
+    for the ``_ns`` types), float, Decimal, str, bytes, UUID, bool. ``iceberg_type`` is the column's type
+    as text ("long", "decimal(9, 2)"). Never raises for a value that it cannot encode: that is ``unknown``.
+    """
+    try:
+        forms = _plain_forms(value, iceberg_type, encoding)
+    except _CannotExist as reason:
+        return Probe("cannot-exist", reason=str(reason))
+    except _Unknown as reason:
+        return Probe("unknown", reason=str(reason))
+    return Probe("probe", tuple(xxh64_intdigest(form) for form in forms))
+
+
+def encode_value(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
+    """PLAIN bytes of ``value`` in ``encoding``, without a length prefix; :class:`UsageError` if it has none."""
+    try:
+        return _plain_forms(value, iceberg_type, encoding)[0]
+    except (_CannotExist, _Unknown) as reason:
+        raise UsageError(f"the value has no bytes in encoding {encoding}: {reason}", found=value) from None
+
+
+def _plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[bytes, ...]:
+    """Every PLAIN form whose value equals ``value``; the first is that of ``value`` itself."""
+    base = iceberg_type.partition("(")[0].partition("[")[0].strip()
+    if base == "decimal":
+        return (_decimal(value, iceberg_type, encoding),)
+    rule = _RULES.get((base, _family(encoding)))
+    if rule is None:
+        raise _Unknown(f"no certain rule for {iceberg_type} in {encoding}")
+    return rule(value, encoding)
+
+
+def _family(encoding: Encoding) -> str:
+    """Name of the encoding without its length."""
+    return "flba" if encoding.name.startswith("flba:") and not encoding.is_decimal else encoding.name
+
+
+def _integer(width: int, unit: int = 1) -> Callable[[object, Encoding], tuple[bytes, ...]]:
+    """Signed little-endian of ``width`` bytes; the file counts in units that are ``unit`` of the column's."""
+
+    def encode(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _Unknown(f"{type(value).__name__} is no integer")
+        stored, rest = divmod(value, unit)
+        if rest:
+            raise _CannotExist(f"the file counts in steps of {unit}")
+        return (_signed(stored, width, "little"),)
+
+    return encode
+
+
+def _signed(number: int, width: int, order: Literal["little", "big"]) -> bytes:
+    try:
+        return number.to_bytes(width, order, signed=True)
+    except OverflowError:
+        raise _CannotExist(f"{number} does not fit in {width} bytes") from None
+
+
+def _float32(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    """FLOAT under a float column: engines round a literal to float32 or compare as double; exact ones agree."""
+    number = _number(value)
+    if _as_float32(number) != number:
+        raise _Unknown("no float32 equals the literal, and engines round differently")
+    return _zeros(number, "<f")
+
+
+def _float32_promoted(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    """FLOAT under a double column (promoted): every float32 is one double, and is compared as that."""
+    number = _number(value)
+    if _as_float32(number) != number:
+        raise _CannotExist("no float32 equals the literal")
+    return _zeros(number, "<f")
+
+
+def _float64(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    return _zeros(_number(value), "<d")
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _Unknown(f"{type(value).__name__} is no floating-point number")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _Unknown("too large for a double") from None
+    if math.isnan(number):
+        raise _Unknown("NaN: its bits differ between writers, and engines disagree on its equality")
+    if number != value:
+        raise _Unknown("no double equals the integer")
+    return number
+
+
+def _as_float32(number: float) -> float | None:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return None
+
+
+def _zeros(number: float, form: str) -> tuple[bytes, ...]:
+    if number == 0:
+        return struct.pack(form, 0.0), struct.pack(form, -0.0)
+    return (struct.pack(form, number),)
+
+
+def _text(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    if not isinstance(value, str):
+        raise _Unknown(f"{type(value).__name__} is no string")
+    try:
+        return (value.encode("utf-8"),)
+    except UnicodeEncodeError:
+        raise _Unknown("the string has no UTF-8 form") from None
+
+
+def _binary(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise _Unknown(f"{type(value).__name__} is no binary value")
+    data = bytes(value)
+    if encoding.width is not None and len(data) != encoding.width:
+        raise _Unknown(f"{len(data)} bytes asked in a column of {encoding.width}")
+    return (data,)
+
+
+def _uuid(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    return _binary(value.bytes if isinstance(value, uuid.UUID) else value, encoding)
+
+
+def _decimal(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
+    scale = decimal_scale(iceberg_type)
+    if encoding.scale is None or encoding.scale != scale:
+        raise _Unknown(f"no certain rule for {iceberg_type} in {encoding}")
+    if encoding.width is None:
+        raise _Unknown("a decimal in a BYTE_ARRAY may be stored in several widths")
+    order: Literal["little", "big"] = "big" if encoding.name.startswith("flba:") else "little"
+    return _signed(unscaled(value, scale), encoding.width, order)
+
+
+def unscaled(value: object, scale: int) -> int:
+    """The unscaled integer of a Decimal (or int) at ``scale``, exactly, whatever the decimal context is."""
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        raise _Unknown(f"{type(value).__name__} is no decimal")
+    number = Decimal(value)
+    if not number.is_finite():
+        raise _Unknown("not a finite decimal")
+    sign, digits, exponent = number.as_tuple()
+    shift = int(exponent) + scale
+    if abs(shift) > 1_000 or len(digits) > 1_000:
+        raise _Unknown("a decimal beyond every column")
+    magnitude = int("".join(map(str, digits)))
+    if shift < 0:
+        magnitude, rest = divmod(magnitude, 10**-shift)
+        if rest:
+            raise _CannotExist(f"the column has {scale} decimal places")
+    else:
+        magnitude *= 10**shift
+    return -magnitude if sign else magnitude
+
+
+def decimal_scale(iceberg_type: str) -> int:
+    """S of ``decimal(P, S)``."""
+    return int(iceberg_type.partition("(")[2].rstrip(") ").partition(",")[2])
+
+
+Rule = Callable[[Any, Encoding], tuple[bytes, ...]]
+
+_RULES: dict[tuple[str, str], Rule] = {
+    ("int", "int32"): _integer(4),
+    ("long", "int64"): _integer(8),
+    ("long", "int32"): _integer(4),  # promoted
+    ("date", "int32/date"): _integer(4),
+    ("time", "int64/time-us"): _integer(8),
+    ("time", "int32/time-ms"): _integer(4, unit=1_000),
+    ("timestamp", "int64/timestamp-us"): _integer(8),
+    ("timestamp", "int64/timestamp-ms"): _integer(8, unit=1_000),
+    ("timestamptz", "int64/timestamp-us"): _integer(8),
+    ("timestamptz", "int64/timestamp-ms"): _integer(8, unit=1_000),
+    ("timestamp_ns", "int64/timestamp-ns"): _integer(8),
+    ("timestamptz_ns", "int64/timestamp-ns"): _integer(8),
+    ("float", "float"): _float32,
+    ("double", "double"): _float64,
+    ("double", "float"): _float32_promoted,
+    ("string", "byte_array"): _text,
+    ("binary", "byte_array"): _binary,
+    ("fixed", "flba"): _binary,
+    ("uuid", "flba"): _uuid,
+}
+"""(column type, encoding) -> PLAIN forms. A pair stands here only if equal values have just these forms."""
