@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,8 @@ import typer
 
 from sidecar.cli import humane
 from sidecar.cli.options import Catalog, Json, Quiet, Snapshot, Table, names, rate
-from sidecar.cli.output import Output, facts
+from sidecar.cli.output import Output, escaped, facts
+from sidecar.cli.output import table as table_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,16 +86,57 @@ def build(
 
 
 def draw(to: Console, data: Any) -> None:
-    """The report as text."""
+    """The report: what was written, then one line a column, then what failed."""
+    to.print(facts(_summary(data)))
+    drawn = table_of("column", "type", "filters", "size", "false units", "distinct values", right=(3, 4, 5))
+    for name, column in data["columns"].items():
+        drawn.add_row(escaped(name), *_column(column))
+    to.print(drawn)
+    for kind, name, reason, count in _uncovered(data):
+        to.print(f"not covered: {kind} of {name} in {humane.count(count)} units: {reason}", markup=False)
+    for path, reason in [*data["failed_files"].items(), *data["unsupported_files"].items()]:
+        to.print(f"not indexed: {path}: {reason}", markup=False, soft_wrap=True)
+
+
+def _summary(data: Any) -> list[tuple[str, str]]:
     files = data["files"]
-    to.print(facts(_summary(data, files)))
-
-
-def _summary(data: Any, files: Any) -> list[tuple[str, str]]:
-    failed = f", {humane.count(files['failed'])} failed" if files["failed"] else ""
+    failed = f", [red]{humane.count(files['failed'])} failed[/]" if files["failed"] else ""
+    why = f" ({escaped(data['engine_reason'])})" if data["engine_reason"] else ""
     return [
         ("snapshot", str(data["snapshot_id"])),
         ("files", f"{humane.count(files['indexed'])} of {humane.count(files['total'])} indexed{failed}"),
-        ("sidecar", data["statistics_path"]),
+        ("units", humane.count(data["units"])),
+        ("engine", escaped(data["engine"]) + why),
+        ("sidecar", f"{escaped(data['statistics_path'] or '–')} ({humane.size(data['file_size'])})"),
+        ("target rate", humane.percent(data["fpp"])),
+        (
+            "false units",
+            f"{data['expected_false_units']:.2g} expected for an absent value, in the worst column",
+        ),
+        ("read", humane.size(data["bytes_read"])),
         ("time", humane.duration(data["seconds"])),
     ]
+
+
+def _column(column: Any) -> tuple[str, ...]:
+    filters = ", ".join(f"{humane.count(n)} {origin}" for origin, n in column["filters"].items())
+    ndv = column["ndv"]
+    distinct = "–"
+    if ndv is not None:
+        exact = ndv["lower"] == ndv["upper"]
+        spread = (ndv["upper"] - ndv["lower"]) / 2
+        distinct = f"{ndv['estimate']:,.0f}" + ("" if exact else f" ± {spread:,.0f}")
+    return (
+        column["type"],
+        filters or "–",
+        humane.size(column["filter_bytes"]),
+        f"{column['expected_false_units']:.2g}",
+        distinct,
+    )
+
+
+def _uncovered(data: Any) -> Iterator[tuple[str, str, str, int]]:
+    for name, column in data["columns"].items():
+        for kind, reasons in column["uncovered"].items():
+            for reason, count in reasons.items():
+                yield kind, name, reason, count

@@ -102,6 +102,13 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
+def escaped(text: str) -> str:
+    """Text of others (paths, names) inside markup of ours."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
 def to_json(data: object, indent: int | None = None) -> str:
     """``data`` as JSON; what JSON has no word for becomes text."""
     return json.dumps(_plain(data), indent=indent, ensure_ascii=False, allow_nan=False)

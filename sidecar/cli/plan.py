@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humane
 from sidecar.cli.options import Catalog, Json, Predicate, Snapshot, Table
-from sidecar.cli.output import Output
+from sidecar.cli.output import Output, escaped, facts
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+SHOWN_FILES = 20
+"""Kept files that a person is shown."""
 
 
 def plan(
@@ -33,5 +36,45 @@ def plan(
 
 
 def draw(to: Console, data: Any) -> None:
-    """The funnel and the survivors."""
-    to.print(humane.count(data["files"]["kept"]))
+    """The funnel, what it cost, and the survivors."""
+    to.print(facts(_funnel(data["funnel"])))
+    to.print()
+    to.print(facts(_cost(data)))
+    for note in data["notes"]:
+        to.print(f"note: {note}", markup=False)
+    if data["kept_files"]:
+        to.print()
+    for path in data["kept_files"][:SHOWN_FILES]:
+        to.print(path, markup=False, soft_wrap=True)
+    if len(data["kept_files"]) > SHOWN_FILES:
+        to.print(f"[dim]and {humane.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]")
+
+
+def _funnel(funnel: Any) -> list[tuple[str, str]]:
+    dropped = funnel["dropped"]
+    rows = [("in the snapshot", f"{humane.count(funnel['total']):>8} files")]
+    for name, key in (("by partition or bounds", "partition_or_bounds"), ("by filter", "filter")):
+        if dropped[key]:
+            rows.append((f"dropped {name}", f"{'−' + humane.count(dropped[key]):>8}"))
+    because = ", ".join(f"{humane.count(n)} {reason}" for reason, n in funnel["kept_because"].items())
+    kept = f"[bold]{humane.count(funnel['kept']):>8}[/]"
+    return [*rows, ("kept", kept + (f"  {escaped(because)}" if because else ""))]
+
+
+def _cost(data: Any) -> list[tuple[str, str]]:
+    used, funnel = data["sidecar"], data["funnel"]
+    rows = []
+    if used is not None:
+        behind = used["snapshots_behind"]
+        age = f", {behind} snapshot{'s' * (behind > 1)} behind" if behind else ""
+        rows = [
+            ("sidecar", f"{escaped(used['path'])} (snapshot {used['snapshot_id']}{age})"),
+            (
+                "covers",
+                f"{humane.count(funnel['listed'])} files listed, {humane.count(funnel['indexed'])} indexed "
+                "for this predicate",
+            ),
+        ]
+    reads = data["index_reads"]
+    index = f"{humane.size(data['index_bytes_read'])} in {reads} read{'s' * (reads != 1)}"
+    return [*rows, ("index", index), ("planned in", humane.duration(data["seconds"]))]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sidecar.cli import humane
 from sidecar.cli.options import Catalog, Json, Snapshot, Target, is_path, refuse_table_options
-from sidecar.cli.output import Output
+from sidecar.cli.output import Output, escaped, facts
+from sidecar.cli.output import table as table_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+SHOWN_UNITS = 20
+"""Units that a person is shown; JSON names all."""
 
 
 def probe(
@@ -43,5 +48,29 @@ def probe(
 
 
 def draw(to: Console, data: Any) -> None:
-    """How many units can hold the value, and which."""
-    to.print(humane.count(len(data["units"])))
+    """How the units answered, then each unit that can hold the value or could not say."""
+    answers = Counter(unit["might_contain"] for unit in data["units"])
+    to.print(
+        facts(
+            [
+                ("units", f"{humane.count(len(data['units'])):>8}"),
+                ("cannot hold it", f"{humane.count(answers[False]):>8}"),
+                ("may hold it", f"[bold]{humane.count(answers[True]):>8}[/]"),
+                ("unknown: kept", f"{humane.count(answers[None]):>8}"),
+            ]
+        )
+    )
+    kept = [unit for unit in data["units"] if unit["might_contain"] is not False]
+    if kept:
+        drawn = table_of("file", "row group", "", right=(1,))
+        for unit in kept[:SHOWN_UNITS]:
+            drawn.add_row(
+                escaped(unit.get("file", data.get("file", ""))), str(unit["row_group"]), escaped(_said(unit))
+            )
+        to.print(drawn)
+    if len(kept) > SHOWN_UNITS:
+        to.print(f"[dim]and {humane.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
+
+
+def _said(unit: Any) -> str:
+    return "may hold it" if unit["might_contain"] else f"unknown: {unit['reason']}"

@@ -1,0 +1,117 @@
+"""What can be asked of one file, whatever it is: told apart by magic, answered by the room of its format.
+
+PAR1 at the start or end    Parquet (PARE: with an encrypted footer)
+PFA1 at the start or end    Puffin, a sidecar or not
+ORC at the start            recognised, not read yet
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.source import Source, open_source
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+    from sidecar.filters.literals import LiteralValue
+
+PARQUET = "parquet"
+PUFFIN = "puffin"
+_MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
+
+
+def inspect_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
+    """Which indexes a file has.
+
+    Data files: ``units``, as :func:`sidecar.parquet.inspect.inspect_file` says. Puffin files: ``blobs`` as
+    in the footer, and for a sidecar its ``segments``, as :func:`sidecar.bundle.inspect.inspect_sidecar` says.
+    Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
+    :class:`sidecar.errors.StorageError` where the file cannot be read.
+    """
+    with _opened(path, io) as source:
+        if format_of(source) == PARQUET:
+            from sidecar.parquet.inspect import inspect_file as inspect_parquet
+
+            return inspect_parquet(source)
+        from sidecar.bundle.inspect import inspect_sidecar
+
+        return inspect_sidecar(source)
+
+
+def probe_file(path: str, column: str, value: LiteralValue, io: FileIO | None = None) -> dict[str, Any]:
+    """Ask the filters of a data file's column for one value.
+
+    ``value`` is a text as a person writes it, or a value in the column's type. Answers ``units``, each with
+    ``might_contain`` true, false, or ``None`` where nothing certain is known, and ``reason``. Raises
+    :class:`UsageError` for an unknown column, a value that does not fit it, and a file without columns.
+    """
+    with _opened(path, io) as source:
+        if format_of(source) == PUFFIN:
+            raise UsageError(
+                "a Puffin file does not say what its columns are called",
+                file=path,
+                hint="Probe the table that it belongs to.",
+            )
+        from sidecar.parquet.inspect import probe_file as probe_parquet
+
+        return {"file": path, "column": column, "units": probe_parquet(source, column, value)}
+
+
+def verify_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
+    """Check a file's structure and checksums.
+
+    Answers ``checked`` and ``problems``: ``file``, ``unit``, ``column`` and ``problem`` of each. Damage is a
+    problem, not an exception; :class:`sidecar.errors.StorageError` is raised.
+    """
+    with _opened(path, io) as source:
+        try:
+            kind = format_of(source)
+        except (DamagedFileError, UnsupportedFeatureError) as error:
+            return {"checked": 1, "problems": [_problem(path, error)]}
+        problems: list[dict[str, Any]] = []
+        if kind == PARQUET:
+            from sidecar.parquet.verify import verify_file as verify_parquet
+
+            problems += map(dict, verify_parquet(source))
+        else:
+            from sidecar.bundle.verify import verify_sidecar
+
+            problems += map(dict, verify_sidecar(source))
+    return {"checked": 1, "problems": problems}
+
+
+def format_of(source: Source) -> str:
+    """``parquet`` or ``puffin``, by the magic at the start, or at the end where the start is damaged."""
+    size = source.size
+    if size < 4:
+        raise DamagedFileError("too short for any format", file=source.name, expected="4 bytes", found=size)
+    head = source.read(0, 4)
+    if head[:3] == b"ORC":
+        raise UnsupportedFeatureError("ORC files are not read yet", file=source.name)
+    kind = _MAGIC.get(head) or _MAGIC.get(source.read(size - 4, 4))
+    if kind is None:
+        raise DamagedFileError(
+            "neither a Parquet nor a Puffin file",
+            file=source.name,
+            offset=0,
+            expected="PAR1 or PFA1",
+            found=head,
+        )
+    return kind
+
+
+@contextmanager
+def _opened(path: str, io: FileIO | None) -> Iterator[Source]:
+    source = open_source(path, io)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def _problem(path: str, error: SidecarError) -> dict[str, Any]:
+    return {"file": path, "unit": None, "column": None, "problem": str(error)}
