@@ -24,7 +24,7 @@ from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
-from sidecar.puffin.writer import CREATED_BY
+from sidecar.puffin.writer import COPY_LENGTH, CREATED_BY
 from sidecar.source import open_source
 
 MARK = "sidecar"
@@ -147,24 +147,31 @@ def _readable(existing: Sequence[Existing]) -> list[PuffinReader]:
 
 
 def _foreign_blobs(existing: Sequence[Existing]) -> list[tuple[BlobMetadata, PuffinReader]]:
-    """Blobs of others, each once: thetas by their fields, anything else by all that is said of it."""
-    chosen: dict[object, tuple[BlobMetadata, PuffinReader]] = {}
-    for age, reader in enumerate(_readable(existing)):
-        for position, blob in enumerate(reader.metadata.blobs):
-            if is_ours(blob.type) or _is_our_theta(blob):
-                continue
-            same = (blob.type, blob.fields) if blob.type == THETA else _without_place(blob)
-            older = chosen.get(same)
-            if older is None:
-                chosen[same] = (blob, reader)
-            elif older[1] is reader:  # a file may hold what looks the same twice: then both survive
-                chosen[age, position] = (blob, reader)
-    return list(chosen.values())
+    """Blobs of others: of thetas of the same fields the newest file's, of anything else all that differ."""
+    chosen: list[tuple[BlobMetadata, PuffinReader]] = []
+    for reader in _readable(existing):
+        newer = list(chosen)
+        chosen += [
+            (blob, reader)
+            for blob in reader.metadata.blobs
+            if not is_ours(blob.type)
+            and not _is_our_theta(blob)
+            and not any(_supersedes(*other, blob, reader) for other in newer)
+        ]
+    return chosen
 
 
-def _without_place(blob: BlobMetadata) -> object:
-    placeless = replace(blob, offset=0)
-    return (placeless, tuple(sorted(blob.properties.items())), repr(sorted(blob.extra.items())))
+def _supersedes(new: BlobMetadata, new_file: PuffinReader, old: BlobMetadata, old_file: PuffinReader) -> bool:
+    """Whether a blob of a newer file stands for an older one: a theta of the same fields, or the same bytes."""
+    if new.type == old.type == THETA:
+        return new.fields == old.fields
+    if replace(new, offset=0) != replace(old, offset=0):
+        return False
+    for start in range(0, old.length, COPY_LENGTH):
+        length = min(COPY_LENGTH, old.length - start)
+        if new_file.read_at(new.offset + start, length) != old_file.read_at(old.offset + start, length):
+            return False
+    return True
 
 
 def _foreign_entries(existing: Sequence[Existing]) -> list[RegisteredBlob]:

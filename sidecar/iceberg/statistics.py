@@ -199,11 +199,14 @@ def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:
 
 
 def _merge(table: Table, snapshot_id: int, thetas: Sequence[Theta], race: _Race, force: bool) -> Merge:
-    """Plan to take over the present file and those that were displaced, the newest first."""
+    """Plan to take over the present file and those that were displaced, the newest first.
+
+    A present file of our own is not merged: it has nothing that those it displaced did not replace.
+    """
     entries = list(race.displaced)
     current = statistics_of(table).get(snapshot_id)
-    if current is not None:
-        entries.insert(len(entries) if current.statistics_path in race.own_paths else 0, current)
+    if current is not None and current.statistics_path not in race.own_paths:
+        entries.insert(0, current)
     existing = [open_existing(table.io, entry, force=force) for entry in entries]
     return plan_merge(existing, thetas, set(table.schema().field_ids))
 
