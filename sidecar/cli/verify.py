@@ -1,14 +1,14 @@
-"""``sidecar verify``: structure and checksums, on request against the data."""
+"""``sidecar verify``: structure and checksums."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from sidecar.cli import humane
 from sidecar.cli.options import Catalog, Json, Snapshot, Target, is_path, refuse_table_options
-from sidecar.cli.output import Output, table
+from sidecar.cli.output import Output, escaped, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 def verify(
     target: Target,
-    data: Annotated[
-        bool,
-        typer.Option("--data", help="Also ask the filters for every value of the data; reads all of it."),
-    ] = False,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     as_json: Json = False,
@@ -33,11 +29,11 @@ def verify(
         refuse_table_options(catalog, snapshot)
         from sidecar import verify_file
 
-        found = verify_file(target, against_data=data)
+        found = verify_file(target)
     else:
         from sidecar import open_table, verify_table
 
-        found = verify_table(open_table(target, catalog), snapshot, against_data=data)
+        found = verify_table(open_table(target, catalog), snapshot)
     out.result(found, draw)
     if found["problems"]:
         raise typer.Exit(1)
@@ -50,5 +46,9 @@ def draw(to: Console, found: Any) -> None:
         return
     drawn = table("file", "unit", "column", "problem")
     for problem in found["problems"]:
-        drawn.add_row(*(str(problem.get(key) or "") for key in ("file", "unit", "column", "problem")))
+        drawn.add_row(*(_cell(problem.get(key)) for key in ("file", "unit", "column", "problem")))
     to.print(drawn)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else escaped(str(value))

@@ -1,0 +1,125 @@
+"""inspect, probe and verify on files: the JSON of the design's table, exit codes, damage in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sidecar.cli.app import app
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
+FILE = str(DATA / "j118_v1_none.parquet")
+
+
+def run(*args: str) -> Any:
+    return CliRunner().invoke(app, list(args), prog_name="sidecar")
+
+
+def answer(*args: str) -> Any:
+    result = run(*args, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_inspect_has_what_the_design_asks_of_data_files() -> None:
+    expected = json.loads((DATA / "expected" / "j118_v1_none.json").read_text())
+    assert expected, "the fixture says nothing"
+    data = answer("inspect", FILE)
+    assert {"row_group", "rows", "columns"} <= set(data["units"][0])
+    columns = data["units"][0]["columns"]
+    assert set(columns["i32_opt"]) == {"bloom_filter", "column_index", "offset_index"}
+    assert set(columns["i32_opt"]["bloom_filter"]) == {
+        "offset", "length", "bytes", "hash", "fill", "estimated_fpp", "trusted", "reason", "sha256",
+    }  # fmt: skip
+
+
+def test_inspect_draws_every_filter_and_says_which_are_not_trusted() -> None:
+    result = run("inspect", FILE)
+    assert result.exit_code == 0
+    assert "i32_opt" in result.stdout
+    assert "not trusted" in result.stdout  # the filter of its BOOLEAN column
+
+
+def written_value(column: str) -> str:
+    import pyarrow.parquet as pq
+
+    return str(next(v for v in pq.read_table(FILE, columns=[column])[column].to_pylist() if v is not None))
+
+
+@pytest.mark.parametrize("column", ["i32_opt", "i64_opt", "str"])
+def test_probe_finds_a_value_that_is_there(column: str) -> None:
+    data = answer("probe", FILE, column, written_value(column))
+    assert any(unit["might_contain"] for unit in data["units"])
+
+
+def test_probe_takes_a_negative_number_as_a_value() -> None:
+    units = answer("probe", FILE, "i32_opt", "-1999999999")["units"]
+    assert [unit["might_contain"] for unit in units] == [False] * len(units)
+    assert "cannot hold it" in run("probe", FILE, "i32_opt", "-1999999999").stdout
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "sentence"),
+    [
+        ("nosuch", "1", "the file has no column 'nosuch'"),
+        ("i32_opt", "1.5", "does not fit a column of type int"),
+        ("i32_opt", "many", "i"),
+        ("i32_opt", str(2**40), "does not fit"),
+    ],
+)
+def test_probe_refuses_what_does_not_fit(column: str, value: str, sentence: str) -> None:
+    result = run("probe", FILE, column, value)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_verify_of_a_sound_file() -> None:
+    sound = str(DATA / "apache_data_index_bloom_encoding_stats.parquet")
+    assert answer("verify", sound) == {"checked": 1, "problems": []}
+    assert "fine" in run("verify", sound).stdout
+
+
+def test_verify_names_a_wrong_page_checksum_and_exits_with_1() -> None:
+    result = run("verify", str(DATA / "apache_datapage_v1-corrupt-checksum.parquet"), "--json")
+    assert result.exit_code == 1
+    problems = json.loads(result.stdout)["problems"]
+    assert set(problems[0]) == {"file", "unit", "column", "problem"}
+    assert problems[0]["column"] == "a"
+
+
+def test_an_encrypted_file_is_one_sentence() -> None:
+    result = run("inspect", str(DATA / "j118_enc_gcm_encfooter.parquet"))
+    assert result.exit_code == 1
+    assert "the footer is encrypted" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"abc", b"not a table at all", b"ORC and more", b"PAR1", b"PFA1PFA1"]
+)
+def test_files_that_are_nothing_are_one_sentence(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    inspected, verified = run("inspect", str(path)), run("verify", str(path), "--json")
+    assert (inspected.exit_code, verified.exit_code) == (1, 1)
+    assert inspected.stderr.startswith("error: ")
+    assert str(path) in inspected.stderr
+    assert inspected.stderr.count("\n") == 1
+    assert len(json.loads(verified.stdout)["problems"]) == 1
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file_is_one_sentence(keep: float, tmp_path: Path) -> None:
+    whole = Path(FILE).read_bytes()
+    path = tmp_path / "cut.parquet"
+    path.write_bytes(whole[: int(len(whole) * keep)])
+    result = run("inspect", str(path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
