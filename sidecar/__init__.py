@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from sidecar.iceberg.inspect import probe_table as probe_table
     from sidecar.iceberg.inspect import verify_table as verify_table
     from sidecar.iceberg.planning import plan as plan
+    from sidecar.iceberg.scanning import read as read
     from sidecar.iceberg.scanning import scan as scan
 
 _HOMES = {
     "open_table": "sidecar.iceberg.catalog",
     "build": "sidecar.build.driver",
     "plan": "sidecar.iceberg.planning",
+    "read": "sidecar.iceberg.scanning",
     "scan": "sidecar.iceberg.scanning",
     "inspect_file": "sidecar.files",
     "probe_file": "sidecar.files",
@@ -69,6 +71,7 @@ __all__ = [
     "plan",
     "probe_file",
     "probe_table",
+    "read",
     "scan",
     "verify_file",
     "verify_table",

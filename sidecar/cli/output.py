@@ -8,6 +8,7 @@ digits.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ class Output:
         self.quiet = quiet
         self._warned: set[str] = set()
         warnings.showwarning = self._show_python_warning
+        logging.basicConfig(handlers=[_LogHandler(self)], level=logging.WARNING, force=True)
 
     def result(self, data: Mapping[str, Any], draw: Callable[[Console, Any], None]) -> None:
         """Print ``data`` as one JSON document, or have ``draw`` print it as text."""
@@ -68,6 +70,18 @@ class Output:
         """Warnings of libraries look like ours: one line, without a place in somebody's source."""
         if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | ResourceWarning):
             self.warn([next(iter(str(message).splitlines()), category.__name__)])
+
+
+class _LogHandler(logging.Handler):
+    """What a library logs as a warning or worse is a warning of ours."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line a record."""
+        self._output.warn([next(iter(record.getMessage().splitlines()), record.name)])
 
 
 def console(*, stderr: bool = False) -> Console:

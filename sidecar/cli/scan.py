@@ -40,19 +40,18 @@ def scan(
     chosen = names(columns)
     if output is not None:
         rows.check_output(output)
-    from sidecar import open_table
-    from sidecar import scan as scan_table
+    from sidecar import open_table, plan, read
 
-    found = scan_table(
-        open_table(table, catalog), predicate, columns=chosen, limit=limit, snapshot_id=snapshot
-    )
+    found = plan(open_table(table, catalog), predicate, snapshot_id=snapshot)
+    out.warn(found.warnings)
+    result = read(found, chosen, limit)
     if output is not None:
-        rows.write_rows(found, output)
-        done = {"rows": found.num_rows, "output": str(output)}
+        rows.write_rows(result, output)
+        done = {"rows": result.num_rows, "output": str(output), "files": found.to_dict()["files"]}
         out.result(
             done, lambda to, data: to.print(f"{data['rows']:,} rows written to {output}", markup=False)
         )
     elif as_json:
-        out.lines(rows.json_rows(found))
+        out.lines(rows.json_rows(result))
     else:
-        rows.draw_rows(console(), found)
+        rows.draw_rows(console(), result)
