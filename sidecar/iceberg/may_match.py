@@ -104,7 +104,7 @@ def may_match(question: Question, ask: Ask, wanted: Units) -> Units:
         return _any([partial(ask, question, value) for value in question.values], wanted)
     if isinstance(question, AnyOf):
         return _any([partial(may_match, part, ask, wanted) for part in question.parts], wanted)
-    left = wanted.copy()
+    left: Units = wanted.copy()
     for part in sorted(question.parts, key=_lookups):
         if not left.any():
             break

@@ -1,0 +1,167 @@
+"""Which files of a snapshot can hold rows for a predicate.
+
+pyiceberg plans as it always does (partition values, bounds, deletes); every data file that it would read is
+then shown to the snapshot's sidecar, or to that of its nearest ancestor, and dropped only if that proves that
+no row of it matches. The index is opened when the first such file comes by, and only for a predicate that
+filters can answer: a query that no index can help reads none of it.
+
+A sidecar is advisory. Whatever is wrong with it becomes a warning of the plan, and the files are kept.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import DataScan, FileScanTask, Table
+
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.iceberg.internals import plan_tasks, read_manifests
+from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.may_match import question_of
+from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.sieve import Funnel, SidecarUsed, Sieve
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The files to read for a predicate. ``tasks`` are pyiceberg's own, fit for its ``ArrowScan``."""
+
+    table: Table = field(repr=False)
+    snapshot_id: int | None
+    """As asked; ``None`` is the current snapshot."""
+    row_filter: BooleanExpression
+    tasks: list[FileScanTask] = field(default_factory=list, repr=False)
+    funnel: Funnel = field(default_factory=Funnel)
+    sidecar: SidecarUsed | None = None
+    notes: tuple[str, ...] = ()
+    """Parts of the predicate that filters were not asked, with the reason."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the index; the rows are right nevertheless."""
+    index_bytes_read: int = 0
+    index_reads: int = 0
+    seconds: float = 0.0
+
+    @property
+    def kept_files(self) -> list[str]:
+        """Paths of the files to read, as their manifests spell them."""
+        return [task.file.file_path for task in self.tasks]
+
+    @property
+    def files_total(self) -> int:
+        """Live data files of the snapshot."""
+        return self.funnel.total
+
+    @property
+    def files_covered(self) -> int:
+        """Files that the sidecar has entries for, those that the predicate asks."""
+        return self.funnel.indexed
+
+    @property
+    def files_kept(self) -> int:
+        """Files to read."""
+        return len(self.tasks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        used = self.sidecar
+        return {
+            "snapshot_id": self.snapshot_id,
+            "files": {"total": self.files_total, "covered": self.files_covered, "kept": self.files_kept},
+            "kept_files": self.kept_files,
+            "funnel": self.funnel.to_dict(),
+            "sidecar": None if used is None else vars(used),
+            "index_bytes_read": self.index_bytes_read,
+            "index_reads": self.index_reads,
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
+
+    def explain(self) -> str:
+        """The funnel in lines of text, with the reason for every kept group of files."""
+        funnel, used = self.funnel, self.sidecar
+        lines = [f"{funnel.total:>8}  data files in the snapshot"]
+        if funnel.dropped_by_metadata:
+            lines.append(f"{-funnel.dropped_by_metadata:>8}  dropped by partition or bounds")
+        if funnel.dropped_by_filter:
+            lines.append(f"{-funnel.dropped_by_filter:>8}  dropped by filter")
+        lines.append(f"{funnel.kept:>8}  kept")
+        lines += [f"{count:>14}  {reason}" for reason, count in funnel.kept_because.items()]
+        if used is not None:
+            age = f", {used.snapshots_behind} snapshots ago" if used.snapshots_behind else ""
+            lines.append(f"sidecar of snapshot {used.snapshot_id}{age}: {used.path}")
+            lines.append(f"{funnel.listed} files listed, {funnel.indexed} indexed for this predicate")
+        lines.append(
+            f"index: {self.index_bytes_read} bytes in {self.index_reads} reads; "
+            f"planned in {self.seconds * 1000:.1f} ms"
+        )
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+
+def plan(
+    table: Table,
+    predicate: str | BooleanExpression,
+    *,
+    snapshot_id: int | None = None,
+    case_sensitive: bool = True,
+) -> Plan:
+    """The files of a snapshot (the current one by default) that can hold rows for ``predicate``.
+
+    Raises :class:`sidecar.errors.UsageError` for a predicate that does not fit the table and for an unknown
+    snapshot, :class:`UnsupportedFeatureError` for a table that pyiceberg cannot read (equality deletes),
+    :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own metadata cannot be
+    read. Nothing that is wrong with a sidecar raises.
+    """
+    started = time.perf_counter()
+    schema = table.schema()
+    row_filter = as_expression(predicate, schema, case_sensitive)
+    asked = question_of(bind(schema, row_filter, case_sensitive=True), schema)
+    if snapshot_id is None and table.metadata.current_snapshot() is None:
+        return Plan(table, None, row_filter, notes=asked.notes, seconds=time.perf_counter() - started)
+    snapshot = snapshot_of(table, snapshot_id)
+    lines = read_manifests(table.io, snapshot.manifest_list)
+    sieve = Sieve(table, snapshot, asked.question)
+    try:
+        tasks = _tasks(table.scan(row_filter=row_filter, snapshot_id=snapshot_id), sieve)
+        funnel = sieve.funnel([line for line in lines if line.content == ManifestContent.DATA])
+    finally:
+        sieve.close()
+    return Plan(
+        table,
+        snapshot_id,
+        row_filter,
+        tasks,
+        funnel,
+        sidecar=sieve.used,
+        notes=asked.notes,
+        warnings=sieve.warnings,
+        index_bytes_read=sieve.index_bytes,
+        index_reads=sieve.index_reads,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _tasks(scan: DataScan, sieve: Sieve) -> list[FileScanTask]:
+    """pyiceberg's tasks for the files that the sieve keeps, and its errors by whose move is next."""
+    try:
+        return plan_tasks(scan, sieve.keep)
+    except SidecarError:
+        raise
+    except OSError as error:
+        raise StorageError(f"pyiceberg cannot plan the scan: {error}") from error
+    except Exception as error:
+        if "equality deletes" in str(error):
+            raise UnsupportedFeatureError(
+                "the table has equality deletes, which pyiceberg does not apply",
+                hint="Read it with Spark, Trino or DuckDB's iceberg extension.",
+            ) from error
+        raise UnsupportedFeatureError(
+            f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}"
+        ) from error
