@@ -53,6 +53,9 @@ def build(
     engine: Annotated[
         Engine, typer.Option("--engine", help="auto: Spark, or in-process for small tables or without Java.")
     ] = Engine.auto,
+    force: Annotated[
+        bool, typer.Option("--force", help="Register even if an existing statistics file is lost by it.")
+    ] = False,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     as_json: Json = False,
@@ -77,6 +80,7 @@ def build(
             engine=engine.value,
             snapshot_id=snapshot,
             progress=progress,
+            force=force,
         )
     data = report.to_dict()
     out.warn(data.get("warnings", ()))

@@ -44,10 +44,8 @@ def refuse_table_options(catalog: str | None, snapshot: int | None) -> None:
         )
 
 
-def names(text: str | None) -> list[str] | None:
-    """The names of a comma-separated list, in order and without repeats; ``None`` stays ``None``."""
-    if text is None:
-        return None
+def names(text: str) -> list[str]:
+    """The names of a comma-separated list, in order and without repeats."""
     found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found:
         raise UsageError("an empty list of names", found=repr(text))

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sidecar.errors import SidecarError
 
@@ -34,7 +34,7 @@ class Output:
         self.quiet = quiet
         self._warned: set[str] = set()
         warnings.showwarning = self._show_python_warning
-        logging.basicConfig(handlers=[_LogHandler(self)], level=logging.WARNING, force=True)
+        logging.lastResort = _LogHandler(self)
 
     def result(self, data: Mapping[str, Any], draw: Callable[[Console, Any], None]) -> None:
         """Print ``data`` as one JSON document, or have ``draw`` print it as text."""
@@ -66,7 +66,15 @@ class Output:
         with shown_progress() as callback:
             yield callback
 
-    def _show_python_warning(self, message: Warning | str, category: type[Warning], *_: Any) -> None:
+    def _show_python_warning(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         """Warnings of libraries look like ours: one line, without a place in somebody's source."""
         if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | ResourceWarning):
             self.warn([next(iter(str(message).splitlines()), category.__name__)])

@@ -37,7 +37,7 @@ def scan(
     from sidecar.cli import rows
 
     out = Output(as_json=as_json)
-    chosen = names(columns)
+    chosen = None if columns is None else names(columns)
     if output is not None:
         rows.check_output(output)
     from sidecar import open_table, plan, read

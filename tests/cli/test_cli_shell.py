@@ -160,7 +160,6 @@ def test_an_existing_file_is_a_path(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_names() -> None:
-    assert names(None) is None
     assert names("a, b.c,a") == ["a", "b.c"]
     with pytest.raises(UsageError, match="empty"):
         names(" , ")
