@@ -1,0 +1,174 @@
+"""The Arrow schemas of pieces of a units blob: model to bytes and back.
+
+Each piece is one Arrow IPC stream with buffers compressed by zstd. Decoding must only be given verified bytes: Arrow
+turns most bit flips into other data without an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sidecar.bundle.model import FieldBounds, FileEntry, ListedManifest, UnitEntry
+from sidecar.errors import DamagedFileError
+
+
+def _required(name: str, kind: Any) -> Any:
+    return pa.field(name, kind, nullable=False)
+
+
+def _optional(name: str, kind: Any) -> Any:
+    return pa.field(name, kind)
+
+
+_UNIT = pa.struct(
+    [
+        _required("row_group", pa.int32()),
+        _required("first_row", pa.int64()),
+        _required("rows", pa.int64()),
+    ]
+)
+FILE_SCHEMA = pa.schema(
+    [
+        _required("file_path", pa.string()),
+        _required("file_size_in_bytes", pa.int64()),
+        _required("record_count", pa.int64()),
+        _required("spec_id", pa.int32()),
+        _required("manifest", pa.int32()),
+        _required("entry", pa.binary()),
+        _required("units", pa.list_(_UNIT)),
+    ]
+)
+BOUNDS_SCHEMA = pa.schema(
+    [
+        *(_optional(name, pa.binary()) for name in ("lower", "upper")),
+        *(_optional(name, pa.int64()) for name in ("value_count", "null_count", "nan_count")),
+    ]
+)
+PARTITION_SCHEMA = pa.schema(
+    [_required("spec_id", pa.int32()), _required("partition", pa.list_(pa.binary()))]
+)
+SCHEMAS_SCHEMA = pa.schema([_required("avro_schema", pa.string())])
+_MANIFEST_NUMBERS = (
+    "manifest_length",
+    "partition_spec_id",
+    "sequence_number",
+    "min_sequence_number",
+    "added_snapshot_id",
+    "live_files_count",
+    "live_rows_count",
+    "first_file",
+    "avro_schema",
+    "content",
+)
+MANIFEST_SCHEMA = pa.schema(
+    [_required("manifest_path", pa.string()), *(_required(name, pa.int64()) for name in _MANIFEST_NUMBERS)]
+)
+
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:
+    """An Arrow IPC stream of one batch."""
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
+    """The table of verified bytes, cast to nothing: its fields must be those of ``schema``."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            table = reader.read_all()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, ValueError) as error:
+        raise DamagedFileError("a piece is no Arrow stream", found=str(error)[:100]) from error
+    if not table.schema.equals(schema):
+        raise DamagedFileError("a piece has other columns", expected=schema.names, found=table.schema.names)
+    return table
+
+
+def encode_files(files: Sequence[FileEntry]) -> bytes:
+    """A batch of files."""
+    return encode_table(
+        FILE_SCHEMA,
+        {
+            "file_path": [file.path for file in files],
+            "file_size_in_bytes": [file.file_size for file in files],
+            "record_count": [file.record_count for file in files],
+            "spec_id": [file.spec_id for file in files],
+            "manifest": [file.manifest for file in files],
+            "entry": [file.entry for file in files],
+            "units": [[unit._asdict() for unit in file.units] for file in files],
+        },
+    )
+
+
+def decode_files(data: bytes) -> list[FileEntry]:
+    """Files of a batch, without bounds and partitions, which stand in sections of their own."""
+    rows = decode_table(data, FILE_SCHEMA).to_pylist()
+    return [
+        FileEntry(
+            path=row["file_path"],
+            file_size=row["file_size_in_bytes"],
+            record_count=row["record_count"],
+            spec_id=row["spec_id"],
+            manifest=row["manifest"],
+            entry=row["entry"],
+            units=tuple(UnitEntry(**unit) for unit in row["units"]),
+        )
+        for row in rows
+    ]
+
+
+def encode_bounds(bounds: Sequence[FieldBounds]) -> bytes:
+    """Bounds of one field, one row a file."""
+    columns = zip(*bounds, strict=True)
+    return encode_table(BOUNDS_SCHEMA, dict(zip(FieldBounds._fields, map(list, columns), strict=True)))
+
+
+def encode_partitions(files: Sequence[FileEntry]) -> bytes:
+    """Partition tuples, one row a file."""
+    return encode_table(
+        PARTITION_SCHEMA,
+        {"spec_id": [file.spec_id for file in files], "partition": [list(file.partition) for file in files]},
+    )
+
+
+def encode_schemas(schemas: Sequence[str]) -> bytes:
+    """Avro schemas as JSON texts."""
+    return encode_table(SCHEMAS_SCHEMA, {"avro_schema": list(schemas)})
+
+
+def decode_schemas(data: bytes) -> list[str]:
+    """See :func:`encode_schemas`."""
+    return [str(text) for text in decode_table(data, SCHEMAS_SCHEMA)["avro_schema"].to_pylist()]
+
+
+def encode_manifests(manifests: Sequence[ListedManifest]) -> bytes:
+    """The listed manifests."""
+    return encode_table(
+        MANIFEST_SCHEMA,
+        {
+            "manifest_path": [manifest.path for manifest in manifests],
+            "manifest_length": [manifest.length for manifest in manifests],
+            "partition_spec_id": [manifest.spec_id for manifest in manifests],
+            "sequence_number": [manifest.sequence_number for manifest in manifests],
+            "min_sequence_number": [manifest.min_sequence_number for manifest in manifests],
+            "added_snapshot_id": [manifest.added_snapshot_id for manifest in manifests],
+            "live_files_count": [manifest.live_files for manifest in manifests],
+            "live_rows_count": [manifest.live_rows for manifest in manifests],
+            "first_file": [manifest.first_file for manifest in manifests],
+            "avro_schema": [manifest.schema for manifest in manifests],
+            "content": [manifest.content for manifest in manifests],
+        },
+    )
+
+
+def decode_manifests(data: bytes) -> list[ListedManifest]:
+    """See :func:`encode_manifests`."""
+    rows = decode_table(data, MANIFEST_SCHEMA).to_pydict()
+    return [ListedManifest(*row) for row in zip(*(rows[name] for name in MANIFEST_SCHEMA.names), strict=True)]

@@ -1,0 +1,82 @@
+"""Checksums that say not only "these bytes" but "these bytes here".
+
+Every stored piece of a sidecar blob is followed by 8 bytes: the little-endian XXH64 (seed 0) of a 40-byte
+context and then the piece's bytes. The context, little-endian:
+
+    offset  size  content
+    0       4     u32  kind of piece (the numbers of :class:`Kind`)
+    4       4     i32  field id, 0 where the piece belongs to no field
+    8       16         segment id
+    24      4     u32  group ordinal in its blob, 0 outside groups
+    28      4     u32  row in its region, 0 where the piece is no row
+    32      8     u64  position: region, page, or ordinal of the piece in its section
+
+A piece that was moved to another place, field, segment or table therefore fails, though its bytes are sound.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+import xxhash
+
+SEAL_BYTES = 8
+"""Length of the checksum behind every piece."""
+
+CONTEXT = struct.Struct("<Ii16sIIQ")
+_SEAL = struct.Struct("<Q")
+
+
+class Kind(IntEnum):
+    """What a piece is; the numbers are part of the format."""
+
+    ROW = 1
+    REGION = 2
+    PAGE = 3
+    TAIL = 4
+    OWN_BLOCKS = 5
+    FILES = 16
+    BOUNDS = 17
+    PARTITIONS = 18
+    FINGERPRINTS = 19
+    UNIT_COUNTS = 20
+    SCHEMAS = 21
+    MANIFESTS = 22
+    COVERAGE = 23
+    LENGTHS = 24
+    DIRECTORY = 32
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the pieces of one blob belong: a segment (16 bytes) and a field id (0: none)."""
+
+    segment: bytes
+    field_id: int = 0
+
+    def context(self, kind: Kind, position: int = 0, group: int = 0, row: int = 0) -> bytes:
+        """The 40 bytes hashed before a piece."""
+        return CONTEXT.pack(kind, self.field_id, self.segment, group, row, position)
+
+
+def digest(context: bytes, data: bytes | memoryview) -> int:
+    """XXH64, seed 0, of the context followed by the piece."""
+    state = xxhash.xxh64(context)
+    state.update(data)
+    return int(state.intdigest())
+
+
+def seal(context: bytes, data: bytes | memoryview) -> bytes:
+    """The 8 bytes that follow the piece."""
+    return _SEAL.pack(digest(context, data))
+
+
+def is_sealed(context: bytes, piece: bytes | memoryview) -> bool:
+    """Whether the last 8 bytes of ``piece`` are the checksum of those before them in this place."""
+    if len(piece) < SEAL_BYTES:
+        return False
+    data = memoryview(piece)
+    (found,) = _SEAL.unpack(data[-SEAL_BYTES:])
+    return bool(found == digest(context, data[:-SEAL_BYTES]))

@@ -1,0 +1,53 @@
+"""The bytes of coverage: states of all units of a segment for one field and kind, run-length coded.
+
+offset  size  content (little-endian)
+0       4     u32 length j of the JSON text
+4       j     JSON {"field": id, "kind": name, "states": [[state, resolution], ...]}
+4 + j   8 r   r runs: u32 number of units, u32 place in states; together they are as long as the segment
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from sidecar.bundle.envelope import decode_toc, encode_toc, integer, member
+from sidecar.bundle.model import Coverage, CoverageState
+from sidecar.errors import DamagedFileError
+
+_LENGTH = struct.Struct("<I")
+
+
+def encode_coverage(coverage: Coverage) -> bytes:
+    """The bytes of one field and kind."""
+    states = [list(state) for state in coverage.states]
+    text = encode_toc({"field": coverage.field_id, "kind": coverage.kind, "states": states})
+    codes = coverage.codes
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    runs = np.stack((np.diff(starts, append=len(codes)), codes[starts]), axis=1)
+    return _LENGTH.pack(len(text)) + text + runs.astype("<u4").tobytes()
+
+
+def decode_coverage(data: bytes, num_units: int) -> Coverage:
+    """Decode verified bytes; :class:`DamagedFileError` unless they speak of exactly ``num_units`` units."""
+    if len(data) < _LENGTH.size:
+        raise DamagedFileError("coverage is cut short", found=len(data))
+    start = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+    content = decode_toc(data[_LENGTH.size : start])
+    states = [_state(state) for state in member(content, "states", list)]
+    if start > len(data) or (len(data) - start) % 8:
+        raise DamagedFileError("coverage is cut short", expected=start, found=len(data))
+    runs = np.frombuffer(data, "<u4", offset=start).reshape(-1, 2).astype(np.int64)
+    total = int(runs[:, 0].sum())
+    if total != num_units or (runs[:, 1] >= len(states)).any():
+        raise DamagedFileError("coverage does not speak of all units", expected=num_units, found=total)
+    codes = np.repeat(runs[:, 1].astype(np.int32), runs[:, 0])
+    field_id = integer(content, "field", -(1 << 31), (1 << 31) - 1)
+    return Coverage(field_id, member(content, "kind", str), tuple(states), codes)
+
+
+def _state(value: object) -> CoverageState:
+    if not (isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value)):
+        raise DamagedFileError("coverage has a state that is none", found=repr(value)[:60])
+    return CoverageState(*value)

@@ -1,0 +1,146 @@
+"""What a segment says of a table's files: the data that the build hands over and planning gets back.
+
+Files stand in the order of the listed manifests, the live files of one manifest side by side; a file's ordinal is
+its place in that order. Units stand in the order of the files; a unit's ordinal is its place among all of them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+INDEXED = "indexed"
+"""The state of a (unit, field, kind) that has an entry; any other state is the reason why it has none."""
+
+UNLISTED = -1
+"""The manifest ordinal of files whose manifest is not listed; they stand behind all others."""
+
+
+class UnitEntry(NamedTuple):
+    """A Parquet row group: its ordinal in the file, the file's row number of its first row, its rows."""
+
+    row_group: int
+    first_row: int
+    rows: int
+
+
+class FieldBounds(NamedTuple):
+    """What a manifest entry says of one field: serialized single values and counts, ``None`` where it is silent."""
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    value_count: int | None = None
+    null_count: int | None = None
+    nan_count: int | None = None
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A data file as its manifest has it: ``entry`` is the Avro record's bytes, ``manifest`` the ordinal of a
+    listed manifest or :data:`UNLISTED`.
+
+    ``partition`` holds the serialized single values of the partition tuple, ``bounds`` those of the fields.
+    """
+
+    path: str
+    file_size: int
+    record_count: int
+    spec_id: int
+    manifest: int
+    entry: bytes
+    units: tuple[UnitEntry, ...]
+    partition: tuple[bytes | None, ...] = ()
+    bounds: Mapping[int, FieldBounds] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class ListedManifest:
+    """A manifest all of whose live entries stand in the segment, ``first_file`` and the following ones.
+
+    ``schema`` is the ordinal of the Avro schema that its entries were written with.
+    """
+
+    path: str
+    length: int
+    spec_id: int
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    live_files: int
+    live_rows: int
+    first_file: int
+    schema: int
+    content: int = 0
+
+
+class CoverageState(NamedTuple):
+    """State of a (unit, field, kind): :data:`INDEXED` or the reason why not, and how the column was resolved."""
+
+    state: str
+    resolution: str = ""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """States of all units of a segment for one field and kind (``bloom``, ``theta``, ...).
+
+    ``codes``: int32[units], places in ``states``.
+    """
+
+    field_id: int
+    kind: str
+    states: tuple[CoverageState, ...]
+    codes: npt.NDArray[np.int32] = field(repr=False)
+
+    @classmethod
+    def of(cls, field_id: int, kind: str, units: Iterable[CoverageState]) -> Coverage:
+        """From one state a unit, in the order of the units."""
+        places: dict[CoverageState, int] = {}
+        codes = [places.setdefault(CoverageState(*state), len(places)) for state in units]
+        return cls(field_id, kind, tuple(places), np.array(codes, np.int32))
+
+    @property
+    def indexed(self) -> npt.NDArray[np.bool_]:
+        """bool[units]: which units have an entry."""
+        known = np.array([state.state == INDEXED for state in self.states], np.bool_)
+        return known[self.codes] if len(known) else np.zeros(len(self.codes), np.bool_)
+
+    def counts(self) -> dict[str, int]:
+        """Number of units by state."""
+        counts: dict[str, int] = {}
+        for state, count in zip(
+            self.states, np.bincount(self.codes, minlength=len(self.states)), strict=True
+        ):
+            counts[state.state] = counts.get(state.state, 0) + int(count)
+        return counts
+
+
+@dataclass(frozen=True)
+class SegmentHeader:
+    """Identity of a segment. ``segment_id`` is 16 bytes, random; ``created_at`` is ISO 8601 in UTC."""
+
+    table_uuid: str
+    snapshot_id: int
+    sequence_number: int
+    created_at: str
+    segment_id: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+
+
+@dataclass(frozen=True)
+class UnitsTable:
+    """Everything that stands in a units blob, apart from the identity of its segment."""
+
+    files: Sequence[FileEntry]
+    manifests: Sequence[ListedManifest] = ()
+    schemas: Sequence[str] = ()
+    coverage: Sequence[Coverage] = ()
+
+    @property
+    def num_units(self) -> int:
+        """Units of all files."""
+        return sum(len(file.units) for file in self.files)

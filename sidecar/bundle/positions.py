@@ -1,0 +1,136 @@
+"""Which unit stands at which position of which group: fixed once, by the driver, when all sizes are known.
+
+Members of one group share hash and index rule, encoding, resolution, tail length and number of blocks z; their
+order is that of the unit ordinals. Each group costs a read per lookup, so few groups are wanted.
+
+Widening lemma: for z' = f z with an integer f, the filter that repeats each block f times answers every probe as
+the original does. Block index floor(h z' / 2^32) // f = floor(h z / 2^32), since floor(floor(f x) / f) = floor(x).
+It holds for integer factors alone: from 64 to 80 blocks repeating loses a third of the values.
+
+Rule: sizes of one kind are merged, cheapest merge first, as long as all bytes that widening adds stay within half
+of the bytes of the filters themselves, or within 1 MiB. A widened member's own z is recorded, so that taking it
+out gives its own bytes again. Filters of an odd size (no power of two, or with a tail) are never widened.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.layout import BLOCK_BYTES, MAX_BLOCKS, Layout
+from sidecar.errors import UsageError
+
+HASH = "xxh64"
+INDEX = "parquet"
+"""Block index rule ((hash >> 32) * z) >> 32."""
+
+FREE_BYTES = 1 << 20
+"""Widening may add this much whatever the size of the filters."""
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """One filter that is to be put into a bundle.
+
+    ``unit`` is the unit's ordinal in its segment, ``encoding`` a name of the registry, ``resolution`` says how
+    the column was found in the file (``id`` or ``name:<path>``), ``num_bytes`` is the length of the bitset, odd
+    tail bytes included. ``harvested`` filters are carried as they are.
+    """
+
+    unit: int
+    encoding: str
+    resolution: str
+    num_bytes: int
+    harvested: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """Whole blocks of 32 bytes: the filter's own z."""
+        return self.num_bytes // BLOCK_BYTES
+
+    @property
+    def tail(self) -> int:
+        """Odd bytes after the last whole block."""
+        return self.num_bytes % BLOCK_BYTES
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of a bundle: who its members are and how its bytes lie.
+
+    ``units``: int64[N], rising; position p of the group is unit ``units[p]``. ``own_blocks``: int64[N], each
+    member's own z, which divides ``blocks``.
+    """
+
+    ordinal: int
+    encoding: str
+    resolution: str
+    blocks: int
+    tail: int
+    units: npt.NDArray[np.int64] = field(repr=False)
+    own_blocks: npt.NDArray[np.int64] = field(repr=False)
+
+    @property
+    def widened(self) -> bool:
+        """Whether some member's own filter is smaller."""
+        return bool((self.own_blocks != self.blocks).any())
+
+    @property
+    def layout(self) -> Layout:
+        """Where the group's bytes lie."""
+        return Layout(len(self.units), self.blocks, self.tail, self.widened)
+
+    @property
+    def block_step(self) -> int:
+        """Block ranges handed to ``slice_blocks`` begin at multiples of this (1 if sliced by bit)."""
+        return self.layout.page_regions
+
+    def region_bytes(self, first_block: int, count: int) -> int:
+        """Length of what ``slice_blocks`` returns for this range of blocks."""
+        return self.layout.body_bytes(first_block, count)
+
+
+def plan_groups(members: Iterable[GroupMember]) -> list[Group]:
+    """Groups of one field's filters; each unit at most once. Raises :class:`UsageError` for impossible sizes."""
+    kinds: dict[tuple[str, str, int, int], list[GroupMember]] = defaultdict(list)
+    seen: set[int] = set()
+    for member in members:
+        if not 1 <= member.blocks <= MAX_BLOCKS:
+            raise UsageError("a filter has an impossible size", found=f"{member.num_bytes} bytes")
+        if member.unit in seen or member.unit < 0:
+            raise UsageError("a unit stands twice among the filters of a field", found=f"unit {member.unit}")
+        seen.add(member.unit)
+        odd = member.blocks if member.tail or member.blocks & (member.blocks - 1) else 0
+        kinds[member.encoding, member.resolution, member.tail, odd].append(member)
+    groups: list[Group] = []
+    for (encoding, resolution, tail, _), same in sorted(kinds.items()):
+        for blocks, merged in _merge_sizes(same):
+            merged.sort(key=lambda member: member.unit)
+            units = np.array([member.unit for member in merged], np.int64)
+            own = np.array([member.blocks for member in merged], np.int64)
+            groups.append(Group(len(groups), encoding, resolution, blocks, tail, units, own))
+    return groups
+
+
+def _merge_sizes(members: Sequence[GroupMember]) -> list[tuple[int, list[GroupMember]]]:
+    """Members by number of blocks after widening, larger first; all sizes are powers of two, or all are one."""
+    classes: dict[int, list[GroupMember]] = defaultdict(list)
+    for member in members:
+        classes[member.blocks].append(member)
+    allowance = max(FREE_BYTES, sum(member.blocks for member in members) * BLOCK_BYTES // 2)
+    while len(classes) > 1:
+        sizes = sorted(classes)
+        cost, small, large = min(
+            (len(classes[small]) * (large - small) * BLOCK_BYTES, small, large)
+            for small, large in pairwise(sizes)
+        )
+        if cost > allowance:
+            break
+        allowance -= cost
+        classes[large] += classes.pop(small)
+    return sorted(classes.items(), reverse=True)

@@ -1,0 +1,214 @@
+"""The table of contents of ``sidecar-sbbf-v1``: header, groups one after the other, TOC.
+
+kind           "sbbf"                          version       1
+table          the table's UUID                segment       id, 32 hexadecimal digits
+field          field id                        toc_offset    offset of the TOC in the blob
+units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
+fpp, expected_false_units                      what the build aimed at (for people; absent if unknown)
+groups         list of
+    version    1: a reader steps over a group of another version and keeps its units, as it does for any
+               layout, hash, index rule or encoding that it does not know
+    offset, length   of the group's bytes in the blob; what they are stands in ``layout``
+    layout     "sliced" or "transposed"        hash          "xxh64": seed 0, of the value's PLAIN bytes
+    index      "parquet": block ((h >> 32) * blocks) >> 32 and 8 salted bits of h & 0xffffffff
+    encoding   how a value becomes bytes: a name of the fixed registry
+    resolution how the column was found in the files: "id" or "name:<path>"
+    blocks     z, blocks of each filter        tail          odd bytes of each filter after its last block
+    widened    whether own numbers of blocks are recorded
+    members    N                               units         the members' unit ordinals, see ``unit_set``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.envelope import (
+    HEADER_BYTES,
+    VERSION,
+    decode_toc,
+    encode_toc,
+    integer,
+    member,
+    segment_bytes,
+)
+from sidecar.bundle.layout import BLOCK_BYTES, MAX_BLOCKS, Layout
+from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.positions import HASH, INDEX, Group
+from sidecar.bundle.unit_set import count_units, decode_units, encode_units
+from sidecar.bundle.units import MAX_UNITS
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+
+MAX_GROUPS = 1 << 16
+
+
+@dataclass(frozen=True)
+class StoredGroup:
+    """A group as a TOC describes it; ``units`` is a slice where the members are one run."""
+
+    ordinal: int
+    offset: int
+    encoding: str
+    resolution: str
+    layout: Layout
+    units: npt.NDArray[np.int64] | slice
+
+    def ordinals(self) -> npt.NDArray[np.int64]:
+        """The members' unit ordinals, int64[N], rising."""
+        if isinstance(self.units, slice):
+            return np.arange(self.units.start, self.units.stop, dtype=np.int64)
+        return self.units
+
+    def with_own_blocks(self, own_blocks: npt.NDArray[np.int64]) -> Group:
+        """The group with each member's own number of blocks, which stands among the group's bytes."""
+        layout = self.layout
+        return Group(
+            self.ordinal,
+            self.encoding,
+            self.resolution,
+            layout.blocks,
+            layout.tail,
+            self.ordinals(),
+            own_blocks,
+        )
+
+
+@dataclass(frozen=True)
+class SbbfToc:
+    """A decoded TOC. ``doubts`` names the groups that this reader steps over: their units are unknown."""
+
+    table_uuid: str
+    segment_id: bytes
+    field_id: int
+    num_units: int
+    units_digest: int
+    toc_offset: int
+    groups: tuple[StoredGroup, ...]
+    doubts: tuple[str, ...]
+    fpp: float | None = None
+    expected_false_units: float | None = None
+
+
+def encode_sbbf_toc(
+    header: SegmentHeader,
+    field_id: int,
+    groups: Sequence[Group],
+    num_units: int,
+    units_digest: int,
+    fpp: float | None = None,
+    expected_false_units: float | None = None,
+) -> tuple[bytes, int]:
+    """The TOC's bytes and its offset in the blob."""
+    offset, described = HEADER_BYTES, []
+    for group in groups:
+        described.append(_describe(group, offset))
+        offset += group.layout.length
+    content: dict[str, Any] = {
+        "kind": "sbbf",
+        "version": VERSION,
+        "table": header.table_uuid,
+        "segment": header.segment_id.hex(),
+        "field": field_id,
+        "units": {"count": num_units, "digest": f"{units_digest:016x}"},
+        "toc_offset": offset,
+        "groups": described,
+    }
+    if fpp is not None:
+        content["fpp"] = fpp
+    if expected_false_units is not None:
+        content["expected_false_units"] = expected_false_units
+    return encode_toc(content), offset
+
+
+def _describe(group: Group, offset: int) -> dict[str, Any]:
+    layout = group.layout
+    return {
+        "version": VERSION,
+        "offset": offset,
+        "length": layout.length,
+        "layout": layout.name,
+        "hash": HASH,
+        "index": INDEX,
+        "encoding": group.encoding,
+        "resolution": group.resolution,
+        "blocks": group.blocks,
+        "tail": group.tail,
+        "widened": group.widened,
+        "members": layout.members,
+        "units": encode_units(group.units),
+    }
+
+
+def decode_sbbf_toc(toc: bytes) -> SbbfToc:
+    """Decode verified bytes; raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
+
+    A group that cannot be understood is stepped over and named in ``doubts``.
+    """
+    content = decode_toc(toc)
+    if content.get("kind") != "sbbf":
+        raise DamagedFileError("not the table of contents of filters", found=repr(content.get("kind"))[:40])
+    if content.get("version") != VERSION:
+        raise UnsupportedFeatureError("filters of another version", found=repr(content.get("version"))[:40])
+    units = member(content, "units", dict)
+    num_units = integer(units, "count", high=MAX_UNITS)
+    end = integer(content, "toc_offset")
+    groups, doubts = [], []
+    for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
+        try:
+            groups.append(_decode_group(ordinal, described, num_units, end))
+        except (DamagedFileError, UnsupportedFeatureError) as error:
+            doubts.append(f"group {ordinal} is not understood: {error}")
+    return SbbfToc(
+        table_uuid=member(content, "table", str),
+        segment_id=segment_bytes(content),
+        field_id=integer(content, "field", -(1 << 31), (1 << 31) - 1),
+        num_units=num_units,
+        units_digest=_digest(units),
+        toc_offset=end,
+        groups=tuple(groups),
+        doubts=tuple(doubts),
+        fpp=_number(content, "fpp"),
+        expected_false_units=_number(content, "expected_false_units"),
+    )
+
+
+def _decode_group(ordinal: int, content: Any, num_units: int, end: int) -> StoredGroup:
+    if not isinstance(content, dict):
+        raise DamagedFileError("a group is no JSON object")
+    for key, known in (("version", VERSION), ("hash", HASH), ("index", INDEX)):
+        if content.get(key) != known:
+            raise UnsupportedFeatureError(f"unknown {key}", expected=known, found=repr(content.get(key))[:40])
+    units = decode_units(content.get("units"), num_units)
+    layout = Layout(
+        members=integer(content, "members", 1, MAX_UNITS),
+        blocks=integer(content, "blocks", 1, MAX_BLOCKS),
+        tail=integer(content, "tail", 0, BLOCK_BYTES - 1),
+        widened=member(content, "widened", bool),
+    )
+    if content.get("layout") != layout.name:
+        found = repr(content.get("layout"))[:40]
+        raise UnsupportedFeatureError("unknown layout", expected=layout.name, found=found)
+    if count_units(units) != layout.members:
+        raise DamagedFileError("a group lists other units", expected=layout.members, found=count_units(units))
+    offset = integer(content, "offset", HEADER_BYTES)
+    if integer(content, "length") != layout.length or offset + layout.length > end:
+        raise DamagedFileError("a group's length is not that of its layout", expected=layout.length)
+    encoding, resolution = member(content, "encoding", str), member(content, "resolution", str)
+    return StoredGroup(ordinal, offset, encoding, resolution, layout, units)
+
+
+def _digest(units: dict[str, Any]) -> int:
+    text = member(units, "digest", str)
+    try:
+        return int(text, 16) if len(text) == 16 else -1
+    except ValueError:
+        return -1
+
+
+def _number(content: dict[str, Any], key: str) -> float | None:
+    value = content.get(key)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

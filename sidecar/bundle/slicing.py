@@ -1,0 +1,186 @@
+"""Filters to the bytes of a group and back: the building side (numba, through the kernels).
+
+What the bytes are stands in :mod:`sidecar.bundle.layout`, their checksums in :mod:`sidecar.bundle.checksum`.
+
+    plan_groups(members)                            positions, fixed once
+    slice_blocks(group, first_block, blocks, place) finished pages of a range of blocks, checksums included
+    tail_piece(group, tails, place)                 after the last page, if the group's filters have odd tails
+    own_blocks_piece(group, place)                  after that, if some filter was widened (write_segment does it)
+
+Slicing loses nothing: ``unslice_pages`` of ``slice_blocks`` is the identity, for any number of members.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from sidecar.bundle.checksum import CONTEXT, SEAL_BYTES, Kind, Place, seal
+from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
+from sidecar.bundle.positions import Group
+from sidecar.errors import UsageError
+from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
+
+Blocks = npt.NDArray[np.uint32]
+
+PIECE_BYTES = 4 << 20
+"""Bytes of filters that :func:`group_pages` asks for and slices at a time, unless one step needs more."""
+
+ALL_ONES = np.uint32(0xFFFFFFFF)
+
+
+def slice_blocks(group: Group, first_block: int, blocks: Blocks, place: Place) -> bytes:
+    """Finished pages, checksums included, of the blocks from ``first_block``.
+
+    ``blocks``: uint32[N, r, 8], C-contiguous; ``blocks[p, j]`` is block ``first_block + j`` of the filter at
+    position p, widened to the group's z, all ones where a filter is missing. ``first_block`` must be a multiple of
+    ``group.block_step``, and so must r unless the range ends at the group's last block.
+    """
+    members, count = blocks.shape[:2]
+    layout = group.layout
+    _check_range(group, first_block, members, count)
+    if blocks.dtype != np.uint32 or blocks.shape[2:] != (8,) or not blocks.flags.c_contiguous:
+        raise UsageError("blocks must be uint32[N, r, 8], contiguous", found=f"{blocks.dtype}{blocks.shape}")
+    out = np.empty(layout.body_bytes(first_block, count), np.uint8)
+    if layout.sliced:
+        regions = out.reshape(count, layout.region_stride)
+        regions_from_blocks(blocks, regions, layout.row_bytes, layout.row_stride)
+        seal_regions = _seal_rows if layout.rows_sealed else _seal_regions
+        seal_regions(regions, first_block, group, place)
+    else:
+        _fill_pages(out, first_block, blocks, group, place)
+    return out.tobytes()
+
+
+def unslice_pages(group: Group, first_block: int, count: int, pages: bytes | memoryview) -> Blocks:
+    """Blocks uint32[N, count, 8] of what :func:`slice_blocks` made; checksums are not looked at."""
+    layout = group.layout
+    data = np.frombuffer(pages, np.uint8)
+    members = len(group.units)
+    _check_range(group, first_block, members, count)
+    if len(data) != layout.body_bytes(first_block, count):
+        raise UsageError(
+            "these are not the pages of this range", expected=layout.body_bytes(first_block, count)
+        )
+    if layout.sliced:
+        regions = data.reshape(count, layout.region_stride)
+        return blocks_from_regions(regions, members, layout.row_bytes, layout.row_stride)
+    parts = [
+        np.frombuffer(page, np.uint32, count=(len(page) - SEAL_BYTES) // 4).reshape(-1, members, 8)
+        for page in split_pages(group, first_block, count, pages)
+    ]
+    return np.ascontiguousarray(np.concatenate(parts).transpose(1, 0, 2))
+
+
+def split_pages(
+    group: Group, first_block: int, count: int, pages: bytes | memoryview
+) -> Iterator[bytes | memoryview]:
+    """The single pages (regions) of a range of blocks."""
+    layout = group.layout
+    at, view = 0, memoryview(pages)
+    for page in range(first_block // layout.page_regions, -(-(first_block + count) // layout.page_regions)):
+        length = layout.page_length(page)
+        yield view[at : at + length]
+        at += length
+
+
+def tail_piece(group: Group, tails: Sequence[bytes | None], place: Place) -> bytes:
+    """The odd bytes after each member's last whole block (ones where a filter is missing), with checksum."""
+    parts = [b"\xff" * group.tail if tail is None else tail for tail in tails]
+    if len(parts) != len(group.units) or any(len(part) != group.tail for part in parts):
+        raise UsageError("one tail a member, each of the group's length", expected=group.tail)
+    data = b"".join(parts)
+    return data + seal(place.context(Kind.TAIL, group=group.ordinal), data)
+
+
+def own_blocks_piece(group: Group, place: Place) -> bytes:
+    """The members' own numbers of blocks, with checksum; empty if none was widened."""
+    if not group.widened:
+        return b""
+    data = group.own_blocks.astype("<u4").tobytes()
+    return data + seal(place.context(Kind.OWN_BLOCKS, group=group.ordinal), data)
+
+
+def gather_blocks(group: Group, filters: Sequence[Blocks | None], first_block: int, count: int) -> Blocks:
+    """A range of blocks [N, count, 8] of whole filters (uint32[own z, 8]) in position order, widened; None: ones."""
+    out = np.empty((len(group.units), count, 8), np.uint32)
+    for position, own in enumerate(filters):
+        if own is None:
+            out[position] = ALL_ONES
+        else:
+            out[position] = widen_range(own, group.blocks, first_block, count)
+    return out
+
+
+def widen_range(own: Blocks, blocks: int, first_block: int, count: int) -> Blocks:
+    """Blocks ``first_block`` to ``first_block + count`` of ``own`` (uint32[z, 8]) widened to ``blocks``."""
+    factor, rest = divmod(blocks, len(own))
+    if rest or not factor:
+        raise UsageError("only integer factors widen a filter", expected=f"{blocks} blocks", found=len(own))
+    if factor == 1:
+        return own[first_block : first_block + count]
+    return own[np.arange(first_block, first_block + count) // factor]
+
+
+def group_pages(
+    group: Group,
+    place: Place,
+    load: Callable[[int, int], Blocks],
+    tails: Sequence[bytes | None] | None = None,
+    piece_bytes: int = PIECE_BYTES,
+) -> Iterator[bytes]:
+    """All pages of a group in order, from ``load(first_block, count) -> blocks[N, count, 8]``, and its tail piece."""
+    step = group.block_step
+    count = max(step, piece_bytes // (len(group.units) * BLOCK_BYTES) // step * step)
+    for first in range(0, group.blocks, count):
+        wanted = min(count, group.blocks - first)
+        yield slice_blocks(group, first, load(first, wanted), place)
+    if group.tail:
+        yield tail_piece(group, tails or [], place)
+
+
+def _check_range(group: Group, first_block: int, members: int, count: int) -> None:
+    end = first_block + count
+    aligned = first_block % group.block_step == 0 and (end % group.block_step == 0 or end == group.blocks)
+    if members != len(group.units) or count < 1 or first_block < 0 or end > group.blocks or not aligned:
+        raise UsageError(
+            "this range of blocks does not fit the group",
+            expected=f"{len(group.units)} members, {group.blocks} blocks, steps of {group.block_step}",
+            found=f"{members} members, blocks {first_block} to {end}",
+        )
+
+
+def _fill_pages(
+    out: npt.NDArray[np.uint8], first_block: int, blocks: Blocks, group: Group, place: Place
+) -> None:
+    regions = blocks.transpose(1, 0, 2)
+    step = group.block_step
+    at = 0
+    for start in range(0, len(regions), step):
+        data = np.ascontiguousarray(regions[start : start + step]).tobytes()
+        context = place.context(Kind.PAGE, (first_block + start) // step, group.ordinal)
+        piece = data + seal(context, data)
+        out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+
+
+def _seal_regions(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
+    for number, region in enumerate(regions, first_block):
+        context = place.context(Kind.REGION, number, group.ordinal)
+        region[-SEAL_BYTES:] = np.frombuffer(seal(context, region[:-SEAL_BYTES].data), np.uint8)
+
+
+def _seal_rows(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
+    stride, width = group.layout.row_stride, group.layout.row_bytes
+    pack_seal, hasher = struct.Struct("<Q").pack_into, xxhash.xxh64
+    for number, region in enumerate(regions, first_block):
+        view = region.data
+        for row in range(BLOCK_BITS):
+            at = row * stride
+            state = hasher(CONTEXT.pack(Kind.ROW, place.field_id, place.segment, group.ordinal, row, number))
+            state.update(view[at : at + width])
+            pack_seal(view, at + width, state.intdigest())

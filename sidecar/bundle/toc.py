@@ -1,0 +1,128 @@
+"""``sidecar-toc-v1``: copies of the tables of contents of all sidecar blobs of a file, in one blob, the last one.
+
+It has the envelope of the other blobs: header, the copies one after the other, then its own TOC, the directory:
+
+    kind "toc", version 1, blobs: list of {type, fields (as in the footer), segment, offset and length in the file,
+    toc: [offset in this blob, length], digest: XXH64 of that TOC, 16 hexadecimal digits}
+
+The file's property ``sidecar.toc`` says where it lies: ``{"offset", "length", "digest"}``, the digest being that of
+the directory. Since it stands next to the footer, one read of the file's tail gets every table of contents. It is a
+copy: a reader that finds it damaged, or at odds with the footer, takes each blob's own TOC instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidecar.bundle.envelope import (
+    DIRECTORY_MAGIC,
+    HEADER_BYTES,
+    VERSION,
+    Header,
+    decode_header,
+    decode_toc,
+    encode_toc,
+    header_for,
+    integer,
+    member,
+    segment_bytes,
+    toc_digest,
+)
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.types import TOC
+from sidecar.puffin.writer import PuffinWriter
+
+TOC_PROPERTY = "sidecar.toc"
+"""Property of the Puffin file: it is a sidecar, and where its directory lies."""
+
+ReadAt = Callable[[int, int], bytes]
+
+
+@dataclass(frozen=True)
+class TocEntry:
+    """Identity of a sidecar blob in a file, and the bytes of its TOC."""
+
+    blob_type: str
+    fields: tuple[int, ...]
+    segment_id: bytes
+    offset: int
+    length: int
+    toc: bytes
+
+    def is_blob(self, blob: BlobMetadata) -> bool:
+        """Whether the footer says the same of this blob."""
+        identity = (self.blob_type, self.fields, self.offset, self.length)
+        return (blob.type, blob.fields, blob.offset, blob.length) == identity
+
+
+def write_toc(
+    puffin: PuffinWriter, entries: Sequence[TocEntry], *, snapshot_id: int, sequence_number: int
+) -> BlobMetadata:
+    """Add the blob and set the file's property; nothing of ours may follow. Returns the blob's metadata."""
+    at, blobs = HEADER_BYTES, []
+    for entry in entries:
+        blobs.append(
+            {
+                "type": entry.blob_type,
+                "fields": list(entry.fields),
+                "segment": entry.segment_id.hex(),
+                "offset": entry.offset,
+                "length": entry.length,
+                "toc": [at, len(entry.toc)],
+                "digest": f"{toc_digest(entry.toc):016x}",
+            }
+        )
+        at += len(entry.toc)
+    directory = encode_toc({"kind": "toc", "version": VERSION, "blobs": blobs})
+    header = header_for(DIRECTORY_MAGIC, directory, at)
+    pieces = [header.encode(), *(entry.toc for entry in entries), directory]
+    blob = puffin.add_blob(TOC, [], snapshot_id, sequence_number, pieces)
+    place = {"offset": blob.offset, "length": blob.length, "digest": f"{header.toc_digest:016x}"}
+    puffin.properties[TOC_PROPERTY] = encode_toc(place).decode()
+    return blob
+
+
+def parse_place(text: str) -> tuple[int, int]:
+    """(offset, length) of the blob from the file's property. Raises :class:`DamagedFileError`."""
+    content = decode_toc(text.encode("utf-8"))
+    return integer(content, "offset"), integer(content, "length", HEADER_BYTES)
+
+
+def read_toc(read_at: ReadAt, offset: int, length: int) -> list[TocEntry]:
+    """The verified directory at this place of the file, every copy checked against its digest.
+
+    Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
+    """
+    data = read_at(offset, length)
+    header: Header = decode_header(data[:HEADER_BYTES], DIRECTORY_MAGIC, length)
+    directory = data[header.toc_offset :]
+    if toc_digest(directory) != header.toc_digest:
+        raise DamagedFileError("the directory has a wrong checksum", offset=offset + header.toc_offset)
+    content = decode_toc(directory)
+    if (content.get("kind"), content.get("version")) != ("toc", VERSION):
+        raise UnsupportedFeatureError(
+            "a directory of another version", found=repr(content.get("version"))[:40]
+        )
+    return [_entry(blob, data) for blob in member(content, "blobs", list)]
+
+
+def _entry(blob: Any, data: bytes) -> TocEntry:
+    if not isinstance(blob, dict):
+        raise DamagedFileError("the directory has an entry that is none", found=repr(blob)[:60])
+    place = member(blob, "toc", list)
+    if len(place) != 2 or not all(type(part) is int and 0 <= part <= len(data) for part in place):
+        raise DamagedFileError("the directory names an impossible place", found=repr(place)[:60])
+    toc = data[place[0] : place[0] + place[1]]
+    if f"{toc_digest(toc):016x}" != blob.get("digest"):
+        raise DamagedFileError("a copy of a table of contents has a wrong checksum", offset=place[0])
+    return TocEntry(
+        blob_type=member(blob, "type", str),
+        fields=tuple(field_id for field_id in member(blob, "fields", list) if type(field_id) is int),
+        segment_id=segment_bytes(blob),
+        offset=integer(blob, "offset"),
+        length=integer(blob, "length"),
+        toc=toc,
+    )

@@ -1,0 +1,216 @@
+"""Reading ``sidecar-units-v1``; what its bytes are stands in ``envelope``, ``sections`` and ``arrow_tables``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sidecar.bundle import arrow_tables
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.coverage import decode_coverage
+from sidecar.bundle.envelope import MAX_INT64, VERSION, decode_toc, integer, member, segment_bytes
+from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
+from sidecar.bundle.model import Coverage, FieldBounds, FileEntry, ListedManifest, SegmentHeader
+from sidecar.bundle.sections import (
+    BOUNDS,
+    COVERAGE,
+    FILES,
+    FILES_PER_BATCH,
+    FILES_PER_COLUMN,
+    FILES_PER_FINGERPRINTS,
+    FINGERPRINTS,
+    MANIFESTS,
+    PARTITIONS,
+    SCHEMAS,
+    UNIT_COUNTS,
+    ReadRanges,
+    Section,
+    SectionReader,
+    decode_sections,
+)
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+
+MAX_UNITS = 1 << 28
+"""No segment with more files or units is read: sets over units are held in memory."""
+_MIN_INT64 = -MAX_INT64 - 1
+
+
+@dataclass(frozen=True)
+class UnitsToc:
+    """The decoded table of contents of a units blob."""
+
+    header: SegmentHeader
+    num_files: int
+    num_units: int
+    unit_width: int
+    toc_offset: int
+    sections: tuple[Section, ...]
+
+
+def decode_units_toc(toc: bytes) -> UnitsToc:
+    """Decode verified bytes; raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`."""
+    content = decode_toc(toc)
+    if content.get("kind") != "units":
+        raise DamagedFileError("not the table of contents of units", found=repr(content.get("kind"))[:40])
+    if content.get("version") != VERSION:
+        raise UnsupportedFeatureError("units of another version", found=repr(content.get("version"))[:40])
+    offset = integer(content, "toc_offset")
+    return UnitsToc(
+        header=_segment_header(content),
+        num_files=integer(content, "files", high=MAX_UNITS),
+        num_units=integer(content, "units", high=MAX_UNITS),
+        unit_width=integer(content, "unit_width", high=4),
+        toc_offset=offset,
+        sections=tuple(decode_sections(member(content, "sections", list), offset)),
+    )
+
+
+def _segment_header(content: dict[str, Any]) -> SegmentHeader:
+    return SegmentHeader(
+        table_uuid=member(content, "table", str),
+        snapshot_id=integer(content, "snapshot", _MIN_INT64),
+        sequence_number=integer(content, "sequence", _MIN_INT64),
+        created_at=member(content, "created", str),
+        segment_id=segment_bytes(content),
+    )
+
+
+class UnitsReader:
+    """The units table of one segment, read piece by piece; everything handed out has been verified.
+
+    Methods raise :class:`DamagedFileError` for damage and what ``read_ranges`` raises. Row i of anything by file
+    is the file of ordinal i.
+    """
+
+    def __init__(self, toc: UnitsToc, read_ranges: ReadRanges) -> None:
+        self.toc = toc
+        self._sections = SectionReader(read_ranges, toc.sections, Place(toc.header.segment_id))
+
+    def fingerprints(self) -> npt.NDArray[np.void]:
+        """One item of 16 bytes a file (dtype ``V16``)."""
+        data = self._read_by_file(FINGERPRINTS, FINGERPRINT_BYTES, FILES_PER_FINGERPRINTS)
+        return np.frombuffer(data, f"V{FINGERPRINT_BYTES}")
+
+    def first_units(self) -> npt.NDArray[np.int64]:
+        """int64[files + 1]: first unit ordinal of each file, then the number of units."""
+        files, units, width = self.toc.num_files, self.toc.num_units, self.toc.unit_width
+        if not width:
+            if files != units:
+                raise DamagedFileError("numbers of files and units differ", expected=files, found=units)
+            return np.arange(files + 1, dtype=np.int64)
+        if width not in (1, 2, 4):
+            raise DamagedFileError("unit counts of an impossible width", found=width)
+        counts = np.frombuffer(self._read_by_file(UNIT_COUNTS, width, FILES_PER_COLUMN), f"<u{width}")
+        first = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+        if first[-1] != units:
+            raise DamagedFileError(
+                "the units of files are not all units", expected=units, found=int(first[-1])
+            )
+        return first
+
+    def files(self, ordinals: Sequence[int]) -> list[FileEntry]:
+        """The files asked for, in that order; reads the batches they stand in."""
+        batches = self.file_batches(sorted({ordinal // FILES_PER_BATCH for ordinal in ordinals}))
+        return [batches[ordinal // FILES_PER_BATCH][ordinal % FILES_PER_BATCH] for ordinal in ordinals]
+
+    def file_batches(self, batches: Sequence[int]) -> dict[int, list[FileEntry]]:
+        """Batches of at most 64 files by ordinal."""
+        section = self._by_file(FILES, FILES_PER_BATCH)
+        found = {}
+        for batch, data in zip(batches, self._sections.read(section, batches), strict=True):
+            found[batch] = arrow_tables.decode_files(data)
+            if len(found[batch]) != min(FILES_PER_BATCH, self.toc.num_files - batch * FILES_PER_BATCH):
+                raise DamagedFileError(f"batch {batch} has not the files it should", found=len(found[batch]))
+        return found
+
+    def full_files(self, ordinals: Sequence[int]) -> list[FileEntry]:
+        """As :meth:`files`, with partitions and bounds, which costs reading those of all files."""
+        partitions = self.partitions()["partition"]
+        bounds = {field_id: self.bounds(field_id) for field_id in self.bounded_fields}
+        entries = []
+        for ordinal, file in zip(ordinals, self.files(ordinals), strict=True):
+            own = {
+                field_id: FieldBounds(**table.slice(ordinal, 1).to_pylist()[0])
+                for field_id, table in bounds.items()
+                if table is not None
+            }
+            known = {field_id: bound for field_id, bound in own.items() if bound != FieldBounds()}
+            entries.append(replace(file, partition=tuple(partitions[ordinal].as_py()), bounds=known))
+        return entries
+
+    @property
+    def bounded_fields(self) -> list[int]:
+        """Field ids for which bounds are recorded."""
+        return [section.field_id for section in self.toc.sections if section.name == BOUNDS]
+
+    def bounds(self, field_id: int) -> pa.Table | None:
+        """Columns lower, upper (binary), value_count, null_count, nan_count; ``None`` if nothing is recorded."""
+        if self._sections.find(BOUNDS, field_id) is None:
+            return None
+        return self._read_table(BOUNDS, arrow_tables.BOUNDS_SCHEMA, field_id)
+
+    def partitions(self) -> pa.Table:
+        """Columns spec_id, partition (list of serialized single values)."""
+        return self._read_table(PARTITIONS, arrow_tables.PARTITION_SCHEMA)
+
+    def schemas(self) -> list[str]:
+        """Avro schemas of manifest entries, by ordinal."""
+        return arrow_tables.decode_schemas(self._sections.read(self._single(SCHEMAS))[0])
+
+    def manifests(self) -> list[ListedManifest]:
+        """The listed manifests."""
+        return arrow_tables.decode_manifests(self._sections.read(self._single(MANIFESTS))[0])
+
+    def coverage(self) -> list[Coverage]:
+        """States of all units, one entry a field and kind."""
+        section = self._sections.find(COVERAGE)
+        pieces = self._sections.read(section) if section else []
+        return [decode_coverage(piece, self.toc.num_units) for piece in pieces]
+
+    def verify(self) -> None:
+        """Read and decode everything; raises at the first damage."""
+        self.fingerprints()
+        self.first_units()
+        self.partitions()
+        self.schemas()
+        self.manifests()
+        self.coverage()
+        for field_id in self.bounded_fields:
+            self.bounds(field_id)
+        for batch in range(self._by_file(FILES, FILES_PER_BATCH).count):
+            self.file_batches([batch])
+        for section in self.toc.sections:
+            self._sections.ranges(section)
+
+    def _single(self, name: str) -> Section:
+        section = self._sections.find(name)
+        if section is None or section.count != 1:
+            raise DamagedFileError(f"a units blob lacks its {name}")
+        return section
+
+    def _by_file(self, name: str, files_per_piece: int, field_id: int = 0) -> Section:
+        section = self._sections.find(name, field_id)
+        if section is None or section.count != -(-self.toc.num_files // files_per_piece):
+            raise DamagedFileError(f"a units blob has not the {name} of all files")
+        return section
+
+    def _read_by_file(self, name: str, width: int, files_per_piece: int) -> bytes:
+        """Pieces of ``width`` bytes a file, put together."""
+        data = b"".join(self._sections.read(self._by_file(name, files_per_piece)))
+        if len(data) != width * self.toc.num_files:
+            raise DamagedFileError(f"{name} are not those of all files", expected=self.toc.num_files)
+        return data
+
+    def _read_table(self, name: str, schema: pa.Schema, field_id: int = 0) -> pa.Table:
+        """A table with one row a file."""
+        pieces = self._sections.read(self._by_file(name, FILES_PER_COLUMN, field_id))
+        tables = [arrow_tables.decode_table(piece, schema) for piece in pieces]
+        table = pa.concat_tables(tables) if tables else schema.empty_table()
+        if table.num_rows != self.toc.num_files:
+            raise DamagedFileError(f"{name} are not those of all files", expected=self.toc.num_files)
+        return table.combine_chunks()

@@ -1,0 +1,142 @@
+"""Writing segments into a Puffin file: what the build driver calls.
+
+    groups = plan_groups(members)                        positions.plan_groups, one call a field
+    entries = copy_segments(old, puffin, ...)            segments of an earlier sidecar, as bytes
+    entries += write_segment(puffin, header, units, [FieldBundle(field_id, groups, pages), ...], ...)
+    write_toc(puffin, entries, ...)                      last; then nothing but puffin.finish()
+
+Memory is bounded by the units table and by one piece of pages; a page is written as soon as it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.envelope import SBBF_MAGIC, header_for
+from sidecar.bundle.model import SegmentHeader, UnitsTable
+from sidecar.bundle.positions import Group
+from sidecar.bundle.sbbf_toc import encode_sbbf_toc
+from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.bundle.slicing import own_blocks_piece
+from sidecar.bundle.toc import TocEntry, write_toc
+from sidecar.bundle.units_writer import UnitsBlob, encode_units_blob
+from sidecar.errors import UsageError
+from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.types import SBBF, UNITS
+from sidecar.puffin.writer import PuffinWriter
+
+__all__ = ["FieldBundle", "copy_segments", "write_segment", "write_toc"]
+
+_COPY_BYTES = 4 << 20
+
+
+@dataclass
+class FieldBundle:
+    """Filters of one field for :func:`write_segment`.
+
+    ``pages``: for each of ``groups`` in order, what ``slice_blocks`` returns for all its blocks in order, and
+    ``tail_piece`` behind them if the group has tails. Pieces may be of any length, but none may hold bytes of two
+    groups. ``fpp`` and ``expected_false_units`` are recorded for people.
+    """
+
+    field_id: int
+    groups: Sequence[Group]
+    pages: Iterable[bytes]
+    fpp: float | None = None
+    expected_false_units: float | None = None
+
+
+def write_segment(
+    puffin: PuffinWriter,
+    header: SegmentHeader,
+    units: UnitsTable,
+    fields: Iterable[FieldBundle],
+    *,
+    snapshot_id: int,
+    sequence_number: int,
+) -> list[TocEntry]:
+    """Write one bundle a field, then the units blob; returns what :func:`write_toc` needs.
+
+    ``snapshot_id`` and ``sequence_number`` are those of the snapshot that the file is registered for; the segment
+    names its own in ``header``. Raises :class:`UsageError` if pages or units contradict the groups.
+    """
+    blob = encode_units_blob(header, units)
+    entries = []
+    for bundle in fields:
+        toc, offset = encode_sbbf_toc(
+            header,
+            bundle.field_id,
+            bundle.groups,
+            blob.num_units,
+            blob.digest,
+            bundle.fpp,
+            bundle.expected_false_units,
+        )
+        pieces = _bundle_pieces(bundle, Place(header.segment_id, bundle.field_id), toc, offset, blob)
+        written = puffin.add_blob(SBBF, [bundle.field_id], snapshot_id, sequence_number, pieces)
+        entries.append(_entry(written, header.segment_id, toc))
+    written = puffin.add_blob(UNITS, [], snapshot_id, sequence_number, blob.pieces())
+    return [*entries, _entry(written, header.segment_id, blob.toc)]
+
+
+def copy_segments(
+    sidecar: SidecarFile,
+    puffin: PuffinWriter,
+    *,
+    snapshot_id: int,
+    sequence_number: int,
+    segments: Iterable[Segment] | None = None,
+) -> list[TocEntry]:
+    """Copy segments (all by default) of another sidecar as bytes; returns what :func:`write_toc` needs.
+
+    Offsets inside a blob count from its start, so nothing in it changes.
+    """
+    copied = []
+    for segment in sidecar.segments if segments is None else segments:
+        # The units blob last: what it has at its end is wanted near the file's end.
+        for entry in [*segment.entries[1:], segment.entry]:
+            pieces = (
+                sidecar.puffin.read_at(entry.offset + at, min(_COPY_BYTES, entry.length - at))
+                for at in range(0, entry.length, _COPY_BYTES)
+            )
+            written = puffin.add_blob(entry.blob_type, entry.fields, snapshot_id, sequence_number, pieces)
+            copied.append(_entry(written, entry.segment_id, entry.toc))
+    return copied
+
+
+def _entry(blob: BlobMetadata, segment_id: bytes, toc: bytes) -> TocEntry:
+    return TocEntry(blob.type, blob.fields, segment_id, blob.offset, blob.length, toc)
+
+
+def _bundle_pieces(
+    bundle: FieldBundle, place: Place, toc: bytes, toc_offset: int, units: UnitsBlob
+) -> Iterator[bytes]:
+    """Header, groups, TOC; each group's pages are counted, and own numbers of blocks put behind them."""
+    for group in bundle.groups:
+        if len(group.units) and not 0 <= group.units[-1] < units.num_units:
+            raise UsageError("a group has units that the segment has not", expected=units.num_units)
+    yield header_for(SBBF_MAGIC, toc, toc_offset).encode()
+    pages = iter(bundle.pages)
+    for group in bundle.groups:
+        left = group.layout.own_offset
+        while left > 0:
+            piece = next(pages, None)
+            if piece is None or len(piece) > left:
+                raise _wrong_pages(bundle, group, left, piece)
+            left -= len(piece)
+            yield piece
+        yield own_blocks_piece(group, place)
+    if (piece := next(pages, None)) is not None:
+        raise _wrong_pages(bundle, None, 0, piece)
+    yield toc
+
+
+def _wrong_pages(bundle: FieldBundle, group: Group | None, left: int, piece: bytes | None) -> UsageError:
+    return UsageError(
+        "the pages of a field do not fill its groups",
+        column=f"field {bundle.field_id}, group {group.ordinal if group else 'none'}",
+        expected=f"{left} bytes more",
+        found="the end" if piece is None else f"a piece of {len(piece)} bytes",
+    )

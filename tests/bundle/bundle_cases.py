@@ -1,0 +1,178 @@
+"""Filters, tables and whole sidecar files to test with, and the slow twins of what is tested."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.model import (
+    INDEXED,
+    Coverage,
+    CoverageState,
+    FieldBounds,
+    FileEntry,
+    ListedManifest,
+    SegmentHeader,
+    UnitEntry,
+    UnitsTable,
+)
+from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.slicing import gather_blocks, group_pages
+from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.values import Probe
+from sidecar.puffin.writer import PuffinWriter
+from sidecar.source import BytesSource
+
+SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+SEGMENT = bytes(range(16))
+TABLE = "11111111-2222-3333-4444-555555555555"
+SNAPSHOT, SEQUENCE = 77, 5
+
+Blocks = npt.NDArray[np.uint32]
+
+
+def hash_of(value: int) -> int:
+    """XXH64 of a long, as the planning side hashes it."""
+    return xxhash.xxh64_intdigest(value.to_bytes(8, "little", signed=True))
+
+
+def twin_insert(blocks: Blocks, value_hash: int) -> None:
+    """Parquet specification, "Bloom filter", word for word."""
+    block = blocks[((value_hash >> 32) * len(blocks)) >> 32]
+    for word, salt in enumerate(SALT):
+        block[word] |= np.uint32(1 << (((value_hash & 0xFFFFFFFF) * salt & 0xFFFFFFFF) >> 27))
+
+
+def twin_check(blocks: Blocks, value_hash: int) -> bool:
+    block = blocks[((value_hash >> 32) * len(blocks)) >> 32]
+    return all(
+        int(block[word]) >> (((value_hash & 0xFFFFFFFF) * salt & 0xFFFFFFFF) >> 27) & 1
+        for word, salt in enumerate(SALT)
+    )
+
+
+def filter_of(values: Sequence[int], blocks: int) -> Blocks:
+    out = np.zeros((blocks, 8), np.uint32)
+    for value in values:
+        twin_insert(out, hash_of(value))
+    return out
+
+
+def random_filters(rng: np.random.Generator, sizes: Sequence[int], fill: float = 0.5) -> list[Blocks]:
+    """Filters of these numbers of blocks whose bits are set by chance."""
+    return [
+        np.packbits(rng.random((size, 256)) < fill, axis=1).view(np.uint32).reshape(size, 8) for size in sizes
+    ]
+
+
+def members_of(filters: Sequence[Blocks], tails: Sequence[bytes] | None = None) -> list[GroupMember]:
+    return [
+        GroupMember(unit, "int64", "id", own.nbytes + len(tails[unit] if tails else b""))
+        for unit, own in enumerate(filters)
+    ]
+
+
+def pages_of(
+    groups: Sequence[Group], filters: Sequence[Blocks], place: Place, tails: Sequence[bytes] | None = None
+) -> bytes:
+    """All pages of all groups, in order, one piece a call."""
+    return [
+        page
+        for group in groups
+        for page in group_pages(
+            group,
+            place,
+            lambda first, count, group=group: gather_blocks(
+                group, [filters[unit] for unit in group.units], first, count
+            ),
+            [tails[unit] for unit in group.units] if tails else None,
+        )
+    ]
+
+
+def units_table(files: int, units_per_file: Sequence[int] | None = None) -> UnitsTable:
+    """A table of small files in manifests of 50; the first two fields are indexed."""
+    counts = units_per_file or [1] * files
+    entries = [
+        FileEntry(
+            path=f"file:/lake/db/t/data/part-{ordinal:05}.parquet",
+            file_size=1000 + ordinal,
+            record_count=100 * counts[ordinal],
+            spec_id=0,
+            manifest=ordinal // 50,
+            entry=b"avro record %d" % ordinal,
+            units=tuple(UnitEntry(group, group * 100, 100) for group in range(counts[ordinal])),
+            partition=(ordinal.to_bytes(4, "little"), None),
+            bounds={1: FieldBounds(b"\0" * 8, b"\xff" * 8, 100, 0, None), 4: FieldBounds(upper=b"z")},
+        )
+        for ordinal in range(files)
+    ]
+    manifests = [
+        ListedManifest(
+            path=f"file:/lake/db/t/metadata/m{number}.avro",
+            length=5000 + number,
+            spec_id=0,
+            sequence_number=number + 1,
+            min_sequence_number=1,
+            added_snapshot_id=1000 + number,
+            live_files=min(50, files - number * 50),
+            live_rows=sum(counts[number * 50 : number * 50 + 50]) * 100,
+            first_file=number * 50,
+            schema=0,
+        )
+        for number in range(-(-files // 50))
+    ]
+    units = sum(counts)
+    indexed = CoverageState(INDEXED, "id")
+    coverage = [
+        Coverage.of(1, "bloom", [indexed] * units),
+        Coverage.of(
+            4, "bloom", [indexed if unit % 3 else CoverageState("too large") for unit in range(units)]
+        ),
+    ]
+    return UnitsTable(entries, manifests, ['{"type":"record","name":"manifest_entry","fields":[]}'], coverage)
+
+
+def segment_header(segment: bytes = SEGMENT, table: str = TABLE) -> SegmentHeader:
+    return SegmentHeader(table, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05Z", segment)
+
+
+def field_bundle(
+    field_id: int, filters: Sequence[Blocks], segment: bytes = SEGMENT, tails: Sequence[bytes] | None = None
+) -> FieldBundle:
+    groups = plan_groups(members_of(filters, tails))
+    pages = pages_of(groups, filters, Place(segment, field_id), tails)
+    return FieldBundle(field_id, groups, pages, 0.01, 1.5)
+
+
+def write_file(
+    fields: Sequence[FieldBundle], table: UnitsTable, header: SegmentHeader | None = None
+) -> tuple[bytes, int]:
+    """A sidecar of one segment, and the length of its footer."""
+    sink = io.BytesIO()
+    puffin = PuffinWriter(sink)
+    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
+    entries = write_segment(puffin, header or segment_header(), table, fields, **place)
+    write_toc(puffin, entries, **place)
+    written = puffin.finish()
+    return sink.getvalue(), written.footer_size
+
+
+def open_bytes(data: bytes, footer: int | None = None, **options: object) -> SidecarFile:
+    return SidecarFile.open(BytesSource(data, "test.stats"), footer_length=footer, **options)
+
+
+def probe_for(*values: int):  # type: ignore[no-untyped-def]
+    hashes = tuple(hash_of(value) for value in values)
+
+    def probe(encoding: Encoding) -> Probe:
+        return Probe("probe", hashes)
+
+    return probe
