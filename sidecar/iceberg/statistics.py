@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
@@ -30,6 +29,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import (
     CommitConflictError,
     DamagedFileError,
@@ -46,9 +46,6 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.source import open_source
-
-if TYPE_CHECKING:
-    from sidecar.bundle.sidecar_file import SidecarFile
 
 ATTEMPTS = 6
 """How often a registration is tried while other commits come between."""
@@ -98,25 +95,42 @@ def find_sidecar(
     Statistics files that are no sidecar are passed over; those that cannot be read are too, with a line in
     ``warnings``. Never raises for what it finds.
     """
-    from sidecar.bundle.sidecar_file import SidecarFile
-
     entries = statistics_of(table)
     for ancestor in _lineage(table, snapshot_id):
         entry = entries.get(ancestor)
         if entry is None:
             continue
-        try:
-            source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
-            sidecar = SidecarFile.open(
-                source, file_size=entry.file_size_in_bytes, footer_length=entry.file_footer_size_in_bytes
-            )
-        except SidecarError as error:
-            if warnings is not None:
-                warnings.append(f"the statistics file of snapshot {ancestor} is not used: {error}")
-            continue
-        if sidecar.segments:
+        doubts: list[str] = []
+        sidecar = _open_sidecar(table, entry, doubts)
+        if sidecar is not None and sidecar.segments:
             return FoundSidecar(entry, ancestor, sidecar)
+        if sidecar is not None:
+            doubts += sidecar.warnings
+            sidecar.close()
+        if warnings is not None:
+            warnings += [
+                f"the statistics file of snapshot {ancestor} is not used: {doubt}" for doubt in doubts
+            ]
     return None
+
+
+def _open_sidecar(table: Table, entry: StatisticsFile, doubts: list[str]) -> SidecarFile | None:
+    try:
+        source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
+    except SidecarError as error:
+        doubts.append(str(error))
+        return None
+    try:
+        return SidecarFile.open(
+            source,
+            file_size=entry.file_size_in_bytes,
+            footer_length=entry.file_footer_size_in_bytes,
+            table_uuid=str(table.metadata.table_uuid),
+        )
+    except SidecarError as error:
+        doubts.append(str(error))
+        source.close()
+        return None
 
 
 def register(

@@ -257,8 +257,10 @@ def spark_table(spark: Any, catalog: Any) -> Iterator[Table]:
         f"CREATE TABLE {name} (id BIGINT, d DATE, ts TIMESTAMP, dec DECIMAL(9,2), s STRING) USING iceberg "
         "PARTITIONED BY (days(ts)) TBLPROPERTIES ('format-version'='2', 'write.delete.mode'='merge-on-read')"
     )
-    values = "id, date_add(DATE'2024-01-01', id % 3), timestamp_seconds(id * 40000), id / 4, repeat('x', id)"
-    insert = f"INSERT INTO {name} SELECT {values} FROM range(12)"
+    insert = (
+        f"INSERT INTO {name} SELECT id, date_add(DATE'2024-01-01', CAST(id % 3 AS INT)), "
+        "timestamp_seconds(id * 40000), CAST(id / 4 AS DECIMAL(9,2)), 'x' FROM range(12)"
+    )
     spark.sql(insert)
     spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD bucket(4, dec)")
     spark.sql(insert)
