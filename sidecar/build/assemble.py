@@ -49,7 +49,7 @@ class Indexed:
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
 
 
-def collect(listing: Listing, records: Sequence[Record]) -> Indexed:
+def collect(listing: Listing, records: Sequence[Record], lg_k: int) -> Indexed:
     """Put records in order. A file of which one piece failed, or of which row groups are missing, counts as
     failed."""
     failed: dict[int, str] = {}
@@ -66,7 +66,7 @@ def collect(listing: Listing, records: Sequence[Record]) -> Indexed:
         elif record.kind == "column":
             columns[record.file, record.row_group][record.field_id] = record
         else:
-            parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b""))
+            parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
     units: list[Unit] = []
     for file in listing.files:
         found = entries.get(file.ordinal, {})
@@ -76,7 +76,7 @@ def collect(listing: Listing, records: Sequence[Record]) -> Indexed:
             continue
         for row_group, entry in sorted(found.items()):
             units.append(Unit(file.ordinal, entry, columns[file.ordinal, row_group]))
-    sketches = {field_id: ThetaSketch.union(*sketches) for field_id, sketches in parts.items()}
+    sketches = {field_id: ThetaSketch.union(sketches, lg_k) for field_id, sketches in parts.items()}
     return Indexed(units, failed, sketches)
 
 
@@ -139,6 +139,11 @@ def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> 
 def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:
     """Odd bytes of the filters of a group, by position."""
     return [indexed.units[unit].columns[task.place.field_id].tail for unit in task.group.units.tolist()]
+
+
+def expected_false_units(indexed: Indexed, field_id: int) -> float:
+    """How many units a lookup of an absent value keeps, by the rates that the filters' bits show."""
+    return sum(record.rate for unit in indexed.units if (record := unit.columns[field_id]).blocks)
 
 
 def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:

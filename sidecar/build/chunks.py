@@ -14,11 +14,12 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.hashing import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import blocks_for
-from sidecar.filters.theta import ThetaSketch
+from sidecar.filters.theta import MAX_THETA, ThetaSketch
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary, used_entries
-from sidecar.parquet.footer import ColumnChunk, Footer, Leaf, RowGroup
+from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.pages import wholly_dictionary
+from sidecar.parquet.schema import Leaf
 from sidecar.source import CountingSource, Source
 
 HARVEST_RATE = 0.01
@@ -74,16 +75,19 @@ class _Chunk:
     result: ChunkResult
     bloom: bool
     theta: bool
+    threshold: int
+    """Hashes from here on cannot be among those that the column's sketch keeps in the end."""
     filter: SplitBlockBloomFilter | None = None
     sketch: ThetaSketch | None = None
 
     def start(self, values: int, options: Options) -> None:
         """Empty filter and sketch, sized for so many values."""
         if self.bloom:
-            blocks = blocks_for(max(values, 1), options.fpp, max_bits_per_value=options.max_bits)
+            blocks = blocks_for(_rounded(values), options.fpp, max_bits_per_value=options.max_bits)
             self.filter = SplitBlockBloomFilter(np.zeros((blocks, 8), dtype=np.uint32))
         if self.theta:
             self.sketch = ThetaSketch(options.lg_k)
+            self.sketch.theta = self.threshold
 
     def add(self, values: pa.Array) -> None:
         """Count ``values`` (the file's Arrow type) in; a type that is not understood ends only what it is
@@ -127,9 +131,20 @@ class ChunkIndexer:
         self._options = options
         self._reader: ValueReader | None = None
 
-    def index(self, group: RowGroup, columns: Mapping[int, tuple[str, Leaf]]) -> dict[int, ChunkResult]:
-        """Results by field id for ``columns``: field id -> (Iceberg type, leaf of this file)."""
-        work = [self._begin(group, field_id, *column) for field_id, column in columns.items()]
+    def index(
+        self, group: RowGroup, columns: Mapping[int, tuple[str, Leaf]], sketches: Mapping[int, ThetaSketch]
+    ) -> dict[int, ChunkResult]:
+        """Results by field id for ``columns``: field id -> (Iceberg type, leaf of this file).
+
+        ``sketches`` are those of the values before; only their theta matters: the union of two sketches keeps
+        nothing above the smaller theta, so new values above it need not be gathered at all.
+        """
+        work = [
+            self._begin(
+                group, field_id, *column, sketches[field_id].theta if field_id in sketches else MAX_THETA
+            )
+            for field_id, column in columns.items()
+        ]
         for chunk in work:
             if chunk.bloom and self._options.harvest != "never":
                 self._harvest(chunk)
@@ -143,13 +158,13 @@ class ChunkIndexer:
         if self._reader is not None:
             self._reader.close()
 
-    def _begin(self, group: RowGroup, field_id: int, column_type: str, leaf: Leaf) -> _Chunk:
+    def _begin(self, group: RowGroup, field_id: int, column_type: str, leaf: Leaf, threshold: int) -> _Chunk:
         result = ChunkResult()
         bloom = self._options.bloom
         if bloom and leaf.encoding.not_indexable is not None:
             result.reason, bloom = leaf.encoding.not_indexable, False
         chunk = group.columns[leaf.index]
-        work = _Chunk(field_id, column_type, leaf, chunk, result, bloom, self._options.theta)
+        work = _Chunk(field_id, column_type, leaf, chunk, result, bloom, self._options.theta, threshold)
         if chunk.encrypted:
             work.fail("the column is encrypted")
         elif chunk.file_path:
@@ -227,6 +242,12 @@ class ChunkIndexer:
             for chunk in chunks:
                 chunk.result.bytes_read += chunk.chunk.total_compressed_size
                 chunk.finish("scanned", self._options)
+
+
+def _rounded(values: int) -> int:
+    """``values`` rounded up to six significant bits, so that few sizes need to be computed."""
+    drop = max(values.bit_length() - 6, 0)
+    return max((values + (1 << drop) - 1) >> drop << drop, 1)
 
 
 def _text(error: Exception) -> str:

@@ -7,22 +7,35 @@ Filters stay with the engine and pass through as finished regions.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from pyiceberg.table import Table
 
-from sidecar.build.assemble import BLOOM, THETA, Indexed, collect, group_tasks, units_table
+from sidecar.build.assemble import (
+    BLOOM,
+    THETA,
+    Indexed,
+    collect,
+    expected_false_units,
+    group_tasks,
+    tails,
+    units_table,
+)
 from sidecar.build.bins import make_tasks
 from sidecar.build.chunks import Options
 from sidecar.build.engine import Engine, Progress
 from sidecar.build.local import LocalEngine
 from sidecar.build.report import BuildReport, make_report
+from sidecar.build.slices import GroupTask
 from sidecar.build.tasks import Plan, TableOpener
 from sidecar.bundle.model import SegmentHeader
-from sidecar.errors import UsageError
+from sidecar.bundle.slicing import tail_piece
+from sidecar.bundle.toc import write_toc
+from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.errors import StorageError, UsageError
 from sidecar.filters.sizing import MAX_BITS_PER_VALUE, auto_fpp, check_fpp
 from sidecar.iceberg.listing import Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.merge import Theta
@@ -99,7 +112,7 @@ class _Build:
     def run(self, start: float) -> BuildReport:
         files = [file for file in self.listing.files if file.not_indexable is None]
         records = self.engine.index(make_tasks(files), self.plan, self.progress)
-        indexed = collect(self.listing, records)
+        indexed = collect(self.listing, records, self.plan.options.lg_k)
         report = make_report(
             self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why)
         )
@@ -125,15 +138,41 @@ class _Build:
             sequence_number=self.listing.sequence_number,
             created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
+        place = {"snapshot_id": self.listing.snapshot_id, "sequence_number": self.listing.sequence_number}
         units = units_table(self.listing, indexed, self.plan.columns, self.plan.options)
         groups = group_tasks(indexed, self.plan.columns, header.segment_id)
         thetas = [Theta(i, sketch.to_bytes(), sketch.ndv) for i, sketch in sorted(indexed.sketches.items())]
 
         def write(writer: PuffinWriter) -> None:
-            raise NotImplementedError
+            """Our blobs; called again, and slicing again, if another commit came between."""
+            slices = self.engine.slices([task for tasks in groups.values() for task in tasks], self.progress)
+            fields = (
+                FieldBundle(
+                    field_id,
+                    [task.group for task in tasks],
+                    _pages(tasks, slices, indexed),
+                    self.plan.options.fpp,
+                    expected_false_units(indexed, field_id),
+                )
+                for field_id, tasks in groups.items()
+            )
+            write_toc(writer, write_segment(writer, header, units, fields, **place), **place)
 
-        self.progress("writing")
         return register(self.table, self.listing.snapshot_id, thetas, write, force=self.force)
+
+
+def _pages(
+    tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: Indexed
+) -> Iterator[bytes]:
+    """The pages of one field's groups, taken from the slices of all fields, and each group's tails."""
+    for task in tasks:
+        for _ in range(task.parts):
+            number, data = next(slices, (-1, b""))
+            if number != task.number:
+                raise StorageError("slices of the index were lost", expected=task.number, found=number)
+            yield data
+        if task.group.tail:
+            yield tail_piece(task.group, tails(task, indexed), task.place)
 
 
 def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
@@ -156,8 +195,8 @@ def _options(listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: 
     auto = fpp == "auto"
     if isinstance(fpp, str) and not auto:
         raise UsageError("a false-positive rate is a number or 'auto'", found=fpp)
-    if not 4 <= lg_k <= 26:
-        raise UsageError("lg_k is out of range", expected="4 to 26", found=lg_k)
+    if not 7 <= lg_k <= 20:
+        raise UsageError("lg_k is out of range", expected="7 to 20", found=lg_k)
     return Options(
         bloom=BLOOM in kinds,
         theta=THETA in kinds,

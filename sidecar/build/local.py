@@ -11,7 +11,7 @@ import mmap
 import os
 import tempfile
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -25,6 +25,8 @@ from sidecar.build.slices import GroupTask, Key, gather_spooled
 from sidecar.build.tasks import Opener, Plan, Record, UnitsTask, index_units
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.errors import StorageError
+from sidecar.parquet.footer import Footer, read_footer
+from sidecar.source import Source
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,6 +42,7 @@ class LocalEngine:
         self._opener = opener
         self._spool = Spool()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="sidecar-build")
+        self._footers = FooterCache()
         self._at: dict[Key, int] = {}
 
     def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
@@ -72,7 +75,7 @@ class LocalEngine:
         self._spool.close()
 
     def _run(self, task: UnitsTask, plan: Plan) -> list[Record]:
-        return [self._keep(record) for record in index_units(task, plan, self._opener)]
+        return [self._keep(record) for record in index_units(task, plan, self._opener, self._footers)]
 
     def _keep(self, record: Record) -> Record:
         if record.kind != "column" or record.data is None:
@@ -90,6 +93,32 @@ def _slice(
     blocks: npt.NDArray[np.uint32], group: GroupTask, first: npt.NDArray[np.int64], part: int
 ) -> bytes:
     return group.slice(part, gather_spooled(group, part, blocks, first))
+
+
+class FooterCache:
+    """The footers of the files that were opened last: pieces of one file are neighbours, and decoding takes
+    long."""
+
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Future[Footer]] = OrderedDict()
+
+    def __call__(self, source: Source) -> Footer:
+        """The footer of a file; tasks that want the same one wait for the first of them."""
+        with self._lock:
+            known = self._kept.get(source.name)
+            waiting: Future[Footer] = known or Future()
+            if known is None:
+                self._kept[source.name] = waiting
+                while len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+        if known is None:
+            try:
+                waiting.set_result(read_footer(source))
+            except BaseException as error:
+                waiting.set_exception(error)
+        return waiting.result()
 
 
 class Spool:

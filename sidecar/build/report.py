@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.build.assemble import BLOOM, Indexed, kinds_of
+from sidecar.build.assemble import BLOOM, Indexed, expected_false_units, kinds_of
 from sidecar.build.chunks import Options
 from sidecar.build.tasks import Record
 from sidecar.filters.theta import ThetaSketch
@@ -134,7 +134,7 @@ def _column(column: Column, indexed: Indexed, options: Options) -> ColumnReport:
         type=column.type,
         filters=dict(Counter(record.how for record in filters)),
         filter_bytes=sum(record.blocks * 32 + len(record.tail) for record in filters),
-        expected_false_units=sum(record.rate for record in filters),
+        expected_false_units=expected_false_units(indexed, column.field_id),
         ndv=_ndv(indexed.sketches.get(column.field_id)),
         uncovered=uncovered,
     )

@@ -29,7 +29,8 @@ from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.resolve import ABSENT, Column, Found, NotFound, resolve_in_file
-from sidecar.parquet.footer import Footer, Leaf, RowGroup, read_footer
+from sidecar.parquet.footer import Footer, RowGroup, read_footer
+from sidecar.parquet.schema import Leaf
 from sidecar.source import Source, local_path, open_source
 
 Opener = Callable[[str, int], Source]
@@ -130,20 +131,28 @@ class Plan:
     options: Options
 
 
-def index_units(task: UnitsTask, plan: Plan, opener: Opener) -> Iterator[Record]:
-    """Index the task's row groups; the records of one unit follow each other, sketches come last."""
-    sketches: dict[int, list[ThetaSketch]] = {}
+def index_units(
+    task: UnitsTask, plan: Plan, opener: Opener, footers: Callable[[Source], Footer] = read_footer
+) -> Iterator[Record]:
+    """Index the task's row groups; the records of one unit follow each other, sketches come last.
+
+    ``footers`` may remember the footers of files that several tasks share.
+    """
+    sketches: dict[int, ThetaSketch] = {}
     last = -1
     for piece in task.pieces:
-        yield from _index_piece(piece, plan, opener, sketches)
+        yield from _index_piece(piece, plan, opener, footers, sketches)
         last = piece.file
-    for field_id, parts in sorted(sketches.items()):
-        united = ThetaSketch.union(*parts)
-        yield Record("sketch", last, field_id=field_id, data=united.to_bytes())
+    for field_id, sketch in sorted(sketches.items()):
+        yield Record("sketch", last, field_id=field_id, data=sketch.to_bytes())
 
 
 def _index_piece(
-    piece: Piece, plan: Plan, opener: Opener, sketches: dict[int, list[ThetaSketch]]
+    piece: Piece,
+    plan: Plan,
+    opener: Opener,
+    footers: Callable[[Source], Footer],
+    sketches: dict[int, ThetaSketch],
 ) -> Iterator[Record]:
     try:
         source = opener(piece.path, piece.size)
@@ -151,7 +160,7 @@ def _index_piece(
         yield Record("file", piece.file, reason=reason_of(error), damaged=True)
         return
     try:
-        footer = read_footer(source)
+        footer = footers(source)
         found = {column.field_id: _resolve(footer, column, piece, plan) for column in plan.columns}
         mine = [group for group in footer.row_groups if piece.start <= _start(group, piece.size) < piece.stop]
     except Exception as error:  # whatever a broken footer leads to, it costs this file alone
@@ -174,14 +183,14 @@ def _index_group(
     plan: Plan,
     found: Mapping[int, Found[Leaf] | NotFound],
     indexer: ChunkIndexer,
-    sketches: dict[int, list[ThetaSketch]],
+    sketches: dict[int, ThetaSketch],
 ) -> Iterator[Record]:
     chunks = {}
     for column in plan.columns:
         where = found[column.field_id]
         if isinstance(where, Found):
             chunks[column.field_id] = (column.type, where.leaf)
-    indexed = indexer.index(group, chunks)
+    indexed = indexer.index(group, chunks, sketches)
     for column in plan.columns:
         where = found[column.field_id]
         if isinstance(where, NotFound):
@@ -189,7 +198,9 @@ def _index_group(
             continue
         result = indexed[column.field_id]
         if result.sketch is not None:
-            sketches.setdefault(column.field_id, []).append(result.sketch)
+            before = sketches.get(column.field_id)
+            parts = [result.sketch] if before is None else [before, result.sketch]
+            sketches[column.field_id] = ThetaSketch.union(parts, plan.options.lg_k)
         yield Record(
             "column",
             file,
