@@ -2,39 +2,69 @@
 
 numba keeps compiled code beside the source or in the user's cache folder. Where neither can be written
 (a read-only image, a Spark executor without a home), it refuses to decorate; where many workers start
-cold on one shared folder, an index file may be read half replaced. Neither may cost more than a compile:
-decoration falls back to no cache, and so do loading and saving.
+cold on one shared folder, index files may be damaged, or replaced between one worker's reading and writing.
+None of this may cost more than a compile, and code must never be taken for other code.
 """
 
 from __future__ import annotations
 
-import pickle
+import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from numba import njit
-from numba.core.caching import NullCache
+from numba.core.caching import IndexDataCacheFile
 
 F = TypeVar("F", bound=Callable[..., Any])
-_CACHE_FAILURES = (OSError, EOFError, ValueError, KeyError, ImportError, AttributeError, pickle.PickleError)
+
+
+class _CacheFile(IndexDataCacheFile):
+    """An index and data files that are named by what they hold.
+
+    numba counts the data files by the index that it has read: two workers that compile for different types or
+    processors at once choose the same name, and one is later given the other's machine code.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        digest = hashlib.sha256(repr((self._version, self._source_stamp, key)).encode()).hexdigest()
+        name = self._index_name.removesuffix(".nbi") + f".{digest[:32]}.nbc"
+        self._save_data(name, data)  # type: ignore[no-untyped-call]
+        self._save_index({**self._load_index(), key: name})  # type: ignore[no-untyped-call]
 
 
 class _TolerantCache:
-    """A numba function cache whose failures to load or save mean "not cached"."""
+    """A numba function cache whose failures to load or save mean "not cached".
+
+    Any failure: damaged bytes make pickle raise nearly every exception there is.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+        numbered = inner._cache_file
+        inner._cache_file = _CacheFile(  # type: ignore[no-untyped-call]
+            cache_path=numbered._cache_path,
+            filename_base=numbered._index_name.removesuffix(".nbi"),
+            source_stamp=numbered._source_stamp,
+        )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return self._inner.load_overload(sig, target_context)
-        except _CACHE_FAILURES:
+        except Exception:
+            self._forget()
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             self._inner.save_overload(sig, data)
-        except _CACHE_FAILURES:
+        except Exception:
+            return
+
+    def _forget(self) -> None:
+        """Empty the index: a damaged one would fail every later save as well."""
+        try:
+            self._inner.flush()
+        except Exception:
             return
 
     def __getattr__(self, name: str) -> Any:
@@ -44,9 +74,10 @@ class _TolerantCache:
 def kernel(function: F) -> F:
     """Compile a loop over arrays: no Python objects, the GIL released, the machine code cached."""
     compiled: Any = njit(nogil=True)(function)
+    uncached = compiled._cache
     try:
         compiled.enable_caching()
         compiled._cache = _TolerantCache(compiled._cache)
-    except (RuntimeError, *_CACHE_FAILURES):
-        compiled._cache = NullCache()
+    except Exception:  # no folder can be written, or numba's inner life has changed
+        compiled._cache = uncached
     return compiled  # type: ignore[no-any-return]

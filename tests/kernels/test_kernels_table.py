@@ -166,7 +166,9 @@ def test_fold_kernel_agrees_with_the_twin(z: int, factor: int) -> None:
 
 def test_sbbf_bits_are_those_of_the_parquet_project() -> None:
     """``bloom_filter.xxhash.bin`` of parquet-testing: 1024 bytes that hold four strings."""
-    hashes = np.array([xxhash.xxh64_intdigest(s) for s in (b"hello", b"parquet", b"bloom", b"filter")], np.uint64)
+    hashes = np.array(
+        [xxhash.xxh64_intdigest(s) for s in (b"hello", b"parquet", b"bloom", b"filter")], np.uint64
+    )
     blocks = np.zeros((32, 8), np.uint32)
     sbbf.insert(blocks, hashes)
     assert struct.pack("<256I", *blocks.reshape(-1).tolist()) == XXHASH_BIN
@@ -187,7 +189,9 @@ XXHASH_BIN = _parquet_testing_bits()
 
 @pytest.mark.parametrize("limit", [1, 1 << 20, 1 << 62, (1 << 63) - 1])
 def test_theta_kernel_agrees_with_the_twin(limit: int) -> None:
-    hashes = np.concatenate([np.array([0, 1, limit - 1, limit], np.uint64), random_hashes(5000) >> np.uint64(1)])
+    hashes = np.concatenate(
+        [np.array([0, 1, limit - 1, limit], np.uint64), random_hashes(5000) >> np.uint64(1)]
+    )
     hashes[10:20] >>= np.uint64(45)
     out = np.full(len(hashes), 0, np.uint64)
     count = theta.below(hashes, np.uint64(limit), out)
