@@ -113,18 +113,13 @@ def _signed(number: int, width: int, order: Literal["little", "big"]) -> bytes:
 
 
 def _float32(value: object, encoding: Encoding) -> tuple[bytes, ...]:
-    """FLOAT under a float column: engines round a literal to float32 or compare as double; exact ones agree."""
+    """FLOAT: engines round a literal to float32 or compare as double; on exact ones they agree.
+
+    Under a promoted column too: pyiceberg rounds the values of an IN to the type of the file.
+    """
     number = _number(value)
     if _as_float32(number) != number:
         raise _Unknown("no float32 equals the literal, and engines round differently")
-    return _zeros(number, "<f")
-
-
-def _float32_promoted(value: object, encoding: Encoding) -> tuple[bytes, ...]:
-    """FLOAT under a double column (promoted): every float32 is one double, and is compared as that."""
-    number = _number(value)
-    if _as_float32(number) != number:
-        raise _CannotExist("no float32 equals the literal")
     return _zeros(number, "<f")
 
 
@@ -234,7 +229,7 @@ _RULES: dict[tuple[str, str], Rule] = {
     ("timestamptz_ns", "int64/timestamp-ns"): _integer(8),
     ("float", "float"): _float32,
     ("double", "double"): _float64,
-    ("double", "float"): _float32_promoted,
+    ("double", "float"): _float32,  # promoted
     ("string", "byte_array"): _text,
     ("binary", "byte_array"): _binary,
     ("fixed", "flba"): _binary,
