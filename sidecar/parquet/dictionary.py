@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
-from sidecar.filters.hashing import hash_plain_fixed, hash_plain_offsets
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.hashing import hash_plain_fixed, hash_plain_spans
 from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, decompress
 from sidecar.parquet.footer import ColumnChunk
@@ -59,12 +60,12 @@ class DictionaryPage:
     width: int | None
     offsets: npt.NDArray[np.int32] | None
 
-    def hashes(self) -> npt.NDArray[np.uint64]:
-        """XXH64 of each value, uint64[num_values]; zeros and NaN have no twins here."""
+    def hashes(self, encoding: Encoding, *, twins: bool = True) -> npt.NDArray[np.uint64]:
+        """XXH64 of each value's PLAIN bytes, uint64[num_values], and of the twins of zeros and NaN after them."""
         if self.offsets is None:
-            assert self.width is not None
-            return hash_plain_fixed(self.data, self.width, self.num_values)
-        return hash_plain_offsets(self.data, self.offsets)
+            return hash_plain_fixed(self.data, self.num_values, encoding, twins=twins)
+        offsets = self.offsets.astype(np.int64)
+        return hash_plain_spans(self.data, offsets[:-1], np.diff(offsets))
 
     def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
         """The values as an Arrow array of the type that pyarrow reads the column as, sharing memory.
@@ -186,8 +187,11 @@ def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
         used = np.zeros(dictionary.num_values, np.bool_)
         values = 0
         for page in reader.pages(dictionary.end):
-            with located(source.name, chunk.leaf.path, page.offset):
+            try:
                 values += _mark_page(reader, page, chunk, used)
+            except SidecarError as error:
+                error.offset = page.offset
+                raise
             if used.all():
                 return used
         if values != chunk.num_values:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.parquet.compression import MAX_PAGE
@@ -31,8 +31,7 @@ _HEADER_FIELD = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}
 _FIRST_HEADER = 256
 
 
-@dataclass(frozen=True)
-class PageHeader:
+class PageHeader(NamedTuple):
     """One page: ``offset`` of the header in the file, lengths in bytes, numbers of the specification.
 
     ``num_values`` counts nulls too. ``def_length`` and ``rep_length`` are those of a DATA_PAGE_V2, the level
@@ -113,13 +112,16 @@ class ChunkReader:
                 if length >= min(MAX_HEADER, self.end - offset):
                     raise
                 length = min(length * 8, MAX_HEADER, self.end - offset)
-        with located(self._source.name, offset=offset):
+        try:
             page = _page(value, offset, used)
-            if page.end > self.end:
-                raise DamagedFileError(
-                    "a page reaches beyond its column chunk", found=page.end, expected=self.end
-                )
-            return page
+        except DamagedFileError as error:
+            error.offset = offset
+            raise
+        if page.end > self.end:
+            raise DamagedFileError(
+                "a page reaches beyond its column chunk", offset=offset, expected=self.end, found=page.end
+            )
+        return page
 
     def body(self, page: PageHeader) -> bytes:
         """The body of a page, as stored; its checksum is verified where there is one."""

@@ -268,21 +268,32 @@ class _Decoder:
     def struct(self, depth: int) -> Struct:
         if depth > MAX_DEPTH:
             raise DamagedFileError("Thrift structures are nested too deeply", expected=f"at most {MAX_DEPTH}")
+        data, at = self.data, self.at  # locals, and small integers in place: footers have many of them
         fields: dict[int, tuple[int, Any]] = {}
         field_id = 0
         while True:
-            header = self.data[self.at]
-            self.at += 1
+            header = data[at]
+            at += 1
             if header == 0:
+                self.at = at
                 return Struct(fields)
             kind = header & 15
-            field_id = field_id + (header >> 4) if header >> 4 else self.integer(I16)
+            if header >> 4:
+                field_id += header >> 4
+            else:
+                self.at = at
+                field_id, at = self.integer(I16), self.at
             if field_id in fields or field_id > 0x7FFF:
                 raise DamagedFileError(f"a Thrift structure has field {field_id} twice or beyond the limit")
-            if kind in (BOOL, BOOL_FALSE):
+            if I16 <= kind <= I64 and (raw := data[at]) < 0x80:
+                at += 1
+                fields[field_id] = (kind, (raw >> 1) ^ -(raw & 1))
+            elif kind in (BOOL, BOOL_FALSE):
                 fields[field_id] = (BOOL, kind == BOOL)
             else:
+                self.at = at
                 fields[field_id] = (kind, self.value(kind, depth))
+                at = self.at
 
     def value(self, kind: int, depth: int) -> Any:
         if I16 <= kind <= I64:
