@@ -33,7 +33,7 @@ from sidecar.source import Source, read_ranges
 MIN_BYTES = 32
 MAX_BYTES = 128 << 20
 MAX_HEADER = 4096
-"""Bytes of a header with fields that are not known; the plain one has 15 to 18."""
+"""Bytes of a header with fields that are not known; the plain one has 15 to 19."""
 
 _GUESS = 256  # bytes read where the length is absent: the header, and of a small filter the bitset too
 _BATCH = 8 << 20
@@ -60,7 +60,7 @@ class FoundFilter:
 
 
 def encode_header(num_bytes: int) -> bytes:
-    """The header of a split-block filter with XXH64, uncompressed: 15 to 18 bytes."""
+    """The header of a split-block filter with XXH64, uncompressed: 15 to 19 bytes."""
     chosen = (STRUCT, Struct({1: (STRUCT, Struct())}))
     return encode_struct(Struct({1: (I32, num_bytes), 2: chosen, 3: chosen, 4: chosen}))
 
