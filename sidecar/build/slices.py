@@ -71,9 +71,16 @@ class Piece(NamedTuple):
     data: bytes
 
 
-def cut(bitset: bytes, task: GroupTask) -> Iterator[Piece]:
-    """Each part's blocks of one filter of the group, not yet widened."""
-    factor = task.group.blocks * BLOCK_BYTES // len(bitset)
+def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[Piece]:
+    """Each part's blocks of the filter at a position, not yet widened.
+
+    Nothing for a filter of another size than the one that was placed there: stage 1 ran twice and its file had
+    changed, so the position stays without a filter.
+    """
+    own = int(task.group.own_blocks[position])
+    if len(bitset) != own * BLOCK_BYTES:
+        return
+    factor = task.group.blocks // own
     for part in range(task.parts):
         start, stop = task.blocks(part)
         data = bitset[start // factor * BLOCK_BYTES : ((stop - 1) // factor + 1) * BLOCK_BYTES]

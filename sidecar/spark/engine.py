@@ -173,7 +173,7 @@ def _cut(groups: Mapping[int, GroupTask]) -> ArrowMap:
             held = 0
             for row in batch.to_pylist():
                 group = groups[row["group"]]
-                for piece in cut(row["data"], group):
+                for piece in cut(row["data"], group, row["position"]):
                     rows.append({"group": group.number, "position": row["position"], **piece._asdict()})
                     held += len(piece.data)
                     if held > FLUSH_BYTES:
