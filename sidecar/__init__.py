@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from sidecar.filters.theta import ThetaSketch as ThetaSketch
     from sidecar.iceberg.catalog import open_table as open_table
     from sidecar.iceberg.inspect import inspect_table as inspect_table
-    from sidecar.iceberg.inspect import probe_table as probe_table
-    from sidecar.iceberg.inspect import verify_table as verify_table
     from sidecar.iceberg.planning import plan as plan
+    from sidecar.iceberg.probe import probe_table as probe_table
     from sidecar.iceberg.scanning import read as read
     from sidecar.iceberg.scanning import scan as scan
+    from sidecar.iceberg.verify import verify_table as verify_table
 
 _HOMES = {
     "open_table": "sidecar.iceberg.catalog",
@@ -49,8 +49,8 @@ _HOMES = {
     "probe_file": "sidecar.files",
     "verify_file": "sidecar.files",
     "inspect_table": "sidecar.iceberg.inspect",
-    "probe_table": "sidecar.iceberg.inspect",
-    "verify_table": "sidecar.iceberg.inspect",
+    "probe_table": "sidecar.iceberg.probe",
+    "verify_table": "sidecar.iceberg.verify",
     "SplitBlockBloomFilter": "sidecar.filters.sbbf",
     "ThetaSketch": "sidecar.filters.theta",
 }

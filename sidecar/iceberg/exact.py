@@ -26,6 +26,7 @@ from pyiceberg.expressions.literals import (
     TimeLiteral,
     TimestampLiteral,
     UUIDLiteral,
+    literal,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -96,21 +97,32 @@ def literal_of_text(text: str, column: PredicateColumn, *, quoted: bool) -> Lite
         ) from error
 
 
-def exact_literal(literal: Literal[Any], column: PredicateColumn) -> Literal[Any]:
-    """``literal`` in the column's type, or :class:`UsageError` where that would round, cut or guess."""
-    kind, value = _comparable(column), literal.value
-    if isinstance(literal, StringLiteral):
+def exact_literal(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:
+    """``given`` in the column's type, or :class:`UsageError` where that would round, cut or guess."""
+    kind, value = _comparable(column), given.value
+    if isinstance(given, StringLiteral):
         return literal_of_text(value, column, quoted=True)
-    if isinstance(literal, BooleanLiteral):
+    if isinstance(given, BooleanLiteral):
         return literal_of_text(str(value).lower(), column, quoted=False)
-    if isinstance(literal, FloatLiteral | DoubleLiteral):
+    if isinstance(given, FloatLiteral | DoubleLiteral):
         is_float = isinstance(kind, FloatType | DoubleType)
         return _literal(value, column) if is_float else literal_of_text(repr(value), column, quoted=False)
-    if isinstance(literal, DecimalLiteral):
+    if isinstance(given, DecimalLiteral):
         return literal_of_text(format(value, "f"), column, quoted=False)
-    if isinstance(literal, LongLiteral) and not isinstance(kind, _COUNTED):
+    if isinstance(given, LongLiteral) and not isinstance(kind, _COUNTED):
         return literal_of_text(str(value), column, quoted=False)
-    return _convert(literal, column)
+    return _convert(given, column)
+
+
+def exact_value(value: object, column: PredicateColumn) -> Any:
+    """The value of a bound literal: of a text as a person writes it, or of any value that pyiceberg takes."""
+    if isinstance(value, str):
+        return literal_of_text(value, column, quoted=True).value
+    try:
+        made: Literal[Any] = literal(value)
+    except (TypeError, ValueError) as error:
+        raise _misfit(value, column) from error
+    return exact_literal(made, column).value
 
 
 def prefix_literal(text: object, column: PredicateColumn) -> StringLiteral:
@@ -160,20 +172,20 @@ def _literal(value: Any, column: PredicateColumn) -> Literal[Any]:
         raise _misfit(value, column) from error
 
 
-def _convert(literal: Literal[Any], column: PredicateColumn) -> Literal[Any]:
+def _convert(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:
     """pyiceberg's conversions that lose nothing; between days and instants without a zone, midnight alone."""
-    if isinstance(literal, DateLiteral) and isinstance(column.type, TimestampType):
-        return TimestampLiteral(literal.value * MICROS_PER_DAY)
-    if isinstance(literal, TimestampLiteral) and isinstance(column.type, DateType):
-        if literal.value % MICROS_PER_DAY:
-            raise _misfit(literal.ser_model(), column)
-        return DateLiteral(literal.value // MICROS_PER_DAY)
+    if isinstance(given, DateLiteral) and isinstance(column.type, TimestampType):
+        return TimestampLiteral(given.value * MICROS_PER_DAY)
+    if isinstance(given, TimestampLiteral) and isinstance(column.type, DateType):
+        if given.value % MICROS_PER_DAY:
+            raise _misfit(given.ser_model(), column)
+        return DateLiteral(given.value // MICROS_PER_DAY)
     try:
-        converted: Literal[Any] = literal.to(column.type)
+        converted: Literal[Any] = given.to(column.type)
     except (TypeError, ValueError) as error:
-        raise _misfit(literal.value, column) from error
+        raise _misfit(given.value, column) from error
     if type(converted) is not _LITERALS[type(column.type)]:  # beyond the type's range
-        raise _misfit(literal.value, column)
+        raise _misfit(given.value, column)
     return converted
 
 

@@ -33,7 +33,9 @@ class Plan:
 
     table: Table = field(repr=False)
     snapshot_id: int | None
-    """As asked; ``None`` is the current snapshot."""
+    """``None`` for a table that has no snapshot yet."""
+    time_travel: bool
+    """Whether the snapshot was named: pyiceberg reads it with its own schema then, not the table's present one."""
     row_filter: BooleanExpression
     tasks: list[FileScanTask] = field(default_factory=list, repr=False)
     funnel: Funnel = field(default_factory=Funnel)
@@ -124,7 +126,7 @@ def plan(
     row_filter = as_expression(predicate, schema, case_sensitive)
     asked = question_of(bind(schema, row_filter, case_sensitive=True), schema)
     if snapshot_id is None and table.metadata.current_snapshot() is None:
-        return Plan(table, None, row_filter, notes=asked.notes, seconds=time.perf_counter() - started)
+        return Plan(table, None, False, row_filter, notes=asked.notes, seconds=time.perf_counter() - started)
     snapshot = snapshot_of(table, snapshot_id)
     lines = read_manifests(table.io, snapshot.manifest_list)
     sieve = Sieve(table, snapshot, asked.question)
@@ -135,7 +137,8 @@ def plan(
         sieve.close()
     return Plan(
         table,
-        snapshot_id,
+        snapshot.snapshot_id,
+        snapshot_id is not None,
         row_filter,
         tasks,
         funnel,

@@ -59,7 +59,7 @@ def read(
     if limit is not None and limit < 0:
         raise UsageError("a limit cannot be negative", found=limit)
     table = planned.table
-    schema = table.scan(snapshot_id=planned.snapshot_id).projection()
+    schema = table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
     if columns is not None:
         schema = _select(schema, columns, case_sensitive)
     reader = ArrowScan(table.metadata, table.io, schema, planned.row_filter, limit=limit)

@@ -141,7 +141,7 @@ class Sieve:
                 self._otherwise = Verdict(True, UNREADABLE)
             return
         self._sidecar = found.sidecar
-        behind = _generations(self._table, self._snapshot.snapshot_id, found.snapshot_id)
+        behind = generations(self._table, self._snapshot.snapshot_id, found.snapshot_id)
         self.used = SidecarUsed(found.statistics.statistics_path, found.snapshot_id, behind)
         mapping, schema = self._table.metadata.name_mapping(), self._table.schema()
         self._verdicts = Verdicts(
@@ -167,7 +167,7 @@ class Sieve:
             return otherwise
 
 
-def _generations(table: Table, snapshot_id: int, ancestor_id: int) -> int:
+def generations(table: Table, snapshot_id: int, ancestor_id: int) -> int:
     """Commits from an ancestor to a snapshot."""
     count, current = 0, table.metadata.snapshot_by_id(snapshot_id)
     while current is not None and current.snapshot_id != ancestor_id:

@@ -151,11 +151,12 @@ class Verdicts:
             indexed, coverage = _indexed(segment, leaf), segment.coverage(leaf.field_id, BLOOM)
             for unit in units:
                 if not indexed[unit]:
-                    return f"not indexed: {leaf.column}: {_state(coverage, unit)}"
+                    return f"not indexed: {leaf.column}: {state_of(coverage, unit)}"
         return "not indexed: no row group of it is known"
 
 
-def _state(coverage: Coverage | None, unit: int) -> str:
+def state_of(coverage: Coverage | None, unit: int) -> str:
+    """Why a unit has no entry, or that the entry it has cannot be read."""
     if coverage is None:
         return "no filters were built"
     state = coverage.states[coverage.codes[unit]].state

@@ -1,0 +1,124 @@
+"""Which indexes a table has: coverage by column and kind, segments, sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from pyiceberg.table import Table
+
+from sidecar.bundle.model import INDEXED
+from sidecar.bundle.sidecar_file import Segment
+from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.sieve import generations
+from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
+from sidecar.iceberg.verdicts import BLOOM
+
+THETA = "theta"
+
+
+def inspect_table(table: Table, snapshot_id: int | None = None) -> dict[str, Any]:
+    """Which indexes a snapshot (the current one by default) has.
+
+    ``files``: ``live`` and ``listed``. ``coverage``: for each column and kind, ``files`` and ``units`` that are
+    indexed, ``bytes`` of filters or ``ndv``, and ``not_indexed``, units by reason. ``segments``: what each build
+    added. ``sidecar``: the file asked, ``None`` if there is none. Raises what
+    :func:`sidecar.iceberg.listing.list_snapshot` raises; what is wrong with the sidecar stands in ``warnings``.
+    """
+    listing = list_snapshot(table, snapshot_id)
+    warnings: list[str] = []
+    with opened_sidecar(table, listing, warnings) as found:
+        segments = found.sidecar.segments if found else []
+        live = [_live_files(segment, listing) for segment in segments]
+        data: dict[str, Any] = {
+            "table": ".".join(table.name()),
+            "table_uuid": listing.table_uuid,
+            "snapshot_id": listing.snapshot_id,
+            "sidecar": None if found is None else _describe(table, listing, found),
+            "files": {
+                "live": len(listing.files),
+                "listed": len(set().union(*(set(files) for files in live))),
+            },
+            "coverage": {},
+            "segments": [
+                {
+                    "id": segment.id,
+                    "snapshot_id": segment.snapshot_id,
+                    "created": segment.header.created_at,
+                    "files": segment.num_files,
+                    "live_files": len(files),
+                    "units": segment.num_units,
+                    "bytes": sum(entry.length for entry in segment.entries),
+                }
+                for segment, files in zip(segments, live, strict=True)
+            ],
+        }
+        if found is not None:
+            _add_coverage(data["coverage"], table, found, live)
+            warnings += found.sidecar.warnings
+    return {**data, "warnings": list(dict.fromkeys(warnings))}
+
+
+@contextmanager
+def opened_sidecar(table: Table, listing: Listing, warnings: list[str]) -> Iterator[FoundSidecar | None]:
+    """The sidecar that answers for a listed snapshot, closed afterwards; what is wrong with it in ``warnings``."""
+    found = find_sidecar(table, listing.snapshot_id, warnings=warnings)
+    try:
+        yield found
+    finally:
+        if found is not None:
+            found.sidecar.close()
+
+
+def _describe(table: Table, listing: Listing, found: FoundSidecar) -> dict[str, Any]:
+    entry = found.statistics
+    return {
+        "path": entry.statistics_path,
+        "snapshot_id": found.snapshot_id,
+        "snapshots_behind": generations(table, listing.snapshot_id, found.snapshot_id),
+        "file_size": entry.file_size_in_bytes,
+        "footer_size": entry.file_footer_size_in_bytes,
+    }
+
+
+def _live_files(segment: Segment, listing: Listing) -> dict[int, int]:
+    """Ordinals in the listing of live files that the segment lists, with their ordinals in the segment."""
+    ordinals = (
+        (file.ordinal, segment.file_ordinal(file.path, file.file_size, file.record_count))
+        for file in listing.files
+    )
+    return {file: ordinal for file, ordinal in ordinals if ordinal is not None}
+
+
+def _add_coverage(
+    coverage: dict[str, Any], table: Table, found: FoundSidecar, live: list[dict[int, int]]
+) -> None:
+    """Add up the segments, live files only."""
+    schema = table.schema()
+    for segment, files in zip(found.sidecar.segments, live, strict=True):
+        ranges = segment.unit_ranges
+        alive = np.zeros(segment.num_units, np.bool_)
+        for ordinal in files.values():
+            alive[ranges[ordinal] : ranges[ordinal + 1]] = True
+        for states in segment.coverages:
+            column = schema.find_column_name(states.field_id) or f"field {states.field_id}"
+            kinds = coverage.setdefault(column, {})
+            kind = kinds.setdefault(states.kind, {"files": 0, "units": 0, "not_indexed": {}})
+            indexed = states.indexed & alive
+            kind["units"] += int(indexed.sum())
+            kind["files"] += sum(bool(indexed[ranges[o] : ranges[o + 1]].any()) for o in files.values())
+            reasons = Counter(states.states[code].state for code in states.codes[alive].tolist())
+            for reason, units in reasons.items():
+                if reason != INDEXED:
+                    kind["not_indexed"][reason] = kind["not_indexed"].get(reason, 0) + units
+            if states.kind == BLOOM:
+                groups = segment.fields.get(states.field_id, ())
+                kind["bytes"] = kind.get("bytes", 0) + sum(group.layout.length for group in groups)
+    for blob in found.statistics.blob_metadata:
+        ndv = (blob.properties or {}).get("ndv", "")
+        name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
+        if name is not None and ndv.isascii() and ndv.isdigit():
+            coverage.setdefault(name, {}).setdefault(THETA, {})["ndv"] = int(ndv)

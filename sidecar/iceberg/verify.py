@@ -1,0 +1,130 @@
+"""Is a table's sidecar sound: its own structure and checksums, what is registered of it, what it says of files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+
+from sidecar.bundle.verify import verify_sidecar
+from sidecar.errors import SidecarError
+from sidecar.iceberg.internals import read_manifest, read_manifests
+from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.statistics import find_sidecar
+from sidecar.iceberg.verdicts import is_listed
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import THETA
+from sidecar.source import Source, open_source
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sidecar_file import Segment
+
+
+def verify_table(table: Table, snapshot_id: int | None = None) -> dict[str, Any]:
+    """Check the sidecar that answers for a snapshot (the current one by default).
+
+    Answers ``checked`` (sidecar files and manifests that were compared) and ``problems``: ``file``, ``unit``,
+    ``column`` and ``problem`` of each. All of the sidecar is read, and the manifests that it lists. Damage is a
+    problem, not an exception; :class:`sidecar.errors.UsageError` is raised for an unknown snapshot, and
+    :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own
+    metadata cannot be read.
+    """
+    snapshot = snapshot_of(table, snapshot_id)
+    warnings: list[str] = []
+    found = find_sidecar(table, snapshot.snapshot_id, warnings=warnings)
+    problems = [_problem(None, warning) for warning in warnings]
+    if found is None:
+        if not problems:
+            problems.append(_problem(None, "neither the snapshot nor an ancestor of it has a sidecar"))
+        return {"checked": 0, "problems": problems}
+    entry, checked = found.statistics, 1
+    try:
+        problems += _of_file(table, entry)
+        for line in read_manifests(table.io, snapshot.manifest_list):
+            if line.content == ManifestContent.DATA:
+                listing = [
+                    s for s in found.sidecar.segments if any(is_listed(line, m) for m in s.listed_manifests)
+                ]
+                checked += bool(listing)
+                for segment in listing:
+                    problems += _of_manifest(table, line, segment, entry.statistics_path)
+    finally:
+        found.sidecar.close()
+    return {"checked": checked, "problems": problems}
+
+
+def _of_file(table: Table, entry: StatisticsFile) -> list[dict[str, Any]]:
+    """The sidecar file by itself, and against what is registered of it."""
+    path = entry.statistics_path
+    source = open_source(path, table.io)
+    try:
+        return [*map(dict, verify_sidecar(source)), *_registered(entry, source)]
+    except SidecarError as error:
+        return [_problem(path, str(error))]
+    finally:
+        source.close()
+
+
+def _registered(entry: StatisticsFile, source: Source) -> list[dict[str, Any]]:
+    """Registered sizes and blobs against the file and its footer."""
+    path, problems = entry.statistics_path, []
+    if source.size != entry.file_size_in_bytes:
+        found = f"registered with {entry.file_size_in_bytes} bytes, but has {source.size}"
+        problems.append(_problem(path, found))
+    puffin = PuffinReader(source)
+    footer_size = source.size - puffin.footer_offset
+    if footer_size != entry.file_footer_size_in_bytes:
+        found = (
+            f"registered with a footer of {entry.file_footer_size_in_bytes} bytes, but it has {footer_size}"
+        )
+        problems.append(_problem(path, found))
+    stored = {
+        (blob.type, blob.fields, blob.snapshot_id, blob.sequence_number): dict(blob.properties)
+        for blob in puffin.metadata.blobs
+    }
+    for blob in entry.blob_metadata:
+        key = (blob.type, tuple(blob.fields), blob.snapshot_id, blob.sequence_number)
+        named = f"the {blob.type} blob of fields {list(blob.fields)}"
+        if blob.type != THETA:
+            problems.append(_problem(path, f"{named} is registered; other readers may fail on it"))
+        if key not in stored:
+            problems.append(_problem(path, f"{named} is registered, but the file has none"))
+        elif not (blob.properties or {}).items() <= stored[key].items():
+            problems.append(_problem(path, f"{named} is registered with other properties than it has"))
+    return problems
+
+
+def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) -> list[dict[str, Any]]:
+    """The entries of a listed manifest against those that the segment has of it."""
+    listed = next(manifest for manifest in segment.listed_manifests if is_listed(line, manifest))
+    live = [
+        raw
+        for raw in read_manifest(table.io, line).entries
+        if raw.entry.status != ManifestEntryStatus.DELETED
+    ]
+    if len(live) != listed.live_files:
+        return [
+            _problem(path, f"lists {listed.live_files} files of {line.manifest_path}, which has {len(live)}")
+        ]
+    problems = []
+    stored = segment.files(range(listed.first_file, listed.first_file + listed.live_files))
+    for ordinal, (raw, entry) in enumerate(zip(live, stored, strict=True), listed.first_file):
+        file = raw.entry.data_file
+        identity = (file.file_path, file.file_size_in_bytes, file.record_count)
+        if entry is None:
+            problems.append(_problem(path, f"the entry of {file.file_path} cannot be read"))
+        elif entry.entry != raw.raw or (entry.path, entry.file_size, entry.record_count) != identity:
+            problems.append(_problem(path, f"the entry of {file.file_path} is not the one of its manifest"))
+        elif segment.file_ordinal(*identity) != ordinal:
+            problems.append(
+                _problem(path, f"the fingerprint of {file.file_path} is not the one of its entry")
+            )
+        elif (rows := sum(unit.rows for unit in entry.units)) != file.record_count and entry.units:
+            problems.append(_problem(path, f"the row groups of {file.file_path} have {rows} rows in all"))
+    return problems
+
+
+def _problem(file: str | None, problem: str) -> dict[str, Any]:
+    return {"file": file, "unit": None, "column": None, "problem": problem}
