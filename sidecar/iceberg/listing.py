@@ -118,11 +118,6 @@ class Listing:
     delete_manifests: int
     delete_files: int
 
-    @property
-    def total_rows(self) -> int:
-        """Rows of all live files, deleted ones included."""
-        return sum(manifest.live_rows for manifest in self.manifests)
-
 
 def snapshot_of(table: Table, snapshot_id: int | None) -> Snapshot:
     """The snapshot with that id, or the current one; :class:`UsageError` if there is none."""

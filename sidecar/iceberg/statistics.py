@@ -13,7 +13,6 @@ import contextlib
 import copy
 import random
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -32,19 +31,16 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import (
     CommitConflictError,
-    DamagedFileError,
     SidecarError,
-    StorageError,
     UnsupportedFeatureError,
     UsageError,
 )
-from sidecar.iceberg.catalog import redact, reload_table
+from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
-from sidecar.iceberg.merge import MARK, NDV, Merge, Theta, open_existing, plan_merge, registered_blob
+from sidecar.iceberg.merge import Merge, Theta, open_existing, plan_merge
+from sidecar.iceberg.statistics_file import delete_file, statistics_entry, storage_error, write_file
 from sidecar.puffin.metadata import BlobMetadata
-from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import THETA
-from sidecar.puffin.writer import PuffinWriter, WrittenFile
+from sidecar.puffin.writer import PuffinWriter
 from sidecar.source import open_source
 
 ATTEMPTS = 6
@@ -160,10 +156,10 @@ def register(
         snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
         merge = _merge(now, snapshot_id, thetas, race, force)
         try:
-            path, written = _write_file(now, snapshot, merge, write)
+            path, written = write_file(now, snapshot, merge, write)
         finally:
             merge.close()
-        entry = _statistics_entry(path, snapshot, written, merge)
+        entry = statistics_entry(path, snapshot, written, merge)
         if not _commit(now, entry):
             continue
         race.own_paths.add(path)
@@ -225,109 +221,23 @@ def _merge(table: Table, snapshot_id: int, thetas: Sequence[Theta], race: _Race,
     return plan_merge(existing, thetas, set(table.schema().field_ids))
 
 
-def _write_file(
-    table: Table, snapshot: Snapshot, merge: Merge, write: Callable[[PuffinWriter], None]
-) -> tuple[str, WrittenFile]:
-    """Write a new file and read its footer back; whatever fails, no half of it is left."""
-    name = f"{snapshot.snapshot_id}-{uuid.uuid4()}.stats"
-    path = name
-    try:
-        path = table.location_provider().new_metadata_location(name)
-        stream = table.io.new_output(path).create(overwrite=False)
-    except Exception as error:
-        raise _storage_error("cannot create the statistics file", error, table, path) from error
-    try:
-        try:
-            writer = PuffinWriter(stream, properties=merge.properties)
-            _write_blobs(writer, snapshot, merge, write)
-            written = writer.finish()
-        finally:
-            with _closing_errors(table, path):
-                stream.close()
-        _read_back(table, path, written)
-    except BaseException:
-        _delete(table, path)
-        raise
-    return path, written
-
-
-def _write_blobs(
-    writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: Callable[[PuffinWriter], None]
-) -> None:
-    for blob, reader in merge.copies:
-        writer.copy_blob(blob, reader)
-    for theta in merge.thetas:
-        writer.add_blob(
-            THETA,
-            [theta.field_id],
-            snapshot.snapshot_id,
-            snapshot.sequence_number or 0,
-            theta.sketch,
-            "zstd",
-            {NDV: str(theta.ndv), MARK: "theta"},
-        )
-    write(writer)
-
-
-@contextlib.contextmanager
-def _closing_errors(table: Table, path: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise _storage_error("cannot finish the statistics file", error, table, path) from error
-
-
-def _read_back(table: Table, path: str, written: WrittenFile) -> None:
-    """What is registered must be what storage has."""
-    source = open_source(path, table.io)
-    try:
-        if source.size != written.file_size:
-            raise DamagedFileError(
-                "the statistics file was not stored whole",
-                file=path,
-                expected=written.file_size,
-                found=source.size,
-            )
-        if PuffinReader(source, footer_length=written.footer_size).metadata != written.metadata:
-            raise DamagedFileError("the statistics file was not stored as it was written", file=path)
-    finally:
-        source.close()
-
-
-def _statistics_entry(path: str, snapshot: Snapshot, written: WrittenFile, merge: Merge) -> StatisticsFile:
-    ours = {theta.field_id for theta in merge.thetas}
-    new = [
-        registered_blob(blob)
-        for blob in written.metadata.blobs
-        if blob.type == THETA and MARK in blob.properties and blob.fields[0] in ours
-    ]
-    document = {
-        "snapshot-id": snapshot.snapshot_id,
-        "statistics-path": path,
-        "file-size-in-bytes": written.file_size,
-        "file-footer-size-in-bytes": written.footer_size,
-        "blob-metadata": [*merge.registered, *new],
-    }
-    return StatisticsFile.model_validate(document)
-
-
 def _commit(table: Table, entry: StatisticsFile) -> bool:
     """Set the entry. ``False``: it failed for certain, the file is gone; ``True``: look at the table."""
     try:
         # a commit changes the handle that it goes through; the table as it was is needed afterwards
         copy.copy(table).update_statistics().set_statistics(entry).commit()
     except CommitFailedException:
-        _delete(table, entry.statistics_path)
+        delete_file(table, entry.statistics_path)
         return False
     except _REFUSED as error:
-        _delete(table, entry.statistics_path)
-        raise _storage_error("the catalog refused the commit", error, table, None) from error
+        delete_file(table, entry.statistics_path)
+        raise storage_error("the catalog refused the commit", error, table, None) from error
     except Exception as error:
         # Whether it was committed is not known; only the table can tell.
         later = reload_table(table)
         done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
         if done is NoCommit.NEVER:
-            raise _storage_error(
+            raise storage_error(
                 "the commit failed, and may yet appear; the file was left",
                 error,
                 table,
@@ -378,15 +288,4 @@ def _withdraw(table: Table, entry: StatisticsFile) -> None:
         left = statistics_of(table).get(entry.snapshot_id)
         if left is not None and left.statistics_path == entry.statistics_path:
             table.update_statistics().remove_statistics(entry.snapshot_id).commit()
-        _delete(table, entry.statistics_path)
-
-
-def _delete(table: Table, path: str) -> None:
-    with contextlib.suppress(Exception):  # an unregistered file does no harm, and orphan cleaning finds it
-        table.io.delete(path)
-
-
-def _storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:
-    first = next(iter(str(error).splitlines()), "")[:200]
-    reason = redact(first, {**table.catalog.properties, **table.io.properties})
-    return StorageError(f"{what}: {type(error).__name__}: {reason}", file=path)
+        delete_file(table, entry.statistics_path)

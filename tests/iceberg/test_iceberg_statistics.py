@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sidecar.errors import (
     UsageError,
 )
 from sidecar.iceberg import statistics as statistics_module
+from sidecar.iceberg import statistics_file
 from sidecar.iceberg.history import Commit, NoCommit, find_commit
 from sidecar.iceberg.merge import MARK, Theta
 from sidecar.iceberg.statistics import Registration, find_sidecar, register
@@ -344,13 +346,13 @@ def test_a_file_that_storage_cut_short_is_never_registered(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sid = head(table)
-    real = statistics_module._read_back
+    real = statistics_file._read_back
 
     def cut(table: Table, path: str, written: Any) -> None:
         damage(path, lambda data: data[:-1])
         real(table, path, written)
 
-    monkeypatch.setattr(statistics_module, "_read_back", cut)
+    monkeypatch.setattr(statistics_file, "_read_back", cut)
     with pytest.raises(DamagedFileError, match="not stored whole"):
         register(table, sid, THETAS, write_ours)
     assert stats_files(table) == set()
@@ -453,6 +455,16 @@ def test_writers_on_both_sides_of_our_commit_both_survive(
     )
     done = register(table, head(table), THETAS, write_ours)
     assert {"before-v1", "after-v1"} <= {t for t, _ in blobs_of(done.statistics_path)}
+
+
+def test_two_registrations_at_the_same_time_lose_no_sketch(table: Table) -> None:
+    sid = head(table)
+    for round_ in range(3):
+        handles = [(other(table), [Theta(field, SKETCH, 10 * field + round_)]) for field in (1, 2)]
+        with ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(lambda job: register(job[0], sid, job[1], write_ours), handles))
+        assert registered(table) == {1: str(10 + round_), 2: str(20 + round_)}
+        assert entry(table).statistics_path in {d.statistics_path for d in done}
 
 
 def test_an_append_between_does_not_matter(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,119 @@
+"""Writing a new statistics file: whole and read back, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.statistics import StatisticsFile
+
+from sidecar.errors import DamagedFileError, StorageError
+from sidecar.iceberg.catalog import redact
+from sidecar.iceberg.merge import MARK, NDV, Merge, registered_blob
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import THETA
+from sidecar.puffin.writer import PuffinWriter, WrittenFile
+from sidecar.source import open_source
+
+
+def write_file(
+    table: Table, snapshot: Snapshot, merge: Merge, write: Callable[[PuffinWriter], None]
+) -> tuple[str, WrittenFile]:
+    """Write a new file and read its footer back; whatever fails, no half of it is left."""
+    name = f"{snapshot.snapshot_id}-{uuid.uuid4()}.stats"
+    path = name
+    try:
+        path = table.location_provider().new_metadata_location(name)
+        stream = table.io.new_output(path).create(overwrite=False)
+    except Exception as error:
+        raise storage_error("cannot create the statistics file", error, table, path) from error
+    try:
+        try:
+            writer = PuffinWriter(stream, properties=merge.properties)
+            _write_blobs(writer, snapshot, merge, write)
+            written = writer.finish()
+        finally:
+            with _closing_errors(table, path):
+                stream.close()
+        _read_back(table, path, written)
+    except BaseException:
+        delete_file(table, path)
+        raise
+    return path, written
+
+
+def _write_blobs(
+    writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: Callable[[PuffinWriter], None]
+) -> None:
+    for blob, reader in merge.copies:
+        writer.copy_blob(blob, reader)
+    for theta in merge.thetas:
+        writer.add_blob(
+            THETA,
+            [theta.field_id],
+            snapshot.snapshot_id,
+            snapshot.sequence_number or 0,
+            theta.sketch,
+            "zstd",
+            {NDV: str(theta.ndv), MARK: "theta"},
+        )
+    write(writer)
+
+
+@contextlib.contextmanager
+def _closing_errors(table: Table, path: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise storage_error("cannot finish the statistics file", error, table, path) from error
+
+
+def _read_back(table: Table, path: str, written: WrittenFile) -> None:
+    """What is registered must be what storage has."""
+    source = open_source(path, table.io)
+    try:
+        if source.size != written.file_size:
+            raise DamagedFileError(
+                "the statistics file was not stored whole",
+                file=path,
+                expected=written.file_size,
+                found=source.size,
+            )
+        if PuffinReader(source, footer_length=written.footer_size).metadata != written.metadata:
+            raise DamagedFileError("the statistics file was not stored as it was written", file=path)
+    finally:
+        source.close()
+
+
+def statistics_entry(path: str, snapshot: Snapshot, written: WrittenFile, merge: Merge) -> StatisticsFile:
+    """What the table's metadata says of the new file: of its blobs, only theta sketches."""
+    ours = {theta.field_id for theta in merge.thetas}
+    new = [
+        registered_blob(blob)
+        for blob in written.metadata.blobs
+        if blob.type == THETA and MARK in blob.properties and blob.fields[0] in ours
+    ]
+    document = {
+        "snapshot-id": snapshot.snapshot_id,
+        "statistics-path": path,
+        "file-size-in-bytes": written.file_size,
+        "file-footer-size-in-bytes": written.footer_size,
+        "blob-metadata": [*merge.registered, *new],
+    }
+    return StatisticsFile.model_validate(document)
+
+
+def delete_file(table: Table, path: str) -> None:
+    """Delete a file that no version of the table names; a failure to do so is of no consequence."""
+    with contextlib.suppress(Exception):  # an unregistered file does no harm, and orphan cleaning finds it
+        table.io.delete(path)
+
+
+def storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:
+    """A foreign error without the secrets of the catalog and its storage."""
+    first = next(iter(str(error).splitlines()), "")[:200]
+    reason = redact(first, {**table.catalog.properties, **table.io.properties})
+    return StorageError(f"{what}: {type(error).__name__}: {reason}", file=path)
