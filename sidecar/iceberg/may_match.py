@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,8 +71,8 @@ class AnyOf:
 Question = HoldsAny | AllOf | AnyOf
 """What a predicate asks of filters."""
 
-Ask = Callable[[HoldsAny, Any], Units]
-"""Answers for one value of a leaf: which units of a segment may hold it."""
+Ask = Callable[[HoldsAny], Units]
+"""Answers a leaf: which units of a segment may hold one of its values."""
 
 
 @dataclass(frozen=True)
@@ -101,23 +100,16 @@ def leaves(question: Question) -> Iterator[HoldsAny]:
 def may_match(question: Question, ask: Ask, wanted: Units) -> Units:
     """The units among ``wanted`` that may match; ``ask`` is called no more once the answer is certain."""
     if isinstance(question, HoldsAny):
-        return _any([partial(ask, question, value) for value in question.values], wanted)
-    if isinstance(question, AnyOf):
-        return _any([partial(may_match, part, ask, wanted) for part in question.parts], wanted)
-    left: Units = wanted.copy()
-    for part in sorted(question.parts, key=_lookups):
-        if not left.any():
-            break
-        left = may_match(part, ask, left)
-    return left
-
-
-def _any(answers: list[Callable[[], Units]], wanted: Units) -> Units:
+        return ask(question) & wanted
+    if isinstance(question, AllOf):
+        for part in sorted(question.parts, key=_lookups):
+            if wanted.any():
+                wanted = may_match(part, ask, wanted)
+        return wanted
     found = np.zeros_like(wanted)
-    for answer in answers:
-        found = found | (answer() & wanted)
-        if np.array_equal(found, wanted):
-            break
+    for part in sorted(question.parts, key=_lookups):
+        if not np.array_equal(found, wanted):
+            found |= may_match(part, ask, wanted)
     return found
 
 

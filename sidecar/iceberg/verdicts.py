@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -133,15 +134,12 @@ class Verdicts:
             self._answers[number] = _Answer(keep | without, ~(unable | without))
         return self._answers[number]
 
-    def _asker(self, segment: Segment) -> Callable[[HoldsAny, Any], Units]:
-        def ask(leaf: HoldsAny, value: Any) -> Units:
-            def probe(encoding: Encoding) -> Probe:
-                return probe_hashes(value, leaf.type, encoding)
-
+    def _asker(self, segment: Segment) -> Callable[[HoldsAny], Units]:
+        def ask(leaf: HoldsAny) -> Units:
             def holds(resolution: str) -> bool:
                 return self._resolution_holds(leaf.field_id, resolution)
 
-            return segment.might_match(leaf.field_id, probe, holds)
+            return segment.might_match(leaf.field_id, partial(_probe, leaf), holds)
 
         return ask
 
@@ -153,6 +151,17 @@ class Verdicts:
                 if not indexed[unit]:
                     return f"not indexed: {leaf.column}: {state_of(coverage, unit)}"
         return "not indexed: no row group of it is known"
+
+
+def _probe(leaf: HoldsAny, encoding: Encoding) -> Probe:
+    """All values of a leaf in one probe; one that is unknown makes it unknown."""
+    hashes: list[int] = []
+    for value in leaf.values:
+        found = probe_hashes(value, leaf.type, encoding)
+        if found.verdict == "unknown":
+            return found
+        hashes += found.hashes
+    return Probe("probe", tuple(hashes)) if hashes else Probe("cannot-exist")
 
 
 def state_of(coverage: Coverage | None, unit: int) -> str:

@@ -102,10 +102,10 @@ class Index:
         self.units = units
         self.calls = 0
 
-    def ask(self, leaf: HoldsAny, value: Any) -> Units:
+    def ask(self, leaf: HoldsAny) -> Units:
         self.calls += 1
         held = (unit[leaf.field_id] for unit in self.units)
-        return np.array([values is None or value in values for values in held], np.bool_)
+        return np.array([values is None or bool(values & {*leaf.values}) for values in held], np.bool_)
 
     def answer(self, text: str) -> list[bool]:
         question = asked(text).question
