@@ -62,8 +62,8 @@ class SbbfBundle:
         self, toc: SbbfToc, read_ranges: ReadRanges, doubt: Callable[[SidecarError | str], None]
     ) -> None:
         self.toc = toc
-        self._place = Place(toc.segment_id, toc.field_id)
-        self._read_ranges = read_ranges
+        self.place = Place(toc.segment_id, toc.field_id)
+        self.read_ranges = read_ranges
         self._doubt = doubt
         self._told = False
 
@@ -115,22 +115,22 @@ class SbbfBundle:
         if not layout.sliced:
             page = region // layout.page_regions
             offset = group.offset + layout.page_offset(page)
-            context = self._place.context(Kind.PAGE, page, group.ordinal)
+            context = self.place.context(Kind.PAGE, page, group.ordinal)
             return _Pieces([(offset, layout.page_length(page))], [context])
         if not layout.rows_sealed:
-            context = self._place.context(Kind.REGION, region, group.ordinal)
+            context = self.place.context(Kind.REGION, region, group.ordinal)
             return _Pieces([(group.offset + layout.page_offset(region), layout.region_stride)], [context])
         rows = [word * 32 + bit for word, bit in enumerate(bits_of(value))]
         return _Pieces(
             [(group.offset + layout.row_offset(region, row), layout.row_stride) for row in rows],
-            [self._place.context(Kind.ROW, region, group.ordinal, row) for row in rows],
+            [self.place.context(Kind.ROW, region, group.ordinal, row) for row in rows],
         )
 
     def _fetch(self, wanted: Sequence[tuple[StoredGroup, int, _Pieces]]) -> Iterator[list[bytes] | None]:
         """The pieces of each lookup; ``None`` for all if they cannot be read."""
         ranges = list(dict.fromkeys(place for _, _, pieces in wanted for place in pieces.ranges))
         try:
-            data = dict(zip(ranges, self._read_ranges(ranges), strict=True))
+            data = dict(zip(ranges, self.read_ranges(ranges), strict=True))
         except SidecarError as error:
             self._doubt(error)
             return iter([None] * len(wanted))

@@ -1,0 +1,78 @@
+"""Taking filters out of a bundle, bit for bit as they were.
+
+A bundle is sliced across its members, so one filter lies scattered over all of its group: taking one out reads the
+whole group, ``group.layout.length`` bytes. Take out many at once instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.pages import PIECE_BYTES, bad_places, read_own_blocks, read_tails, walk_pages
+from sidecar.bundle.sbbf_bundle import SbbfBundle
+from sidecar.bundle.sbbf_toc import StoredGroup
+from sidecar.bundle.sidecar_file import Segment
+from sidecar.bundle.slicing import unslice_pages
+from sidecar.errors import DamagedFileError, UsageError
+
+
+def extract_filter(segment: Segment, field_id: int, unit: int) -> bytes:
+    """The bitset of one unit's filter. Reads the whole group that the unit stands in.
+
+    Raises :class:`UsageError` if the unit has no filter, :class:`DamagedFileError` for a wrong checksum.
+    """
+    for group in _bundle(segment, field_id).toc.groups:
+        if (group.ordinals() == unit).any():
+            return next(extract_filters(segment, field_id, group, [unit]))[1]
+    raise UsageError(f"unit {unit} has no filter of field {field_id}")
+
+
+def extract_filters(
+    segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """(unit ordinal, bitset) of the units asked for, all of the group by default, in rising order of units.
+
+    Reads the whole group once, in region order. Memory: the filters asked for and some megabytes.
+    Raises :class:`DamagedFileError` for a wrong checksum, before the first filter.
+    """
+    bundle = _bundle(segment, field_id)
+    ordinals = group.ordinals()
+    chosen = np.arange(len(ordinals)) if units is None else np.flatnonzero(np.isin(ordinals, list(units)))
+    own = read_own_blocks(group, bundle.place, bundle.read_ranges)
+    tails = read_tails(group, bundle.place, bundle.read_ranges)
+    filters = [np.empty((own[position], 8), np.uint32) for position in chosen]
+    for first, blocks in extract_blocks(segment, field_id, group):
+        for position, target in zip(chosen, filters, strict=True):
+            _take(blocks[position], first, group.layout.blocks // len(target), target)
+    for position, found in zip(chosen, filters, strict=True):
+        yield int(ordinals[position]), found.tobytes() + tails[position]
+
+
+def extract_blocks(
+    segment: Segment, field_id: int, group: StoredGroup, piece_bytes: int = PIECE_BYTES
+) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
+    """(first block, blocks uint32[N, r, 8]) of all members of a group, in block order, with bounded memory."""
+    bundle = _bundle(segment, field_id)
+    whole = group.with_own_blocks(np.full(group.layout.members, group.layout.blocks, np.int64))
+    for pages in walk_pages(group, bundle.read_ranges, piece_bytes):
+        for bad in bad_places(group, bundle.place, pages):
+            raise DamagedFileError(f"filters of field {field_id} are damaged: group {group.ordinal}, {bad}")
+        yield pages.first_block, unslice_pages(whole, pages.first_block, pages.blocks, pages.data)
+
+
+def _take(blocks: npt.NDArray[np.uint32], first: int, factor: int, target: npt.NDArray[np.uint32]) -> None:
+    """Put into ``target`` every factor-th of ``blocks``, which begin at block ``first``: undoes widening."""
+    start = -first % factor
+    own = blocks[start::factor]
+    at = (first + start) // factor
+    target[at : at + len(own)] = own
+
+
+def _bundle(segment: Segment, field_id: int) -> SbbfBundle:
+    bundle = segment.bundles.get(field_id)
+    if bundle is None:
+        raise UsageError(f"the segment has no filters of field {field_id}")
+    return bundle

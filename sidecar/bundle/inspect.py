@@ -1,0 +1,76 @@
+"""What a sidecar says of itself, as JSON can hold it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sidecar.bundle.sbbf_toc import SbbfToc, StoredGroup
+from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.source import Source
+
+
+def inspect_sidecar(source: Source, *, footer_length: int | None = None) -> dict[str, Any]:
+    """``segments`` with their bundles' groups, and ``warnings``; reads tables of contents and coverage alone.
+
+    Raises what :class:`~sidecar.puffin.reader.PuffinReader` does for a footer that cannot be read.
+    """
+    sidecar = SidecarFile.open(source, footer_length=footer_length)
+    segments = [describe_segment(segment) for segment in sidecar.segments]
+    return {"segments": segments, "warnings": list(sidecar.warnings)}
+
+
+def describe_segment(segment: Segment) -> dict[str, Any]:
+    """One segment: identity, sizes, coverage and groups."""
+    header = segment.header
+    return {
+        "id": segment.id,
+        "table_uuid": header.table_uuid,
+        "snapshot_id": header.snapshot_id,
+        "sequence_number": header.sequence_number,
+        "created_at": header.created_at,
+        "files": segment.num_files,
+        "units": segment.num_units,
+        "manifests": len(segment.listed_manifests),
+        "coverage": [
+            {"field": coverage.field_id, "kind": coverage.kind, "units": coverage.counts()}
+            for coverage in segment.coverages
+        ],
+        "bundles": [describe_bundle(bundle.toc) for _, bundle in sorted(segment.bundles.items())],
+    }
+
+
+def describe_bundle(toc: SbbfToc) -> dict[str, Any]:
+    """One bundle and its groups."""
+    return {
+        "field": toc.field_id,
+        "fpp": toc.fpp,
+        "expected_false_units": toc.expected_false_units,
+        "groups": [_describe_group(group) for group in toc.groups],
+        "doubts": list(toc.doubts),
+    }
+
+
+def _describe_group(group: StoredGroup) -> dict[str, Any]:
+    layout = group.layout
+    return {
+        "group": group.ordinal,
+        "encoding": group.encoding,
+        "resolution": group.resolution,
+        "layout": layout.name,
+        "units": layout.members,
+        "blocks": layout.blocks,
+        "tail": layout.tail,
+        "widened": layout.widened,
+        "filter_bytes": layout.blocks * 32 + layout.tail,
+        "offset": group.offset,
+        "length": layout.length,
+        "lookup_bytes": lookup_bytes(group),
+    }
+
+
+def lookup_bytes(group: StoredGroup) -> int:
+    """Bytes that one lookup of one hash reads."""
+    layout = group.layout
+    if layout.sliced:
+        return 8 * layout.row_stride if layout.rows_sealed else layout.region_stride
+    return layout.page_length(0)

@@ -1,0 +1,114 @@
+"""Checking a whole sidecar: every checksum, every table of contents against its copy, every link between blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from sidecar.bundle.envelope import HEADER_BYTES, SBBF_MAGIC, UNITS_MAGIC, header_for
+from sidecar.bundle.pages import bad_places, read_own_blocks, read_tails, walk_pages
+from sidecar.bundle.sbbf_bundle import SbbfBundle
+from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.puffin.types import SBBF, TOC, UNITS
+from sidecar.source import Source
+
+Problem = dict[str, Any]
+"""``{"file", "unit", "column", "problem"}``; unit and column are ``None`` where the damage is wider."""
+
+_MAGICS = {UNITS: UNITS_MAGIC, SBBF: SBBF_MAGIC}
+
+
+def verify_sidecar(
+    source: Source,
+    *,
+    file_size: int | None = None,
+    footer_length: int | None = None,
+    table_uuid: str | None = None,
+) -> list[Problem]:
+    """All problems of the sidecar blobs of a Puffin file, none if it is sound. Reads the whole file.
+
+    Raises :class:`~sidecar.errors.StorageError` alone.
+    """
+    try:
+        sidecar = SidecarFile.open(
+            source, file_size=file_size, footer_length=footer_length, table_uuid=table_uuid
+        )
+    except (DamagedFileError, UnsupportedFeatureError) as error:
+        return [_problem(source.name, str(error))]
+    problems = []
+    for segment in sidecar.segments:
+        for entry in segment.entries:
+            problems += _problems(source.name, partial(_check_own_toc, sidecar, entry), entry.fields)
+        problems += _problems(source.name, segment.units.verify)
+        for bundle in segment.bundles.values():
+            problems += [
+                _problem(source.name, text, bundle.toc.field_id) for text in _bundle_problems(segment, bundle)
+            ]
+    problems += [_problem(source.name, text) for text in sidecar.warnings]
+    problems += [_problem(source.name, text) for text in _directory_problems(sidecar)]
+    return problems
+
+
+def _directory_problems(sidecar: SidecarFile) -> Iterator[str]:
+    """The footer must have exactly one directory, where the file's property says."""
+    places = [(blob.offset, blob.length) for blob in sidecar.puffin.metadata.blobs if blob.type == TOC]
+    text = sidecar.puffin.metadata.properties.get(TOC_PROPERTY)
+    if not places and text is None and not sidecar.segments:
+        return
+    if len(places) != 1:
+        yield f"the footer has {len(places)} {TOC} blobs, not one"
+    try:
+        if text is not None and places and parse_place(text) != places[0]:
+            yield f"the property {TOC_PROPERTY} and the footer place the directory differently"
+    except DamagedFileError as error:
+        yield str(error)
+
+
+def _problems(file: str, check: Callable[[], None], fields: tuple[int, ...] = ()) -> list[Problem]:
+    try:
+        check()
+    except (DamagedFileError, UnsupportedFeatureError) as error:
+        return [_problem(file, str(error), fields[0] if fields else None)]
+    return []
+
+
+def _check_own_toc(sidecar: SidecarFile, entry: TocEntry) -> None:
+    """Header and table of contents in the blob must be the bytes that were used."""
+    offset = entry.length - len(entry.toc)
+    expected = header_for(_MAGICS[entry.blob_type], entry.toc, offset).encode()
+    found = sidecar.puffin.read_at(entry.offset, HEADER_BYTES)
+    if found != expected:
+        raise DamagedFileError(
+            "a blob's header is not that of its table of contents",
+            file=sidecar.source.name,
+            offset=entry.offset,
+            expected=expected.hex(),
+            found=found.hex(),
+        )
+    if sidecar.puffin.read_at(entry.offset + offset, len(entry.toc)) != entry.toc:
+        raise DamagedFileError(
+            "a blob's table of contents is not the directory's copy of it",
+            file=sidecar.source.name,
+            offset=entry.offset + offset,
+        )
+
+
+def _bundle_problems(segment: Segment, bundle: SbbfBundle) -> Iterator[str]:
+    yield from bundle.toc.doubts
+    for group in bundle.toc.groups:
+        try:
+            read_own_blocks(group, bundle.place, bundle.read_ranges)
+            read_tails(group, bundle.place, bundle.read_ranges)
+            for pages in walk_pages(group, bundle.read_ranges):
+                for bad in bad_places(group, bundle.place, pages):
+                    yield f"segment {segment.id}, group {group.ordinal}, {bad}: wrong checksum or padding"
+        except (DamagedFileError, UnsupportedFeatureError) as error:
+            yield str(error)
+
+
+def _problem(file: str, problem: str, field_id: int | None = None) -> Problem:
+    column = None if field_id is None else f"field {field_id}"
+    return {"file": file, "unit": None, "column": column, "problem": problem}
