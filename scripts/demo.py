@@ -69,7 +69,7 @@ def main() -> None:
     step("Lookups: pyiceberg alone, and with the sidecar")
     show_lookups(table)
 
-    step("Distinct values: what the optimiser of any engine finds in the table's metadata")
+    step("Distinct values: what an optimiser finds in the table's metadata")
     show_ndv(table)
 
     step("Nothing else changed")

@@ -83,7 +83,7 @@ def spark_sees(session: Any, table: Any) -> str:
     for attribute in session._jvm.scala.jdk.javaapi.CollectionConverters.asJava(relation.output()):
         column = relation.stats().attributeStats().get(attribute)
         if column.isDefined() and column.get().distinctCount().isDefined():
-            known[attribute.name()] = int(column.get().distinctCount().get().toString())
+            known[attribute.name()] = int(str(column.get().distinctCount().get()))
     ndv = ", ".join(f"{name} {number:,}" for name, number in known.items())
     return f"{frame.count():,} rows; its optimiser knows distinct values: {ndv}"
 

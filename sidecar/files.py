@@ -38,8 +38,9 @@ def inspect_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
 
             return inspect_parquet(source)
         from sidecar.bundle.inspect import inspect_sidecar
+        from sidecar.puffin.inspect import inspect_puffin
 
-        return inspect_sidecar(source)
+        return {**inspect_puffin(source), **inspect_sidecar(source)}
 
 
 def probe_file(path: str, column: str, value: LiteralValue, io: FileIO | None = None) -> dict[str, Any]:
@@ -72,16 +73,10 @@ def verify_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
             kind = format_of(source)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return {"checked": 1, "problems": [_problem(path, error)]}
-        problems: list[dict[str, Any]] = []
-        if kind == PARQUET:
-            from sidecar.parquet.verify import verify_file as verify_parquet
-
-            problems += map(dict, verify_parquet(source))
-        else:
-            from sidecar.bundle.verify import verify_sidecar
-
-            problems += map(dict, verify_sidecar(source))
-    return {"checked": 1, "problems": problems}
+        return {
+            "checked": 1,
+            "problems": _verify_parquet(source) if kind == PARQUET else _verify_puffin(source),
+        }
 
 
 def format_of(source: Source) -> str:
@@ -111,6 +106,24 @@ def _opened(path: str, io: FileIO | None) -> Iterator[Source]:
         yield source
     finally:
         source.close()
+
+
+def _verify_parquet(source: Source) -> list[dict[str, Any]]:
+    from sidecar.parquet.verify import verify_file as verify_parquet
+
+    return [dict(problem) for problem in verify_parquet(source)]
+
+
+def _verify_puffin(source: Source) -> list[dict[str, Any]]:
+    """The container's problems, then the sidecar's; one that both see is named once."""
+    from sidecar.bundle.verify import verify_sidecar
+    from sidecar.puffin.inspect import verify_puffin
+
+    outer = [
+        {"file": source.name, "unit": None, "column": None, "problem": problem["problem"]}
+        for problem in verify_puffin(source)
+    ]
+    return outer + [problem for problem in verify_sidecar(source) if problem not in outer]
 
 
 def _problem(path: str, error: SidecarError) -> dict[str, Any]:

@@ -62,3 +62,105 @@ def _indexes(column: Any) -> tuple[str, ...]:
         *pages,
         reason,
     )
+
+
+def puffin(to: Console, data: Any) -> None:
+    """The blobs of a Puffin file, then each segment's groups."""
+    properties = data["properties"]
+    to.print(
+        facts(
+            [
+                ("file", escaped(data["file"])),
+                ("size", f"{humane.size(data['size'])}, footer {humane.size(data['footer']['length'])}"),
+                ("written by", escaped(properties.get("created-by", "unknown"))),
+            ]
+        )
+    )
+    drawn = table("blob", "fields", "snapshot", "offset", "size", "codec", "distinct values", right=(3, 4, 6))
+    for blob in data["blobs"]:
+        drawn.add_row(
+            escaped(blob["type"]),
+            ", ".join(map(str, blob["fields"])),
+            str(blob["snapshot-id"]),
+            humane.count(blob["offset"]),
+            humane.size(blob["length"]),
+            blob.get("compression-codec") or "",
+            escaped(blob.get("properties", {}).get("ndv", "")),
+        )
+    to.print(drawn)
+    for segment in data["segments"]:
+        _segment(to, segment)
+
+
+def _segment(to: Console, segment: Any) -> None:
+    to.print(
+        f"[bold]segment {escaped(segment['id'])}[/]: {humane.count(segment['files'])} files, "
+        f"{humane.count(segment['units'])} units, snapshot {segment['snapshot_id']}, "
+        f"{escaped(segment['created_at'])}"
+    )
+    headings = (
+        "field",
+        "encoding",
+        "found by",
+        "layout",
+        "units",
+        "filter",
+        "size",
+        "read by a lookup",
+        "doubts",
+    )
+    drawn = table(*headings, right=(4, 5, 6, 7))
+    for bundle in segment["bundles"]:
+        for group in bundle["groups"]:
+            drawn.add_row(
+                str(bundle["field"]),
+                escaped(group["encoding"]),
+                escaped(group["resolution"]),
+                escaped(group["layout"]),
+                humane.count(group["units"]),
+                humane.size(group["filter_bytes"]),
+                humane.size(group["length"]),
+                humane.size(group["lookup_bytes"]),
+                escaped("; ".join(bundle["doubts"])),
+            )
+    to.print(drawn)
+
+
+def table_coverage(to: Console, data: Any) -> None:
+    """The sidecar of a table, and its coverage by column and kind."""
+    used, files = data["sidecar"], data["files"]
+    if used is None:
+        to.print(f"{escaped(data['table'])}: {humane.count(files['live'])} files and no sidecar")
+        return
+    behind = used["snapshots_behind"]
+    age = f", {behind} snapshot{'s' * (behind > 1)} behind" if behind else ""
+    to.print(
+        facts(
+            [
+                ("table", f"{escaped(data['table'])}, snapshot {data['snapshot_id']}"),
+                ("sidecar", f"{escaped(used['path'])} (of snapshot {used['snapshot_id']}{age})"),
+                ("size", humane.size(used["file_size"])),
+                ("files", f"{humane.count(files['listed'])} of {humane.count(files['live'])} listed"),
+                ("segments", humane.count(len(data["segments"]))),
+            ]
+        )
+    )
+    drawn = table(
+        "column", "kind", "files", "units", "size", "distinct values", "not indexed", right=(2, 3, 4, 5)
+    )
+    for column, kinds in data["coverage"].items():
+        for kind, entry in kinds.items():
+            reasons = ", ".join(
+                f"{humane.count(n)} units: {why}" for why, n in entry.get("not_indexed", {}).items()
+            )
+            ndv, size = entry.get("ndv"), entry.get("bytes")
+            drawn.add_row(
+                escaped(column),
+                escaped(kind),
+                humane.count(entry.get("files")),
+                humane.count(entry.get("units")),
+                "" if size is None else humane.size(size),
+                "" if ndv is None else humane.count(ndv),
+                escaped(reasons),
+            )
+    to.print(drawn)

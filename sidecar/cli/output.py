@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -122,6 +123,13 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     for name, value in pairs:
         grid.add_row(name, value)
     return grid
+
+
+def without_folder(paths: Sequence[str]) -> tuple[str, list[str]]:
+    """The folder that all paths share, with its slash, and what is left of each path."""
+    folder = os.path.commonprefix(paths).rpartition("/")
+    prefix = folder[0] + folder[1]
+    return prefix, [path[len(prefix) :] for path in paths]
 
 
 def escaped(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humane
 from sidecar.cli.options import Catalog, Json, Predicate, Snapshot, Table
-from sidecar.cli.output import Output, escaped, facts
+from sidecar.cli.output import Output, escaped, facts, without_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,10 +42,12 @@ def draw(to: Console, data: Any) -> None:
     to.print(facts(_cost(data)))
     for note in data["notes"]:
         to.print(f"note: {note}", markup=False)
-    if data["kept_files"]:
-        to.print()
-    for path in data["kept_files"][:SHOWN_FILES]:
-        to.print(path, markup=False, soft_wrap=True)
+    if not data["kept_files"]:
+        return
+    folder, files = without_folder(data["kept_files"])
+    to.print(f"\nfiles to read, in {folder}", markup=False, soft_wrap=True)
+    for file in files[:SHOWN_FILES]:
+        to.print(f"  {file}", markup=False, soft_wrap=True)
     if len(data["kept_files"]) > SHOWN_FILES:
         to.print(f"[dim]and {humane.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]")
 

@@ -9,7 +9,7 @@ import typer
 
 from sidecar.cli import humane
 from sidecar.cli.options import Catalog, Json, Snapshot, Target, is_path, refuse_table_options
-from sidecar.cli.output import Output, escaped, facts
+from sidecar.cli.output import Output, escaped, facts, without_folder
 from sidecar.cli.output import table as table_of
 
 if TYPE_CHECKING:
@@ -62,11 +62,14 @@ def draw(to: Console, data: Any) -> None:
     )
     kept = [unit for unit in data["units"] if unit["might_contain"] is not False]
     if kept:
+        folder, files = without_folder([unit.get("file", data.get("file", "")) for unit in kept])
+        to.print(
+            f"\nunits to read, in {folder}" if folder else "\nunits to read", markup=False, soft_wrap=True
+        )
         drawn = table_of("file", "row group", "", right=(1,))
-        for unit in kept[:SHOWN_UNITS]:
-            drawn.add_row(
-                escaped(unit.get("file", data.get("file", ""))), str(unit["row_group"]), escaped(_said(unit))
-            )
+        for unit, file in zip(kept[:SHOWN_UNITS], files, strict=False):
+            group = unit["row_group"]
+            drawn.add_row(escaped(file), "–" if group is None else str(group), escaped(_said(unit)))
         to.print(drawn)
     if len(kept) > SHOWN_UNITS:
         to.print(f"[dim]and {humane.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
