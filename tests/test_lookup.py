@@ -1,0 +1,67 @@
+"""The promise of the project, counted: 658 files of 20,000 random longs, and a key that none of them holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sidecar
+from sidecar.iceberg.may_match import HoldsAny
+from sidecar.iceberg.sieve import Sieve
+
+FILES, ROWS, LOOKUPS = 658, 20_000, 1_000
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One snapshot of 658 files, built into one segment."""
+    folder = tmp_path_factory.mktemp("longs")
+    random = np.random.default_rng(11)
+    schema = pa.schema([("k", pa.int64())])
+    paths = []
+    for number in range(FILES):
+        # Even numbers only: every odd number is absent, and within the bounds of every file.
+        keys = random.integers(-(2**62), 2**62, ROWS) * 2
+        path = Path(folder) / f"{number:04}.parquet"
+        pq.write_table(pa.table({"k": keys}, schema=schema), path, use_dictionary=False, compression="none")
+        paths.append(f"file:{path}")
+    table = catalog.create_table("db.longs", schema)
+    table.add_files(paths)
+    sidecar.build(table, ["k"], kinds=["bloom"], engine="local")
+    return catalog.load_table("db.longs")
+
+
+def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table: Any) -> None:
+    """A thousand keys against the index alone, as a plan asks it, each from a cold start."""
+    random = np.random.default_rng(12)
+    files = [task.file for task in table.scan().plan_files()]
+    assert len(files) == FILES
+    kept, most_bytes, most_reads = 0, 0, 0
+    for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
+        sieve = Sieve(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
+        kept += sum(sieve.keep(file) for file in files)
+        assert sieve.warnings == ()
+        most_bytes = max(most_bytes, sieve.index_bytes)
+        most_reads = max(most_reads, sieve.index_reads)
+        sieve.close()
+    assert (
+        0 < kept / LOOKUPS <= 1
+    )  # some false positives there are: a filter that denies everything is broken
+    assert most_bytes <= 64 * 1024
+    assert most_reads <= 4
+
+
+def test_a_key_that_is_there_is_found_and_most_files_are_not_opened(table: Any) -> None:
+    held = pq.read_table(table.inspect.files()["file_path"][FILES // 2].as_py().removeprefix("file:"))["k"]
+    for key in held[:5].to_pylist():
+        plan = sidecar.plan(table, f"k = {key}")
+        assert plan.files_total == plan.files_covered == FILES
+        assert 1 <= plan.files_kept <= 10
+        assert plan.index_bytes_read <= 64 * 1024
+        assert plan.index_reads <= 4
+        assert sidecar.scan(table, f"k = {key}").num_rows == 1
