@@ -158,8 +158,18 @@ def _leaf(
     annotation = _annotation(element)
     encoding = Encoding.parse(_encoding_name(physical, length, annotation))
     marked = normalized_interval and encoding.name == "interval"
+    field_id = element.integer(9)
     return Leaf(
-        index, path, element.integer(9), physical, length, annotation, encoding, levels[0], levels[1], marked
+        index,
+        path,
+        field_id if field_id is not None and field_id >= 0 else None,
+        physical,
+        length,
+        annotation,
+        encoding,
+        levels[0],
+        levels[1],
+        marked,
     )
 
 

@@ -123,7 +123,7 @@ ENCODINGS = {
     "str": ("byte_array", "string"),
     "json": ("byte_array", None),  # pyarrow wrote no annotation
     "flba5": ("flba:5", "fixed[5]"),
-    "uuid": ("flba:16", "uuid"),
+    "uuid": ("flba:16", None),
     "dec_i32": ("int32/decimal:2", "decimal(9, 2)"),
     "dec_i64": ("int64/decimal:4", "decimal(18, 4)"),
     "date": ("int32/date", "date"),
@@ -210,7 +210,11 @@ def test_the_filter_of_parquet_testing_holds_its_words() -> None:
     assert bits.fill() == 32 / 8192
 
 
-ENCRYPTED = [path for path in sorted(DATA.rglob("*enc*")) if ".parquet" in path.name]
+def _is_encrypted(name: str) -> bool:
+    return name.endswith(".encrypted") or "_enc_" in name
+
+
+ENCRYPTED = [path for path in sorted(DATA.rglob("*.parquet*")) if _is_encrypted(path.name)]
 
 
 @pytest.mark.parametrize(
