@@ -51,7 +51,7 @@ def test_spark_loads_scans_and_its_optimiser_sees_our_ndv(built: Any, spark: Any
         seen = {}
         for attribute in spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(relation.output()):
             column = stats.get(attribute).get()
-            seen[attribute.name()] = int(column.distinctCount().get().toString())
+            seen[attribute.name()] = int(column.distinctCount().get())
     finally:
         spark.conf.unset("spark.sql.cbo.enabled")
     assert seen == {name: distinct(built, name) for name in ("k", "s")}
