@@ -127,8 +127,8 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
 
 def without_folder(paths: Sequence[str]) -> tuple[str, list[str]]:
     """The folder that all paths share, with its slash, and what is left of each path."""
-    folder = os.path.commonprefix(paths).rpartition("/")
-    prefix = folder[0] + folder[1]
+    common = os.path.commonprefix(paths)  # noqa: RUF071  (URLs are no paths; the cut is at a slash)
+    prefix = common[: common.rfind("/") + 1]
     return prefix, [path[len(prefix) :] for path in paths]
 
 

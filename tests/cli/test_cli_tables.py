@@ -1,0 +1,323 @@
+"""Every command on a real table in an SQLite catalog, found through pyiceberg's own configuration."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
+from typer.testing import CliRunner
+
+from sidecar.cli.app import app
+
+ROOT = str(Path(__file__).resolve().parents[2])
+FILES, ROWS = 12, 50
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("small", pa.int32()),
+        ("s", pa.string()),
+        ("dec", pa.decimal128(9, 2)),
+        ("ts", pa.timestamp("us")),
+        ("nested", pa.struct([("x", pa.int64())])),
+    ]
+)
+
+
+def rows(part: int) -> pa.Table:
+    """Values that are spread over all files: bounds help nobody; ``k`` has negative numbers."""
+    numbers = [part + FILES * row for row in range(ROWS)]
+    start = datetime.datetime(2024, 1, 1)
+    return pa.table(
+        {
+            "k": [7 * n - 1000 for n in numbers],
+            "small": numbers,
+            "s": [f"text {n}" for n in numbers],
+            "dec": [Decimal(n) / 2 for n in numbers],
+            "ts": [start + datetime.timedelta(days=n) for n in numbers],
+            "nested": [{"x": n} for n in numbers],
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("cli")
+    catalog = SqlCatalog("cli", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
+    catalog.create_namespace("db")
+    for name in ("t", "bare", "grown"):
+        table = catalog.create_table(f"db.{name}", SCHEMA)
+        with table.transaction() as transaction:
+            for part in range(FILES):
+                transaction.append(rows(part))
+    return catalog
+
+
+@pytest.fixture(scope="module")
+def run(lake: Any) -> Any:
+    def invoke(*args: str, **env: str | None) -> Any:
+        return CliRunner(env=env).invoke(app, [*args, "--catalog", "cli"], prog_name="sidecar")
+
+    with pytest.MonkeyPatch.context() as patch:
+        # pyiceberg reads its configuration once, when it is imported.
+        patch.setenv("PYICEBERG_CATALOG__CLI__URI", lake.properties["uri"])
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        yield invoke
+
+
+@pytest.fixture(scope="module")
+def answer(run: Any) -> Any:
+    def invoke(*args: str) -> Any:
+        result = run(*args, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    return invoke
+
+
+COLUMNS = "k,s,dec,ts,nested.x"
+
+
+@pytest.fixture(scope="module")
+def built(answer: Any) -> Any:
+    return answer("build", "db.t", "--columns", COLUMNS, "--engine", "local")
+
+
+def test_build_reports_what_the_design_asks(built: Any, lake: Any) -> None:
+    table = lake.load_table("db.t")
+    assert built["snapshot_id"] == table.current_snapshot().snapshot_id
+    assert built["statistics_path"] == table.metadata.statistics[0].statistics_path
+    assert built["files"] == {"total": FILES, "indexed": FILES, "failed": 0}
+    assert {"blobs", "expected_false_units", "seconds"} <= set(built)
+    assert built["columns"]["s"]["ndv"]["estimate"] == FILES * ROWS
+
+
+def test_build_prints_size_and_expected_false_units(run: Any) -> None:
+    result = run(
+        "build", "db.grown", "--columns", "k", "--engine", "local", "--fpp", "0.001", "--kinds", "bloom"
+    )
+    assert result.exit_code == 0, result.output
+    assert f"{FILES} of {FILES} indexed" in result.stdout
+    assert "expected for an absent value" in result.stdout
+    assert result.stderr == ""  # no terminal: no progress
+
+
+# Values of file 5, row 10: number 125.
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "k = -125",
+        "s = 'text 125'",
+        "dec = 62.5",
+        "dec = 62.50",
+        "ts = '2024-05-05'",
+        "ts = '2024-05-05T00:00:00'",
+        "nested.x = 125",
+        "k = -125 and s = 'text 125'",
+        "k in (-125, 1000000)",
+        "not (s != 'text 125')",
+    ],
+)
+def test_plan_keeps_one_file_and_scan_finds_its_row(
+    predicate: str, built: Any, answer: Any, run: Any
+) -> None:
+    plan = answer("plan", "db.t", predicate)
+    assert plan["files"] == {"total": FILES, "covered": FILES, "kept": 1}
+    assert len(plan["kept_files"]) == 1
+    assert plan["index_bytes_read"] > 0
+    assert plan["index_reads"] > 0
+    assert plan["seconds"] > 0
+    (line,) = run("scan", "db.t", predicate, "--json").stdout.splitlines()
+    assert json.loads(line) == {
+        "k": -125, "small": 125, "s": "text 125", "dec": "62.50", "ts": "2024-05-05T00:00:00", "nested": {"x": 125},
+    }  # fmt: skip
+
+
+def test_plan_in_text_names_the_funnel_and_the_file(built: Any, run: Any) -> None:
+    result = run("plan", "db.t", "k = -125")
+    assert "in the snapshot" in result.stdout
+    assert "dropped by filter" in result.stdout
+    assert result.stdout.rstrip().endswith(".parquet")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("k", "-125"), ("dec", "62.5"), ("ts", "2024-05-05"), ("s", "text 125"), ("nested.x", "125")],
+)
+def test_probe_takes_values_as_a_person_writes_them(
+    column: str, value: str, built: Any, answer: Any, run: Any
+) -> None:
+    units = answer("probe", "db.t", column, value)["units"]
+    assert [unit["might_contain"] for unit in units].count(True) == 1
+    assert len(units) == FILES
+    assert "may hold it" in run("probe", "db.t", column, value).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("plan", "db.t", "nosuch = 1"), "nosuch"),
+        (("plan", "db.t", "k = 1.5"), "1.5"),
+        (("plan", "db.t", "k = 'x'"), "k"),
+        (("plan", "db.t", "small = 3000000000"), "3000000000"),
+        (("plan", "db.t", "dec = 1.005"), "1.005"),
+        (("plan", "db.t", "ts = 'yesterday'"), "yesterday"),
+        (("plan", "db.t", "k ="), "predicate"),
+        (("plan", "db.t", "k = 1", "--snapshot", "5"), "5"),
+        (("plan", "db.nosuch", "k = 1"), "no table 'db.nosuch'"),
+        (("plan", "nosuch.t", "k = 1"), "no namespace 'nosuch'"),
+        (("plan", "t", "k = 1"), "'t' is no table name"),
+        (("scan", "db.t", "k = 1", "--columns", "nosuch"), "nosuch"),
+        (("probe", "db.t", "nosuch", "1"), "nosuch"),
+        (("probe", "db.t", "k", "1.5"), "1.5"),
+        (("build", "db.t", "--columns", "nosuch"), "nosuch"),
+        (("build", "db.t", "--columns", "nested"), "nested"),
+        (("build", "db.t", "--columns", "k", "--kinds", "bloom,btree"), "btree"),
+        (("inspect", "db.nosuch"), "no table 'db.nosuch'"),
+        (("verify", "db.nosuch"), "no table 'db.nosuch'"),
+    ],
+)
+def test_wrong_calls_are_one_sentence_and_exit_code_2(args: tuple[str, ...], sentence: str, run: Any) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_spark_without_java_is_one_sentence(run: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="the extra [spark] is not installed")
+    result = run("build", "db.t", "--columns", "k", "--engine", "spark", PATH=str(tmp_path), JAVA_HOME=None)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: Spark cannot start")
+    assert "Java" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_inspect_shows_coverage_by_column_and_kind(built: Any, answer: Any, run: Any) -> None:
+    data = answer("inspect", "db.t")
+    assert set(data["coverage"]) == set(COLUMNS.split(","))
+    assert data["coverage"]["k"]["bloom"]["files"] == FILES
+    assert data["coverage"]["k"]["theta"]["ndv"] == FILES * ROWS
+    text = run("inspect", "db.t").stdout
+    assert "nested.x" in text
+    assert "bloom" in text
+
+
+def test_inspect_and_verify_of_the_puffin_file_itself(built: Any) -> None:
+    path = built["statistics_path"]
+    runner = CliRunner()
+    data = json.loads(runner.invoke(app, ["inspect", path, "--json"]).stdout)
+    assert [blob["type"] for blob in data["blobs"]].count("sidecar-sbbf-v1") == len(COLUMNS.split(","))
+    assert data["segments"][0]["bundles"][0]["groups"][0]["units"] == FILES
+    assert "sidecar-units-v1" in runner.invoke(app, ["inspect", path]).stdout
+    assert json.loads(runner.invoke(app, ["verify", path, "--json"]).stdout) == {"checked": 1, "problems": []}
+
+
+def test_a_table_without_a_sidecar(run: Any, answer: Any) -> None:
+    plan = answer("plan", "db.bare", "k = -125")
+    assert plan["files"] == {"total": FILES, "covered": 0, "kept": FILES}
+    assert plan["index_bytes_read"] == 0
+    assert len(run("scan", "db.bare", "k = -125", "--json").stdout.splitlines()) == 1
+    assert "no sidecar" in run("inspect", "db.bare").stdout
+    assert {unit["might_contain"] for unit in answer("probe", "db.bare", "k", "-125")["units"]} == {None}
+    result = run("verify", "db.bare", "--json")
+    assert result.exit_code == 1
+    assert "sidecar" in json.loads(result.stdout)["problems"][0]["problem"]
+
+
+def test_verify_of_a_sound_table(built: Any, answer: Any) -> None:
+    found = answer("verify", "db.t")
+    assert found["problems"] == []
+    assert found["checked"] >= 1
+
+
+def test_after_an_append_the_new_file_is_kept_and_the_plan_says_why(lake: Any, run: Any, answer: Any) -> None:
+    lake.load_table("db.grown").append(rows(FILES))
+    run("build", "db.grown", "--columns", "k", "--engine", "local", "--snapshot", first_snapshot(lake))
+    plan = answer("plan", "db.grown", "k = -125")
+    assert plan["files"] == {"total": FILES + 1, "covered": FILES, "kept": 2}
+    assert "not listed" in run("plan", "db.grown", "k = -125").stdout
+
+
+def first_snapshot(lake: Any) -> str:
+    """The snapshot before the last one."""
+    return str(lake.load_table("db.grown").current_snapshot().parent_snapshot_id)
+
+
+@pytest.mark.parametrize("extension", ["arrow", "csv", "jsonl", "parquet"])
+def test_scan_writes_by_extension(extension: str, built: Any, run: Any, tmp_path: Path) -> None:
+    path = tmp_path / f"rows.{extension}"
+    result = run(
+        "scan", "db.t", "small < 100", "--columns", "small,s", "--limit", "7", "--output", str(path), "--json"
+    )
+    assert result.exit_code == 0, result.output
+    done = json.loads(result.stdout)
+    assert (done["rows"], done["output"]) == (7, str(path))
+    if extension == "arrow":
+        found = pa.ipc.open_file(path).read_all()
+    elif extension == "csv":
+        found = pyarrow.csv.read_csv(path)
+    elif extension == "parquet":
+        found = pq.read_table(path)
+    else:
+        found = pa.Table.from_pylist([json.loads(line) for line in path.read_text().splitlines()])
+    assert found.column_names == ["small", "s"]
+    assert found.num_rows == 7
+    assert all(
+        s == f"text {n}"
+        for n, s in zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
+    )
+
+
+def test_csv_cannot_hold_nested_columns(built: Any, run: Any, tmp_path: Path) -> None:
+    result = run("scan", "db.t", "k = -125", "--output", str(tmp_path / "rows.csv"))
+    assert result.exit_code == 2
+    assert "CSV cannot hold" in result.stderr
+
+
+def test_scan_draws_rows_and_says_how_many(built: Any, run: Any) -> None:
+    assert "\n1 row\n" in run("scan", "db.t", "k = -125").stdout
+    assert "the first 20 shown" in run("scan", "db.t", "small < 300").stdout
+    assert run("scan", "db.t", "k = 5").stdout == "0 rows\n"
+
+
+def test_a_damaged_sidecar_is_a_warning_and_the_right_rows(lake: Any, run: Any) -> None:
+    table = lake.create_table("db.damaged", SCHEMA)
+    table.append(rows(3))
+    assert run("build", "db.damaged", "--columns", "k", "--engine", "local").exit_code == 0
+    (entry,) = lake.load_table("db.damaged").metadata.statistics
+    path = Path(entry.statistics_path.removeprefix("file:"))
+    data = bytearray(path.read_bytes())
+    data[4:-200] = bytes(byte ^ 0x55 for byte in data[4:-200])
+    path.write_bytes(bytes(data))
+    key = str(rows(3)["k"][0].as_py())
+    result = run("scan", "db.damaged", f"k = {key}", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["k"] == int(key)
+    assert result.stderr.startswith("warning: ")
+    verified = run("verify", "db.damaged", "--json")
+    assert verified.exit_code == 1
+    assert json.loads(verified.stdout)["problems"]
+    assert "Traceback" not in result.output + verified.output
+
+
+def test_the_console_script_with_the_catalog_of_its_environment(built: Any, lake: Any) -> None:
+    command = [sys.executable, "-m", "sidecar.cli", "plan", "db.t", "k = -125", "--json", "--catalog", "cli"]
+    env = {**os.environ, "PYTHONPATH": ROOT, "PYICEBERG_CATALOG__CLI__URI": lake.properties["uri"]}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    assert json.loads(done.stdout)["files"]["kept"] == 1
+    assert done.stderr == ""
