@@ -67,8 +67,8 @@ def _gzip(data: bytes, size: int) -> bytes:
     while data and left > 0:
         member = zlib.decompressobj(wbits=47)
         part = member.decompress(data, left + 1)
-        if not part and not member.eof:
-            break
+        if not member.eof:  # cut, or more than the page has; the checksum of a whole member was verified
+            raise ValueError("a member ends early")
         parts.append(part)
         left -= len(part)
         data = member.unused_data

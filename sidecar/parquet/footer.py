@@ -69,9 +69,12 @@ class ColumnChunk:
 
     @property
     def start(self) -> int:
-        """Offset of the first page; readers agree that a dictionary page is only looked for in front."""
-        offset = self.dictionary_page_offset
-        return offset if offset and 0 < offset < self.data_page_offset else self.data_page_offset
+        """Offset of the first page; readers agree that a dictionary page is only looked for in front.
+
+        pyarrow leaves ``data_page_offset`` at 0 where a chunk without rows has a dictionary page alone.
+        """
+        dictionary, data = self.dictionary_page_offset or 0, self.data_page_offset
+        return dictionary if 0 < dictionary < data or (dictionary > 0 and data == 0) else data
 
 
 @dataclass(frozen=True)

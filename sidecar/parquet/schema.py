@@ -195,9 +195,9 @@ def _annotation(element: Struct) -> Annotation:
 
 def _logical_annotation(logical: Struct) -> Annotation:
     field_id = next(iter(logical.fields))
-    kind = _LOGICAL.get(field_id, "")
+    kind = _LOGICAL.get(field_id, "UNRECOGNIZED")
     body = logical.struct(field_id)
-    if body is None or not kind:
+    if body is None:
         return Annotation(kind)
     if kind == "DECIMAL":
         return Annotation(kind, scale=body.integer(1) or 0, precision=body.integer(2) or 0)

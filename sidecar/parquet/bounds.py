@@ -1,0 +1,202 @@
+"""Bounds of column values: their bytes, their order, and how long ones are cut.
+
+A bound is a value as PLAIN encodes it, without a length in front; a BOOLEAN takes one byte. What "less" means
+follows from the file's ``column_orders`` entry of the leaf and from its type:
+
+| type | order |
+| --- | --- |
+| BOOLEAN | false, true |
+| INT32, INT64 | signed; unsigned where annotated so |
+| FLOAT, DOUBLE, FLOAT16 | TYPE_ORDER: as numbers, NaN left out, either zero may hide behind the other; IEEE_754_TOTAL_ORDER: its totalOrder, -0.0 before 0.0, NaN left out unless there is nothing else |
+| INT96 | INT96_TIMESTAMP_ORDER only: days (last 4 bytes), then nanoseconds (first 8), signed |
+| BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | unsigned bytes, a prefix before what it begins |
+| DECIMAL in bytes | signed big-endian |
+
+No ``column_orders``, an order that is not known or does not fit the type, INTERVAL, VARIANT, geometries and
+annotations from the future have no order: such bounds say nothing. A bound need not be a value that
+occurs: long strings are cut, the upper one raised, so that both are *outer* bounds (parquet.thrift,
+``ColumnOrder`` and ``ColumnIndex``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sidecar.errors import DamagedFileError
+from sidecar.parquet.footer import Footer
+from sidecar.parquet.schema import Leaf
+
+Comparable = int | float | bytes | tuple[int, int]
+"""A decoded bound: int (integers, decimals without their scale, booleans), float, bytes, or for INT96 (days, nanos)."""
+
+TYPE_ORDER, IEEE_754_TOTAL_ORDER, INT96_TIMESTAMP_ORDER = 1, 2, 3
+
+TRUNCATE_LENGTH = 64
+"""Bytes that a long bound is cut to."""
+
+_FLOATS = {2: ("<e", "<h"), 4: ("<f", "<i"), 8: ("<d", "<q")}
+_INTEGER_KINDS = {
+    "INT32": ("", "INTEGER", "DATE", "TIME", "DECIMAL"),
+    "INT64": ("", "INTEGER", "TIME", "TIMESTAMP", "DECIMAL"),
+}
+_TEXT_KINDS = ("", "STRING", "ENUM", "JSON", "BSON")
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """How bounds of one leaf compare. ``width`` is the bytes of a bound, ``None`` where lengths differ."""
+
+    kind: str
+    """``boolean``, ``signed``, ``unsigned``, ``float``, ``int96``, ``bytes`` or ``decimal``."""
+    width: int | None
+    column_order: int = TYPE_ORDER
+
+    def decode(self, bound: bytes) -> Comparable:
+        """The bound as a value that Python compares in this order (except NaN and the sign of zero).
+
+        Raises :class:`DamagedFileError` for bytes that are no value of the type.
+        """
+        if self.width is not None and len(bound) != self.width and not self._is_cut(bound):
+            raise DamagedFileError("a bound has another length", expected=self.width, found=len(bound))
+        return _DECODERS[self.kind](bound)
+
+    def key(self, bound: bytes) -> Comparable:
+        """The same for sorting: under IEEE_754_TOTAL_ORDER the sign of zero and NaN have their place."""
+        if self.kind == "float" and self.column_order == IEEE_754_TOTAL_ORDER:
+            self.decode(bound)
+            return total_order(bound)
+        return self.decode(bound)
+
+    def _is_cut(self, bound: bytes) -> bool:
+        return self.kind == "bytes" and len(bound) < (self.width or 0)
+
+
+def total_order(bound: bytes) -> int:
+    """An integer that orders floats of one width as IEEE 754's totalOrder does."""
+    bits: int = struct.unpack(_FLOATS[len(bound)][1], bound)[0]
+    return bits if bits >= 0 else bits ^ ((1 << (8 * len(bound) - 1)) - 1)
+
+
+def _boolean(bound: bytes) -> int:
+    if bound[0] > 1:
+        raise DamagedFileError("a bound of a BOOLEAN is neither 0 nor 1", found=bound[0])
+    return bound[0]
+
+
+def _float(bound: bytes) -> float:
+    value: float = struct.unpack(_FLOATS[len(bound)][0], bound)[0]
+    return value
+
+
+def _decimal(bound: bytes) -> int:
+    if not bound:
+        raise DamagedFileError("a bound of a DECIMAL has no bytes")
+    return int.from_bytes(bound, "big", signed=True)
+
+
+_DECODERS: dict[str, Callable[[bytes], Comparable]] = {
+    "boolean": _boolean,
+    "signed": lambda bound: int.from_bytes(bound, "little", signed=True),
+    "unsigned": lambda bound: int.from_bytes(bound, "little"),
+    "float": _float,
+    "int96": lambda bound: (
+        int.from_bytes(bound[8:], "little", signed=True),
+        int.from_bytes(bound[:8], "little", signed=True),
+    ),
+    "bytes": lambda bound: bound,
+    "decimal": _decimal,
+}
+
+
+def find_ordering(footer: Footer, leaf: Leaf) -> Ordering | str:
+    """The order of a leaf's bounds in this file, or the reason why it has none."""
+    column_order = _column_order(footer, leaf)
+    if isinstance(column_order, str):
+        return column_order
+    found = _type_ordering(leaf)
+    if found is None:
+        return f"values of {leaf.physical} {leaf.annotation.kind}".rstrip() + " have no defined order"
+    kind, width = found
+    allowed = {"float": (TYPE_ORDER, IEEE_754_TOTAL_ORDER), "int96": (INT96_TIMESTAMP_ORDER,)}
+    if column_order not in allowed.get(kind, (TYPE_ORDER,)):
+        return f"column order {column_order} is unknown or does not fit {leaf.physical}"
+    return Ordering(kind, width, column_order)
+
+
+def _column_order(footer: Footer, leaf: Leaf) -> int | str:
+    orders = footer.metadata.structs(7)
+    if orders is None:
+        return "the file has no column orders"
+    if len(orders) != len(footer.columns):
+        return f"the file has {len(orders)} column orders for {len(footer.columns)} columns"
+    fields = list(orders[leaf.index].fields)
+    return fields[0] if len(fields) == 1 else "the column order is not exactly one"
+
+
+def _type_ordering(leaf: Leaf) -> tuple[str, int | None] | None:
+    physical, kind, width = leaf.physical, leaf.annotation.kind, leaf.width
+    if physical in _INTEGER_KINDS:
+        if kind not in _INTEGER_KINDS[physical]:
+            return None
+        return "signed" if leaf.annotation.signed else "unsigned", width
+    if kind == "DECIMAL" and physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+        return "decimal", width
+    if physical == "FIXED_LEN_BYTE_ARRAY":
+        if kind == "FLOAT16":
+            return ("float", 2) if width == 2 else None
+        return ("bytes", width) if kind in ("", "UUID") else None
+    if physical == "BYTE_ARRAY":
+        return ("bytes", None) if kind in _TEXT_KINDS else None
+    names = {"BOOLEAN": ("boolean", 1), "INT96": ("int96", 12), "FLOAT": ("float", 4), "DOUBLE": ("float", 8)}
+    return names[physical] if kind == "" else None
+
+
+def truncate_lower(value: bytes, length: int = TRUNCATE_LENGTH) -> bytes:
+    """A lower bound of at most ``length`` bytes: a prefix, of whole characters where ``value`` is UTF-8."""
+    return value if len(value) <= length else _prefix(value, length)
+
+
+def truncate_upper(value: bytes, length: int = TRUNCATE_LENGTH) -> bytes:
+    """An upper bound of at most ``length`` bytes, or ``value`` itself where there is none.
+
+    Lemma: raising the last unit (character or byte) of a prefix that can be raised, and dropping what
+    follows, gives more than anything that begins with the prefix. UTF-8 orders as its code points do.
+    """
+    if len(value) <= length:
+        return value
+    prefix = _prefix(value, length)
+    raised = _raise_text(prefix) if _is_utf8(value) else _raise_bytes(prefix)
+    return value if raised is None else raised
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _prefix(value: bytes, length: int) -> bytes:
+    if _is_utf8(value):
+        while length and value[length] & 0xC0 == 0x80:  # inside a character
+            length -= 1
+    return value[:length]
+
+
+def _raise_text(prefix: bytes) -> bytes | None:
+    """The last character that has a successor of as many bytes is raised, the rest dropped."""
+    text = prefix.decode()
+    for at in range(len(text) - 1, -1, -1):
+        code = ord(text[at]) + 1
+        code = 0xE000 if 0xD800 <= code < 0xE000 else code
+        if code <= 0x10FFFF and len(chr(code).encode()) == len(text[at].encode()):
+            return (text[:at] + chr(code)).encode()
+    return None
+
+
+def _raise_bytes(prefix: bytes) -> bytes | None:
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -1,0 +1,319 @@
+"""Page indexes: for each data page of a column chunk, where it is (OffsetIndex) and what it holds (ColumnIndex).
+
+Both are Thrift structures outside of the pages, found by offset and length in the footer's ColumnChunk.
+
+| OffsetIndex | | |
+| --- | --- | --- |
+| 1 | page_locations | of each data page: 1 offset, 2 compressed_page_size with the header, 3 first_row_index in the row group |
+| 2 | unencoded_byte_array_data_bytes | bytes of each page's BYTE_ARRAY values |
+
+| ColumnIndex | | |
+| --- | --- | --- |
+| 1 | null_pages | true: nothing but nulls, the bounds are empty |
+| 2, 3 | min_values, max_values | outer bounds of each page, see :mod:`sidecar.parquet.bounds` |
+| 4 | boundary_order | 0 unordered, 1 ascending, 2 descending |
+| 5, 8 | null_counts, nan_counts | |
+| 6, 7 | repetition_, definition_level_histograms | pages x (highest level + 1) |
+
+Booleans in a list take a byte: 1 is true, 0 and 2 are false. The field tree is kept with whatever it has
+that is not known here, and the bytes as they were, so an index can be carried to another place as it is.
+
+What is decoded here is only well-formed. Whether it may be believed is for :mod:`sidecar.parquet.page_bounds`.
+Specification: PageIndex.md and parquet.thrift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.thrift import (
+    BINARY,
+    BOOL,
+    BOOL_FALSE,
+    BYTE,
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Items,
+    Struct,
+    decode_struct,
+    encode_struct,
+    located,
+)
+from sidecar.source import Source, read_ranges
+
+MAX_INDEX = 32 << 20
+"""Bytes of the largest ColumnIndex or OffsetIndex that is read."""
+
+UNORDERED, ASCENDING, DESCENDING = range(3)
+
+_INTEGERS = (BYTE, I16, I32, I64)
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetIndex:
+    """Where the data pages of a chunk are; each array is int64[pages]."""
+
+    offsets: npt.NDArray[np.int64]
+    compressed_page_sizes: npt.NDArray[np.int64]
+    first_row_indexes: npt.NDArray[np.int64]
+    unencoded_byte_array_data_bytes: list[int] | None
+    tree: Struct
+    raw: bytes
+
+    @property
+    def num_pages(self) -> int:
+        """Number of data pages."""
+        return len(self.offsets)
+
+    def rows(self, num_rows: int) -> npt.NDArray[np.int64]:
+        """Rows of each page, int64[pages], in a row group of ``num_rows``."""
+        return np.diff(self.first_row_indexes, append=np.int64(num_rows))
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnIndex:
+    """What the data pages of a chunk hold; lists have an entry a page, histograms highest level + 1."""
+
+    null_pages: list[bool]
+    min_values: list[bytes]
+    max_values: list[bytes]
+    boundary_order: int
+    null_counts: list[int] | None
+    nan_counts: list[int] | None
+    repetition_level_histograms: list[int] | None
+    definition_level_histograms: list[int] | None
+    tree: Struct
+    raw: bytes
+
+    @property
+    def num_pages(self) -> int:
+        """Number of data pages."""
+        return len(self.null_pages)
+
+
+ColumnIndexAnswer = ColumnIndex | SidecarError | None
+OffsetIndexAnswer = OffsetIndex | SidecarError | None
+
+
+def decode_offset_index(data: bytes, *, base: int = 0) -> OffsetIndex:
+    """The OffsetIndex at the start of ``data``, which may go on behind it (encrypting writers pad).
+
+    ``base`` is the place in the file, for errors. Raises :class:`DamagedFileError`.
+    """
+    tree, _ = decode_struct(data, base=base)
+    locations = _items(tree, 1, (STRUCT,), "page_locations")
+    if locations is None:
+        raise DamagedFileError("an offset index has no page_locations", offset=base)
+    table = np.array([_location(entry) for entry in locations], np.int64).reshape(len(locations), 3)
+    return OffsetIndex(
+        offsets=table[:, 0],
+        compressed_page_sizes=table[:, 1],
+        first_row_indexes=table[:, 2],
+        unencoded_byte_array_data_bytes=_items(tree, 2, _INTEGERS, "unencoded_byte_array_data_bytes"),
+        tree=tree,
+        raw=data,
+    )
+
+
+def _location(entry: Struct) -> tuple[int, int, int]:
+    return (
+        entry.count(1, "a page's offset"),
+        entry.count(2, "a page's compressed_page_size"),
+        entry.count(3, "a page's first_row_index"),
+    )
+
+
+def decode_column_index(data: bytes, *, base: int = 0) -> ColumnIndex:
+    """The ColumnIndex at the start of ``data``; as :func:`decode_offset_index`.
+
+    ``null_pages``, ``min_values`` and ``max_values`` are equally long; nothing else is compared yet.
+    """
+    tree, _ = decode_struct(data, base=base)
+    flags = _items(tree, 1, (BOOL, BOOL_FALSE), "null_pages")
+    lower = _items(tree, 2, (BINARY,), "min_values")
+    upper = _items(tree, 3, (BINARY,), "max_values")
+    if flags is None or lower is None or upper is None:
+        raise DamagedFileError("a column index lacks null_pages, min_values or max_values", offset=base)
+    if not len(flags) == len(lower) == len(upper):
+        raise DamagedFileError(
+            "the lists of a column index differ in length",
+            offset=base,
+            expected=f"{len(flags)} pages",
+            found=f"{len(lower)} min_values, {len(upper)} max_values",
+        )
+    if any(flag > 2 for flag in flags):
+        raise DamagedFileError("null_pages has a byte that is no boolean", offset=base)
+    return ColumnIndex(
+        null_pages=[flag == 1 for flag in flags],
+        min_values=lower,
+        max_values=upper,
+        boundary_order=tree.need_integer(4, "boundary_order"),
+        null_counts=_items(tree, 5, _INTEGERS, "null_counts"),
+        nan_counts=_items(tree, 8, _INTEGERS, "nan_counts"),
+        repetition_level_histograms=_items(tree, 6, _INTEGERS, "repetition_level_histograms"),
+        definition_level_histograms=_items(tree, 7, _INTEGERS, "definition_level_histograms"),
+        tree=tree,
+        raw=data,
+    )
+
+
+def _items(tree: Struct, field_id: int, kinds: tuple[int, ...], what: str) -> list[Any] | None:
+    kind, items = tree.fields.get(field_id, (LIST, None))
+    if items is None:
+        return None
+    if kind != LIST or (items.values and items.element_type not in kinds):
+        raise DamagedFileError(f"{what} has another type")
+    values: list[Any] = items.values
+    return values
+
+
+def encode_offset_index(
+    locations: Sequence[tuple[int, int, int]], data_bytes: Sequence[int] | None = None
+) -> OffsetIndex:
+    """An OffsetIndex of (offset, compressed_page_size, first_row_index) a page, as this project writes it."""
+    pages = [Struct({1: (I64, at), 2: (I32, size), 3: (I64, row)}) for at, size, row in locations]
+    tree = Struct({1: (LIST, Items(STRUCT, pages))})
+    if data_bytes is not None:
+        tree.fields[2] = (LIST, Items(I64, list(data_bytes)))
+    return decode_offset_index(encode_struct(tree))
+
+
+def encode_column_index(
+    null_pages: Sequence[bool],
+    min_values: Sequence[bytes],
+    max_values: Sequence[bytes],
+    boundary_order: int,
+    null_counts: Sequence[int],
+    *,
+    nan_counts: Sequence[int] | None = None,
+    repetition_level_histograms: Sequence[int] | None = None,
+    definition_level_histograms: Sequence[int] | None = None,
+) -> ColumnIndex:
+    """A ColumnIndex as this project writes it: list<bool> as all writers do, element type 1, false 2."""
+    tree = Struct(
+        {
+            1: (LIST, Items(BOOL, [1 if flag else 2 for flag in null_pages])),
+            2: (LIST, Items(BINARY, list(min_values))),
+            3: (LIST, Items(BINARY, list(max_values))),
+            4: (I32, boundary_order),
+            5: (LIST, Items(I64, list(null_counts))),
+        }
+    )
+    optional = {6: repetition_level_histograms, 7: definition_level_histograms, 8: nan_counts}
+    for field_id, counts in optional.items():
+        if counts is not None:
+            tree.fields[field_id] = (LIST, Items(I64, [int(count) for count in counts]))
+    return decode_column_index(encode_struct(tree))
+
+
+def read_column_index(source: Source, footer: Footer, chunk: ColumnChunk) -> ColumnIndex | None:
+    """The chunk's ColumnIndex in one read, ``None`` if it has none.
+
+    Raises :class:`DamagedFileError` for a range outside the file and for broken bytes, and
+    :class:`UnsupportedFeatureError` for an encrypted chunk, a chunk in another file and an index beyond
+    :data:`MAX_INDEX`.
+    """
+    (found,), _ = read_page_indexes(source, footer, [chunk], [])
+    if isinstance(found, SidecarError):
+        raise found
+    return found
+
+
+def read_offset_index(source: Source, footer: Footer, chunk: ColumnChunk) -> OffsetIndex | None:
+    """The chunk's OffsetIndex in one read, ``None`` if it has none; raises as :func:`read_column_index`."""
+    _, (found,) = read_page_indexes(source, footer, [], [chunk])
+    if isinstance(found, SidecarError):
+        raise found
+    return found
+
+
+def read_page_indexes(
+    source: Source,
+    footer: Footer,
+    column_index_of: Sequence[ColumnChunk],
+    offset_index_of: Sequence[ColumnChunk],
+) -> tuple[list[ColumnIndexAnswer], list[OffsetIndexAnswer]]:
+    """ColumnIndexes of some chunks and OffsetIndexes of others, neighbours fetched in one read.
+
+    An answer for each chunk, in their order: the index, ``None`` where there is none, or the error that it
+    hit. Only a failing storage raises.
+    """
+    asked = [
+        *(("column index", c, c.column_index_offset, c.column_index_length) for c in column_index_of),
+        *(("offset index", c, c.offset_index_offset, c.offset_index_length) for c in offset_index_of),
+    ]
+    ranges = [_range(footer, *question) for question in asked]
+    _refuse_overlaps(source.name, asked, ranges)
+    found = [place for place in ranges if isinstance(place, tuple)]
+    data = iter(read_ranges(source, found))
+    raw = [next(data) if isinstance(place, tuple) else place for place in ranges]
+    answers: list[Any] = [
+        _decode(source.name, chunk, what, offset or 0, item)
+        for (what, chunk, offset, _), item in zip(asked, raw, strict=True)
+    ]
+    return answers[: len(column_index_of)], answers[len(column_index_of) :]
+
+
+_Asked = tuple[str, ColumnChunk, int | None, int | None]
+_Range = tuple[int, int] | SidecarError | None
+
+
+def _range(footer: Footer, what: str, chunk: ColumnChunk, offset: int | None, length: int | None) -> _Range:
+    """Where an index is, checked against the file's body."""
+    if offset is None and length is None:
+        return None
+    place = {"file": footer.name, "column": chunk.leaf.path, "offset": offset}
+    if chunk.encrypted:
+        return UnsupportedFeatureError(f"the {what} is encrypted (Parquet modular encryption)", **place)
+    if chunk.file_path is not None:
+        return UnsupportedFeatureError("the column chunk names another file (file_path)", **place)
+    if offset is None or length is None:
+        return DamagedFileError(f"the {what} has only one of offset and length", **place)
+    if not (0 < offset and 0 < length and offset + length <= footer.offset):
+        return DamagedFileError(
+            f"the {what} lies outside the file's body",
+            **place,
+            expected=f"at most {footer.offset} bytes",
+            found=f"{length} bytes from {offset}",
+        )
+    if length > MAX_INDEX:
+        return UnsupportedFeatureError(
+            f"the {what} is too large", **place, expected=f"at most {MAX_INDEX} bytes", found=length
+        )
+    return offset, length
+
+
+def _refuse_overlaps(name: str, asked: list[_Asked], ranges: list[_Range]) -> None:
+    """Indexes share no bytes; a thousand that do would each take a copy of the same large range."""
+    places = sorted((place, i) for i, place in enumerate(ranges) if isinstance(place, tuple))
+    end = 0
+    for (offset, length), i in places:
+        if offset < end:
+            what, chunk = asked[i][0], asked[i][1]
+            ranges[i] = DamagedFileError(
+                f"the {what} overlaps another index", file=name, column=chunk.leaf.path, offset=offset
+            )
+        end = max(end, offset + length)
+
+
+def _decode(
+    name: str, chunk: ColumnChunk, what: str, offset: int, raw: bytes | SidecarError | None
+) -> ColumnIndex | OffsetIndex | SidecarError | None:
+    if raw is None or isinstance(raw, SidecarError):
+        return raw
+    try:
+        with located(name, chunk.leaf.path, offset):
+            decode = decode_column_index if what == "column index" else decode_offset_index
+            return decode(raw, base=offset)
+    except SidecarError as error:
+        return error
