@@ -30,7 +30,7 @@ ROOMS_OF = {
     "pyspark": {"spark"},
     "rich": {"cli"},
     "typer": {"cli"},
-    "pyiceberg": {"source", "iceberg", "build", "spark"},
+    "pyiceberg": {"source", "files", "iceberg", "build", "spark"},
 }
 UPWARD = {("build", "spark")}
 """The driver picks an engine by name and loads Spark's only then."""
