@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sidecar.files import inspect_file as inspect_file
     from sidecar.files import probe_file as probe_file
     from sidecar.files import verify_file as verify_file
+    from sidecar.filters.encoding import Encoding as Encoding
     from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter
     from sidecar.filters.theta import ThetaSketch as ThetaSketch
     from sidecar.iceberg.catalog import open_table as open_table
@@ -51,6 +52,7 @@ _HOMES = {
     "inspect_table": "sidecar.iceberg.inspect",
     "probe_table": "sidecar.iceberg.probe",
     "verify_table": "sidecar.iceberg.verify",
+    "Encoding": "sidecar.filters.encoding",
     "SplitBlockBloomFilter": "sidecar.filters.sbbf",
     "ThetaSketch": "sidecar.filters.theta",
 }
@@ -58,6 +60,7 @@ _HOMES = {
 __all__ = [
     "CommitConflictError",
     "DamagedFileError",
+    "Encoding",
     "SidecarError",
     "SplitBlockBloomFilter",
     "StorageError",

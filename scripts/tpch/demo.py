@@ -27,7 +27,7 @@ from rich.table import Table
 import sidecar
 from sidecar.cli import humane
 
-WORK = Path(__file__).resolve().parents[1] / ".work" / "demo"
+WORK = Path(__file__).resolve().parents[2] / ".work" / "demo"
 INDEXED = ["l_partkey", "l_comment", "l_orderkey"]
 console = Console(highlight=False)
 
