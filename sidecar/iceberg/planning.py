@@ -95,7 +95,8 @@ class Plan:
         lines.append(f"{funnel.kept:>8}  kept")
         lines += [f"{count:>14}  {reason}" for reason, count in funnel.kept_because.items()]
         if used is not None:
-            age = f", {used.snapshots_behind} snapshots ago" if used.snapshots_behind else ""
+            behind = used.snapshots_behind
+            age = f", {behind} {'snapshot' if behind == 1 else 'snapshots'} ago" if behind else ""
             lines.append(f"sidecar of snapshot {used.snapshot_id}{age}: {used.path}")
             lines.append(f"{funnel.listed} files listed, {funnel.indexed} indexed for this predicate")
         lines.append(

@@ -1,0 +1,224 @@
+"""A table of every primitive type with awkward values, random predicates over it, and rows that compare."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "part", StringType()),
+    NestedField(3, "i", IntegerType()),
+    NestedField(4, "l", LongType()),
+    NestedField(5, "f", FloatType()),
+    NestedField(6, "d", DoubleType()),
+    NestedField(7, "dec9", DecimalType(9, 2)),
+    NestedField(8, "dec18", DecimalType(18, 3)),
+    NestedField(9, "dec38", DecimalType(38, 4)),
+    NestedField(10, "s", StringType()),
+    NestedField(11, "b", BinaryType()),
+    NestedField(12, "fx", FixedType(4)),
+    NestedField(13, "u", UUIDType()),
+    NestedField(14, "day", DateType()),
+    NestedField(15, "t", TimeType()),
+    NestedField(16, "ts", TimestampType()),
+    NestedField(17, "tz", TimestamptzType()),
+    NestedField(18, "bo", BooleanType()),
+    NestedField(
+        19,
+        "st",
+        StructType(NestedField(20, "x", LongType()), NestedField(21, "y", StringType())),
+        required=False,
+    ),
+)
+SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
+INDEXED = [
+    "i", "l", "f", "d", "dec9", "dec18", "dec38", "s", "b", "fx", "u", "day", "t", "ts", "tz", "st.x", "st.y",
+]  # fmt: skip
+
+EPOCH = dt.datetime(2024, 1, 1)
+
+
+def _value(column: str, n: int) -> Any:
+    """The ``n``-th value of a column: a small domain, spread so that bounds of files overlap."""
+    spread = (n * 7919) % 1009 - 500
+    return {
+        "i": spread,
+        "l": spread * 2**40,
+        "f": spread / 4,
+        "d": spread / 10,
+        "dec9": Decimal(spread).scaleb(-2),
+        "dec18": Decimal(spread * 10**9).scaleb(-3),
+        "dec38": Decimal(spread * 10**25 + 1).scaleb(-4),
+        "s": f"värde-{spread}",
+        "b": spread.to_bytes(3, "big", signed=True),
+        "fx": spread.to_bytes(4, "little", signed=True),
+        "u": uuid.UUID(int=(spread + 1000) << 80).bytes,
+        "day": (EPOCH + dt.timedelta(days=spread)).date(),
+        "t": (EPOCH + dt.timedelta(seconds=abs(spread) * 60, microseconds=n % 3)).time(),
+        "ts": EPOCH + dt.timedelta(hours=spread, microseconds=spread),
+        "tz": (EPOCH + dt.timedelta(minutes=spread)).replace(tzinfo=dt.timezone.utc),
+        "x": spread * 3,
+        "y": f"y{spread}",
+    }[column]
+
+
+SPECIAL: dict[str, list[Any]] = {
+    "f": [math.nan, 0.0, -0.0, math.inf, -math.inf],
+    "d": [math.nan, 0.0, -0.0, math.inf, 0.1],
+    "s": ["", "it's", "%"],
+    "b": [b""],
+    "i": [2**31 - 1, -(2**31)],
+    "l": [2**63 - 1, -(2**63), 7],
+}
+
+
+def rows(start: int, count: int, seed: int, schema: pa.Schema) -> pa.Table:
+    """``count`` rows with ids from ``start``; values of file n differ from those of others for the most part."""
+    rng = random.Random(seed)
+    made = []
+    for n in range(start, start + count):
+        row: dict[str, Any] = {
+            "id": n,
+            "part": rng.choice(["a", "b", None]),
+            "bo": rng.choice([True, False, None]),
+        }
+        for column in [name for name in INDEXED if "." not in name]:
+            chance = rng.random()
+            special = SPECIAL.get(column)
+            row[column] = None if chance < 0.1 else _value(column, n)
+            if special and chance > 0.92:
+                row[column] = rng.choice(special)
+        row["st"] = (
+            None if rng.random() < 0.1 else {"x": _value("x", n), "y": rng.choice([None, _value("y", n)])}
+        )
+        made.append(row)
+    return pa.Table.from_pylist(made, schema=schema)
+
+
+def create(catalog: Any, name: str, files: int = 6, count: int = 40, partitioned: bool = True) -> Table:
+    """A table with one append for each of ``files``, which makes up to three data files each."""
+    table: Table = catalog.create_table(
+        name,
+        SCHEMA,
+        partition_spec=SPEC if partitioned else PartitionSpec(),
+        properties={"write.parquet.row-group-limit": "25"},
+    )
+    for n in range(files):
+        append(table, n * count, count)
+    return table
+
+
+def append(table: Table, start: int, count: int) -> None:
+    """One more commit, with the rows of ids from ``start``."""
+    table.append(rows(start, count, start, table.schema().as_arrow()))
+
+
+LITERALS = {
+    "i": str, "l": str, "f": repr, "d": repr, "dec9": str, "dec18": lambda v: format(v, "f"),
+    "dec38": lambda v: format(v, "f"), "s": lambda v: "'" + v.replace("'", "''") + "'",
+    "b": lambda v: f"'0x{v.hex()}'", "fx": lambda v: f"'0x{v.hex()}'", "u": lambda v: f"'{uuid.UUID(bytes=v)}'",
+    "day": lambda v: f"'{v}'", "t": lambda v: f"'{v}'", "ts": lambda v: f"'{v}'", "tz": lambda v: f"'{v}'",
+    "x": str, "y": lambda v: f"'{v}'",
+}  # fmt: skip
+
+
+def literal(rng: random.Random, column: str, ids: int) -> str:
+    """A literal of the column: mostly one that some row has, else an absent or a special one."""
+    leaf = column.rsplit(".", 1)[-1]
+    special = [v for v in SPECIAL.get(leaf, []) if v == v]
+    if special and rng.random() < 0.25:
+        text = str(LITERALS[leaf](rng.choice(special)))
+    else:
+        text = str(LITERALS[leaf](_value(leaf, rng.randrange(int(ids * 1.3)))))
+    return f"'{text}'" if text in ("inf", "-inf") else text
+
+
+def predicate(rng: random.Random, columns: list[str], ids: int, depth: int = 2) -> str:
+    """A random predicate over ``columns``."""
+    if depth and rng.random() < 0.45:
+        parts = [predicate(rng, columns, ids, depth - 1) for _ in range(rng.choice([2, 2, 3]))]
+        return "(" + f" {rng.choice(['and', 'or', 'or'])} ".join(parts) + ")"
+    if depth and rng.random() < 0.12:
+        return f"not ({predicate(rng, columns, ids, depth - 1)})"
+    column = rng.choice(columns)
+    one, two, three = (literal(rng, column, ids) for _ in range(3))
+    forms = ["{c} = {a}"] * 8 + ["{c} in ({a}, {b}, {d})"] * 4 + [
+        "{c} != {a}", "{c} not in ({a}, {b})", "{c} < {a}", "{c} >= {a}", "{c} is null", "{c} is not null",
+        "not {c} != {a}", "{c} between {a} and {b}",
+    ]  # fmt: skip
+    if column in ("f", "d"):
+        forms += ["{c} is nan", "{c} is not nan"]
+    if column == "s":
+        forms += ["{c} like 'värde-1%'", "{c} not like 'värde-1%'"]
+    return rng.choice(forms).format(c=column, a=one, b=two, d=three)
+
+
+def comparable(table: pa.Table) -> list[str]:
+    """Rows as sorted text: NaN equals NaN, 0.0 differs from -0.0, order does not matter."""
+    return sorted(map(repr, table.to_pylist()))
+
+
+def oracle(table: Table, row_filter: BooleanExpression, snapshot_id: int | None = None) -> pa.Table:
+    """pyiceberg's own scan."""
+    return table.scan(row_filter=row_filter, snapshot_id=snapshot_id).to_arrow()
+
+
+def matching_files(table: Table, row_filter: BooleanExpression, snapshot_id: int | None = None) -> set[str]:
+    """Files in which pyiceberg itself finds a matching row."""
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), row_filter)
+    return {task.file.file_path for task in scan.plan_files() if reader.to_table([task]).num_rows}
+
+
+def local(path: str) -> Path:
+    """The file that a ``file:`` location names."""
+    return Path(path.removeprefix("file:"))
+
+
+@contextmanager
+def replaced(path: Path, data: bytes | None) -> Iterator[None]:
+    """The file has other bytes, or is gone, for a while."""
+    before = path.read_bytes()
+    try:
+        if data is None:
+            path.unlink()
+        else:
+            path.write_bytes(data)
+        yield
+    finally:
+        path.write_bytes(before)
