@@ -165,13 +165,21 @@ def _decode(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) -> Diction
     if leaf.physical == "BOOLEAN":
         raise UnsupportedFeatureError("BOOLEAN columns have no dictionary")
     if leaf.width is not None:
-        return DictionaryPage(num_values, body[: num_values * leaf.width], leaf.width, None)
+        _expect_filled(num_values * leaf.width, len(body))
+        return DictionaryPage(num_values, body, leaf.width, None)
     out = np.empty(len(body), np.uint8)
     offsets = np.empty(num_values + 1, np.int32)
     length = rle.split_byte_arrays(body, num_values, out, offsets)
     if length < 0:
         raise DamagedFileError("a value of a dictionary page reaches beyond the page")
+    _expect_filled(length + 4 * num_values, len(body))
     return DictionaryPage(num_values, out[:length], None, offsets)
+
+
+def _expect_filled(used: int, size: int) -> None:
+    """A page with more bytes than its header counts values may have values that would be missed."""
+    if used != size:
+        raise DamagedFileError("a dictionary page is longer than its values", expected=used, found=size)
 
 
 def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:

@@ -19,9 +19,10 @@ from test_parquet_fresh import chunks, written
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, decompress
+from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.pages import DICTIONARY_PAGE, walk_pages, wholly_dictionary
-from sidecar.parquet.thrift import I32, STRUCT, Struct, encode_struct
+from sidecar.parquet.thrift import I32, STRUCT, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify import verify_file
 from sidecar.source import BytesSource
 
@@ -214,6 +215,21 @@ def test_pages_of_unknown_types_are_stepped_over() -> None:
     source = BytesSource(bytes(data))
     assert [page.type for page in walk_pages(source, longer)][:3] == [DICTIONARY_PAGE, 9, 0]
     assert wholly_dictionary(source, longer)
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], ["a", "bb", "ccc"]], ids=["fixed", "variable"])
+@pytest.mark.parametrize("counted", [0, 2, 4])
+def test_a_dictionary_that_counts_other_values_is_damaged(values: list[object], counted: int) -> None:
+    """A filter from a dictionary that is cut short would deny the values that are missing."""
+    source = written(pa.table({"c": values * 5}), compression="NONE")
+    (chunk,) = chunks(source)
+    data = bytearray(source.read(0, source.size))
+    header, end = decode_struct(bytes(data), chunk.start)
+    assert read_dictionary(source, chunk).num_values == 3
+    header.fields[7][1].fields[1] = (I32, counted)
+    data[chunk.start : end] = encode_struct(header)
+    with pytest.raises(DamagedFileError, match="dictionary page"):
+        read_dictionary(BytesSource(bytes(data)), chunk)
 
 
 def test_a_missing_page_is_no_proof() -> None:
