@@ -72,11 +72,15 @@ def _hash_bytes(data: NDArray[np.uint8], at: int, length: int, seed: Any) -> Any
         h2 ^= _mix2(load64(data, at + 8))
         h2 = (_rotl(h2, 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
         at += 16
-    if end - at > 8:
-        h2 ^= _mix2(_short(data, at + 8, end))
+    left = end - at
+    if left > 8:  # the last bytes come with the eight that end the value, shifted down
+        h2 ^= _mix2(load64(data, end - 8) >> np.uint64(8 * (16 - left)))
         h1 ^= _mix1(load64(data, at))
-    elif end > at:
-        h1 ^= _mix1(_short(data, at, end))
+    elif left > 0:
+        if length >= 8:
+            h1 ^= _mix1(load64(data, end - 8) >> np.uint64(8 * (8 - left)))
+        else:
+            h1 ^= _mix1(_short(data, at, end))
     return _finish(h1, h2, length)
 
 
