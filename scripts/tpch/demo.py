@@ -131,6 +131,8 @@ def describe_build(report: dict[str, Any], table: Any) -> None:
     data_size = pc.sum(table.inspect.files()["file_size_in_bytes"]).as_py()
     files = report["files"]
     grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")
     grid.add_row("indexed", f"{files['indexed']:,} of {files['total']:,} files: {', '.join(INDEXED)}")
     grid.add_row("engine", str(report["engine"]))
     grid.add_row("time", humane.duration(report["seconds"]))
