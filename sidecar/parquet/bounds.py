@@ -7,7 +7,8 @@ follows from the file's ``column_orders`` entry of the leaf and from its type:
 | --- | --- |
 | BOOLEAN | false, true |
 | INT32, INT64 | signed; unsigned where annotated so |
-| FLOAT, DOUBLE, FLOAT16 | TYPE_ORDER: as numbers, NaN left out, either zero may hide behind the other; IEEE_754_TOTAL_ORDER: its totalOrder, -0.0 before 0.0, NaN left out unless there is nothing else |
+| FLOAT, DOUBLE, FLOAT16 | TYPE_ORDER: as numbers, NaN left out, either zero may hide behind the other |
+| | IEEE_754_TOTAL_ORDER: its totalOrder, -0.0 before 0.0, NaN left out unless there is nothing else |
 | INT96 | INT96_TIMESTAMP_ORDER only: days (last 4 bytes), then nanoseconds (first 8), signed |
 | BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | unsigned bytes, a prefix before what it begins |
 | DECIMAL in bytes | signed big-endian |

@@ -4,7 +4,7 @@ Both are Thrift structures outside of the pages, found by offset and length in t
 
 | OffsetIndex | | |
 | --- | --- | --- |
-| 1 | page_locations | of each data page: 1 offset, 2 compressed_page_size with the header, 3 first_row_index in the row group |
+| 1 | page_locations | of each data page: 1 offset, 2 compressed_page_size (with the header), 3 first_row_index |
 | 2 | unencoded_byte_array_data_bytes | bytes of each page's BYTE_ARRAY values |
 
 | ColumnIndex | | |
@@ -245,6 +245,7 @@ def read_page_indexes(
 ) -> tuple[list[ColumnIndexAnswer], list[OffsetIndexAnswer]]:
     """ColumnIndexes of some chunks and OffsetIndexes of others, neighbours fetched in one read.
 
+    Each chunk stands in a list once; ``first_row_index`` counts from the first row of the row group.
     An answer for each chunk, in their order: the index, ``None`` where there is none, or the error that it
     hit. Only a failing storage raises.
     """
@@ -272,14 +273,14 @@ def _range(footer: Footer, what: str, chunk: ColumnChunk, offset: int | None, le
     """Where an index is, checked against the file's body."""
     if offset is None and length is None:
         return None
-    place = {"file": footer.name, "column": chunk.leaf.path, "offset": offset}
+    place: dict[str, Any] = {"file": footer.name, "column": chunk.leaf.path, "offset": offset}
     if chunk.encrypted:
         return UnsupportedFeatureError(f"the {what} is encrypted (Parquet modular encryption)", **place)
     if chunk.file_path is not None:
         return UnsupportedFeatureError("the column chunk names another file (file_path)", **place)
     if offset is None or length is None:
         return DamagedFileError(f"the {what} has only one of offset and length", **place)
-    if not (0 < offset and 0 < length and offset + length <= footer.offset):
+    if offset <= 0 or length <= 0 or offset + length > footer.offset:
         return DamagedFileError(
             f"the {what} lies outside the file's body",
             **place,

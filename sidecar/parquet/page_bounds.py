@@ -1,0 +1,307 @@
+"""What a page index proves, and why it is not believed where it is not.
+
+An index that is wrong loses rows, so every statement in it is held against the others first: page counts of
+both structures, null_pages against null_counts and level histograms, bounds against each other and against
+boundary_order. One contradiction, and nothing of the index is used. Where a statement is only missing, the
+page is *unknown* in that respect:
+
+- A null page of a repeated column counts as such only if the definition level histogram says so: the parquet
+  crate (60.1) marks pages whose rows are as many as their nulls, values or not.
+- Bounds need a known order (:func:`sidecar.parquet.bounds.find_ordering`). Null counts do not.
+- NaN is possible in a page of floats unless nan_counts say 0 there; a bound that is NaN is no bound.
+
+``boundary_order`` is checked and not used: a reader that looks at each page needs no order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from sidecar.errors import DamagedFileError
+from sidecar.parquet.bounds import Comparable, Ordering, find_ordering
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.page_index import (
+    ASCENDING,
+    DESCENDING,
+    ColumnIndex,
+    ColumnIndexAnswer,
+    OffsetIndex,
+)
+from sidecar.parquet.schema import Leaf
+from sidecar.parquet.thrift import Struct
+
+
+@dataclass(frozen=True)
+class PageBounds:
+    """What is certain about each page of a chunk; a list has an entry a page.
+
+    ``lower`` and ``upper``: every value that is neither null nor NaN lies between them, both included; ``None``
+    is unknown. ``all_null``: the page has no value. ``null_counts``: nulls, empty lists and absent
+    parents; ``None`` is unknown. ``may_have_nan``: never true for types without NaN. ``reason`` says why
+    bounds are unknown, if they are.
+    """
+
+    lower: list[Comparable | None]
+    upper: list[Comparable | None]
+    all_null: list[bool]
+    null_counts: list[int | None]
+    may_have_nan: list[bool]
+    reason: str = ""
+
+
+def page_bounds(
+    footer: Footer, chunk: ColumnChunk, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
+) -> PageBounds | str:
+    """What the two indexes of a chunk prove, or the reason why the column index says nothing.
+
+    The offset index itself is checked by :func:`offset_index_problems`; ask that first.
+    """
+    if column_index is None:
+        return "the column has no column index"
+    if not isinstance(column_index, ColumnIndex):
+        return f"the column index cannot be read: {column_index.what}"
+    problem = next(column_index_problems(footer, chunk, column_index, offset_index), None)
+    if problem is not None:
+        return problem
+    return _proven(find_ordering(footer, chunk.leaf), chunk.leaf, column_index)
+
+
+def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> PageBounds:
+    all_null = list(index.null_pages)
+    reason = ordering if isinstance(ordering, str) else ""
+    doubtful = leaf.max_rep > 0 and index.definition_level_histograms is None
+    if doubtful and any(all_null):
+        reason = reason or "a null page of a repeated column without a definition level histogram"
+        all_null = [False] * len(all_null)
+    lower: list[Comparable | None] = [None] * index.num_pages
+    upper = list(lower)
+    if not isinstance(ordering, str):
+        for i in range(index.num_pages):
+            if not index.null_pages[i]:
+                lower[i] = _number(ordering.decode(index.min_values[i]))
+                upper[i] = _number(ordering.decode(index.max_values[i]))
+        if not reason and any(_is_nan(ordering, b) for b in (*index.min_values, *index.max_values)):
+            reason = "a bound is NaN"
+    counts: list[int | None] = [None] * index.num_pages if index.null_counts is None else [*index.null_counts]
+    return PageBounds(lower, upper, all_null, counts, _may_have_nan(leaf, index), reason)
+
+
+def _number(value: Comparable) -> Comparable | None:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _may_have_nan(leaf: Leaf, index: ColumnIndex) -> list[bool]:
+    if not is_float(leaf):
+        return [False] * index.num_pages
+    if index.nan_counts is None:
+        return [not null for null in index.null_pages]
+    return [count > 0 for count in index.nan_counts]
+
+
+def is_float(leaf: Leaf) -> bool:
+    """Whether values of the leaf can be NaN."""
+    return leaf.physical in ("FLOAT", "DOUBLE") or leaf.encoding.name == "float16"
+
+
+def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex) -> Iterator[str]:
+    """Why an offset index cannot be right; nothing where its pages can be read and their rows counted."""
+    num_rows = footer.row_groups[chunk.row_group].num_rows
+    end = chunk.start + chunk.total_compressed_size
+    offsets, sizes, rows = index.offsets, index.compressed_page_sizes, index.first_row_indexes
+    if not index.num_pages:
+        if num_rows:
+            yield f"no page for {num_rows} rows"
+        return
+    if rows[0] != 0:
+        yield f"the first page begins at row {rows[0]}"
+    if (rows[1:] <= rows[:-1]).any():
+        yield "first_row_index does not increase from page to page"
+    if rows.max() >= max(num_rows, 1):
+        yield f"a page begins at row {rows.max()} of {num_rows}"
+    if (sizes <= 0).any():
+        yield "a page has no bytes"
+    elif (sizes > end - offsets).any() or (offsets < chunk.start).any():
+        yield "a page lies outside the column chunk"
+    elif (offsets[1:] < offsets[:-1] + sizes[:-1]).any():
+        yield "pages overlap or are out of order"
+
+
+def column_index_problems(
+    footer: Footer, chunk: ColumnChunk, index: ColumnIndex, offset_index: OffsetIndex | None
+) -> Iterator[str]:
+    """Every contradiction of a column index with itself, with the chunk and with its offset index."""
+    if offset_index is None:
+        yield "a column index without an offset index"
+        rows = None
+    elif index.num_pages != offset_index.num_pages:
+        yield f"{index.num_pages} pages in the column index, {offset_index.num_pages} in the offset index"
+        rows = None
+    else:
+        rows = offset_index.rows(footer.row_groups[chunk.row_group].num_rows).tolist()
+    yield from _null_problems(chunk, index, rows)
+    yield from _bound_problems(find_ordering(footer, chunk.leaf), index)
+    if index.nan_counts is not None:
+        yield from _count_problems("nan_counts", index.nan_counts, index.num_pages)
+        if not is_float(chunk.leaf):
+            yield "nan_counts on a column that is no float"
+
+
+def _count_problems(name: str, counts: Sequence[int], pages: int) -> Iterator[str]:
+    if len(counts) != pages:
+        yield f"{len(counts)} {name} for {pages} pages"
+    elif any(count < 0 for count in counts):
+        yield f"{name} has a negative number"
+
+
+def _null_problems(chunk: ColumnChunk, index: ColumnIndex, rows: list[int] | None) -> Iterator[str]:
+    """null_pages, null_counts, histograms and rows of the pages against each other."""
+    leaf, pages, nulls = chunk.leaf, index.num_pages, index.null_counts
+    problems = list(_histogram_problems(chunk, index))
+    if nulls is not None:
+        problems += _count_problems("null_counts", nulls, pages)
+    yield from problems
+    if problems:
+        return
+    definitions = _table(index.definition_level_histograms, pages, leaf.max_def)
+    repetitions = _table(index.repetition_level_histograms, pages, leaf.max_rep)
+    entries = rows if leaf.max_rep == 0 else None
+    if definitions is not None:
+        sums = [sum(page) for page in definitions]
+        if entries is not None and entries != sums:
+            yield "definition_level_histograms count other rows than the offset index"
+        entries = sums
+        if repetitions is not None and [sum(page) for page in repetitions] != sums:
+            yield "the level histograms differ in their number of entries"
+        if nulls is not None and nulls != [sum(page[:-1]) for page in definitions]:
+            yield "null_counts contradict definition_level_histograms"
+        if index.null_pages != [page[-1] == 0 for page in definitions]:
+            yield "null_pages contradict definition_level_histograms"
+    if repetitions is not None and rows is not None and [page[0] for page in repetitions] != rows:
+        yield "repetition_level_histograms count other rows than the offset index"
+    yield from _null_page_problems(chunk, index, nulls, entries)
+
+
+def _null_page_problems(
+    chunk: ColumnChunk, index: ColumnIndex, nulls: list[int] | None, entries: list[int] | None
+) -> Iterator[str]:
+    if chunk.leaf.max_def == 0 and any(index.null_pages):
+        yield "a null page in a column without nulls"  # parquet-java without statistics
+    if nulls is None:
+        return
+    if chunk.null_count is not None and sum(nulls) != chunk.null_count:
+        yield f"null_counts add up to {sum(nulls)}, the chunk's statistics say {chunk.null_count}"
+    if any(null and not count for null, count in zip(index.null_pages, nulls, strict=True)):
+        yield "null_pages contradict null_counts: a null page without a null"
+    if entries is None:
+        return
+    if any(count > most for count, most in zip(nulls, entries, strict=True)):
+        yield "null_counts are more than the entries of a page"
+    elif index.null_pages != [count == most for count, most in zip(nulls, entries, strict=True)]:
+        yield "null_pages contradict null_counts"
+
+
+def _histogram_problems(chunk: ColumnChunk, index: ColumnIndex) -> Iterator[str]:
+    leaf = chunk.leaf
+    for name, histogram, highest in (
+        ("repetition_level_histograms", index.repetition_level_histograms, leaf.max_rep),
+        ("definition_level_histograms", index.definition_level_histograms, leaf.max_def),
+    ):
+        if not histogram:
+            continue
+        if len(histogram) != index.num_pages * (highest + 1):
+            yield f"{name} has {len(histogram)} entries, not {index.num_pages} pages x {highest + 1} levels"
+        elif any(count < 0 for count in histogram):
+            yield f"{name} has a negative number"
+        elif sum(histogram) != chunk.num_values:
+            yield f"{name} has {sum(histogram)} entries in all, the column chunk {chunk.num_values}"
+
+
+def _table(histogram: list[int] | None, pages: int, highest: int) -> list[list[int]] | None:
+    """Histograms page by page; writers leave an empty list where they have none."""
+    if not histogram:
+        return None
+    table: list[list[int]] = np.array(histogram, object).reshape(pages, highest + 1).tolist()
+    return table
+
+
+def _bound_problems(ordering: Ordering | str, index: ColumnIndex) -> Iterator[str]:
+    """Bounds that are no values or lie the wrong way round, and a boundary_order that they contradict."""
+    if not 0 <= index.boundary_order <= 2:
+        yield f"boundary_order is {index.boundary_order}"
+    if isinstance(ordering, str):
+        return
+    pages = [i for i, null in enumerate(index.null_pages) if not null]
+    try:
+        lower = [ordering.key(index.min_values[i]) for i in pages]
+        upper = [ordering.key(index.max_values[i]) for i in pages]
+    except DamagedFileError as error:
+        yield (
+            f"{error.what}: expected {error.expected}, found {error.found}" if error.expected else error.what
+        )
+        return
+    if any(low > high for low, high in zip(lower, upper, strict=True)):  # type: ignore[operator]
+        yield "a page's min_value is greater than its max_value"
+    if not all(map(_sortable, (*lower, *upper))):
+        return
+    if index.boundary_order == ASCENDING and not (_ascends(lower) and _ascends(upper)):
+        yield "boundary_order is ascending, the bounds are not"
+    if index.boundary_order == DESCENDING and not (_ascends(lower[::-1]) and _ascends(upper[::-1])):
+        yield "boundary_order is descending, the bounds are not"
+
+
+def _sortable(key: Comparable) -> bool:
+    return not (isinstance(key, float) and math.isnan(key))
+
+
+def _ascends(keys: list[Comparable]) -> bool:
+    return all(a <= b for a, b in pairwise(keys))  # type: ignore[operator]
+
+
+def _is_nan(ordering: Ordering, bound: bytes) -> bool:
+    if ordering.kind != "float" or not bound:
+        return False
+    value = ordering.decode(bound)
+    return isinstance(value, float) and math.isnan(value)
+
+
+def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> PageBounds:
+    """What the statistics of a whole chunk prove, as of one page.
+
+    Only ``min_value`` and ``max_value`` count, and only in a known order: the older ``min`` and ``max`` were
+    compared as signed bytes by some writers. A bound without its partner, bounds the wrong way round and
+    null counts beyond the chunk's values are unknown.
+    """
+    group = (footer.metadata.structs(4) or [])[chunk.row_group]
+    meta = (group.structs(1) or [])[chunk.leaf.index].struct(3) or Struct()
+    statistics = meta.struct(12) or Struct()
+    nulls, nans = statistics.integer(3), statistics.integer(9)
+    nulls = nulls if nulls is not None and 0 <= nulls <= chunk.num_values else None
+    all_null = nulls is not None and nulls == chunk.num_values and chunk.leaf.max_def > 0
+    may_have_nan = is_float(chunk.leaf) and nans != 0 and not all_null
+    found = "the chunk has only nulls" if all_null else _statistics_bounds(footer, chunk.leaf, statistics)
+    if isinstance(found, str):
+        return PageBounds([None], [None], [all_null], [nulls], [may_have_nan], found)
+    return PageBounds([found[0]], [found[1]], [False], [nulls], [may_have_nan])
+
+
+def _statistics_bounds(footer: Footer, leaf: Leaf, statistics: Struct) -> tuple[Comparable, Comparable] | str:
+    ordering = find_ordering(footer, leaf)
+    if isinstance(ordering, str):
+        return ordering
+    lower, upper = statistics.binary(6), statistics.binary(5)
+    if lower is None or upper is None:
+        return "the chunk has no bounds"
+    try:
+        low, high = ordering.decode(lower), ordering.decode(upper)
+        if ordering.key(lower) > ordering.key(upper):  # type: ignore[operator]
+            return "the chunk's min_value is greater than its max_value"
+    except DamagedFileError as error:
+        return error.what
+    if not (_sortable(low) and _sortable(high)):
+        return "a bound is NaN"
+    return low, high
