@@ -129,7 +129,7 @@ def _column(column: Any) -> tuple[str, ...]:
     if ndv is not None:
         exact = ndv["lower"] == ndv["upper"]
         spread = (ndv["upper"] - ndv["lower"]) / 2
-        distinct = f"{ndv['estimate']:,.0f}" + ("" if exact else f" ± {spread:,.0f}")
+        distinct = humane.count(int(ndv["estimate"])) + ("" if exact else f" ± {spread:,.0f}")
     return (
         column["type"],
         filters or "–",

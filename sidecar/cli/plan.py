@@ -58,7 +58,10 @@ def _funnel(funnel: Any) -> list[tuple[str, str]]:
     for name, key in (("by partition or bounds", "partition_or_bounds"), ("by filter", "filter")):
         if dropped[key]:
             rows.append((f"dropped {name}", f"{'−' + humane.count(dropped[key]):>8}"))
-    because = ", ".join(f"{humane.count(n)} {reason}" for reason, n in funnel["kept_because"].items())
+    reasons = funnel["kept_because"]
+    because = ", ".join(
+        reasons if len(reasons) == 1 else (f"{humane.count(n)} {r}" for r, n in reasons.items())
+    )
     kept = f"[bold]{humane.count(funnel['kept']):>8}[/]"
     return [*rows, ("kept", kept + (f"  {escaped(because)}" if because else ""))]
 

@@ -72,6 +72,18 @@ def test_every_command_and_option_has_help_and_stands_in_the_readme(name: str) -
             assert f"`{max(parameter.opts, key=len)}" in readme, f"README lacks {name} {parameter.opts}"
 
 
+def test_every_python_name_stands_in_the_readme_and_loads() -> None:
+    import sidecar
+
+    readme = (ROOT / "README.md").read_text()
+    for name in sidecar.__all__:
+        assert getattr(sidecar, name) is not None
+        assert f"sidecar.{name}" in readme or f"`{name}`" in readme, f"README lacks {name}"
+    assert set(sidecar.__all__) <= set(dir(sidecar))
+    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+        sidecar.nosuch  # noqa: B018
+
+
 @pytest.mark.parametrize(
     "args",
     [
