@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from sidecar.build.sketches import ChunkSketch, TaskSketches
 from sidecar.build.types import to_column_type
 from sidecar.build.values import ValueReader, first_line
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.hashing import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import blocks_for
-from sidecar.filters.theta import MAX_THETA, ThetaSketch
+from sidecar.filters.theta import ThetaSketch
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary, used_entries
-from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.footer import ColumnChunk, RowGroup
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.schema import Leaf
 from sidecar.source import CountingSource, Source
@@ -75,19 +76,16 @@ class _Chunk:
     result: ChunkResult
     bloom: bool
     theta: bool
-    threshold: int
-    """Hashes from here on cannot be among those that the column's sketch keeps in the end."""
     filter: SplitBlockBloomFilter | None = None
-    sketch: ThetaSketch | None = None
+    sketch: ChunkSketch | None = None
 
-    def start(self, values: int, options: Options) -> None:
+    def start(self, values: int, options: Options, sketches: TaskSketches) -> None:
         """Empty filter and sketch, sized for so many values."""
         if self.bloom:
             blocks = blocks_for(_rounded(values), options.fpp, max_bits_per_value=options.max_bits)
             self.filter = SplitBlockBloomFilter(np.zeros((blocks, 8), dtype=np.uint32))
         if self.theta:
-            self.sketch = ThetaSketch(options.lg_k)
-            self.sketch.theta = self.threshold
+            self.sketch = sketches.begin(self.field_id)
 
     def add(self, values: pa.Array) -> None:
         """Count ``values`` (the file's Arrow type) in; a type that is not understood ends only what it is
@@ -108,7 +106,8 @@ class _Chunk:
         """Fold the filter to its target and hand both over."""
         if self.filter is not None:
             self.result.take(self.filter.fold_to(options.fpp), how)
-        self.result.sketch = self.sketch
+        if self.sketch is not None:
+            self.result.sketch = self.sketch.finish()
         self.bloom = self.theta = False
 
     def fail(self, reason: str, damaged: bool = False) -> None:
@@ -125,26 +124,15 @@ class _Chunk:
 class ChunkIndexer:
     """Indexes the row groups of one open file."""
 
-    def __init__(self, source: Source, footer: Footer, options: Options) -> None:
+    def __init__(self, source: Source, options: Options, sketches: TaskSketches) -> None:
         self._source = CountingSource(source)
-        self._footer = footer
         self._options = options
+        self._sketches = sketches
         self._reader: ValueReader | None = None
 
-    def index(
-        self, group: RowGroup, columns: Mapping[int, tuple[str, Leaf]], sketches: Mapping[int, ThetaSketch]
-    ) -> dict[int, ChunkResult]:
-        """Results by field id for ``columns``: field id -> (Iceberg type, leaf of this file).
-
-        ``sketches`` are those of the values before; only their theta matters: the union of two sketches keeps
-        nothing above the smaller theta, so new values above it need not be gathered at all.
-        """
-        work = [
-            self._begin(
-                group, field_id, *column, sketches[field_id].theta if field_id in sketches else MAX_THETA
-            )
-            for field_id, column in columns.items()
-        ]
+    def index(self, group: RowGroup, columns: Mapping[int, tuple[str, Leaf]]) -> dict[int, ChunkResult]:
+        """Results by field id for ``columns``: field id -> (Iceberg type, leaf of this file)."""
+        work = [self._begin(group, field_id, *column) for field_id, column in columns.items()]
         for chunk in work:
             if chunk.bloom and self._options.harvest != "never":
                 self._harvest(chunk)
@@ -158,13 +146,13 @@ class ChunkIndexer:
         if self._reader is not None:
             self._reader.close()
 
-    def _begin(self, group: RowGroup, field_id: int, column_type: str, leaf: Leaf, threshold: int) -> _Chunk:
+    def _begin(self, group: RowGroup, field_id: int, column_type: str, leaf: Leaf) -> _Chunk:
         result = ChunkResult()
         bloom = self._options.bloom
         if bloom and leaf.encoding.not_indexable is not None:
             result.reason, bloom = leaf.encoding.not_indexable, False
         chunk = group.columns[leaf.index]
-        work = _Chunk(field_id, column_type, leaf, chunk, result, bloom, self._options.theta, threshold)
+        work = _Chunk(field_id, column_type, leaf, chunk, result, bloom, self._options.theta)
         if chunk.encrypted:
             work.fail("the column is encrypted")
         elif chunk.file_path:
@@ -201,7 +189,7 @@ class ChunkIndexer:
             return
         finally:
             chunk.result.bytes_read += self._source.bytes_read - before
-        chunk.start(len(values), self._options)
+        chunk.start(len(values), self._options, self._sketches)
         chunk.add(values)
         chunk.finish("dictionary", self._options)
 
@@ -229,7 +217,7 @@ class ChunkIndexer:
         for chunk in work:
             if chunk.bloom or chunk.theta:
                 nulls = chunk.chunk.null_count or 0
-                chunk.start(chunk.chunk.num_values - nulls, self._options)
+                chunk.start(chunk.chunk.num_values - nulls, self._options, self._sketches)
                 by_leaf.setdefault(chunk.leaf.index, []).append(chunk)
         leaves = sorted(by_leaf)
         if not leaves:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sidecar.build.engine import Progress
 from sidecar.build.slices import GroupTask, Key, gather_spooled
-from sidecar.build.tasks import Opener, Plan, Record, UnitsTask, index_units
+from sidecar.build.tasks import Opener, Plan, Record, Shared, UnitsTask, index_units
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.errors import StorageError
 from sidecar.parquet.footer import Footer, read_footer
@@ -42,7 +42,7 @@ class LocalEngine:
         self._opener = opener
         self._spool = Spool()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="sidecar-build")
-        self._footers = FooterCache()
+        self._shared = Shared(FooterCache())
         self._at: dict[Key, int] = {}
 
     def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
@@ -75,7 +75,7 @@ class LocalEngine:
         self._spool.close()
 
     def _run(self, task: UnitsTask, plan: Plan) -> list[Record]:
-        return [self._keep(record) for record in index_units(task, plan, self._opener, self._footers)]
+        return [self._keep(record) for record in index_units(task, plan, self._opener, self._shared)]
 
     def _keep(self, record: Record) -> Record:
         if record.kind != "column" or record.data is None:

@@ -74,8 +74,8 @@ class Piece(NamedTuple):
 def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[Piece]:
     """Each part's blocks of the filter at a position, not yet widened.
 
-    Nothing for a filter of another size than the one that was placed there: stage 1 ran twice and its file had
-    changed, so the position stays without a filter.
+    Nothing for a filter of another size than the one that was placed there: stage 1 ran twice and its file
+    had changed, so the position stays without a filter.
     """
     own = int(task.group.own_blocks[position])
     if len(bitset) != own * BLOCK_BYTES:

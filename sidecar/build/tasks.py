@@ -24,10 +24,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.build.chunks import ChunkIndexer, Options
+from sidecar.build.sketches import TaskSketches, Thresholds
 from sidecar.build.values import first_line
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.errors import SidecarError
-from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.resolve import ABSENT, Column, Found, NotFound, resolve_in_file
 from sidecar.parquet.footer import Footer, RowGroup, read_footer
 from sidecar.parquet.schema import Leaf
@@ -131,28 +131,30 @@ class Plan:
     options: Options
 
 
-def index_units(
-    task: UnitsTask, plan: Plan, opener: Opener, footers: Callable[[Source], Footer] = read_footer
-) -> Iterator[Record]:
-    """Index the task's row groups; the records of one unit follow each other, sketches come last.
+@dataclass(frozen=True)
+class Shared:
+    """What tasks of one process share: the way to footers, which may remember them, and known thetas."""
 
-    ``footers`` may remember the footers of files that several tasks share.
-    """
-    sketches: dict[int, ThetaSketch] = {}
+    footers: Callable[[Source], Footer] = read_footer
+    thresholds: Thresholds = field(default_factory=dict)
+
+
+def index_units(
+    task: UnitsTask, plan: Plan, opener: Opener, shared: Shared | None = None
+) -> Iterator[Record]:
+    """Index the task's row groups; the records of one unit follow each other, sketches come last."""
+    shared = shared or Shared()
+    sketches = TaskSketches(plan.options.lg_k, shared.thresholds)
     last = -1
     for piece in task.pieces:
-        yield from _index_piece(piece, plan, opener, footers, sketches)
+        yield from _index_piece(piece, plan, opener, shared, sketches)
         last = piece.file
-    for field_id, sketch in sorted(sketches.items()):
+    for field_id, sketch in sorted(sketches.united.items()):
         yield Record("sketch", last, field_id=field_id, data=sketch.to_bytes())
 
 
 def _index_piece(
-    piece: Piece,
-    plan: Plan,
-    opener: Opener,
-    footers: Callable[[Source], Footer],
-    sketches: dict[int, ThetaSketch],
+    piece: Piece, plan: Plan, opener: Opener, shared: Shared, sketches: TaskSketches
 ) -> Iterator[Record]:
     try:
         source = opener(piece.path, piece.size)
@@ -160,14 +162,14 @@ def _index_piece(
         yield Record("file", piece.file, reason=reason_of(error), damaged=True)
         return
     try:
-        footer = footers(source)
+        footer = shared.footers(source)
         found = {column.field_id: _resolve(footer, column, piece, plan) for column in plan.columns}
         mine = [group for group in footer.row_groups if piece.start <= _start(group, piece.size) < piece.stop]
     except Exception as error:  # whatever a broken footer leads to, it costs this file alone
         source.close()
         yield Record("file", piece.file, reason=reason_of(error), damaged=True)
         return
-    indexer = ChunkIndexer(source, footer, plan.options)
+    indexer = ChunkIndexer(source, plan.options, sketches)
     try:
         for group in mine:
             yield Record("unit", piece.file, group.ordinal, first_row=group.first_row, rows=group.num_rows)
@@ -183,14 +185,14 @@ def _index_group(
     plan: Plan,
     found: Mapping[int, Found[Leaf] | NotFound],
     indexer: ChunkIndexer,
-    sketches: dict[int, ThetaSketch],
+    sketches: TaskSketches,
 ) -> Iterator[Record]:
     chunks = {}
     for column in plan.columns:
         where = found[column.field_id]
         if isinstance(where, Found):
             chunks[column.field_id] = (column.type, where.leaf)
-    indexed = indexer.index(group, chunks, sketches)
+    indexed = indexer.index(group, chunks)
     for column in plan.columns:
         where = found[column.field_id]
         if isinstance(where, NotFound):
@@ -198,9 +200,7 @@ def _index_group(
             continue
         result = indexed[column.field_id]
         if result.sketch is not None:
-            before = sketches.get(column.field_id)
-            parts = [result.sketch] if before is None else [before, result.sketch]
-            sketches[column.field_id] = ThetaSketch.union(parts, plan.options.lg_k)
+            sketches.add(column.field_id, result.sketch)
         yield Record(
             "column",
             file,

@@ -1,0 +1,68 @@
+"""Gathering theta sketches: of a column chunk, of a task, and the thresholds that tasks share.
+
+A sketch of lg_k keeps the 2^lg_k smallest hashes of all values. So once some values are known, a hash that is
+not below their theta cannot be kept in the end, whoever has it: it need not be gathered at all. Nearly all
+hashes go that way, and what comes out is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.filters.theta import MAX_THETA, ThetaSketch
+
+Thresholds = dict[int, int]
+"""Theta of what is known of each field; tasks of one process share it. A stale value is larger, which is
+safe."""
+
+
+class ChunkSketch:
+    """The sketch of one column chunk, given up without a trace if the chunk turns out to be damaged."""
+
+    def __init__(self, lg_k: int, theta: int) -> None:
+        self._sketch = ThetaSketch(lg_k)
+        self._sketch.theta = theta
+        self._pending: list[npt.NDArray[np.uint64]] = []
+        self._waiting = 0
+
+    def update(self, hashes: npt.NDArray[np.uint64]) -> None:
+        """Count ``hashes`` (uint64, below 2**63) in."""
+        found = hashes[hashes < np.uint64(self._sketch.theta)]
+        self._pending.append(found)
+        self._waiting += len(found)
+        if self._waiting > 1 << self._sketch.lg_k:
+            self._absorb()
+
+    def finish(self) -> ThetaSketch:
+        """The sketch of all that was counted."""
+        self._absorb()
+        return self._sketch
+
+    def _absorb(self) -> None:
+        if self._waiting:
+            self._sketch.update(np.concatenate(self._pending))
+        self._pending, self._waiting = [], 0
+
+
+@dataclass
+class TaskSketches:
+    """The united sketches of a task, by field id."""
+
+    lg_k: int
+    thresholds: Thresholds = field(default_factory=dict)
+    united: dict[int, ThetaSketch] = field(default_factory=dict)
+
+    def begin(self, field_id: int) -> ChunkSketch:
+        """A sketch for a chunk of the field."""
+        return ChunkSketch(self.lg_k, self.thresholds.get(field_id, MAX_THETA))
+
+    def add(self, field_id: int, sketch: ThetaSketch) -> None:
+        """Take the sketch of a chunk that was read to its end."""
+        before = self.united.get(field_id)
+        parts = [sketch] if before is None else [before, sketch]
+        self.united[field_id] = ThetaSketch.union(parts, self.lg_k)
+        theta = min(self.united[field_id].theta, self.thresholds.get(field_id, MAX_THETA))
+        self.thresholds[field_id] = theta
