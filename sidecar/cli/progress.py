@@ -10,17 +10,20 @@ from sidecar.cli.output import Progress, console
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """A callback ``(what, done=None, total=None)`` that draws one line for each ``what``."""
+    """A callback ``(what, done=None, total=None)`` that draws one line: what is going on now, and how far."""
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Bars(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bars:
-        tasks = {}
+        shown = bars.add_task("", total=None)
+        current = ""
 
         def update(what: str, done: int | None = None, total: int | None = None) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
+            nonlocal current
+            if what != current:
+                current = what
+                bars.reset(shown, description=what, total=total)
+            bars.update(shown, completed=done, total=total)
 
         yield update
