@@ -20,12 +20,24 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
 import xxhash
 
 SEAL_BYTES = 8
 """Length of the checksum behind every piece."""
 
 CONTEXT = struct.Struct("<Ii16sIIQ")
+CONTEXT_TYPE = np.dtype(
+    [
+        ("kind", "<u4"),
+        ("field", "<i4"),
+        ("segment", "V16"),
+        ("group", "<u4"),
+        ("row", "<u4"),
+        ("position", "<u8"),
+    ]
+)
+"""The same, for many contexts at once."""
 _SEAL = struct.Struct("<Q")
 
 
