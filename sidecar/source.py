@@ -102,6 +102,10 @@ class LocalSource:
             length -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def fileno(self) -> int:
+        """The file descriptor, for what the kernel can do with it alone."""
+        return self._fd
+
     def close(self) -> None:
         """Close the file descriptor."""
         if self._fd >= 0:
@@ -131,7 +135,7 @@ class FileIOSource:
             try:
                 self._size = len(self._io.new_input(self.name))
             except Exception as error:
-                raise StorageError(f"cannot get the length: {_reason(error)}", file=self.name) from error
+                raise StorageError(f"cannot get the length: {foreign_reason(error)}", file=self.name) from error
         return self._size
 
     def read(self, offset: int, length: int) -> bytes:
@@ -145,7 +149,7 @@ class FileIOSource:
                 self._stream.seek(offset)
                 data = _read_fully(self._stream, length)
             except Exception as error:
-                raise StorageError(f"cannot read: {_reason(error)}", file=self.name, offset=offset) from error
+                raise StorageError(f"cannot read: {foreign_reason(error)}", file=self.name, offset=offset) from error
         if len(data) != length:
             raise DamagedFileError(
                 "the file ended early", file=self.name, offset=offset, expected=length, found=len(data)
@@ -286,7 +290,7 @@ def _read_fully(stream: IO[bytes], length: int) -> bytes:
     return b"".join(parts)
 
 
-def _reason(error: Exception) -> str:
+def foreign_reason(error: Exception) -> str:
     """The kind and first line of a foreign error: enough to act on, short enough to hold no secret."""
     lines: Iterable[str] = str(error).splitlines()
     first = next(iter(lines), "")

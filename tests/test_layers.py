@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 LAYERS = [
     {"errors"},
     {"source"},
+    {"target"},
     {"kernels"},
     {"filters"},
     {"parquet", "orc", "puffin"},
@@ -30,7 +31,7 @@ ROOMS_OF = {
     "pyspark": {"spark"},
     "rich": {"cli"},
     "typer": {"cli"},
-    "pyiceberg": {"source", "files", "iceberg", "build", "spark"},
+    "pyiceberg": {"source", "target", "files", "iceberg", "build", "spark"},
 }
 UPWARD = {("build", "spark")}
 """The driver picks an engine by name and loads Spark's only then."""

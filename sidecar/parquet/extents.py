@@ -1,0 +1,130 @@
+"""Where the parts of a Parquet file lie: pages, and the filters and page indexes that the footer names.
+
+Writers differ: parquet-java puts page indexes and then filters behind all data, Arrow C++ the other way
+round, the parquet crate lets filters follow each row group. Whatever else lies between (a former footer,
+bytes that only an unknown field speaks of) belongs to somebody and stays where it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sidecar.errors import DamagedFileError
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.source import Source
+
+MAGIC_LENGTH = 4
+
+
+class Range(NamedTuple):
+    """Bytes of a file."""
+
+    offset: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last byte."""
+        return self.offset + self.length
+
+
+@dataclass(frozen=True)
+class Extents:
+    """The parts of a file."""
+
+    groups: list[Range | None]
+    """From the first to the last page of each row group, ``None`` for one without pages."""
+    indexes: list[Range]
+    """Filters and page indexes that lie outside of the pages, by offset."""
+    cut: int
+    """From here to the footer there is nothing but filters and page indexes."""
+
+    def between(self, start: int, end: int) -> Iterator[Range]:
+        """``[start, end)`` without the filters and page indexes in it."""
+        for part in self.indexes[bisect_left(self.indexes, (start, 0)) :]:
+            if part.offset >= end:
+                break
+            if part.offset > start:
+                yield Range(start, part.offset - start)
+            start = max(start, part.end)
+        if start < end:
+            yield Range(start, end - start)
+
+
+def find_extents(source: Source, footer: Footer) -> Extents:
+    """Lay out the parts of a file. Reads only the headers of filters whose length the footer leaves out.
+
+    Raises :class:`DamagedFileError` for a column chunk that lies outside the file's body.
+    """
+    chunks = [_pages(footer, chunk) for group in footer.row_groups for chunk in group.columns]
+    taken = sorted(part for part in chunks if part.length)
+    data_end = max((part.end for part in taken), default=MAGIC_LENGTH)
+    known = [part for part in _named(source, footer) if _is_free(part, taken, footer.offset)]
+    groups: list[Range | None] = []
+    at = 0
+    for group in footer.row_groups:
+        parts = [part for part in chunks[at : at + len(group.columns)] if part.length]
+        at += len(group.columns)
+        start = min((part.offset for part in parts), default=0)
+        groups.append(Range(start, max(part.end for part in parts) - start) if parts else None)
+    return Extents(groups, sorted(known), _cut(known, data_end, footer.offset))
+
+
+def _pages(footer: Footer, chunk: ColumnChunk) -> Range:
+    part = Range(chunk.start, chunk.total_compressed_size)
+    if part.length and not (MAGIC_LENGTH <= part.offset <= part.end <= footer.offset):
+        raise DamagedFileError(
+            "the column chunk lies outside the file's body",
+            file=footer.name,
+            column=chunk.leaf.path,
+            offset=part.offset,
+            expected=f"at most {footer.offset} bytes",
+            found=f"{part.length} bytes from {part.offset}",
+        )
+    return part
+
+
+def _named(source: Source, footer: Footer) -> Iterator[Range]:
+    """Every range that the footer calls a filter or a page index, true or not."""
+    unknown_length: list[ColumnChunk] = []
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            if chunk.bloom_filter_offset and chunk.bloom_filter_length is None:
+                unknown_length.append(chunk)
+            for offset, length in (
+                (chunk.bloom_filter_offset, chunk.bloom_filter_length),
+                (chunk.column_index_offset, chunk.column_index_length),
+                (chunk.offset_index_offset, chunk.offset_index_length),
+            ):
+                if offset and length:
+                    yield Range(offset, length)
+    yield from _read_lengths(source, unknown_length)
+
+
+def _read_lengths(source: Source, chunks: Iterable[ColumnChunk]) -> Iterator[Range]:
+    for _, found in read_bloom_filters(source, chunks):
+        if isinstance(found, FoundFilter):
+            yield Range(found.offset, found.length)
+
+
+def _is_free(part: Range, taken: Sequence[Range], end: int) -> bool:
+    """Whether a range lies inside the body and shares no byte with the pages (``taken``, by offset)."""
+    if not (MAGIC_LENGTH <= part.offset < part.end <= end):
+        return False
+    after = bisect_left(taken, (part.offset, 0))
+    behind = after == len(taken) or part.end <= taken[after].offset
+    return behind and (after == 0 or taken[after - 1].end <= part.offset)
+
+
+def _cut(known: Iterable[Range], data_end: int, footer_offset: int) -> int:
+    """Walk back from the footer over ranges that follow each other without a gap."""
+    cut = footer_offset
+    for part in sorted(known, key=lambda part: part.end, reverse=True):
+        if part.end < cut or part.offset < data_end:
+            break
+        cut = min(cut, part.offset)
+    return cut

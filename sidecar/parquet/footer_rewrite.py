@@ -1,0 +1,93 @@
+"""A footer that says where filters and page indexes are now, and is otherwise the same.
+
+Works on the generic field tree, so that fields which nobody here knows survive, absent fields stay absent
+and the order of fields is kept.
+
+| struct | field | set to |
+| --- | --- | --- |
+| ColumnMetaData | 14 bloom_filter_offset, 15 bloom_filter_length | the filter: header and bitset |
+| ColumnChunk | 4, 5 offset_index_offset, _length | the OffsetIndex |
+| ColumnChunk | 6, 7 column_index_offset, _length | the ColumnIndex |
+
+Where pages move, so do ColumnMetaData 9, 10 and 11 (data, index and dictionary page), RowGroup 5 and
+ColumnChunk 2 (file_offset). Sizes never change: filters and indexes are no part of any chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from sidecar.parquet.extents import Range
+from sidecar.parquet.thrift import I32, I64, LIST, STRUCT, Items, Struct, decode_struct, encode_struct
+
+Move = Callable[[int], int]
+"""From an offset in the old file to the same byte's offset in the new one."""
+
+_PAGE_OFFSETS = (9, 10, 11)
+
+
+class ChunkPlaces(NamedTuple):
+    """Where the filter and the page index of a chunk are in the new file."""
+
+    filter: Range | None = None
+    column_index: Range | None = None
+    offset_index: Range | None = None
+
+
+def rewrite_metadata(metadata: Struct, places: Sequence[Sequence[ChunkPlaces]], move: Move | None) -> Struct:
+    """A new FileMetaData; ``places`` by row group and column, ``move`` only where pages move."""
+    groups = metadata.structs(4)
+    if not groups:
+        return metadata
+    new = [_group(group, mine, move) for group, mine in zip(groups, places, strict=True)]
+    return _with(metadata, {4: (LIST, Items(STRUCT, new))})
+
+
+def move_pages(offset_index: bytes, move: Move) -> bytes:
+    """The OffsetIndex of pages that moved; unknown fields survive."""
+    tree, _ = decode_struct(offset_index)
+    locations = [_moved(entry, (1,), move) for entry in tree.structs(1) or ()]
+    return encode_struct(_with(tree, {1: (LIST, Items(STRUCT, locations))}))
+
+
+def _group(group: Struct, places: Sequence[ChunkPlaces], move: Move | None) -> Struct:
+    chunks = [_chunk(chunk, mine, move) for chunk, mine in zip(group.structs(1) or (), places, strict=True)]
+    new = _with(group, {1: (LIST, Items(STRUCT, chunks))})
+    return _moved(new, (5,), move)
+
+
+def _chunk(chunk: Struct, places: ChunkPlaces, move: Move | None) -> Struct:
+    meta = chunk.struct(3)
+    changes = _place(places.offset_index, 4) | _place(places.column_index, 6)
+    if meta is not None:
+        changed = _moved(_with(meta, _place(places.filter, 14)), _PAGE_OFFSETS, move)
+        changes[3] = (STRUCT, changed)
+    return _moved(_with(chunk, changes), (2,), move)
+
+
+def _place(part: Range | None, field_id: int) -> dict[int, tuple[int, Any] | None]:
+    """Offset and length as two neighbouring fields, or neither."""
+    if part is None:
+        return {field_id: None, field_id + 1: None}
+    return {field_id: (I64, part.offset), field_id + 1: (I32, part.length)}
+
+
+def _moved(value: Struct, field_ids: Sequence[int], move: Move | None) -> Struct:
+    """Offsets of 0 and below mean that there is nothing, and stay."""
+    if move is None:
+        return value
+    offsets = {field_id: value.integer(field_id) or 0 for field_id in field_ids}
+    return _with(value, {i: (value.fields[i][0], move(old)) for i, old in offsets.items() if old > 0})
+
+
+def _with(value: Struct, changes: dict[int, tuple[int, Any] | None]) -> Struct:
+    """A copy with fields replaced, removed (``None``) or added; new ones stand where their ids belong."""
+    fields = {i: changes.get(i, field) for i, field in value.fields.items()}
+    added = [i for i in changes if i not in fields and changes[i] is not None]
+    if added:
+        was_sorted = list(fields) == sorted(fields)
+        fields.update({i: changes[i] for i in added})
+        if was_sorted:
+            fields = dict(sorted(fields.items()))
+    return Struct({i: field for i, field in fields.items() if field is not None})
