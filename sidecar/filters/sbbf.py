@@ -66,7 +66,7 @@ class SplitBlockBloomFilter:
 
     @staticmethod
     def from_arrow(
-        values: pa.Array | pa.ChunkedArray,
+        values: pa.Array[Any] | pa.ChunkedArray[Any],
         encoding: Encoding,
         fpp: float = DEFAULT_FPP,
         *,

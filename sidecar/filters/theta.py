@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +53,7 @@ class ThetaSketch:
 
     @staticmethod
     def from_arrow(
-        values: pa.Array | pa.ChunkedArray, iceberg_type: str, lg_k: int = DEFAULT_LG_K
+        values: pa.Array[Any] | pa.ChunkedArray[Any], iceberg_type: str, lg_k: int = DEFAULT_LG_K
     ) -> ThetaSketch:
         """The sketch of an array of any Iceberg primitive type, given as text ("long", "decimal(9, 2)")."""
         from sidecar.filters.hashing import theta_hashes
@@ -180,7 +181,7 @@ class ThetaSketch:
             )
         theta = struct.unpack_from("<Q", data, 16)[0] if longs == 3 else MAX_THETA
         hashes = np.frombuffer(data, "<u8", count, 8 * longs).astype(np.uint64)
-        if theta > MAX_THETA or (count and (int(hashes.max()) >= theta or int(hashes.min()) == 0)):
+        if not 0 < theta <= MAX_THETA or (count and (int(hashes.max()) >= theta or int(hashes.min()) == 0)):
             raise DamagedFileError("a theta sketch with hashes out of range", file=name, found=hex(theta))
         sketch.theta = theta
         sketch._absorb([hashes])

@@ -201,9 +201,9 @@ def unscaled(value: object, scale: int) -> int:
     if shift < 0:
         magnitude, rest = divmod(magnitude, 10**-shift)
         if rest:
-            raise _CannotExist(f"the column has {scale} decimal places")
+            raise _Unknown(f"more than the column's {scale} decimal places; engines may round")
     else:
-        magnitude *= 10**shift
+        magnitude *= int(10**shift)
     return -magnitude if sign else magnitude
 
 

@@ -38,10 +38,7 @@ def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return builder.bitcast(builder.gep(data, [offset]), _BLOCK.as_pointer())
 
 
-@intrinsic
-def set_bits(typing_context: Any, blocks: Any, block: Any, key: Any) -> Any:
-    """``set_bits(blocks, b, key)``: OR the mask of ``key`` (uint32) into block ``b`` (uint64, in bounds)."""
-
+def _set_bits(typing_context: Any, blocks: Any, block: Any, key: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)
         words = builder.or_(builder.load(pointer, align=4), _mask(builder, args[2]))
@@ -51,10 +48,7 @@ def set_bits(typing_context: Any, blocks: Any, block: Any, key: Any) -> Any:
     return types.void(blocks, types.uint64, types.uint32), codegen
 
 
-@intrinsic
-def has_bits(typing_context: Any, blocks: Any, block: Any, key: Any) -> Any:
-    """``has_bits(blocks, b, key)``: whether block ``b`` (in bounds) has every bit of the mask of ``key``."""
-
+def _has_bits(typing_context: Any, blocks: Any, block: Any, key: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         words = builder.load(_pointer(context, builder, signature, args), align=4)
         missing = builder.and_(_mask(builder, args[2]), builder.not_(words))
@@ -62,3 +56,10 @@ def has_bits(typing_context: Any, blocks: Any, block: Any, key: Any) -> Any:
         return builder.icmp_unsigned("==", whole, ir.Constant(ir.IntType(256), 0))
 
     return types.boolean(blocks, types.uint64, types.uint32), codegen
+
+
+set_bits: Any = intrinsic(_set_bits)
+"""``set_bits(blocks, b, key)``: OR the mask of ``key`` (uint32) into block ``b`` (uint64, in bounds)."""
+
+has_bits: Any = intrinsic(_has_bits)
+"""``has_bits(blocks, b, key)``: whether block ``b`` (uint64, in bounds) has every bit of the mask of ``key``."""

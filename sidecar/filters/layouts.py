@@ -1,0 +1,153 @@
+"""How Arrow keeps values, as numpy arrays: little-endian words, rows of bytes, spans of bytes, unscaled decimals.
+
+Nulls are left out, and memory is shared with the Arrow array wherever its layout allows. Casts are made
+between types of one kind only (integers, dates, times, timestamps, float32 to float64), and only if every value
+survives: one that was cut or rounded would be one that the filter denies. Anything else is a :class:`UsageError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sidecar.errors import UsageError
+
+Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
+"""Bytes, and where in them each value starts and how long it is."""
+
+_is = pa.types
+
+
+def word_type(width: int) -> type[np.uint32] | type[np.uint64]:
+    """The unsigned word of 4 or 8 bytes."""
+    return np.uint32 if width == 4 else np.uint64
+
+
+def chunks(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> Iterator[Any]:
+    """The chunks that hold any value: extensions by their storage, dictionaries by the distinct values they use."""
+    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        plain = _plain(chunk)
+        if plain.null_count < len(plain):
+            yield plain
+
+
+def _plain(chunk: Any) -> Any:
+    if isinstance(chunk.type, pa.BaseExtensionType):
+        chunk = chunk.storage
+    if _is.is_dictionary(chunk.type):
+        used = pc.unique(chunk.indices).drop_null()
+        chunk = _plain(chunk.dictionary).take(used)
+    if _is.is_string_view(chunk.type) or _is.is_binary_view(chunk.type):
+        chunk = chunk.cast(pa.large_binary())
+    return chunk
+
+
+def words(chunk: Any, wanted: pa.DataType) -> NDArray[Any]:
+    """The values as ``wanted``, a type of 4 or 8 bytes, in unsigned words: uint32 or uint64 [n]."""
+    chunk = _cast(chunk, wanted).drop_null() if chunk.null_count else _cast(chunk, wanted)
+    width = wanted.bit_width // 8
+    return np.frombuffer(chunk.buffers()[1], word_type(width), len(chunk), chunk.offset * width)
+
+
+def _cast(chunk: Any, wanted: pa.DataType) -> Any:
+    given = chunk.type
+    if given == wanted:
+        return chunk
+    kinds = (_is.is_integer, _is.is_date, _is.is_time, _is.is_timestamp)
+    widened = _is.is_float32(given) and _is.is_float64(wanted)
+    if not widened and not any(kind(given) and kind(wanted) for kind in kinds):
+        _refuse(given, str(wanted))
+    try:
+        return chunk.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"values of type {given} do not fit {wanted}: {error}") from None
+
+
+def _refuse(given: pa.DataType, wanted: str) -> NoReturn:
+    raise UsageError(f"values of type {given} are not {wanted}")
+
+
+def rows(chunk: Any, width: int) -> NDArray[np.uint8]:
+    """The values of a fixed-size binary array of ``width`` bytes: uint8 [n, width]."""
+    if not _is.is_fixed_size_binary(chunk.type) or chunk.type.byte_width != width:
+        _refuse(chunk.type, f"binary values of {width} bytes")
+    chunk = chunk.drop_null() if chunk.null_count else chunk
+    flat = np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width)
+    return flat.reshape(len(chunk), width)
+
+
+def spans(chunk: Any) -> Spans:
+    """The values of a string or binary array."""
+    kind = chunk.type
+    wide = _is.is_large_string(kind) or _is.is_large_binary(kind)
+    if not (wide or _is.is_string(kind) or _is.is_binary(kind)):
+        _refuse(kind, "strings or binary values")
+    _, offset_buffer, data_buffer = chunk.buffers()
+    raw = np.frombuffer(offset_buffer, np.int64 if wide else np.int32)
+    offsets = raw[chunk.offset : chunk.offset + len(chunk) + 1]
+    starts, lengths = offsets[:-1].astype(np.int64, copy=False), np.diff(offsets).astype(np.int64, copy=False)
+    if chunk.null_count:
+        valid = np.asarray(chunk.is_valid())
+        starts, lengths = starts[valid], lengths[valid]
+    data = np.frombuffer(b"" if data_buffer is None else data_buffer, np.uint8)
+    return data, starts, lengths
+
+
+def flags(chunk: Any) -> NDArray[np.uint8]:
+    """The values of a boolean array as bytes 0 and 1: uint8 [n]."""
+    if not _is.is_boolean(chunk.type):
+        _refuse(chunk.type, "booleans")
+    return np.asarray(chunk.drop_null().cast(pa.uint8()))
+
+
+# --- decimals -----------------------------------------------------------------------------------------------
+
+
+def big_endian_decimals(chunk: Any, scale: int, width: int) -> NDArray[np.uint8]:
+    """Unscaled values of a decimal array of ``scale`` in ``width`` bytes, sign-extended: uint8 [n, width]."""
+    kept = _unscaled(chunk, scale)
+    given = kept.shape[1]
+    negative = kept[:, :1] >= 0x80
+    if width >= given:
+        padding = np.broadcast_to(np.where(negative, 0xFF, 0).astype(np.uint8), (len(kept), width - given))
+        return np.hstack([padding, kept])
+    if (_redundant(kept) < given - width).any():
+        raise UsageError(f"decimals of type {chunk.type} do not fit in {width} bytes")
+    return np.ascontiguousarray(kept[:, given - width :])
+
+
+def minimal_decimals(chunk: Any, scale: int) -> Spans:
+    """Unscaled values of a decimal array of ``scale``, big-endian, each in as few bytes as hold it and its sign."""
+    kept = _unscaled(chunk, scale)
+    width = kept.shape[1]
+    leading = _redundant(kept)
+    starts = np.arange(len(kept), dtype=np.int64) * width + leading
+    return kept.reshape(-1), starts, width - leading
+
+
+def _unscaled(chunk: Any, scale: int) -> NDArray[np.uint8]:
+    """Big-endian two's complement of the unscaled values: uint8 [n, 16 or 32]."""
+    if not _is.is_decimal(chunk.type) or chunk.type.scale != scale:
+        _refuse(chunk.type, f"decimals of scale {scale}")
+    if chunk.type.bit_width < 128:
+        chunk = chunk.cast(pa.decimal128(chunk.type.precision, scale))
+    chunk = chunk.drop_null() if chunk.null_count else chunk
+    width = chunk.type.bit_width // 8
+    flat = np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width)
+    return np.ascontiguousarray(flat.reshape(len(chunk), width)[:, ::-1])
+
+
+def _redundant(kept: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """How many leading bytes of each row only repeat the sign: int64 [n].
+
+    A leading byte does if it is 0x00 or 0xFF as the sign wants, and the byte after it has the sign bit right.
+    """
+    negative = kept[:, :1] >= 0x80
+    repeats = (kept[:, :-1] == np.where(negative, 0xFF, 0)) & ((kept[:, 1:] >= 0x80) == negative)
+    leading: NDArray[np.int64] = np.logical_and.accumulate(repeats, axis=1).sum(axis=1, dtype=np.int64)
+    return leading

@@ -1,0 +1,418 @@
+"""The table of value, bytes and hash: each pair (column type, encoding), each rule, and never a false negative."""
+
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+import sys
+import uuid
+from decimal import Decimal, localcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xxhash import xxh64_intdigest
+
+from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.filters.values import encode_value, probe_hashes
+
+UUID = uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
+I32, I64 = 2**31, 2**63
+NAN = math.nan
+
+ENCODINGS = [
+    "int32",
+    "int64",
+    "uint32",
+    "uint64",
+    "float",
+    "double",
+    "float16",
+    "boolean",
+    "int96",
+    "interval",
+    "int32/date",
+    "int32/time-ms",
+    "int64/time-us",
+    "int64/time-ns",
+    "int64/timestamp-ms",
+    "int64/timestamp-us",
+    "int64/timestamp-ns",
+    "int32/decimal:2",
+    "int64/decimal:2",
+    "flba:16/decimal:2",
+    "byte_array/decimal:2",
+    "byte_array",
+    "flba:16",
+]
+
+PROBES: list[tuple[str, str, Any, list[bytes]]] = [
+    # column type, encoding, literal, every PLAIN form that is equal to it
+    ("int", "int32", -5, [b"\xfb\xff\xff\xff"]),
+    ("int", "int32", I32 - 1, [b"\xff\xff\xff\x7f"]),
+    ("int", "int32", -I32, [b"\x00\x00\x00\x80"]),
+    ("long", "int64", -5, [b"\xfb" + b"\xff" * 7]),
+    ("long", "int64", -I64, [b"\x00" * 7 + b"\x80"]),
+    ("long", "int32", -5, [b"\xfb\xff\xff\xff"]),
+    ("long", "int32", I32 - 1, [b"\xff\xff\xff\x7f"]),
+    ("date", "int32/date", 15452, [b"\x5c\x3c\x00\x00"]),
+    ("date", "int32/date", -1, [b"\xff" * 4]),
+    ("time", "int64/time-us", 1, [b"\x01" + b"\x00" * 7]),
+    ("time", "int32/time-ms", 2000, [b"\x02\x00\x00\x00"]),
+    ("timestamp", "int64/timestamp-us", -1, [b"\xff" * 8]),
+    ("timestamptz", "int64/timestamp-us", 256, [b"\x00\x01" + b"\x00" * 6]),
+    ("timestamp", "int64/timestamp-ms", -2000, [b"\xfe" + b"\xff" * 7]),
+    ("timestamptz", "int64/timestamp-ms", 0, [b"\x00" * 8]),
+    ("timestamp_ns", "int64/timestamp-ns", 1, [b"\x01" + b"\x00" * 7]),
+    ("timestamptz_ns", "int64/timestamp-ns", -1, [b"\xff" * 8]),
+    ("float", "float", 1.5, [b"\x00\x00\xc0\x3f"]),
+    ("float", "float", 0.0, [b"\x00" * 4, b"\x00\x00\x00\x80"]),
+    ("float", "float", -0.0, [b"\x00" * 4, b"\x00\x00\x00\x80"]),
+    ("float", "float", -math.inf, [b"\x00\x00\x80\xff"]),
+    ("double", "double", 0.1, [struct.pack("<d", 0.1)]),
+    ("double", "double", -0.0, [b"\x00" * 8, b"\x00" * 7 + b"\x80"]),
+    ("double", "double", 5e-324, [b"\x01" + b"\x00" * 7]),
+    ("double", "float", 1.5, [b"\x00\x00\xc0\x3f"]),
+    ("double", "float", 0.0, [b"\x00" * 4, b"\x00\x00\x00\x80"]),
+    ("decimal(9, 2)", "int32/decimal:2", Decimal("1.50"), [b"\x96\x00\x00\x00"]),
+    ("decimal(9, 2)", "int32/decimal:2", Decimal("1.5"), [b"\x96\x00\x00\x00"]),
+    ("decimal(9, 2)", "int32/decimal:2", Decimal("-0.00"), [b"\x00" * 4]),
+    ("decimal(9,2)", "int32/decimal:2", Decimal("1.5000"), [b"\x96\x00\x00\x00"]),
+    ("decimal(18, 2)", "int64/decimal:2", Decimal("-0.01"), [b"\xff" * 8]),
+    ("decimal(18, 2)", "int32/decimal:2", Decimal("2E+1"), [b"\xd0\x07\x00\x00"]),
+    ("decimal(38, 2)", "flba:16/decimal:2", Decimal("-0.02"), [b"\xff" * 15 + b"\xfe"]),
+    ("decimal(38, 2)", "flba:5/decimal:2", Decimal("2.58"), [b"\x00\x00\x00\x01\x02"]),
+    ("decimal(38, 0)", "flba:16/decimal:0", Decimal("9" * 38), [int("9" * 38).to_bytes(16, "big")]),
+    ("decimal(38, 2)", "flba:20/decimal:2", Decimal("-0.01"), [b"\xff" * 20]),
+    ("string", "byte_array", "Łódź", ["Łódź".encode()]),
+    ("string", "byte_array", "", [b""]),
+    ("binary", "byte_array", b"\x00\xff", [b"\x00\xff"]),
+    ("fixed[5]", "flba:5", b"abcde", [b"abcde"]),
+    ("uuid", "flba:16", UUID, [UUID.bytes]),
+    ("uuid", "flba:16", UUID.bytes, [UUID.bytes]),
+]
+
+
+@pytest.mark.parametrize(("column", "name", "value", "forms"), PROBES, ids=str)
+def test_certain_pairs_probe_every_equal_form(column: str, name: str, value: Any, forms: list[bytes]) -> None:
+    probe = probe_hashes(value, column, Encoding.parse(name))
+    assert probe.verdict == "probe"
+    assert set(probe.hashes) == {xxh64_intdigest(form) for form in forms}
+    assert encode_value(value, column, Encoding.parse(name)) in forms
+
+
+CANNOT_EXIST = [
+    ("long", "int32", I32),
+    ("long", "int32", -I32 - 1),
+    ("long", "int32", 2**40),
+    ("decimal(18, 2)", "int32/decimal:2", Decimal("99999999.99")),
+    ("decimal(38, 2)", "int64/decimal:2", Decimal(10**20)),
+    ("decimal(38, 2)", "flba:5/decimal:2", Decimal(2**39)),
+    ("time", "int32/time-ms", 1001),
+    ("timestamp", "int64/timestamp-ms", -1),
+]
+
+
+@pytest.mark.parametrize(("column", "name", "value"), CANNOT_EXIST, ids=str)
+def test_one_to_one_pairs_tell_what_cannot_exist(column: str, name: str, value: Any) -> None:
+    probe = probe_hashes(value, column, Encoding.parse(name))
+    assert (probe.verdict, probe.hashes) == ("cannot-exist", ())
+    assert probe.reason
+    assert not everything_and_nothing(0).might_contain(value, column, Encoding.parse(name))
+    with pytest.raises(UsageError, match="no bytes"):
+        encode_value(value, column, Encoding.parse(name))
+
+
+UNKNOWN = [
+    # NaN, and numbers that engines round differently
+    ("float", "float", NAN),
+    ("double", "double", NAN),
+    ("double", "float", NAN),
+    ("float", "float", 0.1),
+    ("double", "float", 0.1),
+    ("float", "float", 1e300),
+    ("float", "float", 2**24 + 1),
+    ("double", "double", 2**53 + 1),
+    ("double", "double", 10**400),
+    # encodings without a certain rule
+    ("boolean", "boolean", True),
+    ("int", "uint32", 1),
+    ("long", "uint32", 1),
+    ("long", "uint64", 1),
+    ("int", "int64", 1),
+    ("int", "int32/date", 1),
+    ("date", "int32", 1),
+    ("timestamp", "int64", 1),
+    ("timestamp", "int64/timestamp-ns", 1000),
+    ("timestamptz", "int96", 1000),
+    ("timestamp", "int96", 1000),
+    ("timestamp_ns", "int64/timestamp-us", 1000),
+    ("time", "int64/time-ns", 1000),
+    ("float", "double", 1.5),
+    ("float", "float16", 1.5),
+    ("double", "float16", 1.5),
+    ("decimal(9, 2)", "byte_array/decimal:2", Decimal("1.50")),
+    ("decimal(9, 2)", "int32/decimal:3", Decimal("1.50")),
+    ("decimal(9, 2)", "int32", Decimal("1.50")),
+    ("int", "int32/decimal:0", 1),
+    ("string", "flba:3", "abc"),
+    ("binary", "flba:3", b"abc"),
+    ("fixed[3]", "byte_array", b"abc"),
+    ("uuid", "byte_array", UUID),
+    ("geometry", "byte_array", b"abc"),
+    ("", "int32", 1),
+    # literals that are none of the column
+    ("int", "int32", True),
+    ("int", "int32", 1.0),
+    ("int", "int32", "1"),
+    ("int", "int32", None),
+    ("float", "float", True),
+    ("float", "float", "1"),
+    ("string", "byte_array", b"abc"),
+    ("string", "byte_array", "\ud800"),
+    ("binary", "byte_array", "abc"),
+    ("fixed[5]", "flba:5", b"abcd"),
+    ("uuid", "flba:16", str(UUID)),
+    ("uuid", "flba:16", b"short"),
+    ("decimal(9, 2)", "int32/decimal:2", 1.5),
+    ("decimal(9, 2)", "int32/decimal:2", True),
+    ("decimal(9, 2)", "int32/decimal:2", Decimal("NaN")),
+    ("decimal(9, 2)", "int32/decimal:2", Decimal("Infinity")),
+    ("decimal(9, 2)", "int32/decimal:2", Decimal("1.505")),
+    ("decimal(9, 2)", "int32/decimal:2", Decimal("1E+100000")),
+]
+
+
+def everything_and_nothing(word: int) -> SplitBlockBloomFilter:
+    return SplitBlockBloomFilter(np.full((1, 8), word, np.uint32))
+
+
+@pytest.mark.parametrize(("column", "name", "value"), UNKNOWN, ids=str)
+def test_doubt_is_unknown_and_kept(column: str, name: str, value: Any) -> None:
+    probe = probe_hashes(value, column, Encoding.parse(name))
+    assert (probe.verdict, probe.hashes) == ("unknown", ())
+    assert probe.reason
+    assert everything_and_nothing(0).might_contain(value, column, Encoding.parse(name))
+
+
+def test_every_pair_that_is_not_listed_is_unknown() -> None:
+    """A new type or encoding must be listed before it prunes anything."""
+    listed = {(column, name) for column, name, *_ in [*PROBES, *CANNOT_EXIST]}
+    literals = {
+        "boolean": True, "int": 1, "long": 1, "float": 1.5, "double": 1.5, "date": 1, "time": 1000,
+        "timestamp": 1000, "timestamptz": 1000, "timestamp_ns": 1000, "timestamptz_ns": 1000, "string": "a" * 16,
+        "uuid": UUID, "fixed[16]": b"a" * 16, "binary": b"a" * 16, "decimal(9, 2)": Decimal("1.50"), "variant": 1,
+    }  # fmt: skip
+    same = {"fixed[16]": "fixed[5]"}
+    certain = set()
+    for column, value in literals.items():
+        for name in ENCODINGS:
+            if probe_hashes(value, column, Encoding.parse(name)).verdict != "unknown":
+                certain.add((column, name))
+    known = (
+        listed
+        | {("fixed[16]", "flba:16")}
+        | {("decimal(9, 2)", f"{e}/decimal:2") for e in ("int64", "flba:16")}
+    )
+    assert same["fixed[16]"] in {column for column, _ in listed}
+    assert certain == {pair for pair in known if pair[0] in literals and pair[1] in ENCODINGS}
+
+
+@settings(deadline=None)
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=10, min_value=-(10**27), max_value=10**27))
+def test_decimals_are_exact_under_any_context(value: Decimal) -> None:
+    with localcontext() as context:
+        context.prec = 3
+        data = encode_value(value, "decimal(38, 10)", Encoding.parse("flba:16/decimal:10"))
+    sign, digits, exponent = value.as_tuple()
+    magnitude = int("".join(map(str, digits))) * 10 ** (int(exponent) + 10)
+    assert int.from_bytes(data, "big", signed=True) == (-magnitude if sign else magnitude)
+
+
+# --- never a false negative ---------------------------------------------------------------------------------
+
+FLOAT32 = st.one_of(st.floats(width=32), st.sampled_from([0.0, -0.0, math.inf, -math.inf, NAN]))
+FLOAT64 = st.one_of(st.floats(), st.sampled_from([0.0, -0.0, math.inf, -math.inf, NAN]))
+NAN_BITS = st.integers(1, (1 << 22) - 1)
+
+
+def held(array: pa.Array, encoding: str) -> SplitBlockBloomFilter:
+    return SplitBlockBloomFilter.from_arrow(array, Encoding.parse(encoding), 0.001)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(FLOAT32, min_size=1, max_size=20), st.sampled_from(["float", "double"]))
+def test_equal_floats_are_never_denied(values: list[float], column: str) -> None:
+    found = held(pa.array(values, pa.float32()), "float")
+    for value in values:
+        for equal in {value, -value} if value == 0 else {value}:
+            assert found.might_contain(equal, column, Encoding.parse("float"))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(FLOAT64, min_size=1, max_size=20))
+def test_equal_doubles_are_never_denied(values: list[float]) -> None:
+    found = held(pa.array(values, pa.float64()), "double")
+    for value in values:
+        for equal in {value, -value} if value == 0 else {value}:
+            assert found.might_contain(equal, "double", Encoding.parse("double"))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(NAN_BITS, min_size=1, max_size=5), st.booleans())
+def test_nan_of_any_payload_brings_the_canonical_one(payloads: list[int], negative: bool) -> None:
+    """Spark and parquet-java look for 0x7fc00000 and 0x7ff8000000000000 alone."""
+    sign = 0x80000000 if negative else 0
+    single = np.array([sign | 0x7F800000 | p for p in payloads], np.uint32).view(np.float32)
+    double = np.array([sign << 32 | 0x7FF0000000000000 | p for p in payloads], np.uint64).view(np.float64)
+    assert held(pa.array(single), "float").might_contain_hash(xxh64_intdigest(b"\x00\x00\xc0\x7f"))
+    assert held(pa.array(double), "double").might_contain_hash(xxh64_intdigest(b"\x00" * 6 + b"\xf8\x7f"))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(-I32, I32 - 1), min_size=1, max_size=20))
+def test_promoted_ints_are_never_denied(values: list[int]) -> None:
+    found = held(pa.array(values, pa.int32()), "int32")
+    for value in values:
+        assert found.might_contain(value, "int", Encoding.parse("int32"))
+        assert found.might_contain(value, "long", Encoding.parse("int32"))
+
+
+WIDTHS = {
+    "int32/decimal:2": 9,
+    "int64/decimal:2": 18,
+    "flba:5/decimal:2": 11,
+    "flba:9/decimal:2": 20,
+    "flba:16/decimal:2": 38,
+    "flba:20/decimal:2": 38,
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.sampled_from(sorted(WIDTHS)), st.sampled_from(["decimal(11, 2)", "decimal(38, 2)"]))
+def test_equal_decimals_are_never_denied(data: Any, encoding: str, column: str) -> None:
+    limit = 10 ** WIDTHS[encoding] - 1
+    unscaled = data.draw(st.lists(st.integers(-limit, limit), min_size=1, max_size=20))
+    raw = b"".join(u.to_bytes(16, "little", signed=True) for u in unscaled)
+    array = pa.Array.from_buffers(pa.decimal128(38, 2), len(unscaled), [None, pa.py_buffer(raw)])
+    found = held(array, encoding)
+    for u in unscaled:
+        digits = tuple(int(d) for d in str(abs(u)))
+        value = Decimal((int(u < 0), digits, -2))
+        longer = Decimal((int(u < 0), (*digits, 0, 0), -4))
+        assert found.might_contain(value, column, Encoding.parse(encoding))
+        assert found.might_contain(longer, column, Encoding.parse(encoding))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.one_of(st.text(max_size=50), st.just("")), min_size=1, max_size=20))
+def test_equal_strings_and_binaries_are_never_denied(values: list[str]) -> None:
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary_view()):
+        found = held(pa.array(values, pa.string()).cast(kind), "byte_array")
+        for value in values:
+            assert found.might_contain(value, "string", Encoding.parse("byte_array"))
+            assert found.might_contain(value.encode(), "binary", Encoding.parse("byte_array"))
+
+
+COLUMN_TYPES = [
+    *("boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz_ns"),
+    *("string", "binary", "fixed[16]", "uuid", "decimal(9, 2)", "decimal(38, 0)", "struct", ""),
+]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(),
+        st.binary(),
+        st.decimals(),
+        st.uuids(),
+    ),
+    st.sampled_from(COLUMN_TYPES),
+    st.sampled_from(ENCODINGS),
+)
+def test_no_literal_raises(value: Any, column: str, name: str) -> None:
+    probe = probe_hashes(value, column, Encoding.parse(name))
+    assert (probe.verdict == "probe") == bool(probe.hashes)
+
+
+def test_whatever_pyiceberg_finds_in_promoted_files_is_kept(tmp_path: Path) -> None:
+    """pyiceberg rounds the values of an IN to the file's float32, and so finds 0.1 where 0.1f was written."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.expressions import In
+    from pyiceberg.types import DoubleType, LongType
+
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file:{tmp_path}/wh")
+    catalog.create_namespace("db")
+    rows = pa.table({"f": pa.array([0.1, 0.5, -0.0], pa.float32()), "i": pa.array([1, -2, 3], pa.int32())})
+    table = catalog.create_table("db.t", rows.schema)
+    table.append(rows)
+    with table.update_schema() as update:
+        update.update_column("f", DoubleType())
+        update.update_column("i", LongType())
+    floats, ints = held(rows["f"], "float"), held(rows["i"], "int32")
+    rounded = 0
+    for number in (0.1, 0.25, 0.5, 0.0, -0.0, float(np.float32(0.1))):
+        found = table.scan(row_filter=In("f", [number, 0.4])).to_arrow().num_rows
+        rounded += bool(found and number == 0.1)
+        assert floats.might_contain(number, "double", Encoding.parse("float")) or not found
+    for whole in (1, 2, -2, 2**32 + 1):
+        found = table.scan(row_filter=In("i", [whole, 2])).to_arrow().num_rows
+        assert ints.might_contain(whole, "long", Encoding.parse("int32")) or not found
+    assert rounded, "pyiceberg rounds no more: the rule for promoted floats may become cannot-exist"
+
+
+# --- encodings ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_encoding_names_come_back(name: str) -> None:
+    encoding = Encoding.parse(name)
+    assert encoding.name == str(encoding) == name
+    assert encoding == Encoding.parse(name)
+    assert encoding.is_decimal == ("decimal" in name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "int", "int8", "INT32", "flba", "flba:0", "flba:01", "int32/decimal", " int32"]
+)
+@pytest.mark.parametrize("suffix", ["", "\n", "x"])
+def test_unknown_encodings_are_refused(name: str, suffix: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="unknown encoding"):
+        Encoding.parse(name + suffix)
+
+
+def test_what_is_not_indexed_says_why() -> None:
+    refused = {name for name in ENCODINGS if Encoding.parse(name).not_indexable}
+    assert refused == {"boolean", "float16", "int96", "interval", "byte_array/decimal:2"}
+
+
+# --- planning compiles nothing ------------------------------------------------------------------------------
+
+
+def test_probing_imports_no_compiler() -> None:
+    script = """
+import sys
+import numpy as np
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.filters.values import probe_hashes
+found = SplitBlockBloomFilter.from_bytes(bytes(64))
+assert not found.might_contain(5, "int", Encoding.parse("int32"))
+found.estimated_fpp(), found.fill(), found.widen(4)
+import sidecar.filters.theta, sidecar.filters.hashing, sidecar.filters.sizing
+sidecar.filters.theta.ThetaSketch().to_bytes()
+assert not {"numba", "llvmlite", "sidecar.kernels"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
