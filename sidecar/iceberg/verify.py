@@ -8,18 +8,22 @@ from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFil
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import SidecarError
+from sidecar.files import verify_file
+from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.internals import read_manifest, read_manifests
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.statistics import find_sidecar
 from sidecar.iceberg.verdicts import is_listed
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
-from sidecar.source import Source, open_source
+from sidecar.source import open_source
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
+
+LARGEST_LG_K = 20
+"""Sketches of any size are read whole: a smaller one would be estimated anew."""
 
 
 def verify_table(table: Table, snapshot_id: int | None = None) -> dict[str, Any]:
@@ -58,23 +62,42 @@ def verify_table(table: Table, snapshot_id: int | None = None) -> dict[str, Any]
 def _of_file(table: Table, entry: StatisticsFile) -> list[dict[str, Any]]:
     """The sidecar file by itself, and against what is registered of it."""
     path = entry.statistics_path
+    problems: list[dict[str, Any]] = verify_file(path, table.io)["problems"]
     source = open_source(path, table.io)
     try:
-        return [*map(dict, verify_sidecar(source)), *_registered(entry, source)]
+        puffin = PuffinReader(source)
+        return [*problems, *_registered(entry, puffin), *_sketches(puffin, path)]
     except SidecarError as error:
-        return [_problem(path, str(error))]
+        return [*problems, _problem(path, str(error))]
     finally:
         source.close()
 
 
-def _registered(entry: StatisticsFile, source: Source) -> list[dict[str, Any]]:
+def _sketches(puffin: PuffinReader, path: str) -> list[dict[str, Any]]:
+    """Theta sketches have no checksum: they must be sketches, and of the size that the footer says."""
+    problems = []
+    for blob in puffin.metadata.blobs:
+        if blob.type == THETA:
+            named = f"the theta sketch of fields {list(blob.fields)}"
+            try:
+                ndv = ThetaSketch.from_bytes(puffin.read_blob(blob), LARGEST_LG_K, path).ndv
+            except SidecarError as error:
+                problems.append(_problem(path, f"{named} cannot be read: {error}"))
+                continue
+            if blob.properties.get("ndv", str(ndv)) != str(ndv):
+                problems.append(
+                    _problem(path, f"{named} estimates {ndv}, its ndv is {blob.properties['ndv']}")
+                )
+    return problems
+
+
+def _registered(entry: StatisticsFile, puffin: PuffinReader) -> list[dict[str, Any]]:
     """Registered sizes and blobs against the file and its footer."""
-    path, problems = entry.statistics_path, []
-    if source.size != entry.file_size_in_bytes:
-        found = f"registered with {entry.file_size_in_bytes} bytes, but has {source.size}"
-        problems.append(_problem(path, found))
-    puffin = PuffinReader(source)
-    footer_size = source.size - puffin.footer_offset
+    path, size = entry.statistics_path, puffin.source.size
+    problems = []
+    if size != entry.file_size_in_bytes:
+        problems.append(_problem(path, f"registered with {entry.file_size_in_bytes} bytes, but has {size}"))
+    footer_size = size - puffin.footer_offset
     if footer_size != entry.file_footer_size_in_bytes:
         found = (
             f"registered with a footer of {entry.file_footer_size_in_bytes} bytes, but it has {footer_size}"
