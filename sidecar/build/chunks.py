@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,8 @@ class Options:
     """Limit of bits a value, ``None`` for none."""
     harvest: str
     lg_k: int
+    ndv: Mapping[int, int] = field(default_factory=dict)
+    """Distinct values of a chunk to begin with, by field id; the number of values where nothing is said."""
 
 
 @dataclass
@@ -82,6 +84,7 @@ class _Chunk:
     def start(self, values: int, options: Options, sketches: TaskSketches) -> None:
         """Empty filter and sketch, sized for so many values."""
         if self.bloom:
+            values = options.ndv.get(self.field_id, values)
             blocks = blocks_for(_rounded(values), options.fpp, max_bits_per_value=options.max_bits)
             self.filter = SplitBlockBloomFilter(np.zeros((blocks, 8), dtype=np.uint32))
         if self.theta:
