@@ -137,7 +137,7 @@ def read_dictionary(source: Source, chunk: ColumnChunk) -> DictionaryPage:
         reader = ChunkReader(source, chunk, gap if 0 < gap <= MAX_PAGE else _FIRST_READ)
         page = _dictionary_header(reader, chunk)
         body = decompress(chunk.codec, reader.body(page), page.uncompressed_size)
-        return _decode(np.frombuffer(body, np.uint8), page.num_values, chunk.leaf)
+        return decode_dictionary(np.frombuffer(body, np.uint8), page.num_values, chunk.leaf)
 
 
 def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
@@ -161,7 +161,8 @@ def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
     return page
 
 
-def _decode(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) -> DictionaryPage:
+def decode_dictionary(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) -> DictionaryPage:
+    """The entries of a decompressed dictionary page; raises :class:`DamagedFileError` where they end early."""
     if leaf.physical == "BOOLEAN":
         raise UnsupportedFeatureError("BOOLEAN columns have no dictionary")
     if leaf.width is not None:

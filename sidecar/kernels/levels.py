@@ -1,0 +1,136 @@
+"""Loops that sum up a page without unpacking it: level histograms, and folds over dictionary indices.
+
+Levels and indices are RLE / bit-packed hybrids (see :mod:`sidecar.kernels.rle`); levels may also be the deprecated
+BIT_PACKED form, without runs and from the most significant bit on. A run of equal values costs one step
+however long it is, and nothing is allocated for the values: a page of ten bytes may state a billion of them.
+
+Every function takes ``data`` (uint8[n]) with ``at`` and ``end`` as bounds, reads nothing outside of them, and returns 0
+or a negative number of :mod:`sidecar.kernels.rle`. Results are undefined after a negative number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sidecar.kernels._jit import kernel
+from sidecar.kernels.rle import _little_endian, _packed, _varint
+
+LOW, HIGH, NAN_LOW, NAN_HIGH, NAN_COUNT, BYTES = range(6)
+"""Places in the result of :func:`fold_indices`."""
+
+
+@kernel
+def histogram(data: Any, at: int, end: int, width: int, count: int, out: Any) -> int:
+    """Add to ``out`` (int64[m]) how often each value stands among the first ``count`` of a hybrid."""
+    value_bytes = (width + 7) >> 3
+    while count > 0:
+        header, at = _varint(data, at, end)
+        if at < 0:
+            return -1
+        if header & 1:
+            values = min((header >> 1) * 8, count)
+            if at + ((values * width + 7) >> 3) > end:
+                return -1
+            for i in range(values):
+                value = _packed(data, at, end, width, i)
+                if value >= len(out):
+                    return -2
+                out[value] += 1
+            at += (header >> 1) * width
+        else:
+            values = min(header >> 1, count)
+            if at + value_bytes > end or values == 0:
+                return -1
+            value = _little_endian(data, at, value_bytes)
+            if value >= len(out):
+                return -2
+            out[value] += values
+            at += value_bytes
+        count -= values
+    return 0
+
+
+@kernel
+def histogram_bit_packed(data: Any, at: int, end: int, width: int, count: int, out: Any) -> int:
+    """The same for BIT_PACKED levels."""
+    if at + ((count * width + 7) >> 3) > end:
+        return -1
+    for i in range(count):
+        value = 0
+        for bit in range(i * width, (i + 1) * width):
+            value = (value << 1) | ((np.int64(data[at + (bit >> 3)]) >> (7 - (bit & 7))) & 1)
+        if value >= len(out):
+            return -2
+        out[value] += 1
+    return 0
+
+
+@kernel
+def _fold(index: int, times: int, ranks: Any, sizes: Any, nan: Any, out: Any) -> None:
+    rank = ranks[index]
+    if nan[index]:
+        out[2] = min(out[2], rank)
+        out[3] = max(out[3], rank)
+        out[4] += times
+    else:
+        out[0] = min(out[0], rank)
+        out[1] = max(out[1], rank)
+    out[5] += np.int64(sizes[index]) * times
+
+
+@kernel
+def fold_indices(
+    data: Any,
+    words: Any,
+    at: int,
+    end: int,
+    width: int,
+    count: int,
+    ranks: Any,
+    sizes: Any,
+    nan: Any,
+    out: Any,
+) -> int:
+    """Fold the first ``count`` dictionary indices of a hybrid into ``out`` (int64[6]).
+
+    ``ranks`` (int64[d]) is each entry's place in their order, ``sizes`` (int64[d]) its bytes, ``nan`` (bool[d])
+    whether it is NaN. Lowest and highest rank are kept apart for NaN and the others; ``words`` is
+    :func:`sidecar.kernels.rle.unaligned_words` of ``data``. An index beyond the dictionary gives BAD_INDEX.
+    """
+    entries = len(ranks)
+    value_bytes = (width + 7) >> 3
+    mask = np.uint64((1 << width) - 1)
+    while count > 0:
+        header, at = _varint(data, at, end)
+        if at < 0:
+            return -1
+        if header & 1:
+            values = min((header >> 1) * 8, count)
+            if at + ((values * width + 7) >> 3) > end:
+                return -1
+            bit = np.uint64(at) << np.uint64(3)
+            step = np.uint64(width)
+            for i in range(values):
+                byte = bit >> np.uint64(3)
+                if byte < len(words):
+                    index = np.int64((words[byte] >> (bit & np.uint64(7))) & mask)
+                else:  # a word would reach beyond the data
+                    index = _packed(data, at, end, width, i)
+                if index >= entries:
+                    return -2
+                _fold(index, 1, ranks, sizes, nan, out)
+                bit += step
+            at += (header >> 1) * width
+        else:
+            values = min(header >> 1, count)
+            if at + value_bytes > end or values == 0:
+                return -1
+            index = _little_endian(data, at, value_bytes)
+            if index >= entries:
+                return -2
+            _fold(index, values, ranks, sizes, nan, out)
+            at += value_bytes
+        count -= values
+    return 0

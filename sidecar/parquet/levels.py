@@ -1,0 +1,127 @@
+"""What stands in front of a data page's values: repetition and definition levels, counted and not unpacked.
+
+A repetition level of 0 begins a row. A definition level below the highest is an entry without a value: a null, an
+empty list or an absent parent.
+
+- DATA_PAGE: levels and values are compressed together. Each kind of levels is present where its highest
+  level is above 0; as RLE with its length in 4 bytes (little-endian) in front, or BIT_PACKED without.
+- DATA_PAGE_V2: levels stand uncompressed in front of the values, RLE, their lengths in the page header.
+
+A column with 1,000 nulls and nothing else has one run of definition levels and no value bytes.
+Specification: "Data Pages", "Nulls", "Run Length Encoding / Bit-Packing Hybrid".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.kernels import levels as kernels
+from sidecar.kernels.rle import BAD_INDEX
+from sidecar.parquet.compression import decompress
+from sidecar.parquet.pages import BIT_PACKED, DATA_PAGE_V2, RLE, PageHeader
+from sidecar.parquet.schema import Leaf
+
+Histogram = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DataPage:
+    """A data page, opened: its levels counted, its values still encoded.
+
+    ``repetition_levels`` and ``definition_levels`` are int64[highest + 1]; ``values`` (uint8[n]) are the bytes behind
+    the levels, decompressed.
+    """
+
+    rows: int
+    """Rows that begin in the page."""
+    starts_row: bool
+    """Whether the first entry begins a row; true for an empty page."""
+    num_present: int
+    """Values, nulls left out."""
+    repetition_levels: Histogram
+    definition_levels: Histogram
+    values: npt.NDArray[np.uint8]
+
+
+def open_page(codec: str, page: PageHeader, body: bytes, leaf: Leaf) -> DataPage:
+    """Decompress a data page and count its levels.
+
+    Raises :class:`DamagedFileError` where levels end early, are too high or longer than the page, and
+    :class:`UnsupportedFeatureError` for codecs and level encodings that are not known.
+    """
+    if page.type == DATA_PAGE_V2:
+        return _open_v2(codec, page, body, leaf)
+    data = np.frombuffer(decompress(codec, body, page.uncompressed_size), np.uint8)
+    repetition, at = _levels_v1(data, 0, page, page.rep_encoding, leaf.max_rep)
+    definition, at = _levels_v1(data, at, page, page.def_encoding, leaf.max_def)
+    return _page(repetition, definition, data[at:])
+
+
+def _open_v2(codec: str, page: PageHeader, body: bytes, leaf: Leaf) -> DataPage:
+    length = page.rep_length + page.def_length
+    if length > len(body) or length > page.uncompressed_size:
+        raise DamagedFileError("the levels of a page are longer than the page", found=length)
+    data = np.frombuffer(body, np.uint8, length)
+    repetition = _levels(data, 0, page.rep_length, RLE, page.num_values, leaf.max_rep)
+    definition = _levels(data, page.rep_length, length, RLE, page.num_values, leaf.max_def)
+    plain = decompress(
+        codec if page.is_compressed else "UNCOMPRESSED", body[length:], page.uncompressed_size - length
+    )
+    return _page(repetition, definition, np.frombuffer(plain, np.uint8))
+
+
+_Counted = tuple[Histogram, bool]  # the histogram, and whether the first level is 0
+
+
+def _page(repetition: _Counted, definition: _Counted, values: npt.NDArray[np.uint8]) -> DataPage:
+    return DataPage(
+        rows=int(repetition[0][0]),
+        starts_row=repetition[1],
+        num_present=int(definition[0][-1]),
+        repetition_levels=repetition[0],
+        definition_levels=definition[0],
+        values=values,
+    )
+
+
+def _levels_v1(
+    data: npt.NDArray[np.uint8], at: int, page: PageHeader, encoding: int, highest: int
+) -> tuple[_Counted, int]:
+    """The levels at ``at``, and the offset behind them."""
+    count = page.num_values
+    if not highest or (not count and at + 4 > len(data)):
+        return _levels(data, at, at, RLE, count, highest), at
+    if encoding == RLE:
+        begin = at + 4
+        end = begin + int.from_bytes(data[at:begin].tobytes(), "little")
+    elif encoding == BIT_PACKED:
+        begin = at
+        end = at + (count * highest.bit_length() + 7) // 8
+    else:
+        raise UnsupportedFeatureError("levels of this encoding are not read", found=encoding)
+    if end > len(data) or begin > len(data):
+        raise DamagedFileError("the levels of a page are longer than the page", found=end - begin)
+    return _levels(data, begin, end, encoding, count, highest), end
+
+
+def _levels(
+    data: npt.NDArray[np.uint8], at: int, end: int, encoding: int, count: int, highest: int
+) -> _Counted:
+    out = np.zeros(highest + 1, np.int64)
+    if not highest:
+        out[0] = count
+        return out, True
+    function = kernels.histogram_bit_packed if encoding == BIT_PACKED else kernels.histogram
+    width = highest.bit_length()
+    first = np.zeros(highest + 1, np.int64)
+    for number, into in ((min(count, 1), first), (count, out)):
+        status = function(data, at, end, width, number, into)
+        if status == BAD_INDEX:
+            raise DamagedFileError("a level of a page is too high", expected=f"at most {highest}")
+        if status < 0:
+            raise DamagedFileError("the levels of a page end early", expected=f"{count} levels")
+    return out, bool(first[0]) or not count

@@ -1,0 +1,287 @@
+"""Building a page index for a column chunk that has none (or another one), from its pages.
+
+Every page header is walked, checksums are verified where there are any, levels are counted and values summed up
+page by page. Nothing is taken from page statistics: most writers leave none, and older ones leave wrong ones.
+
+The OffsetIndex lists the data pages, in order, with their size including the header. It needs pages that begin
+with a row; data pages v1 of other writers may not. Pages without any entry are not listed: two pages cannot
+begin at the same row.
+
+The ColumnIndex is left out, with a reason, where the order of the column's values is not known
+(:func:`sidecar.parquet.bounds.find_ordering`: INT96 in TYPE_ORDER, INTERVAL, no column orders), where a
+column in TYPE_ORDER has a NaN (readers that do not look for nan_counts would lose it), and where
+encoding or codec are unknown. Otherwise:
+
+- null pages have empty bounds; null_counts are entries below the highest definition level;
+- long strings are cut to 64 bytes, see :func:`sidecar.parquet.bounds.truncate_upper`;
+- in TYPE_ORDER a lower bound of zero is -0.0 and an upper one +0.0;
+- boundary_order is that of the bounds as written, ascending first, over pages that are not null;
+- histograms are given where they say more than null_counts: repetition levels if the highest is above 0,
+  definition levels if it is above 1; nan_counts for all floats;
+- nothing is written if the bounds take more than 4,096 bytes a page.
+
+parquet.thrift (``ColumnIndex``, ``OffsetIndex``, ``ColumnOrder``), PageIndex.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.parquet.bounds import TYPE_ORDER, Ordering, find_ordering, truncate_lower, truncate_upper
+from sidecar.parquet.compression import decompress
+from sidecar.parquet.dictionary import decode_dictionary
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.levels import DataPage, Histogram, open_page
+from sidecar.parquet.page_bounds import is_float
+from sidecar.parquet.page_index import (
+    ASCENDING,
+    DESCENDING,
+    UNORDERED,
+    ColumnIndex,
+    OffsetIndex,
+    encode_column_index,
+    encode_offset_index,
+)
+from sidecar.parquet.page_values import PageFolder, PageValues
+from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, ChunkReader, PageHeader
+from sidecar.parquet.thrift import located
+from sidecar.source import Source
+
+WINDOW = 4 << 20
+"""Bytes of a chunk that are read at a time."""
+
+MAX_BOUND = 4096
+"""Bytes of a page's bounds, on average, beyond which a ColumnIndex is not worth its size."""
+
+
+class BuiltPageIndex(NamedTuple):
+    """The indexes of a chunk; ``reason`` says why one of them is missing, ``""`` if none is."""
+
+    column_index: ColumnIndex | None
+    offset_index: OffsetIndex | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class ScannedPage:
+    """A data page with entries: its header, its levels, and (where they were asked for) its values."""
+
+    header: PageHeader
+    rows: int
+    starts_row: bool
+    levels: DataPage | None
+    values: PageValues | None
+
+
+@dataclass
+class ScannedChunk:
+    """All data pages of a chunk that have entries.
+
+    ``reason`` says why values (``values`` of each page) could not be summed up, ``""`` if they were.
+    """
+
+    pages: list[ScannedPage] = field(default_factory=list)
+    empty_pages: list[PageHeader] = field(default_factory=list)
+    reason: str = ""
+
+
+def build_page_index(source: Source, footer: Footer, chunk: ColumnChunk) -> BuiltPageIndex:
+    """Both indexes of a chunk, as far as they can be had.
+
+    Reads the whole chunk, in windows of :data:`WINDOW` bytes. Raises :class:`DamagedFileError` for broken
+    pages (a wrong checksum, a second or late dictionary page, other numbers of rows or values than the footer says
+    included); what is sound but cannot be indexed is a reason.
+    """
+    try:
+        scanned = scan_chunk(source, footer, chunk)
+    except UnsupportedFeatureError as error:
+        return BuiltPageIndex(None, None, _reason(error))
+    offset_index, reason = _offset_index(footer, chunk, scanned)
+    if offset_index is None:
+        return BuiltPageIndex(None, None, reason)
+    ordering = find_ordering(footer, chunk.leaf)
+    if isinstance(ordering, str) or scanned.reason:
+        return BuiltPageIndex(None, offset_index, scanned.reason or str(ordering))
+    if not scanned.pages:
+        return BuiltPageIndex(None, offset_index, "the chunk has no rows")
+    return _column_index(chunk, ordering, scanned.pages, offset_index)
+
+
+def scan_chunk(source: Source, footer: Footer, chunk: ColumnChunk) -> ScannedChunk:
+    """Walk a chunk's pages and sum them up; raises as :func:`build_page_index` does, and
+    :class:`UnsupportedFeatureError` where not even the rows of its pages can be counted.
+    """
+    ordering = find_ordering(footer, chunk.leaf)
+    with located(source.name, chunk.leaf.path):
+        reader = ChunkReader(source, chunk, WINDOW)
+        scan = _Scan(reader, chunk, None if isinstance(ordering, str) else ordering)
+        for number, page in enumerate(reader.pages()):
+            with located(source.name, chunk.leaf.path, page.offset):
+                scan.page(page, first=number == 0)
+        scan.finish(footer.row_groups[chunk.row_group].num_rows)
+    return scan.result
+
+
+class _Scan:
+    def __init__(self, reader: ChunkReader, chunk: ColumnChunk, ordering: Ordering | None) -> None:
+        self.result = ScannedChunk()
+        self._reader = reader
+        self._chunk = chunk
+        self._folder = None if ordering is None else PageFolder(chunk.leaf, ordering)
+
+    def page(self, page: PageHeader, *, first: bool) -> None:
+        if page.type == DICTIONARY_PAGE:
+            if not first:
+                raise DamagedFileError("a dictionary page that is not the chunk's first page")
+            self._dictionary(page)
+        elif page.is_data:
+            self._data(page)
+
+    def _dictionary(self, page: PageHeader) -> None:
+        body = self._reader.body(page)
+        if self._folder is None:
+            return
+        try:
+            if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
+                raise UnsupportedFeatureError(
+                    "dictionary pages of this encoding are not read", found=page.encoding
+                )
+            plain = np.frombuffer(decompress(self._chunk.codec, body, page.uncompressed_size), np.uint8)
+            smallest = self._chunk.leaf.width or 4
+            if page.num_values * smallest > len(plain):
+                raise DamagedFileError("a dictionary page is too short for its values", found=page.num_values)
+            self._folder.set_dictionary(decode_dictionary(plain, page.num_values, self._chunk.leaf))
+        except UnsupportedFeatureError as error:
+            self._give_up(error)
+
+    def _data(self, page: PageHeader) -> None:
+        body = self._reader.body(page)
+        if not page.num_values:
+            self.result.empty_pages.append(page)
+            return
+        leaf = self._chunk.leaf
+        try:
+            opened = open_page(self._chunk.codec, page, body, leaf)
+        except UnsupportedFeatureError as error:
+            if leaf.max_rep:
+                raise
+            self._give_up(error)  # a flat column has as many rows as entries, whatever they are
+            self.result.pages.append(ScannedPage(page, page.num_values, True, None, None))
+            return
+        values = None
+        if self._folder is not None:
+            try:
+                values = self._folder.add(page.encoding, opened.num_present, opened.values)
+            except UnsupportedFeatureError as error:
+                self._give_up(error)
+        self.result.pages.append(ScannedPage(page, opened.rows, opened.starts_row, opened, values))
+
+    def _give_up(self, error: UnsupportedFeatureError) -> None:
+        """Go on without values: where the pages are can still be told."""
+        self._folder = None
+        self.result.reason = self.result.reason or _reason(error)
+
+    def finish(self, num_rows: int) -> None:
+        if self._folder is not None:
+            try:
+                self._folder.finish()
+            except UnsupportedFeatureError as error:
+                self._give_up(error)
+        for what, found, expected in (
+            ("values", sum(page.header.num_values for page in self.result.pages), self._chunk.num_values),
+            ("rows", sum(page.rows for page in self.result.pages), num_rows),
+        ):
+            if found != expected:
+                raise DamagedFileError(
+                    f"the pages of a column chunk have another number of {what}",
+                    expected=expected,
+                    found=found,
+                )
+
+
+def _offset_index(
+    footer: Footer, chunk: ColumnChunk, scanned: ScannedChunk
+) -> tuple[OffsetIndex | None, str]:
+    locations: list[tuple[int, int, int]] = []
+    first_row = 0
+    for page in scanned.pages:
+        if not page.starts_row:
+            return None, f"the page at {page.header.offset} does not begin with a row"
+        locations.append((page.header.offset, page.header.end - page.header.offset, first_row))
+        first_row += page.rows
+    if scanned.pages and any(page.offset < locations[0][0] for page in scanned.empty_pages):
+        # what lies between a chunk's start and its first listed page is taken for a dictionary page
+        return None, "an empty data page stands in front of the others"
+    if not scanned.pages:
+        locations = [(page.offset, page.end - page.offset, 0) for page in scanned.empty_pages[:1]]
+    data_bytes = None
+    if chunk.leaf.physical == "BYTE_ARRAY" and scanned.pages:
+        sums = [page.values.data_bytes for page in scanned.pages if page.values is not None]
+        data_bytes = sums if len(sums) == len(locations) and not scanned.reason else None
+    return encode_offset_index(locations, data_bytes), ""
+
+
+def _column_index(
+    chunk: ColumnChunk, ordering: Ordering, pages: list[ScannedPage], offset_index: OffsetIndex
+) -> BuiltPageIndex:
+    values = [page.values or PageValues() for page in pages]
+    floats = is_float(chunk.leaf)
+    if floats and ordering.column_order == TYPE_ORDER and any(page.nan_count for page in values):
+        return BuiltPageIndex(None, offset_index, "the column has NaN, and an order that does not place it")
+    lower, upper = _bounds(chunk, ordering, values)
+    if sum(map(len, lower)) + sum(map(len, upper)) > MAX_BOUND * len(pages):
+        return BuiltPageIndex(None, offset_index, f"the bounds take more than {MAX_BOUND} bytes a page")
+    levels = [page.levels for page in pages if page.levels is not None]
+    null_pages = [page.lower is None for page in values]
+    keys = [(ordering.key(lower[i]), ordering.key(upper[i])) for i, null in enumerate(null_pages) if not null]
+    index = encode_column_index(
+        null_pages,
+        lower,
+        upper,
+        _boundary_order(keys),
+        [int(page.definition_levels[:-1].sum()) for page in levels],
+        nan_counts=[page.nan_count for page in values] if floats else None,
+        repetition_level_histograms=_histograms(
+            [p.repetition_levels for p in levels], chunk.leaf.max_rep > 0
+        ),
+        definition_level_histograms=_histograms(
+            [p.definition_levels for p in levels], chunk.leaf.max_def > 1
+        ),
+    )
+    return BuiltPageIndex(index, offset_index, "")
+
+
+def _bounds(
+    chunk: ColumnChunk, ordering: Ordering, values: list[PageValues]
+) -> tuple[list[bytes], list[bytes]]:
+    lower = [page.lower or b"" for page in values]
+    upper = [page.upper or b"" for page in values]
+    if ordering.kind == "bytes" and chunk.leaf.physical == "BYTE_ARRAY":
+        return [truncate_lower(bound) for bound in lower], [truncate_upper(bound) for bound in upper]
+    if ordering.kind == "float" and ordering.column_order == TYPE_ORDER:
+        zero = bytes(ordering.width or 0)
+        negative = zero[:-1] + b"\x80"
+        return [negative if b == zero else b for b in lower], [zero if b == negative else b for b in upper]
+    return lower, upper
+
+
+def _boundary_order(bounds: list[tuple[Any, Any]]) -> int:
+    def ordered(pairs: list[tuple[Any, Any]]) -> bool:
+        return all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(pairs))
+
+    if ordered(bounds):
+        return ASCENDING
+    return DESCENDING if ordered(bounds[::-1]) else UNORDERED
+
+
+def _histograms(pages: list[Histogram], wanted: bool) -> list[int] | None:
+    return [int(count) for page in pages for count in page] if wanted else None
+
+
+def _reason(error: SidecarError) -> str:
+    return error.what if error.found is None else f"{error.what}: {error.found}"

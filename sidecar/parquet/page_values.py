@@ -1,0 +1,347 @@
+"""Bounds of the values of data pages, for building page indexes.
+
+A dictionary page is decoded and ranked once; then a data page of indices is folded without unpacking it. Pages of
+other encodings are collected and decoded by pyarrow, many at a time (:mod:`sidecar.parquet.plain_file`).
+
+Values are turned into *keys* whose plain order is the column's order, and the extremes back into PLAIN bytes:
+
+| kind | key |
+| --- | --- |
+| boolean, signed, unsigned | the number |
+| float | an integer in IEEE 754's totalOrder; NaN lies beyond the infinities |
+| bytes | the bytes |
+| decimal, fixed length | the bytes with the sign bit turned, compared unsigned |
+| decimal, any length | the number |
+| int96 | all bytes reversed (days, then nanoseconds), both sign bits turned |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.kernels import levels as kernels
+from sidecar.kernels.rle import BAD_INDEX, unaligned_words
+from sidecar.parquet.bounds import Ordering
+from sidecar.parquet.dictionary import DictionaryPage
+from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN, RLE
+from sidecar.parquet.plain_file import decode_pages
+from sidecar.parquet.schema import Leaf
+
+BATCH_BYTES = 8 << 20
+"""Encoded bytes that are handed to pyarrow at once, unless a single page is larger."""
+
+MAX_DECODED = 32 << 20
+"""Bytes that the values of a page may take: encodings with runs state billions of values in a few bytes."""
+
+_DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, _DELTA_BYTE_ARRAY, _BYTE_STREAM_SPLIT = 5, 6, 7, 9
+KNOWN_ENCODINGS = (
+    *(PLAIN, RLE, _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, _DELTA_BYTE_ARRAY, _BYTE_STREAM_SPLIT),
+    *DICTIONARY_ENCODINGS,
+)
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass
+class PageValues:
+    """What a page holds besides nulls: bounds (``None`` without values), NaNs, bytes of BYTE_ARRAY values.
+
+    NaN is in the bounds only if all values are NaN.
+    """
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    nan_count: int = 0
+    data_bytes: int = 0
+
+
+class _Keys(Protocol):
+    """Values as keys; ``nan`` is bool[n], or ``None`` for types without NaN."""
+
+    nan: npt.NDArray[np.bool_] | None
+
+    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+        """Lowest and highest key of a non-empty range."""
+
+    def ranks(self) -> npt.NDArray[np.int64]:
+        """Place of each value in their order."""
+
+    def plain(self, key: Any) -> bytes:
+        """A key's PLAIN bytes."""
+
+    def key(self, index: int) -> Any:
+        """The key of one value."""
+
+
+class _Numbers:
+    """Keys in a numpy array of integers."""
+
+    def __init__(self, bits: npt.NDArray[Any], kind: str) -> None:
+        self._float = kind == "float"
+        self.nan: npt.NDArray[np.bool_] | None = None
+        self._values = bits
+        if self._float:
+            most = np.iinfo(bits.dtype).max
+            self._values = np.where(bits < 0, bits ^ most, bits)
+            infinity = {2: 0x7C00, 4: 0x7F800000, 8: 0x7FF0000000000000}[bits.dtype.itemsize]
+            self.nan = (self._values > infinity) | (self._values < ~infinity)
+
+    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+        values = self._values[start:end]
+        if self.nan is not None:
+            nan = self.nan[start:end]
+            values = values if nan.all() else values[~nan]
+        return values.min(), values.max()
+
+    def ranks(self) -> npt.NDArray[np.int64]:
+        return _inverse(np.argsort(self._values, kind="stable"))
+
+    def plain(self, key: Any) -> bytes:
+        if self._float and key < 0:
+            key = key ^ np.iinfo(self._values.dtype).max
+        data: bytes = self._values.dtype.type(key).tobytes()
+        return data
+
+    def key(self, index: int) -> Any:
+        return self._values[index]
+
+
+class _Binaries:
+    """Keys in an Arrow array of (fixed-size) binary, which Arrow compares as unsigned bytes."""
+
+    nan: npt.NDArray[np.bool_] | None = None
+
+    def __init__(self, keys: pa.Array[Any], plain: Callable[[bytes], bytes]) -> None:
+        self._keys = keys
+        self._plain = plain
+
+    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+        found = pc.min_max(self._keys.slice(start, end - start))
+        return found["min"].as_py(), found["max"].as_py()
+
+    def ranks(self) -> npt.NDArray[np.int64]:
+        return _inverse(pc.array_sort_indices(self._keys).to_numpy(zero_copy_only=False))
+
+    def plain(self, key: Any) -> bytes:
+        return self._plain(key)
+
+    def key(self, index: int) -> Any:
+        return self._keys[index].as_py()
+
+
+class _Decimals:
+    """Decimals of any length: as Python integers, each with the bytes that it is stored as."""
+
+    nan: npt.NDArray[np.bool_] | None = None
+
+    def __init__(self, values: pa.Array[Any]) -> None:
+        stored: list[Any] = values.to_pylist()
+        if not all(stored):
+            raise DamagedFileError("a DECIMAL has no bytes")
+        self._keys = [(int.from_bytes(value, "big", signed=True), value) for value in stored]
+
+    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+        keys = self._keys[start:end]
+        return min(keys), max(keys)
+
+    def ranks(self) -> npt.NDArray[np.int64]:
+        return _inverse(np.array(sorted(range(len(self._keys)), key=self._keys.__getitem__), np.int64))
+
+    def plain(self, key: Any) -> bytes:
+        value: bytes = key[1]
+        return value
+
+    def key(self, index: int) -> Any:
+        return self._keys[index]
+
+
+def _inverse(order: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def _keys(values: pa.Array[Any], ordering: Ordering) -> _Keys:
+    """Keys of an array as :func:`decode_pages` gives it."""
+    kind, width = ordering.kind, ordering.width
+    if kind == "boolean":
+        return _Numbers(values.to_numpy(zero_copy_only=False).astype(np.uint8), kind)
+    if kind in ("signed", "unsigned", "float"):
+        dtype = f"<{'u' if kind == 'unsigned' else 'i'}{width}"
+        return _Numbers(_fixed(values, width or 0).view(dtype).reshape(-1), kind)
+    if kind == "bytes":
+        return _Binaries(values, lambda key: key)
+    if width is None:
+        return _Decimals(values)
+    if kind == "int96":
+        turn = np.array([0x80, 0, 0, 0, 0x80] + [0] * 7, np.uint8)
+        table = _fixed(values, 12).reshape(-1, 12)[:, ::-1] ^ turn
+        return _Binaries(_binary(table), lambda key: _xor(key, turn)[::-1])
+    turn = np.array([0x80] + [0] * (width - 1), np.uint8)
+    table = _fixed(values, width).reshape(-1, width) ^ turn
+    return _Binaries(_binary(table), lambda key: _xor(key, turn))
+
+
+def _fixed(values: pa.Array[Any], width: int) -> Bytes:
+    """The bytes of an array of fixed width, uint8[n * width]."""
+    data = _buffer(values, np.dtype(np.uint8))
+    return data[values.offset * width : (values.offset + len(values)) * width]
+
+
+def _binary(table: npt.NDArray[np.uint8]) -> pa.Array[Any]:
+    count, width = table.shape
+    buffer = pa.py_buffer(np.ascontiguousarray(table).data)
+    return pa.Array.from_buffers(pa.binary(width), count, [None, buffer])
+
+
+def _xor(key: bytes, turn: npt.NDArray[np.uint8]) -> bytes:
+    return (np.frombuffer(key, np.uint8) ^ turn).tobytes()
+
+
+@dataclass
+class _Dictionary:
+    """A dictionary, ranked: ``order`` has the entry at each rank."""
+
+    keys: _Keys
+    ranks: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    nan: npt.NDArray[np.bool_]
+
+
+@dataclass
+class PageFolder:
+    """Sums up the values of one chunk's data pages, in any order of encodings.
+
+    ``add`` may only collect a page; its :class:`PageValues` is filled in at the latest by ``finish``.
+    """
+
+    leaf: Leaf
+    ordering: Ordering
+    _dictionary: _Dictionary | None = None
+    _pending: list[tuple[PageValues, int, int, Bytes]] = field(default_factory=list)
+    _bytes: int = 0
+
+    def set_dictionary(self, page: DictionaryPage) -> None:
+        """The chunk's dictionary, before its first data page."""
+        keys = _keys(_dictionary_array(page, self.leaf), self.ordering)
+        ranks = keys.ranks()
+        sizes = np.zeros(page.num_values, np.int64)
+        if page.offsets is not None:
+            sizes = np.diff(page.offsets).astype(np.int64)
+        nan = keys.nan if keys.nan is not None else np.zeros(page.num_values, np.bool_)
+        self._dictionary = _Dictionary(keys, ranks, _inverse(ranks), sizes, nan)
+
+    def add(self, encoding: int, count: int, data: Bytes) -> PageValues:
+        """A page of ``count`` values, nulls left out; ``data`` (uint8[n]) holds nothing else.
+
+        Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` as :func:`decode_pages` does.
+        """
+        if encoding not in KNOWN_ENCODINGS:
+            raise UnsupportedFeatureError("values of this encoding are not decoded", found=encoding)
+        page = PageValues()
+        if count and encoding in DICTIONARY_ENCODINGS:
+            self._fold(page, count, data)
+        elif count:
+            self._check(encoding, count, data)
+            if self._pending and self._bytes + len(data) + 8 * count > BATCH_BYTES:
+                self.finish()
+            self._pending.append((page, encoding, count, data))
+            self._bytes += len(data) + 8 * count
+        return page
+
+    def finish(self) -> None:
+        """Decode what is still collected."""
+        if not self._pending:
+            return
+        pending, self._pending, self._bytes = self._pending, [], 0
+        values = decode_pages(self.leaf, [(encoding, n, data.data) for _, encoding, n, data in pending])
+        keys = _keys(values, self.ordering)
+        offsets = _offsets(values) if self.leaf.physical == "BYTE_ARRAY" else None
+        start = 0
+        for page, _, count, _ in pending:
+            end = start + count
+            low, high = keys.extremes(start, end)
+            page.lower, page.upper = keys.plain(low), keys.plain(high)
+            page.nan_count = 0 if keys.nan is None else int(keys.nan[start:end].sum())
+            page.data_bytes = 0 if offsets is None else int(offsets[end] - offsets[start])
+            start = end
+
+    def _check(self, encoding: int, count: int, data: Bytes) -> None:
+        """Numbers that would make pyarrow allocate far more than the page has."""
+        bits = {"BOOLEAN": 1, "BYTE_ARRAY": 32}.get(self.leaf.physical, 8 * (self.leaf.width or 0))
+        if encoding not in (PLAIN, _BYTE_STREAM_SPLIT):
+            if count * max(bits // 8, 1) > MAX_DECODED:
+                raise UnsupportedFeatureError("a page has too many values to be decoded", found=count)
+        elif count * bits > 8 * len(data):
+            raise DamagedFileError(
+                "a page is too short for its values",
+                expected=f"{count} values of at least {bits} bits",
+                found=f"{len(data)} bytes",
+            )
+
+    def _fold(self, page: PageValues, count: int, data: Bytes) -> None:
+        dictionary = self._dictionary
+        if dictionary is None:
+            raise DamagedFileError("a data page refers to a dictionary that is not there")
+        if not len(data) or data[0] > 32:
+            raise DamagedFileError("a data page has no indices, or a bit width above 32")
+        most = np.iinfo(np.int64).max
+        out = np.array([most, -1, most, -1, 0, 0], np.int64)
+        tables = (dictionary.ranks, dictionary.sizes, dictionary.nan, out)
+        width = int(data[0])
+        if width == 0:  # every index is 0, and some writers leave nothing more
+            data = np.frombuffer(_varint(count << 1), np.uint8)
+            status = kernels.fold_indices(data, unaligned_words(data), 0, len(data), 0, count, *tables)
+        else:
+            status = kernels.fold_indices(data, unaligned_words(data), 1, len(data), width, count, *tables)
+        if status == BAD_INDEX:
+            raise DamagedFileError(
+                "an index lies beyond the dictionary", expected=f"less than {len(dictionary.ranks)}"
+            )
+        if status < 0:
+            raise DamagedFileError("the indices of a data page end early", expected=f"{count} indices")
+        low, high = (
+            (out[kernels.LOW], out[kernels.HIGH])
+            if out[kernels.HIGH] >= 0
+            else (out[kernels.NAN_LOW], out[kernels.NAN_HIGH])
+        )
+        keys, order = dictionary.keys, dictionary.order
+        page.lower, page.upper = (keys.plain(keys.key(int(order[rank]))) for rank in (low, high))
+        page.nan_count, page.data_bytes = int(out[kernels.NAN_COUNT]), int(out[kernels.BYTES])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _offsets(values: pa.Array[Any]) -> npt.NDArray[np.int32]:
+    return _buffer(values, np.dtype(np.int32))[values.offset :]
+
+
+def _buffer(values: pa.Array[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The first buffer behind the validity of an array."""
+    buffer: Any = values.buffers()[1]
+    return np.frombuffer(b"" if buffer is None else buffer, dtype)
+
+
+def _dictionary_array(page: DictionaryPage, leaf: Leaf) -> pa.Array[Any]:
+    """The entries as :func:`decode_pages` would give them."""
+    data = pa.py_buffer(page.data.data)
+    if page.offsets is not None:
+        return pa.Array.from_buffers(
+            pa.binary(), page.num_values, [None, pa.py_buffer(page.offsets.data), data]
+        )
+    return pa.Array.from_buffers(pa.binary(leaf.width or 0), page.num_values, [None, data])
