@@ -129,7 +129,8 @@ class ThetaSketch:
         share = self.theta / 2**63
         estimate = (len(self.retained) + 0.5 * side) / share
         b = n_std * math.sqrt((1 - share) / share)
-        return estimate + 0.5 * b * b + side * 0.5 * b * math.sqrt(b * b + 4 * max(estimate, 0.0))
+        spread = b * math.sqrt(b * b + 4 * max(estimate, 0.0))
+        return estimate + 0.5 * b * b + side * (0.5 * spread + 0.5)
 
     # --- bytes ----------------------------------------------------------------------------------------------
 
