@@ -148,6 +148,7 @@ class Sieve:
             found.sidecar.segments,
             self._question,
             lambda field_id, resolution: resolution_holds(resolution, field_id, mapping, schema),
+            found.sidecar.warnings,
         )
 
     def _verdict(self, data_file: DataFile) -> Verdict:

@@ -10,7 +10,7 @@ keeps the files and becomes a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 BLOOM = "bloom"
 NOT_LISTED = "not listed in the sidecar"
 MAY_MATCH = "may match"
+DAMAGED = "may match: part of the index is damaged"
 UNREADABLE = "index unreadable"
 
 Files = npt.NDArray[np.bool_]
@@ -52,17 +53,18 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class _Answer:
-    """What one segment says of its files: may they match, and can it say no at all."""
+    """What one segment says of its files: may they match, can it say no at all, and why it does not."""
 
     keep: Files
     indexed: Files
+    kept_because: str
 
 
 class Verdicts:
     """Verdicts of the segments of one sidecar file on one question.
 
     ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was
-    when the file was indexed.
+    when the file was indexed; ``warnings`` is the list that grows where the sidecar finds damage.
     """
 
     def __init__(
@@ -70,10 +72,12 @@ class Verdicts:
         segments: Iterable[Segment],
         question: Question,
         resolution_holds: Callable[[int, str], bool],
+        warnings: Sequence[str] = (),
     ) -> None:
         self._segments = list(segments)
         self._question = question
         self._resolution_holds = resolution_holds
+        self._warnings = warnings
         self._answers: dict[int, _Answer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
 
@@ -89,7 +93,7 @@ class Verdicts:
             if not answer.keep[ordinal]:
                 return Verdict(False, "")
             if answer.indexed[ordinal]:
-                reason = MAY_MATCH
+                reason = answer.kept_because
             elif reason == NOT_LISTED:
                 reason = self._why_not_indexed(segment, ordinal)
         return Verdict(True, reason)
@@ -127,11 +131,12 @@ class Verdicts:
         if number not in self._answers:
             segment = self._segments[number]
             able = _answerable(self._question, lambda leaf: _indexed(segment, leaf), segment.num_units)
-            wanted = np.ones(segment.num_units, np.bool_)
+            wanted, warned = np.ones(segment.num_units, np.bool_), len(self._warnings)
             units = may_match(self._question, self._asker(segment), wanted) if able.any() else wanted
             without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
             keep, unable = _any_unit(segment, units), _any_unit(segment, ~able)
-            self._answers[number] = _Answer(keep | without, ~(unable | without))
+            why = DAMAGED if len(self._warnings) > warned else MAY_MATCH
+            self._answers[number] = _Answer(keep | without, ~(unable | without), why)
         return self._answers[number]
 
     def _asker(self, segment: Segment) -> Callable[[HoldsAny], Units]:

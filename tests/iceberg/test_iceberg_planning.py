@@ -33,7 +33,10 @@ from sidecar.iceberg.may_match import AllOf, AnyOf, HoldsAny, question_of
 from sidecar.iceberg.planning import Plan, plan
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.iceberg.scanning import read
-from sidecar.iceberg.verdicts import NOT_LISTED, Verdicts
+from sidecar.iceberg.verdicts import DAMAGED, NOT_LISTED, Verdicts
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import SBBF
+from sidecar.source import BytesSource
 
 IDS = 240
 LONGS = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -329,6 +332,20 @@ def test_damaged_bytes_never_lose_a_row(table: Table) -> None:
         assert planned.files_kept == 1 or planned.warnings, position
         warned += bool(planned.warnings)
     assert warned > 20
+
+
+def test_a_damaged_filter_keeps_its_units_and_is_named_in_the_funnel(table: Table) -> None:
+    path = statistics_file(table)
+    whole = path.read_bytes()
+    [bundle] = [b for b in PuffinReader(BytesSource(whole)).metadata.blobs if b.type == SBBF]
+    data = bytearray(whole)
+    for position in range(bundle.offset + 32, bundle.offset + bundle.length - 600, 64):
+        data[position] ^= 1
+    with replaced(path, bytes(data)):
+        planned = plan(table, f"k = {key(3)}")
+    assert planned.funnel.kept_because == {DAMAGED: 5}
+    assert "checksum" in planned.warnings[0]
+    assert planned.files_covered == 5
 
 
 def test_nothing_an_index_does_fails_a_query(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
