@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TypedDict
 
 from sidecar.errors import SidecarError
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
+from sidecar.parquet.problem import Problem
 from sidecar.parquet.thrift import located
+from sidecar.parquet.verify_index import verify_page_index
 from sidecar.source import Source
 
 _WINDOW = 4 << 20
 
 
-class Problem(TypedDict):
-    """One defect; ``unit`` is the row group, ``None`` for the whole file."""
-
-    file: str
-    unit: int | None
-    column: str | None
-    problem: str
-
-
 def verify_file(source: Source) -> list[Problem]:
-    """Every defect of footer, filters, index ranges and pages, their checksums included.
+    """Every defect of footer, filters, page indexes and pages, their checksums included.
 
     Reads the whole file, one column chunk at a time. Never raises for what is wrong with the file.
     """
@@ -35,7 +27,8 @@ def verify_file(source: Source) -> list[Problem]:
         footer = read_footer(source)
     except SidecarError as error:
         return [_problem(source.name, None, None, reason_of(error))]
-    return [*_footer_problems(footer), *_chunk_problems(source, footer)]
+    problems = [*_footer_problems(footer), *_chunk_problems(source, footer)]
+    return problems + [problem for problem in verify_page_index(source, footer) if problem not in problems]
 
 
 def _problem(file: str, unit: int | None, column: str | None, problem: str) -> Problem:

@@ -1,0 +1,179 @@
+"""Checks of page indexes: against themselves, against the footer, and against every page of the file.
+
+What a page index says is compared with what :mod:`sidecar.parquet.page_index_build` finds in the pages: where
+each page is, which rows it begins with, its nulls and NaNs, its levels, and whether every value lies between its
+bounds. Bounds may be wider than the values; they may not be narrower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.parquet.bounds import Ordering, find_ordering
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.page_bounds import column_index_problems, is_float, offset_index_problems
+from sidecar.parquet.page_index import (
+    ColumnIndex,
+    ColumnIndexAnswer,
+    OffsetIndex,
+    OffsetIndexAnswer,
+    read_page_indexes,
+)
+from sidecar.parquet.page_index_build import ScannedChunk, ScannedPage, scan_chunk
+from sidecar.parquet.problem import Problem
+from sidecar.source import Source
+
+
+def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
+    """Every defect of the file's page indexes; ``unit`` is the row group.
+
+    Reads each chunk that has an index, wholly. Never raises for what is wrong with the file. What is wrong with
+    pages themselves is said as :func:`sidecar.parquet.verify.verify_file` says it.
+    """
+    problems: list[Problem] = []
+    for group in footer.row_groups:
+        columns, offsets = read_page_indexes(source, footer, group.columns, group.columns)
+        located = [index is not None for index in offsets]
+        for chunk, column, offset in zip(group.columns, columns, offsets, strict=True):
+            texts = list(_chunk_problems(source, footer, chunk, column, offset))
+            if offset is None and any(located):
+                texts.append("offset index: missing, while other columns of the row group have one")
+            problems += [
+                Problem(file=footer.name, unit=group.ordinal, column=chunk.leaf.path, problem=text)
+                for text in texts
+            ]
+    return problems
+
+
+def _chunk_problems(
+    source: Source,
+    footer: Footer,
+    chunk: ColumnChunk,
+    column: ColumnIndexAnswer,
+    offset: OffsetIndexAnswer,
+) -> Iterator[str]:
+    for name, answer in (("column index", column), ("offset index", offset)):
+        if isinstance(answer, SidecarError):
+            yield f"{name}: {reason_of(answer)}"
+    if isinstance(offset, OffsetIndex):
+        yield from (f"offset index: {text}" for text in _offset_problems(footer, chunk, offset))
+    if isinstance(column, ColumnIndex):
+        beside = offset if isinstance(offset, OffsetIndex) else None
+        yield from (f"column index: {text}" for text in column_index_problems(footer, chunk, column, beside))
+    if isinstance(column, ColumnIndex) or isinstance(offset, OffsetIndex):
+        yield from _against_pages(source, footer, chunk, column, offset)
+
+
+def _offset_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex) -> Iterator[str]:
+    yield from offset_index_problems(footer, chunk, index)
+    sizes = index.unencoded_byte_array_data_bytes
+    if sizes is not None and len(sizes) != index.num_pages:
+        yield f"{len(sizes)} unencoded_byte_array_data_bytes for {index.num_pages} pages"
+
+
+def _against_pages(
+    source: Source, footer: Footer, chunk: ColumnChunk, column: ColumnIndexAnswer, offset: OffsetIndexAnswer
+) -> Iterator[str]:
+    try:
+        scanned = scan_chunk(source, footer, chunk)
+    except SidecarError as error:
+        at = f" (offset {error.offset})" if isinstance(error, DamagedFileError) and error.offset else ""
+        yield f"{reason_of(error)}{at}"
+        return
+    if isinstance(offset, OffsetIndex):
+        yield from (f"offset index: {text}" for text in _location_problems(offset, scanned))
+    if isinstance(column, ColumnIndex) and column.num_pages == len(scanned.pages) and not scanned.reason:
+        ordering = find_ordering(footer, chunk.leaf)
+        known = None if isinstance(ordering, str) else ordering
+        yield from (f"column index: {text}" for text in _value_problems(chunk, known, column, scanned.pages))
+
+
+def _location_problems(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
+    pages, first_row = scanned.pages, 0
+    if not pages:
+        return
+    if index.num_pages != len(pages):
+        yield f"{index.num_pages} pages, the column chunk has {len(pages)}"
+        return
+    for i, page in enumerate(pages):
+        if not page.starts_row:
+            yield f"page {i} does not begin with a row"
+        for name, found, want in (
+            ("offset", index.offsets[i], page.header.offset),
+            ("compressed_page_size", index.compressed_page_sizes[i], page.header.end - page.header.offset),
+            ("first_row_index", index.first_row_indexes[i], first_row),
+        ):
+            if found != want:
+                yield f"{name} of page {i} is {found}, should be {want}"
+        first_row += page.rows
+    sizes = index.unencoded_byte_array_data_bytes
+    if sizes is not None and len(sizes) == len(pages) and not scanned.reason:
+        for i, page in enumerate(pages):
+            if page.values is not None and page.values.data_bytes != sizes[i]:
+                yield f"page {i} has {page.values.data_bytes} bytes of values, not {sizes[i]}"
+
+
+def _value_problems(
+    chunk: ColumnChunk, ordering: Ordering | None, index: ColumnIndex, pages: Sequence[ScannedPage]
+) -> Iterator[str]:
+    yield from _counted_problems(index, pages)
+    if ordering is None:
+        return
+    nans = [0 if page.values is None else page.values.nan_count for page in pages]
+    if is_float(chunk.leaf) and any(nans):
+        yield from _nan_problems(index, nans)
+    for i, page in enumerate(pages):
+        values = page.values
+        if values is None or values.lower is None or values.upper is None:
+            continue
+        if index.null_pages[i]:
+            yield f"page {i} is called a null page and has values"
+            continue
+        if values.nan_count == (page.levels.num_present if page.levels else 0):
+            continue
+        yield from _outside(i, ordering, index, values.lower, values.upper)
+
+
+def _outside(page: int, ordering: Ordering, index: ColumnIndex, lower: bytes, upper: bytes) -> Iterator[str]:
+    try:
+        low, high = ordering.decode(index.min_values[page]), ordering.decode(index.max_values[page])
+    except DamagedFileError:
+        return  # said already, of the index by itself
+    if not low <= ordering.decode(lower):  # type: ignore[operator]
+        yield f"page {page} has a value below its min_value"
+    if not high >= ordering.decode(upper):  # type: ignore[operator]
+        yield f"page {page} has a value above its max_value"
+
+
+def _nan_problems(index: ColumnIndex, nans: list[int]) -> Iterator[str]:
+    if index.nan_counts is None:
+        pages = [i for i, count in enumerate(nans) if count]
+        yield f"{len(pages)} pages (the first is {pages[0]}) have NaN, but there are no nan_counts"
+    elif len(index.nan_counts) == len(nans):
+        for i, count in enumerate(nans):
+            if index.nan_counts[i] != count:
+                yield f"page {i} has {count} NaN, not {index.nan_counts[i]}"
+
+
+def _counted_problems(index: ColumnIndex, pages: Sequence[ScannedPage]) -> Iterator[str]:
+    """Nulls and levels as counted in the pages."""
+    for i, page in enumerate(pages):
+        levels = page.levels
+        if levels is None:
+            continue
+        nulls = int(levels.definition_levels[:-1].sum())
+        if index.null_counts is not None and i < len(index.null_counts) and index.null_counts[i] != nulls:
+            yield f"page {i} has {nulls} nulls, not {index.null_counts[i]}"
+        if levels.num_present == 0 and not index.null_pages[i]:
+            yield f"page {i} has no values and is not called a null page"
+        for name, histogram, counted in (
+            ("repetition", index.repetition_level_histograms, levels.repetition_levels),
+            ("definition", index.definition_level_histograms, levels.definition_levels),
+        ):
+            width = len(counted)
+            if histogram and len(histogram) == width * len(pages):
+                found = histogram[i * width : (i + 1) * width]
+                if found != counted.tolist():
+                    yield f"page {i} has {name} levels {counted.tolist()}, not {found}"
