@@ -13,11 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+    write_manifest_list,
+)
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -222,3 +236,53 @@ def replaced(path: Path, data: bytes | None) -> Iterator[None]:
         yield
     finally:
         path.write_bytes(before)
+
+
+class _DeleteManifestWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def delete_by_equality(table: Table, deletes: pa.Table, field_ids: list[int]) -> None:
+    """Commit an equality delete file: pyiceberg cannot write one, but its parts can."""
+    snapshot, metadata, io = table.current_snapshot(), table.metadata, table.io
+    assert snapshot is not None
+    folder, snapshot_id = f"{table.location()}/metadata", random.Random(9).getrandbits(62)
+    path = f"{table.location()}/data/equality-delete.parquet"
+    with io.new_output(path).create() as stream:
+        pq.write_table(deletes, stream)
+    file = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=deletes.num_rows,
+        file_size_in_bytes=len(io.new_input(path)),
+        equality_ids=field_ids,
+    )
+    manifest_output = io.new_output(f"{folder}/equality-deletes.avro")
+    with _DeleteManifestWriter(table.spec(), table.schema(), manifest_output, snapshot_id, "null") as writer:
+        writer.add(
+            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
+        )
+    manifest, sequence = writer.to_manifest_file(), metadata.last_sequence_number + 1
+    list_path = f"{folder}/equality-deletes-list.avro"
+    with write_manifest_list(
+        2, io.new_output(list_path), snapshot_id, snapshot.snapshot_id, sequence, "null"
+    ) as lines:
+        lines.add_manifests([manifest, *snapshot.manifests(io)])
+    made = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=snapshot.snapshot_id,
+        sequence_number=sequence,
+        manifest_list=list_path,
+        summary=Summary(Operation.DELETE),
+        schema_id=metadata.current_schema_id,
+    )
+    head = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)
+    with table.transaction() as transaction:
+        transaction._apply((AddSnapshotUpdate(snapshot=made), head), ())
