@@ -1,0 +1,198 @@
+"""Embedding: give a Parquet file filters and page indexes without touching its pages; or take them all away.
+
+The new file is written row group by row group: what a row group gets is decided (:mod:`embed_filters
+<sidecar.build.embed_filters>`, :mod:`embed_pages <sidecar.build.embed_pages>`) when its turn comes, and
+:func:`sidecar.parquet.embed.embed` puts it in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sidecar.build.embed_filters import HARVEST_RULES, FilterMaker, FilterRules, Outcome
+from sidecar.build.embed_pages import PageIndexMaker
+from sidecar.errors import UsageError
+from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.parquet.embed import PLACEMENTS, Embedded, GroupIndexes, check_embeddable, embed
+from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.inspect import find_leaf
+from sidecar.source import Source, local_path, open_source
+from sidecar.target import Target, create_target
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a file is to get; see :func:`embed_file`."""
+
+    filters: FilterRules = field(default_factory=FilterRules)
+    page_index: bool = False
+    placement: str = "end"
+
+
+@dataclass
+class EmbedReport:
+    """What was written, and what became of every index that was there or asked for."""
+
+    source: str
+    target: str
+    placement: str
+    size_before: int
+    written: Embedded
+    outcomes: list[Outcome]
+    seconds: float
+
+    def ways(self) -> dict[str, dict[str, int]]:
+        """How many indexes of each kind came about in which way."""
+        counts: dict[str, Counter[str]] = {}
+        for outcome in self.outcomes:
+            counts.setdefault(outcome.kind, Counter())[outcome.way] += 1
+        return {kind: dict(ways) for kind, ways in counts.items()}
+
+    @property
+    def damaged(self) -> bool:
+        """Whether some index is missing because bytes of the source are broken."""
+        return any(outcome.damaged for outcome in self.outcomes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the totals, ``ways`` by kind, and one entry of ``units`` an index."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "placement": self.placement,
+            "size_before": self.size_before,
+            **asdict(self.written),
+            "ways": self.ways(),
+            "units": [asdict(outcome) for outcome in self.outcomes],
+            "seconds": self.seconds,
+        }
+
+
+def embed_file(
+    source: str,
+    target: str,
+    *,
+    bloom: Sequence[str] = (),
+    page_index: bool = False,
+    fpp: float = DEFAULT_FPP,
+    ndv: Mapping[str, int] | None = None,
+    placement: str = "end",
+    harvest: str = "good",
+    even_if_dictionary: bool = False,
+    io: FileIO | None = None,
+    progress: Progress | None = None,
+) -> EmbedReport:
+    """Write the Parquet file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
+
+    Pages are copied as bytes; everything in the footer that speaks of something else survives. ``bloom`` names
+    leaf columns by dotted paths. ``fpp``: target false-positive rate; ``ndv``: distinct values of a chunk, by
+    column, where they are known to be fewer than its values. ``placement``: filters at the ``end`` of the file or
+    after each ``row-group``. ``harvest``: filters and page indexes of the file are taken if they are ``good``
+    (at most ``fpp`` by their bits), ``always`` or ``never``; those of other columns stay in any case, unless they
+    are known to lose rows. ``even_if_dictionary``: a filter even where the dictionary is no larger.
+
+    Damage costs the column chunk that it hits and is reported. Nothing is at ``target`` after an error:
+    :class:`UsageError` for unknown columns and for a target that exists, :class:`UnsupportedFeatureError` for
+    encrypted files and those that name other files, :class:`DamagedFileError` and :class:`StorageError`.
+    """
+    if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
+        raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+    with _opened(source, target, io) as opened:
+        footer = read_footer(opened)
+        leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
+        counts = {
+            find_leaf(footer, name).index: _check_ndv(name, count) for name, count in (ndv or {}).items()
+        }
+        rules = FilterRules(leaves, check_fpp(fpp), counts, harvest, even_if_dictionary)
+        with create_target(target, io) as sink:
+            return embed_into(opened, footer, sink, Wanted(rules, page_index, placement), progress)
+
+
+def strip_file(source: str, target: str, *, io: FileIO | None = None) -> EmbedReport:
+    """Write the Parquet file ``source`` without filters and page indexes to the new file ``target``.
+
+    They are left out where they stand between the pages and the footer, as most writers put them; between row
+    groups they stay as dead bytes (``written.dead_bytes``), so that no page moves. Raises as
+    :func:`embed_file`.
+    """
+    start = time.monotonic()
+    with _opened(source, target, io) as opened:
+        footer = read_footer(opened)
+        check_embeddable(opened, footer)
+        with create_target(target, io) as sink:
+            written = embed(opened, footer, sink, [GroupIndexes() for _ in footer.row_groups])
+    removed = list(_removed(footer))
+    return EmbedReport(source, target, "end", footer.size, written, removed, time.monotonic() - start)
+
+
+def embed_into(
+    source: Source, footer: Footer, target: Target, wanted: Wanted, progress: Progress | None = None
+) -> EmbedReport:
+    """As :func:`embed_file`, from an open source to an empty target."""
+    start = time.monotonic()
+    check_embeddable(source, footer)
+    outcomes: list[Outcome] = []
+    with closing(FilterMaker(source, wanted.filters)) as filters:
+        pages = PageIndexMaker(source, footer, build=wanted.page_index, harvest=wanted.filters.harvest)
+        indexes = _indexes(footer, filters, pages, outcomes, progress)
+        written = embed(source, footer, target, indexes, placement=wanted.placement)
+    return EmbedReport(
+        source.name, target.name, wanted.placement, footer.size, written, outcomes, time.monotonic() - start
+    )
+
+
+def _indexes(
+    footer: Footer,
+    filters: FilterMaker,
+    pages: PageIndexMaker,
+    outcomes: list[Outcome],
+    progress: Progress | None,
+) -> Iterator[GroupIndexes]:
+    for group in footer.row_groups:
+        if progress is not None:
+            progress("row groups", group.ordinal, len(footer.row_groups))
+        made, told = filters.make(group)
+        indexed, told_too = pages.make(group)
+        outcomes += told + told_too
+        yield GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes)
+
+
+def _removed(footer: Footer) -> Iterator[Outcome]:
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            place = (group.ordinal, chunk.leaf.path)
+            if chunk.bloom_filter_offset:
+                yield Outcome(*place, "bloom", "none", reason="removed")
+            if chunk.column_index_offset or chunk.offset_index_offset:
+                yield Outcome(*place, "page-index", "none", reason="removed")
+
+
+def _check_ndv(column: str, count: int) -> int:
+    if count < 1:
+        raise UsageError(f"the number of distinct values of '{column}' is at least 1", found=count)
+    return count
+
+
+@contextmanager
+def _opened(source: str, target: str, io: FileIO | None) -> Iterator[Source]:
+    if _same_file(source, target):
+        raise UsageError("source and target are the same file", file=source, hint="Write to another path.")
+    with closing(open_source(source, io)) as opened:
+        yield opened
+
+
+def _same_file(source: str, target: str) -> bool:
+    paths = local_path(source), local_path(target)
+    if paths[0] is not None and paths[1] is not None and os.path.exists(paths[1]):
+        return os.path.exists(paths[0]) and os.path.samefile(paths[0], paths[1])
+    return source == target
