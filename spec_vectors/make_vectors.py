@@ -1,0 +1,306 @@
+"""Make the vectors of the sidecar's own blob types: `scripts/vectors` (see SPEC.md for what they are).
+
+Filters are made here by the Parquet specification's own words, not by sidecar; sidecar only lays them out. Expected
+answers come from checking each filter alone. Vectors that stand in the repository are frozen: new ones are added
+under new names, and readers keep answering the old ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.envelope import encode_toc
+from sidecar.bundle.fingerprints import fingerprint
+from sidecar.bundle.model import (
+    INDEXED,
+    UNLISTED,
+    Coverage,
+    CoverageState,
+    FieldBounds,
+    FileEntry,
+    ListedManifest,
+    SegmentHeader,
+    UnitEntry,
+    UnitsTable,
+)
+from sidecar.bundle.positions import GroupMember, plan_groups
+from sidecar.bundle.slicing import gather_blocks, group_pages
+from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.writer import PuffinWriter
+from sidecar.source import BytesSource
+
+HERE = Path(__file__).resolve().parent / "bundle"
+TABLE = "5f1d2c3b-0a49-4e58-8b6d-7c6f5e4d3c2b"
+SNAPSHOT, SEQUENCE = 3776207205136740581, 7
+SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
+
+
+@dataclass
+class Filter:
+    """A unit's filter: its blocks, odd bytes after them, and the values that were put in."""
+
+    unit: int
+    encoding: str
+    blocks: np.ndarray[Any, np.dtype[np.uint32]]
+    values: list[int]
+    tail: bytes = b""
+    resolution: str = "id"
+
+    @property
+    def bitset(self) -> bytes:
+        return self.blocks.astype("<u4").tobytes() + self.tail
+
+
+def plain(value: int, encoding: str) -> bytes:
+    return value.to_bytes(4 if encoding == "int32" else 8, "little", signed=True)
+
+
+def bits(value: int, encoding: str, blocks: int) -> tuple[int, list[int]]:
+    """Block and bits of a value: Parquet specification, "Bloom filter"."""
+    digest = xxhash.xxh64_intdigest(plain(value, encoding))
+    key = digest & 0xFFFFFFFF
+    return ((digest >> 32) * blocks) >> 32, [((key * salt) & 0xFFFFFFFF) >> 27 for salt in SALT]
+
+
+def make_filter(unit: int, encoding: str, blocks: int, values: list[int], **others: Any) -> Filter:
+    words = np.zeros((blocks, 8), np.uint32)
+    for value in values:
+        block, positions = bits(value, encoding, blocks)
+        for word, bit in enumerate(positions):
+            words[block, word] |= np.uint32(1 << bit)
+    return Filter(unit, encoding, words, values, **others)
+
+
+def holds(own: Filter, value: int) -> bool:
+    block, positions = bits(value, own.encoding, len(own.blocks))
+    return all(int(own.blocks[block, word]) >> bit & 1 for word, bit in enumerate(positions))
+
+
+def bundle_of(field_id: int, filters: Sequence[Filter], segment: bytes) -> FieldBundle:
+    by_unit = {own.unit: own for own in filters}
+    groups = plan_groups(
+        GroupMember(own.unit, own.encoding, own.resolution, len(own.bitset)) for own in filters
+    )
+    place = Place(segment, field_id)
+    pages = [
+        page
+        for group in groups
+        for page in group_pages(
+            group,
+            place,
+            lambda first, count, group=group: gather_blocks(
+                group, [by_unit[unit].blocks for unit in group.units.tolist()], first, count
+            ),
+            [by_unit[unit].tail for unit in group.units.tolist()],
+        )
+    ]
+    return FieldBundle(field_id, groups, pages, 0.01, len(filters) * 0.01)
+
+
+def lookups(
+    field_id: int, filters: Sequence[Filter], units: int, values: Sequence[int]
+) -> list[dict[str, Any]]:
+    """What a reader must keep for a value, asked in the encoding of each group."""
+    have = {own.unit: own for own in filters}
+    return [
+        {
+            "field": field_id,
+            "value": value,
+            "plain": {
+                encoding: plain(value, encoding).hex()
+                for encoding in sorted({own.encoding for own in filters})
+            },
+            "units": [unit for unit in range(units) if unit not in have or holds(have[unit], value)],
+        }
+        for value in values
+    ]
+
+
+def described(field_id: int, filters: Sequence[Filter]) -> list[dict[str, Any]]:
+    return [
+        {
+            "field": field_id,
+            "unit": own.unit,
+            "encoding": own.encoding,
+            "bytes": len(own.bitset),
+            "sha256": hashlib.sha256(own.bitset).hexdigest(),
+        }
+        for own in filters
+    ]
+
+
+def table_of(counts: Sequence[int], coverage: Sequence[Coverage]) -> UnitsTable:
+    files = [
+        FileEntry(
+            path=f"s3://lake/db/t/data/part-{ordinal:05}.parquet",
+            file_size=4096 + ordinal,
+            record_count=100 * count,
+            spec_id=ordinal % 2,
+            manifest=0 if ordinal < 40 else UNLISTED,
+            entry=b"Avro record of file %d" % ordinal,
+            units=tuple(UnitEntry(group, 100 * group, 100) for group in range(count)),
+            partition=(b"2026", None) if ordinal % 2 else (),
+            bounds={
+                1: FieldBounds((0).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"), 100 * count, 0)
+            },
+        )
+        for ordinal, count in enumerate(counts)
+    ]
+    listed = files[:40]
+    manifest = ListedManifest(
+        path="s3://lake/db/t/metadata/manifest-0.avro",
+        length=7000,
+        spec_id=0,
+        sequence_number=6,
+        min_sequence_number=2,
+        added_snapshot_id=SNAPSHOT,
+        live_files=len(listed),
+        live_rows=sum(file.record_count for file in listed),
+        first_file=0,
+        schema=0,
+    )
+    return UnitsTable(files, [manifest], ['{"type":"record","name":"manifest_entry","fields":[]}'], coverage)
+
+
+def expected_table(table: UnitsTable) -> dict[str, Any]:
+    first, ranges = 0, []
+    for file in table.files:
+        ranges.append([first, len(file.units)])
+        first += len(file.units)
+    return {
+        "files": [
+            {
+                "path": file.path,
+                "file_size": file.file_size,
+                "record_count": file.record_count,
+                "manifest": file.manifest,
+                "entry": file.entry.hex(),
+                "fingerprint": fingerprint(file.path, file.file_size, file.record_count).hex(),
+                "units": units,
+            }
+            for file, units in zip(table.files, ranges, strict=True)
+        ],
+        "manifests": [asdict(manifest) for manifest in table.manifests],
+        "coverage": [
+            {
+                "field": coverage.field_id,
+                "kind": coverage.kind,
+                "runs": [
+                    [len(list(run)), *coverage.states[code]] for code, run in groupby(coverage.codes.tolist())
+                ],
+            }
+            for coverage in table.coverage
+        ],
+    }
+
+
+def small() -> tuple[bytes, dict[str, Any]]:
+    """70 files, 72 units. Field 1: sliced, with widened members, and a group of another encoding as a bitmap.
+
+    Field 2: block-transposed, odd tails, several pages; field 3: one unit, which is the plain Parquet bitset.
+    """
+    segment = bytes.fromhex("000102030405060708090a0b0c0d0e0f")
+    counts = [3 if ordinal == 1 else 1 for ordinal in range(70)]
+    units = sum(counts)
+    first = [
+        make_filter(unit, "int64", 4 if unit % 9 else 2, [unit * 1000 + step for step in range(6)])
+        for unit in range(66)
+    ]
+    first += [make_filter(unit, "int32", 1, [unit * 1000], resolution="name:a.b") for unit in (67, 69, 71)]
+    second = [
+        make_filter(unit, "int64", 50, [unit, -unit, unit * 7], tail=bytes([unit, 255, unit]))
+        for unit in (0, 5, 40)
+    ]
+    third = [make_filter(70, "int64", 3, [1, 2, 3])]
+    yes, no = CoverageState(INDEXED, "id"), CoverageState("the column is absent from the file")
+    coverage = [
+        Coverage.of(
+            1,
+            "bloom",
+            [yes] * 66 + [CoverageState(INDEXED, "name:a.b") if unit % 2 else no for unit in range(66, 72)],
+        )
+    ]
+    table = table_of(counts, coverage)
+    header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
+    fields = {1: first, 2: second, 3: third}
+    expected = {
+        "table_uuid": TABLE,
+        "segment": segment.hex(),
+        "snapshot_id": SNAPSHOT,
+        "units": units,
+        "lookups": [
+            *lookups(1, first, units, [0, 1000, 33_004, 65_005, 67_000, 71_000, 123_456_789]),
+            *lookups(2, second, units, [0, 5, -40, 280, 99]),
+            *lookups(3, third, units, [1, 4]),
+        ],
+        "filters": [line for field_id, filters in fields.items() for line in described(field_id, filters)],
+        **expected_table(table),
+    }
+    return write(header, table, fields), expected
+
+
+def rows() -> tuple[bytes, dict[str, Any]]:
+    """One file of 2,050 units, long enough for rows with checksums of their own."""
+    segment = bytes.fromhex("f0e1d2c3b4a5968778695a4b3c2d1e0f")
+    filters = [make_filter(unit, "int64", 1, [unit, unit + 5000]) for unit in range(2050)]
+    table = table_of([2050], [Coverage.of(1, "bloom", [CoverageState(INDEXED, "id")] * 2050)])
+    header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
+    expected = {
+        "table_uuid": TABLE,
+        "segment": segment.hex(),
+        "snapshot_id": SNAPSHOT,
+        "units": 2050,
+        "lookups": lookups(1, filters, 2050, [0, 1024, 2049, 7049, 99_999]),
+        "filters": described(1, filters[::500]),
+        **expected_table(table),
+    }
+    return write(header, table, {1: filters}), expected
+
+
+def write(header: SegmentHeader, table: UnitsTable, fields: dict[int, list[Filter]]) -> bytes:
+    sink = io.BytesIO()
+    puffin = PuffinWriter(sink, created_by="sidecar spec vectors")
+    bundles = [bundle_of(field_id, filters, header.segment_id) for field_id, filters in fields.items()]
+    write_toc(puffin, write_segment(puffin, header, table, bundles, **PLACE), **PLACE)
+    puffin.finish()
+    return sink.getvalue()
+
+
+def main() -> int:
+    HERE.mkdir(exist_ok=True)
+    for name, make in (("small", small), ("rows", rows)):
+        data, expected = make()
+        reader = PuffinReader(BytesSource(data))
+        expected["blobs"] = [
+            {
+                "type": blob.type,
+                "fields": list(blob.fields),
+                "offset": blob.offset,
+                "length": blob.length,
+                "sha256": hashlib.sha256(reader.read_raw(blob)).hexdigest(),
+            }
+            for blob in reader.metadata.blobs
+        ]
+        (HERE / f"{name}.stats").write_bytes(data)
+        text = json.dumps(expected, indent=1)
+        (HERE / f"{name}.expected.json").write_text(text + "\n")
+        print(f"{name}: {len(data)} bytes, {len(encode_toc(expected))} bytes of answers")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
