@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from iceberg_cases import (
     INDEXED,
@@ -296,6 +297,41 @@ def append_evolved(table: Table) -> None:
     schema = table.schema().as_arrow()
     row = {"id": 999, "i": 2**40, "f": 0.1, "renamed": 7, "s": "again", "fresh": 9}
     table.append(pa.Table.from_pylist([row], schema=schema))
+
+
+def test_names_that_move_to_other_columns_of_imported_files(catalog: Any, tmp_path: Path) -> None:
+    """Files without field ids are read by name mapping, and names move as columns are renamed and added."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    table = catalog.create_table("db.plan_names", schema)
+    paths = []
+    for n in range(4):
+        path = tmp_path / f"{n}.parquet"
+        a, b = ([base + row * 8 + n * 2 for row in range(30)] for base in (0, 1))
+        pq.write_table(pa.table({"a": a, "b": b}, schema=schema), path)
+        paths.append(f"file:{path}")
+    table.add_files(paths)
+    sidecar.build(table, ["a", "b"], kinds=["bloom"], engine="local")
+    table.refresh()
+    dropped = []
+    steps: list[Any] = [
+        lambda update: None,
+        lambda update: update.rename_column("a", "old"),
+        lambda update: update.add_column("a", LongType()),
+        lambda update: update.delete_column("b"),
+        lambda update: update.add_column("b", LongType()),
+    ]
+    for step in steps:
+        with table.update_schema() as update:
+            step(update)
+        found = 0
+        for column in table.schema().column_names:
+            for value in (0, 8, 2, 9, 3, 100):
+                planned = plan(table, f"{column} = {value}")
+                assert_right(table, planned)
+                found += planned.funnel.dropped_by_filter
+        dropped.append(found)
+    assert dropped[0] >= dropped[1] > 0
+    assert dropped[-1] == 0
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "truncated", "garbage", "other puffin"])
