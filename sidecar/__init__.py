@@ -26,6 +26,8 @@ from sidecar.errors import (
 
 if TYPE_CHECKING:
     from sidecar.build.driver import build as build
+    from sidecar.build.embed import embed_file as embed_file
+    from sidecar.build.embed import strip_file as strip_file
     from sidecar.files import inspect_file as inspect_file
     from sidecar.files import probe_file as probe_file
     from sidecar.files import verify_file as verify_file
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "open_table": "sidecar.iceberg.catalog",
     "build": "sidecar.build.driver",
+    "embed_file": "sidecar.build.embed",
+    "strip_file": "sidecar.build.embed",
     "plan": "sidecar.iceberg.planning",
     "read": "sidecar.iceberg.scanning",
     "scan": "sidecar.iceberg.scanning",
@@ -68,6 +72,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "UsageError",
     "build",
+    "embed_file",
     "inspect_file",
     "inspect_table",
     "open_table",
@@ -76,6 +81,7 @@ __all__ = [
     "probe_table",
     "read",
     "scan",
+    "strip_file",
     "verify_file",
     "verify_table",
 ]

@@ -51,6 +51,8 @@ class EmbedReport:
     written: Embedded
     outcomes: list[Outcome]
     seconds: float
+    fpp: float = 1.0
+    """The rate that new filters were to have."""
 
     def ways(self) -> dict[str, dict[str, int]]:
         """How many indexes of each kind came about in which way."""
@@ -58,6 +60,18 @@ class EmbedReport:
         for outcome in self.outcomes:
             counts.setdefault(outcome.kind, Counter())[outcome.way] += 1
         return {kind: dict(ways) for kind, ways in counts.items()}
+
+    def warnings(self) -> list[str]:
+        """Columns whose new filters miss their rate by far: only a wrong number of distinct values does that."""
+        worst: dict[str, float] = {}
+        for outcome in self.outcomes:
+            if outcome.way in ("dictionary", "values") and outcome.rate_after is not None:
+                worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
+        return [
+            f"{column}: a filter finds {rate:.2g} of absent values; its row group has more distinct values than told"
+            for column, rate in worst.items()
+            if rate > 2 * self.fpp
+        ]
 
     @property
     def damaged(self) -> bool:
@@ -74,6 +88,7 @@ class EmbedReport:
             **asdict(self.written),
             "ways": self.ways(),
             "units": [asdict(outcome) for outcome in self.outcomes],
+            "warnings": self.warnings(),
             "seconds": self.seconds,
         }
 
@@ -147,7 +162,14 @@ def embed_into(
         indexes = _indexes(footer, filters, pages, outcomes, progress)
         written = embed(source, footer, target, indexes, placement=wanted.placement)
     return EmbedReport(
-        source.name, target.name, wanted.placement, footer.size, written, outcomes, time.monotonic() - start
+        source.name,
+        target.name,
+        wanted.placement,
+        footer.size,
+        written,
+        outcomes,
+        time.monotonic() - start,
+        wanted.filters.fpp,
     )
 
 

@@ -131,9 +131,8 @@ class FilterMaker:
         if result.bitset is not None:
             data = encode_header(len(result.bitset)) + result.bitset
             if result.how == "dictionary" and not self._rules.even_if_dictionary:
-                dictionary = _dictionary_length(self._source, chunk)
-                if dictionary <= len(data):
-                    reason = f"its dictionary has all values in {dictionary} bytes, a filter {len(data)}"
+                if _dictionary_length(self._source, chunk) <= len(data):
+                    reason = "the dictionary is exact, and no larger than a filter"
         if data is None or reason:
             return None, Outcome(*place, "none", 0, rate_before, None, reason, result.damaged)
         return data, Outcome(*place, WAYS[result.how], len(data), rate_before, result.rate)

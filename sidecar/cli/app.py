@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sidecar.cli import build, inspect, plan, probe, scan, verify
+from sidecar.cli import build, embed, inspect, plan, probe, scan, strip, verify
 from sidecar.errors import SidecarError, UsageError
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
@@ -92,5 +92,14 @@ def _main(
     """The indexes that lakehouse tables lack, kept beside them."""
 
 
-for command in (build.build, inspect.inspect, probe.probe, plan.plan, scan.scan, verify.verify):
+for command in (
+    build.build,
+    inspect.inspect,
+    probe.probe,
+    plan.plan,
+    scan.scan,
+    embed.embed,
+    strip.strip,
+    verify.verify,
+):
     app.command(cls=Command, context_settings={"ignore_unknown_options": True})(command)

@@ -1,0 +1,148 @@
+"""``sidecar embed``: a Parquet file with filters and page indexes, its pages copied as they are."""
+
+from __future__ import annotations
+
+from enum import Enum
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli import humane
+from sidecar.cli.options import Json, Quiet, names, rate
+from sidecar.cli.output import Output, escaped, facts, table
+from sidecar.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet file, local or by URL.")]
+Destination = Annotated[
+    str, typer.Argument(metavar="DST", help="The file to write; nothing may be there yet.")
+]
+
+
+class Placement(str, Enum):
+    """Where filters stand."""
+
+    end = "end"
+    row_group = "row-group"
+
+
+class Rule(str, Enum):
+    """Which filters and page indexes that the file has are taken as they are."""
+
+    good = "good"
+    always = "always"
+    never = "never"
+
+
+def embed(
+    source: Source,
+    destination: Destination,
+    bloom: Annotated[
+        str | None,
+        typer.Option("--bloom", metavar="A,B", help="Columns to give filters; nested ones with dots."),
+    ] = None,
+    page_index: Annotated[bool, typer.Option("--page-index", help="Give every column a page index.")] = False,
+    fpp: Annotated[
+        str, typer.Option("--fpp", metavar="RATE", help="False-positive rate of the filters.")
+    ] = "0.01",
+    ndv: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ndv", metavar="COLUMN=N", help="Distinct values a row group, if known; may be repeated."
+        ),
+    ] = None,
+    placement: Annotated[
+        Placement, typer.Option("--placement", help="Filters at the end, or after each row group.")
+    ] = Placement.end,
+    harvest: Annotated[
+        Rule, typer.Option("--harvest", help="Indexes that the file has: good ones meet --fpp.")
+    ] = Rule.good,
+    even_if_dictionary: Annotated[
+        bool, typer.Option("--even-if-dictionary", help="A filter even where the dictionary is no larger.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a Parquet file again with filters and page indexes; its pages are copied, not re-encoded.
+
+    Example: sidecar embed part-0.parquet indexed/part-0.parquet --bloom l_partkey --page-index
+    """
+    out = Output(as_json=as_json, quiet=quiet)
+    columns = names(bloom) if bloom is not None else []
+    if not columns and not page_index:
+        raise UsageError("nothing to embed", hint="Name columns with --bloom, or ask for --page-index.")
+    target_rate, counts = rate(fpp), dict(_count(text) for text in ndv or ())
+    if isinstance(target_rate, str):
+        raise UsageError("--fpp is a rate between 0 and 1 for a single file, not 'auto'")
+    from sidecar import embed_file
+
+    with out.progress() as progress:
+        report = embed_file(
+            source,
+            destination,
+            bloom=columns,
+            page_index=page_index,
+            fpp=target_rate,
+            ndv=counts,
+            placement=placement.value,
+            harvest=harvest.value,
+            even_if_dictionary=even_if_dictionary,
+            progress=progress,
+        )
+    out.warn(report.warnings())
+    out.result(report.to_dict(), draw)
+    if report.damaged:
+        raise typer.Exit(1)
+
+
+def _count(text: str) -> tuple[str, int]:
+    """``column=1000``."""
+    name, equals, number = text.rpartition("=")
+    if not (name and equals and number.isdecimal()):
+        raise UsageError(f"--ndv is COLUMN=N, not '{text}'")
+    return name, int(number)
+
+
+def draw(to: Console, data: Any) -> None:
+    """What was written, then one line for each column, kind and way."""
+    written = [
+        ("filters", data["filter_bytes"]),
+        ("page indexes", data["page_index_bytes"]),
+        ("dead bytes", data["dead_bytes"]),
+    ]
+    grown = f"{humane.size(data['size_before'])} before, {humane.size(data['size'])} now"
+    to.print(
+        facts(
+            [
+                ("written", escaped(data["target"])),
+                ("size", grown),
+                *((name, humane.size(size)) for name, size in written if size),
+                ("time", humane.duration(data["seconds"])),
+            ]
+        )
+    )
+    drawn = table(
+        "column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5)
+    )
+    for key, units in groupby(sorted(data["units"], key=_line), key=_line):
+        drawn.add_row(*(escaped(part) for part in key[:3]), *_figures(list(units)), escaped(key[3]))
+    if drawn.row_count:
+        to.print(drawn)
+
+
+def _line(unit: Any) -> tuple[str, str, str, str]:
+    kind = {"bloom": "filter"}.get(unit["kind"], "page index")
+    return unit["column"], kind, _TAKEN_FROM[unit["way"]], unit["reason"]
+
+
+_TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": "values", "none": "none"}
+
+
+def _figures(units: list[Any]) -> tuple[str, str, str]:
+    rates = [unit["rate_after"] for unit in units if unit["rate_after"] is not None]
+    worst = humane.percent(max(rates)) if rates else ""
+    size = sum(unit["bytes"] for unit in units)
+    return humane.count(len(units)), humane.size(size) if size else "", worst

@@ -1,0 +1,46 @@
+"""``sidecar strip``: a Parquet file without filters and page indexes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli import humane
+from sidecar.cli.embed import Destination, Source
+from sidecar.cli.options import Json
+from sidecar.cli.output import Output, escaped, facts
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def strip(source: Source, destination: Destination, as_json: Json = False) -> None:
+    """Write a Parquet file again without its filters and page indexes; its pages are copied.
+
+    Example: sidecar strip indexed/part-0.parquet bare/part-0.parquet
+    """
+    out = Output(as_json=as_json)
+    from sidecar import strip_file
+
+    report = strip_file(source, destination)
+    if report.written.dead_bytes:
+        out.warn(
+            [f"{report.written.dead_bytes:,} bytes of filters stay as dead space between the row groups"]
+        )
+    out.result(report.to_dict(), draw)
+
+
+def draw(to: Console, data: Any) -> None:
+    """How much went away."""
+    removed = [f"{sum(ways.values()):,} {_NAMES[kind]}" for kind, ways in data["ways"].items()]
+    to.print(
+        facts(
+            [
+                ("written", escaped(data["target"])),
+                ("removed", ", ".join(removed) or "nothing was there"),
+                ("size", f"{humane.size(data['size_before'])} before, {humane.size(data['size'])} now"),
+            ]
+        )
+    )
+
+
+_NAMES = {"bloom": "filters", "page-index": "page indexes"}
