@@ -127,15 +127,18 @@ class FilterMaker:
     ) -> tuple[bytes | None, Outcome]:
         """Header and bitset as built, and its outcome; or no bytes."""
         place = (chunk.row_group, chunk.leaf.path, "bloom")
-        data, reason = None, result.reason
-        if result.bitset is not None:
-            data = encode_header(len(result.bitset)) + result.bitset
-            if result.how == "dictionary" and not self._rules.even_if_dictionary:
-                if _dictionary_length(self._source, chunk) <= len(data):
-                    reason = "the dictionary is exact, and no larger than a filter"
-        if data is None or reason:
-            return None, Outcome(*place, "none", 0, rate_before, None, reason, result.damaged)
+        if result.bitset is None:
+            return None, Outcome(*place, "none", 0, rate_before, None, result.reason, result.damaged)
+        data = encode_header(len(result.bitset)) + result.bitset
+        if self._dictionary_is_no_larger(chunk, result, len(data)):
+            reason = "the dictionary is exact, and no larger than a filter"
+            return None, Outcome(*place, "none", 0, rate_before, None, reason)
         return data, Outcome(*place, WAYS[result.how], len(data), rate_before, result.rate)
+
+    def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ChunkResult, length: int) -> bool:
+        if result.how != "dictionary" or self._rules.even_if_dictionary:
+            return False
+        return _dictionary_length(self._source, chunk) <= length
 
 
 def _defect(chunk: ColumnChunk, found: FoundFilter | SidecarError | None) -> str:
