@@ -169,7 +169,7 @@ _FIXED = re.compile(r"fixed\[([0-9]+)\]")
 
 def _theta_chunk(chunk: Any, iceberg_type: str) -> Hashes:
     if iceberg_type in _THETA_WORDS:
-        return _theta_words(layouts.words(chunk, _THETA_WORDS[iceberg_type]), iceberg_type)
+        return _theta_words(layouts.words(chunk, _THETA_WORDS[iceberg_type]))
     if iceberg_type in ("string", "binary"):
         return _theta_spans(*layouts.spans(chunk))
     if iceberg_type == "boolean":
@@ -183,14 +183,10 @@ def _theta_chunk(chunk: Any, iceberg_type: str) -> Hashes:
     raise UsageError(f"no theta sketch for a column of type {iceberg_type}")
 
 
-def _theta_words(words: NDArray[Any], iceberg_type: str) -> Hashes:
-    """Zeros of both signs count apart, as Iceberg serializes them; NaN counts once."""
+def _theta_words(words: NDArray[Any]) -> Hashes:
+    """Bit by bit, as Spark does: zeros of both signs count apart, and so do NaNs of other payloads."""
     from sidecar.kernels import murmur3
 
-    if iceberg_type in _FLOATS:
-        nans = np.isnan(words.view(_FLOATS[iceberg_type]))
-        if nans.any():
-            words = np.where(nans, _NANS[words.dtype.itemsize], words)
     out = np.empty(len(words), np.uint64)
     (murmur3.hash_fixed4 if words.dtype.itemsize == 4 else murmur3.hash_fixed8)(words, THETA_SEED, out)
     out >>= np.uint64(1)

@@ -286,9 +286,10 @@ def test_sketches_skip_empty_strings_and_nulls() -> None:
         assert theta_hashes(pa.array(["", None, "a"], pa.string()).cast(kind), column).size == 1
 
 
-def test_sketches_know_one_nan() -> None:
-    bits = np.array([0x7FC00000, 0xFFC00001, 0x7F800001], np.uint32)
-    assert len(set(theta_hashes(pa.array(bits.view(np.float32)), "float").tolist())) == 1
+def test_sketches_take_floats_bit_by_bit() -> None:
+    """As Spark's compute_table_stats does (tests/filters/test_theta_spark.py): no zero and no NaN is unified."""
+    bits = np.array([0x7FC00000, 0xFFC00001, 0, 0x80000000], np.uint32)
+    assert len(set(theta_hashes(pa.array(bits.view(np.float32)), "float").tolist())) == 4
 
 
 @pytest.mark.parametrize(
