@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.build.chunks import Options
-from sidecar.build.slices import GroupTask
+from sidecar.build.slices import GroupTask, part_step
 from sidecar.build.tasks import Record
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.layout import BLOCK_BYTES
@@ -131,7 +131,7 @@ def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> 
         groups = plan_groups(_members(indexed, column.field_id))
         for group in groups:
             keys = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
-            tasks.setdefault(column.field_id, []).append(GroupTask(number, group, place, keys))
+            tasks.setdefault(column.field_id, []).append(GroupTask(number, group, place, part_step(group), keys))
             number += 1
     return tasks
 

@@ -34,6 +34,8 @@ class GroupTask:
     number: int
     group: Group
     place: Place
+    step: int
+    """Blocks in a part: the driver fixes it, workers go by it."""
     keys: Sequence[Key] = field(repr=False)
     """The filter that stands at each position."""
 
@@ -41,12 +43,6 @@ class GroupTask:
     def members(self) -> int:
         """Positions of the group."""
         return len(self.group.units)
-
-    @property
-    def step(self) -> int:
-        """Blocks in a part."""
-        step = self.group.block_step
-        return max(PART_BYTES // (self.members * BLOCK_BYTES * step), 1) * step
 
     @property
     def parts(self) -> int:
@@ -60,6 +56,12 @@ class GroupTask:
     def slice(self, part: int, blocks: npt.NDArray[np.uint32]) -> bytes:
         """Finished pages of a part from its gathered blocks."""
         return slice_blocks(self.group, part * self.step, blocks, self.place)
+
+
+def part_step(group: Group) -> int:
+    """How many blocks of a group make a part: whole pages of some :data:`PART_BYTES`."""
+    page = group.block_step
+    return max(PART_BYTES // (len(group.units) * BLOCK_BYTES * page), 1) * page
 
 
 class Piece(NamedTuple):

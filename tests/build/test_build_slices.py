@@ -8,7 +8,7 @@ from build_cases import rng
 
 from sidecar.build import slices
 from sidecar.build.local import Spool
-from sidecar.build.slices import GroupTask, cut, gather, gather_spooled
+from sidecar.build.slices import GroupTask, cut, gather, gather_spooled, part_step
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.slicing import gather_blocks, group_pages
@@ -23,7 +23,7 @@ def _filters(sizes: list[int]) -> list[np.ndarray]:
 def _task(sizes: list[int]) -> GroupTask:
     members = [GroupMember(i, "int64", "id", 32 * size) for i, size in enumerate(sizes)]
     (group,) = plan_groups(members)
-    return GroupTask(0, group, PLACE, [(i, 0, 7) for i in range(len(sizes))])
+    return GroupTask(0, group, PLACE, part_step(group), [(i, 0, 7) for i in range(len(sizes))])
 
 
 CASES = {
