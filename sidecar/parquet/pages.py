@@ -78,7 +78,8 @@ class ChunkReader:
             raise UnsupportedFeatureError("the column chunk names another file (file_path)")
         self.start = chunk.start
         self.end = chunk.start + chunk.total_compressed_size
-        if not 0 < self.start <= self.end <= source.size:
+        without_pages = chunk.num_values == chunk.total_compressed_size == 0  # then any offset will do
+        if not (without_pages or 0 < self.start <= self.end <= source.size):
             raise DamagedFileError(
                 "the column chunk lies outside the file",
                 offset=self.start,
