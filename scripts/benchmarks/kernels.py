@@ -228,11 +228,9 @@ def sketches(values: int, runs: int) -> None:
         if run:
             ours.append(values / (middle - start) / 1e6)
             theirs.append(len(few) / (end - middle) / 1e6)
-    ratio = statistics.median(ours) / statistics.median(theirs)
+    mine, other_speed = statistics.median(ours), statistics.median(theirs)
     print(f"\n{'theta':>10} {'':8} {'sidecar':>9} {'datasketches':>14} {'ratio':>6}")
-    print(
-        f"{'k = 4096':>10} {'update':8} {statistics.median(ours):>9.1f} {statistics.median(theirs):>14.1f} {ratio:>5.1f}x"
-    )
+    print(f"{'k = 4096':>10} {'update':8} {mine:>9.1f} {other_speed:>14.1f} {mine / other_speed:>5.1f}x")
 
 
 if __name__ == "__main__":

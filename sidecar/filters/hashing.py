@@ -84,11 +84,9 @@ def _hash_chunk(chunk: Any, encoding: Encoding, twins: bool) -> Hashes:
     if encoding.width is None:
         return hash_plain_spans(*layouts.spans(chunk))
     if encoding.scale is not None:
-        plain = layouts.big_endian_decimals(chunk, encoding.scale, encoding.width)
         if encoding.physical == "FIXED_LEN_BYTE_ARRAY":
-            return _hash_rows(plain)
-        little = np.ascontiguousarray(plain[:, ::-1])
-        return _hash_words(little.view(layouts.word_type(encoding.width)).reshape(-1), encoding, False)
+            return _hash_rows(layouts.decimal_rows(chunk, encoding.scale, encoding.width))
+        return _hash_words(layouts.decimal_words(chunk, encoding.scale, encoding.width), encoding, False)
     if encoding.physical == "FIXED_LEN_BYTE_ARRAY":
         return _hash_rows(layouts.rows(chunk, encoding.width))
     return _hash_words(layouts.words(chunk, _PLAIN_WORDS[encoding.name](chunk.type)), encoding, twins)

@@ -108,46 +108,60 @@ def flags(chunk: Any) -> NDArray[np.uint8]:
 # --- decimals -----------------------------------------------------------------------------------------------
 
 
-def big_endian_decimals(chunk: Any, scale: int, width: int) -> NDArray[np.uint8]:
-    """Unscaled values of a decimal array of ``scale`` in ``width`` bytes, sign-extended: uint8 [n, width]."""
-    kept = _unscaled(chunk, scale)
-    given = kept.shape[1]
-    negative = kept[:, :1] >= 0x80
-    if width >= given:
-        padding = np.broadcast_to(np.where(negative, 0xFF, 0).astype(np.uint8), (len(kept), width - given))
-        return np.hstack([padding, kept])
-    if (_redundant(kept) < given - width).any():
+def decimal_words(chunk: Any, scale: int, width: int) -> NDArray[Any]:
+    """Unscaled values of a decimal array of ``scale`` in words of 4 or 8 bytes: uint32 or uint64 [n]."""
+    parts = _unscaled(chunk, scale).view(np.int64)
+    low = parts[:, 0]
+    fits = (parts[:, 1:] == (low >> np.int64(63))[:, None]).all()
+    if width == 4:
+        fits = fits and (low == low.astype(np.int32)).all()
+    if not fits:
         raise UsageError(f"decimals of type {chunk.type} do not fit in {width} bytes")
-    return np.ascontiguousarray(kept[:, given - width :])
+    return low.astype(word_type(width))
+
+
+def decimal_rows(chunk: Any, scale: int, width: int) -> NDArray[np.uint8]:
+    """Unscaled values of a decimal array of ``scale``, big-endian, sign-extended to ``width``: uint8 [n, width]."""
+    rows = _big_endian(chunk, scale)
+    given = rows.shape[1]
+    if width >= given:
+        padding = np.where(rows[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8).repeat(width - given, axis=1)
+        return np.hstack([padding, rows])
+    if (_sign_bytes(rows) < given - width).any():
+        raise UsageError(f"decimals of type {chunk.type} do not fit in {width} bytes")
+    return np.ascontiguousarray(rows[:, given - width :])
 
 
 def minimal_decimals(chunk: Any, scale: int) -> Spans:
     """Unscaled values of a decimal array of ``scale``, big-endian, each in as few bytes as hold it and its sign."""
-    kept = _unscaled(chunk, scale)
-    width = kept.shape[1]
-    leading = _redundant(kept)
-    starts = np.arange(len(kept), dtype=np.int64) * width + leading
-    return kept.reshape(-1), starts, width - leading
+    rows = _big_endian(chunk, scale)
+    width = rows.shape[1]
+    leading = _sign_bytes(rows)
+    starts = np.arange(len(rows), dtype=np.int64) * width + leading
+    return rows.reshape(-1), starts, width - leading
 
 
-def _unscaled(chunk: Any, scale: int) -> NDArray[np.uint8]:
-    """Big-endian two's complement of the unscaled values: uint8 [n, 16 or 32]."""
+def _unscaled(chunk: Any, scale: int) -> NDArray[np.uint64]:
+    """Two's complement of the unscaled values, lowest word first: uint64 [n, 2 or 4]."""
     if not _is.is_decimal(chunk.type) or chunk.type.scale != scale:
         _refuse(chunk.type, f"decimals of scale {scale}")
     if chunk.type.bit_width < 128:
         chunk = chunk.cast(pa.decimal128(chunk.type.precision, scale))
     chunk = chunk.drop_null() if chunk.null_count else chunk
-    width = chunk.type.bit_width // 8
-    flat = np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width)
-    return np.ascontiguousarray(flat.reshape(len(chunk), width)[:, ::-1])
+    words = chunk.type.bit_width // 64
+    flat = np.frombuffer(chunk.buffers()[1], np.uint64, len(chunk) * words, chunk.offset * words * 8)
+    return flat.reshape(len(chunk), words)
 
 
-def _redundant(kept: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """How many leading bytes of each row only repeat the sign: int64 [n].
+def _big_endian(chunk: Any, scale: int) -> NDArray[np.uint8]:
+    words = np.ascontiguousarray(_unscaled(chunk, scale)[:, ::-1])
+    rows: NDArray[np.uint8] = words.byteswap().view(np.uint8)
+    return rows
 
-    A leading byte does if it is 0x00 or 0xFF as the sign wants, and the byte after it has the sign bit right.
-    """
-    negative = kept[:, :1] >= 0x80
-    repeats = (kept[:, :-1] == np.where(negative, 0xFF, 0)) & ((kept[:, 1:] >= 0x80) == negative)
-    leading: NDArray[np.int64] = np.logical_and.accumulate(repeats, axis=1).sum(axis=1, dtype=np.int64)
-    return leading
+
+def _sign_bytes(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
+    from sidecar.kernels import decimals
+
+    out = np.empty(len(rows), np.int64)
+    decimals.sign_bytes(rows, out)
+    return out

@@ -17,7 +17,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.kernels import murmur3, sbbf, theta, xxh64
+from sidecar.kernels import decimals, murmur3, sbbf, theta, xxh64
 
 SEED = np.uint64(9001)
 LENGTHS = [*range(0, 100), 127, 128, 129, 255, 256, 1000, 4095, 4096]
@@ -196,3 +196,19 @@ def test_theta_kernel_agrees_with_the_twin(limit: int) -> None:
     out = np.full(len(hashes), 0, np.uint64)
     count = theta.below(hashes, np.uint64(limit), out)
     assert out[:count].tolist() == twins.theta_below(hashes.tolist(), limit)
+
+
+# --- decimals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1, 2, 8, 16, 32])
+def test_sign_bytes_agree_with_the_twin(width: int) -> None:
+    """The oracle is Java's BigInteger.toByteArray in Python's words: bits of the magnitude, one for the sign."""
+    edges = {e * (1 << bit) + d for bit in range(8 * width - 1) for e in (1, -1) for d in (-1, 0, 1)}
+    limit = 1 << (8 * width - 1)
+    numbers = [n for n in sorted(edges) if -limit <= n < limit]
+    rows = [n.to_bytes(width, "big", signed=True) for n in numbers]
+    out = np.full(len(rows), -1, np.int64)
+    decimals.sign_bytes(as_bytes(rows).reshape(-1, width), out)
+    assert out.tolist() == [twins.sign_bytes(row) for row in rows]
+    assert out.tolist() == [width - ((n if n >= 0 else ~n).bit_length() // 8 + 1) for n in numbers]

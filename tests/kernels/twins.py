@@ -121,3 +121,13 @@ def sbbf_fold(blocks: Blocks, factor: int) -> Blocks:
 
 def theta_below(hashes: Sequence[int], theta: int) -> list[int]:
     return [h for h in hashes if 0 < h < theta]
+
+
+# --- decimals -----------------------------------------------------------------------------------------------
+
+
+def sign_bytes(row: bytes) -> int:
+    """By trying: the shortest tail that is the same number."""
+    number = int.from_bytes(row, "big", signed=True)
+    tails = range(len(row) - 1, -1, -1)
+    return next(n for n in tails if int.from_bytes(row[n:], "big", signed=True) == number)
