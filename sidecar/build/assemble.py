@@ -131,7 +131,9 @@ def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> 
         groups = plan_groups(_members(indexed, column.field_id))
         for group in groups:
             keys = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
-            tasks.setdefault(column.field_id, []).append(GroupTask(number, group, place, part_step(group), keys))
+            tasks.setdefault(column.field_id, []).append(
+                GroupTask(number, group, place, part_step(group), keys)
+            )
             number += 1
     return tasks
 

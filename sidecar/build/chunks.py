@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sidecar.build.faults import DAMAGE, fault_of, reason_of
 from sidecar.build.sketches import ChunkSketch, TaskSketches
 from sidecar.build.types import to_column_type
-from sidecar.build.values import ValueReader, first_line
+from sidecar.build.values import ValueReader
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.hashing import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -51,13 +53,18 @@ class ChunkResult:
     reason: str = ""
     sketch: ThetaSketch | None = None
     theta_reason: str = ""
-    damaged: bool = False
-    """Whether a reason is that bytes could not be read or decoded."""
+    fault: str = ""
+    """As :attr:`sidecar.build.tasks.Record.fault`."""
     tail: bytes = b""
     """Odd bytes after the last whole block of a harvested filter."""
     rate: float = 0.0
     """False-positive rate estimated from the filter's bits."""
     bytes_read: int = 0
+
+    @property
+    def damaged(self) -> bool:
+        """Whether bytes could not be read or decoded."""
+        return bool(self.fault)
 
     def take(self, found: SplitBlockBloomFilter, how: str) -> None:
         """Make ``found`` the filter of the chunk."""
@@ -90,20 +97,20 @@ class _Chunk:
         if self.theta:
             self.sketch = sketches.begin(self.field_id)
 
-    def add(self, values: pa.Array) -> None:
+    def add(self, values: pa.Array[Any]) -> None:
         """Count ``values`` (the file's Arrow type) in; a type that is not understood ends only what it is
         for."""
         if self.filter is not None:
             try:
                 self.filter.insert(hash_arrow(values, self.leaf.encoding))
             except (UsageError, pa.ArrowException) as error:
-                self.filter, self.bloom, self.result.reason = None, False, _text(error)
+                self.filter, self.bloom, self.result.reason = None, False, reason_of(error)
         if self.sketch is not None:
             try:
                 typed = to_column_type(values, self.column_type)
                 self.sketch.update(theta_hashes(typed, self.column_type))
             except (UsageError, pa.ArrowException) as error:
-                self.sketch, self.theta, self.result.theta_reason = None, False, _text(error)
+                self.sketch, self.theta, self.result.theta_reason = None, False, reason_of(error)
 
     def finish(self, how: str, options: Options) -> None:
         """Fold the filter to its target and hand both over."""
@@ -113,9 +120,9 @@ class _Chunk:
             self.result.sketch = self.sketch.finish()
         self.bloom = self.theta = False
 
-    def fail(self, reason: str, damaged: bool = False) -> None:
+    def fail(self, reason: str, fault: str = "") -> None:
         """Leave uncovered what is still wanted."""
-        self.result.damaged |= damaged
+        self.result.fault = fault
         if self.bloom:
             self.result.reason = reason
         if self.theta:
@@ -207,7 +214,7 @@ class ChunkIndexer:
         except SidecarError as error:
             if len(work) == 1 or self._reader is None:
                 for chunk in work:
-                    chunk.fail(error.what, damaged=True)
+                    chunk.fail(reason_of(error), fault_of(error))
             else:
                 for chunk in work:
                     self._scan(group, [chunk])
@@ -215,7 +222,7 @@ class ChunkIndexer:
     def _scan_together(self, reader: ValueReader, group: RowGroup, work: list[_Chunk]) -> None:
         for chunk in work:
             if reader.path(chunk.leaf.index) != chunk.leaf.path:
-                chunk.fail("pyarrow sees another column there", damaged=True)
+                chunk.fail("pyarrow sees another column there", DAMAGE)
         by_leaf: dict[int, list[_Chunk]] = {}
         for chunk in work:
             if chunk.bloom or chunk.theta:
@@ -239,7 +246,3 @@ def _rounded(values: int) -> int:
     """``values`` rounded up to six significant bits, so that few sizes need to be computed."""
     drop = max(values.bit_length() - 6, 0)
     return max((values + (1 << drop) - 1) >> drop << drop, 1)
-
-
-def _text(error: Exception) -> str:
-    return error.what if isinstance(error, SidecarError) else first_line(error)

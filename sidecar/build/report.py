@@ -100,7 +100,7 @@ def make_report(
     failed = {paths[ordinal]: reason for ordinal, reason in sorted(indexed.failed.items())}
     for unit in indexed.units:
         for record in unit.columns.values():
-            if record.damaged:
+            if record.fault:
                 failed.setdefault(paths[unit.file], record.reason or record.theta_reason)
     unsupported = {file.path: file.not_indexable for file in listing.files if file.not_indexable}
     name, why = engine

@@ -24,10 +24,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.build.chunks import ChunkIndexer, Options
+from sidecar.build.faults import fault_of, reason_of
 from sidecar.build.sketches import TaskSketches, Thresholds
-from sidecar.build.values import first_line
 from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.errors import SidecarError
 from sidecar.iceberg.resolve import ABSENT, Column, Found, NotFound, resolve_in_file
 from sidecar.parquet.footer import Footer, RowGroup, read_footer
 from sidecar.parquet.schema import Leaf
@@ -92,8 +91,8 @@ class Record(NamedTuple):
     """Why there is no filter (empty if there is one, or if none was asked for)."""
     theta_reason: str = ""
     """Why the sketch does not count this unit (empty if it does, or if none was asked for)."""
-    damaged: bool = False
-    """Whether a reason is that bytes could not be read or decoded."""
+    fault: str = ""
+    """``damage`` if a reason is that bytes could not be decoded, ``storage`` if they could not be read."""
     rate: float = 0.0
     """False-positive rate of the filter, estimated from its bits."""
     bytes_read: int = 0
@@ -158,8 +157,8 @@ def _index_piece(
 ) -> Iterator[Record]:
     try:
         source = opener(piece.path, piece.size)
-    except SidecarError as error:
-        yield Record("file", piece.file, reason=reason_of(error), damaged=True)
+    except Exception as error:  # a FileIO may raise anything
+        yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     try:
         footer = shared.footers(source)
@@ -167,7 +166,7 @@ def _index_piece(
         mine = [group for group in footer.row_groups if piece.start <= _start(group, piece.size) < piece.stop]
     except Exception as error:  # whatever a broken footer leads to, it costs this file alone
         source.close()
-        yield Record("file", piece.file, reason=reason_of(error), damaged=True)
+        yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     indexer = ChunkIndexer(source, plan.options, sketches)
     try:
@@ -214,7 +213,7 @@ def _index_group(
             tail=result.tail,
             reason=result.reason,
             theta_reason=result.theta_reason,
-            damaged=result.damaged,
+            fault=result.fault,
             rate=result.rate,
             bytes_read=result.bytes_read,
         )
@@ -245,10 +244,3 @@ def _start(group: RowGroup, size: int) -> int:
     """Where a row group begins, forced into the file so that some piece owns it whatever the footer says."""
     offsets = [chunk.start for chunk in group.columns]
     return min(max(min(offsets, default=0), 0), size - 1)
-
-
-def reason_of(error: BaseException) -> str:
-    """One line for the report: our own errors without the file that the record names, others by type."""
-    if isinstance(error, SidecarError):
-        return error.what if error.offset is None else f"{error.what} (offset {error.offset})"
-    return f"{type(error).__name__}: {first_line(error)}"

@@ -8,6 +8,7 @@ column in any other type has no sketch (a filter hashes the file's own bytes and
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from sidecar.errors import UsageError
 
 _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
-_PLAIN = {
+_PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -32,7 +33,7 @@ _PLAIN = {
 _SMALL = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
 
-def to_column_type(values: pa.Array, column_type: str) -> pa.Array:
+def to_column_type(values: pa.Array[Any], column_type: str) -> pa.Array[Any]:
     """``values`` as the Iceberg type ``column_type``; :class:`UsageError` unless that is exact for all
     values."""
     source = values.type
@@ -95,7 +96,9 @@ def _exact(source: pa.DataType, target: pa.DataType) -> bool:
 def _exact_timestamp(source: pa.DataType, target: pa.DataType) -> bool:
     """Any of the same or a coarser unit; with a zone and without must agree, as engines read them
     differently."""
-    if not pa.types.is_timestamp(source) or (source.tz is None) != (target.tz is None):
+    if not isinstance(source, pa.TimestampType) or not isinstance(target, pa.TimestampType):
+        return False
+    if (source.tz is None) != (target.tz is None):
         return False
     units = ("s", "ms", "us", "ns")
     return units.index(source.unit) <= units.index(target.unit)

@@ -11,7 +11,9 @@ for several leaves at once and, upon an error, for each leaf alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from io import IOBase
 from types import TracebackType
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +25,14 @@ from sidecar.source import Source, SourceFile, local_path
 BATCH_ROWS = 64 * 1024
 """Rows decoded at a time: few enough that hashes stay in the cache, enough to hide the cost of a call."""
 
+OPTIONS: dict[str, Any] = {
+    "page_checksum_verification": True,
+    "pre_buffer": False,
+    "coerce_int96_timestamp_unit": "us",
+    "arrow_extensions_enabled": False,
+}
+"""How pyarrow opens files: checksums count, and nothing is read that was not asked for."""
+
 
 class ValueReader:
     """Leaf values of one Parquet file.
@@ -33,15 +43,9 @@ class ValueReader:
     def __init__(self, source: Source) -> None:
         self.name = source.name
         local = local_path(source.name)
-        handle = local if local is not None else pa.PythonFile(SourceFile(source), mode="r")
+        handle = local if local is not None else pa.PythonFile(cast(IOBase, SourceFile(source)), mode="r")
         try:
-            self._file = pq.ParquetFile(
-                handle,
-                page_checksum_verification=True,
-                pre_buffer=False,
-                coerce_int96_timestamp_unit="us",
-                arrow_extensions_enabled=False,
-            )
+            self._file: Any = pq.ParquetFile(handle, **OPTIONS)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DamagedFileError(
                 f"pyarrow cannot open the file: {first_line(error)}", file=self.name
@@ -49,7 +53,7 @@ class ValueReader:
 
     def batches(
         self, row_group: int, leaves: Sequence[int], batch_rows: int = BATCH_ROWS
-    ) -> Iterator[list[pa.Array]]:
+    ) -> Iterator[list[pa.Array[Any]]]:
         """Arrays of the leaf columns ``leaves`` (ascending ordinals in the file's schema), batch by batch.
 
         Each array has the file's own Arrow type; the arrays of a batch differ in length where lists are
@@ -90,7 +94,7 @@ class ValueReader:
         self.close()
 
 
-def flatten(array: pa.Array) -> list[pa.Array]:
+def flatten(array: Any) -> list[pa.Array[Any]]:
     """Leaf arrays below ``array`` in the order of the schema; parents' nulls are honoured.
 
     ``flatten`` of Arrow's list arrays skips what lies under a null list; that of a struct array merges the
@@ -110,9 +114,10 @@ def flatten(array: pa.Array) -> list[pa.Array]:
     return [array]
 
 
-def _used_values(array: pa.DictionaryArray) -> pa.Array:
+def _used_values(array: Any) -> pa.Array[Any]:
     """The distinct values that a dictionary array uses: entries without a row must not reach a sketch."""
-    return array.dictionary.take(pc.unique(array.indices).drop_null())
+    used: pa.Array[Any] = array.dictionary.take(pc.unique(array.indices).drop_null())
+    return used
 
 
 def first_line(error: BaseException) -> str:

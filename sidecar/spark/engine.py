@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,52 +22,43 @@ import pyarrow as pa
 from sidecar.build.engine import Progress
 from sidecar.build.slices import GroupTask, cut, gather
 from sidecar.build.tasks import Opener, Plan, Record, UnitsTask, index_units
-from sidecar.errors import StorageError
+from sidecar.build.values import first_line
+from sidecar.errors import SidecarError, StorageError
+
+Names = dict[str, pa.DataType]
 
 RESULTS = pa.schema(
-    [
-        ("task", pa.int32()),
-        ("ordinal", pa.int32()),
-        ("kind", pa.string()),
-        ("file", pa.int32()),
-        ("row_group", pa.int32()),
-        ("field_id", pa.int32()),
-        ("first_row", pa.int64()),
-        ("rows", pa.int64()),
-        ("encoding", pa.string()),
-        ("resolution", pa.string()),
-        ("how", pa.string()),
-        ("data", pa.binary()),
-        ("blocks", pa.int32()),
-        ("tail", pa.binary()),
-        ("reason", pa.string()),
-        ("theta_reason", pa.string()),
-        ("damaged", pa.bool_()),
-        ("rate", pa.float64()),
-        ("bytes_read", pa.int64()),
-    ]
+    Names(
+        task=pa.int32(),
+        ordinal=pa.int32(),
+        kind=pa.string(),
+        file=pa.int32(),
+        row_group=pa.int32(),
+        field_id=pa.int32(),
+        first_row=pa.int64(),
+        rows=pa.int64(),
+        encoding=pa.string(),
+        resolution=pa.string(),
+        how=pa.string(),
+        data=pa.binary(),
+        blocks=pa.int32(),
+        tail=pa.binary(),
+        reason=pa.string(),
+        theta_reason=pa.string(),
+        fault=pa.string(),
+        rate=pa.float64(),
+        bytes_read=pa.int64(),
+    )
 )
 """One row for each :class:`sidecar.build.tasks.Record`; applyInArrow knows ``binary`` alone."""
 
 POSITIONS = pa.schema(
-    [
-        ("file", pa.int32()),
-        ("row_group", pa.int32()),
-        ("field_id", pa.int32()),
-        ("group", pa.int32()),
-        ("position", pa.int32()),
-    ]
+    Names(file=pa.int32(), row_group=pa.int32(), field_id=pa.int32(), group=pa.int32(), position=pa.int32())
 )
 PIECES = pa.schema(
-    [
-        ("group", pa.int32()),
-        ("part", pa.int32()),
-        ("position", pa.int32()),
-        ("factor", pa.int32()),
-        ("data", pa.binary()),
-    ]
+    Names(group=pa.int32(), part=pa.int32(), position=pa.int32(), factor=pa.int32(), data=pa.binary())
 )
-SLICES = pa.schema([("group", pa.int32()), ("part", pa.int32()), ("data", pa.binary())])
+SLICES = pa.schema(Names(group=pa.int32(), part=pa.int32(), data=pa.binary()))
 
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -90,6 +82,10 @@ class SparkEngine:
         if not tasks:
             return []
         progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
+        with _spark_errors():
+            return self._index(tasks, plan)
+
+    def _index(self, tasks: Sequence[UnitsTask], plan: Plan) -> list[Record]:
         rows = [(task.number, pickle.dumps(task)) for task in tasks]
         frame = self._session.createDataFrame(rows, "task int, payload binary").repartition(len(rows))
         stage = frame.mapInArrow(_stage_one(plan, self._opener), _ddl(RESULTS))
@@ -104,6 +100,18 @@ class SparkEngine:
         if not ranges:
             return
         progress("slicing on Spark", 0, len(ranges))
+        done = 0
+        with _spark_errors():
+            for (number, part), row in zip(ranges, self._slice(groups), strict=False):
+                if (row["group"], row["part"]) != (number, part):
+                    break
+                yield number, bytes(row["data"])
+                done += 1
+                progress("slicing on Spark", done, len(ranges))
+        if done != len(ranges):
+            raise StorageError("Spark lost slices of the index", expected=len(ranges), found=done)
+
+    def _slice(self, groups: Sequence[GroupTask]) -> Iterator[Any]:
         frame = self._indexed.where("kind = 'column' and data is not null")
         placed = frame.join(
             self._session.createDataFrame(_positions(groups)), ["file", "row_group", "field_id"]
@@ -111,16 +119,9 @@ class SparkEngine:
         by_number = {group.number: replace(group, keys=()) for group in groups}
         pieces = placed.select("group", "position", "data").mapInArrow(_cut(by_number), _ddl(PIECES))
         sliced = self._keep(pieces.groupBy("group", "part").applyInArrow(_stage_two(by_number), _ddl(SLICES)))
-        rows = sliced.orderBy("group", "part").toLocalIterator(prefetchPartitions=True)
-        done = 0
-        for (number, part), row in zip(ranges, rows, strict=False):
-            if (row["group"], row["part"]) != (number, part):
-                break
-            yield number, bytes(row["data"])
-            done += 1
-            progress("slicing on Spark", done, len(ranges))
-        if done != len(ranges):
-            raise StorageError("Spark lost slices of the index", expected=len(ranges), found=done)
+        # Kept, so that the sample which sorting takes does not slice everything once more.
+        rows: Iterator[Any] = sliced.orderBy("group", "part").toLocalIterator(prefetchPartitions=True)
+        return rows
 
     def close(self) -> None:
         """Drop the cached frames."""
@@ -134,14 +135,25 @@ class SparkEngine:
         return frame
 
 
+@contextmanager
+def _spark_errors() -> Iterator[None]:
+    """What Spark raises as one of our errors, by its kind and first line."""
+    try:
+        yield
+    except SidecarError:
+        raise
+    except Exception as error:
+        raise StorageError(f"Spark failed: {type(error).__name__}: {first_line(error)}") from error
+
+
 def _stage_one(plan: Plan, opener: Opener) -> ArrowMap:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []
         held = 0
         for batch in batches:
-            for number, payload in zip(batch["task"].to_pylist(), batch["payload"].to_pylist(), strict=True):
-                for ordinal, record in enumerate(index_units(pickle.loads(payload), plan, opener)):
-                    rows.append({"task": number, "ordinal": ordinal, **record._asdict()})
+            for row in batch.to_pylist():
+                for ordinal, record in enumerate(index_units(pickle.loads(row["payload"]), plan, opener)):
+                    rows.append({"task": row["task"], "ordinal": ordinal, **record._asdict()})
                     held += len(record.data or b"")
                     if held > FLUSH_BYTES:
                         yield pa.RecordBatch.from_pylist(rows, schema=RESULTS)
@@ -202,6 +214,5 @@ def _ddl(schema: pa.Schema) -> str:
         pa.string(): "string",
         pa.binary(): "binary",
         pa.float64(): "double",
-        pa.bool_(): "boolean",
     }
     return ", ".join(f"{field.name} {names[field.type]}" for field in schema)

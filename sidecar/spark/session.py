@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,9 @@ def java_runtime() -> str | None:
 
 def unavailable() -> str | None:
     """Why no embedded session can start, in a few words; ``None`` if one can."""
-    try:
-        import pandas
-        import pyspark
-    except ImportError as error:
-        return f"the package {error.name} is not installed"
-    del pandas, pyspark
+    for package in ("pyspark", "pandas"):  # mapInArrow asks for pandas although it is not used
+        if find_spec(package) is None:
+            return f"the package {package} is not installed"
     return None if java_runtime() else "there is no Java runtime"
 
 

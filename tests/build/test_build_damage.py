@@ -62,7 +62,7 @@ def _check_others(records: list[Record], damaged: tuple[int, int]) -> None:
             assert record.blocks
             assert not record.reason
             assert not record.theta_reason
-            assert not record.damaged
+            assert not record.fault
             mine = values[record.row_group * 2000 : (record.row_group + 1) * 2000]
             kind = "string" if field_id == 3 else "long"
             assert misses(filter_of(record), record.encoding, kind, mine) == []
@@ -75,7 +75,7 @@ def test_a_flipped_bit_in_a_page_costs_its_column_chunk(tmp_path: Path, field_id
     _flip(path, chunk.data_page_offset + chunk.total_compressed_size - 5)
     records = stage_one([path], plan_for(SCHEMA))
     bad = columns_of(records, field_id)[1]
-    assert bad.damaged
+    assert bad.fault
     assert bad.data is None
     assert bad.blocks == 0
     assert "pyarrow cannot decode" in bad.reason
@@ -89,7 +89,7 @@ def test_a_flipped_bit_in_a_dictionary_page_costs_its_column_chunk(tmp_path: Pat
     _flip(path, chunk.data_page_offset - 5)
     records = stage_one([path], plan_for(SCHEMA))
     bad = columns_of(records, 2)[0]
-    assert bad.damaged
+    assert bad.fault
     assert bad.blocks == 0
     assert bad.reason
     assert bad.theta_reason
@@ -103,7 +103,7 @@ def test_a_flipped_bit_in_indices_costs_the_sketch_only_where_the_dictionary_tel
     chunk = _chunk(path, 0, 1)
     _flip(path, chunk.dictionary_page_offset + chunk.total_compressed_size - 5)
     bad = columns_of(stage_one([path], plan_for(SCHEMA)), 2)[0]
-    assert bad.damaged
+    assert bad.fault
     assert bad.theta_reason
     (whole, _) = columns_of(stage_one([path], plan_for(SCHEMA, theta=False)), 2)
     assert whole.how == "dictionary"
@@ -120,7 +120,7 @@ def test_a_broken_page_header_costs_its_column_chunk(tmp_path: Path, field_id: i
     path.write_bytes(data)
     records = stage_one([path], plan_for(SCHEMA))
     bad = columns_of(records, field_id)[0]
-    assert bad.damaged
+    assert bad.fault
     assert bad.blocks == 0
     assert bad.reason
     _check_others(records, (0, field_id))
@@ -177,7 +177,7 @@ def test_storage_that_fails_while_reading_costs_itself(tmp_path: Path) -> None:
             if record.kind == "column" and record.data is not None:
                 (same,) = [w for w in whole if w[:4] == record[:4]]
                 assert record.data == same.data
-        assert any(r.damaged for r in records) or good_reads > 5
+        assert any(r.fault for r in records) or good_reads > 5
 
 
 @pytest.fixture(scope="module")
