@@ -13,187 +13,23 @@ is how ``inspect`` and ``verify`` find out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
-from typing import TypeVar
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
+from functools import partial
 
 from sidecar.bundle.envelope import HEADER_BYTES, SBBF_MAGIC, UNITS_MAGIC, decode_header, toc_digest
-from sidecar.bundle.fingerprints import fingerprint, ordinals
-from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sbbf_bundle import SbbfBundle
-from sidecar.bundle.sbbf_toc import StoredGroup, decode_sbbf_toc
+from sidecar.bundle.sbbf_toc import decode_sbbf_toc
+from sidecar.bundle.segment import Doubts, Segment
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place, read_toc
 from sidecar.bundle.units import UnitsReader, decode_units_toc
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
-from sidecar.filters.encoding import Encoding
-from sidecar.filters.values import Probe
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, TOC, UNITS
 from sidecar.source import CountingSource, Source
 
-_T = TypeVar("_T")
-
-Units = npt.NDArray[np.bool_]
-"""bool[units of a segment]: which may match."""
+__all__ = ["Segment", "SidecarFile"]
 
 _MAGICS = {UNITS: UNITS_MAGIC, SBBF: SBBF_MAGIC}
-
-
-class Doubts:
-    """Collects causes of doubt, each once; raises them instead if strict."""
-
-    def __init__(self, file: str, strict: bool = False) -> None:
-        self.warnings: list[str] = []
-        self.strict = strict
-        self._file = file
-
-    def add(self, cause: SidecarError | str) -> None:
-        """Take note of a cause."""
-        error = cause if isinstance(cause, SidecarError) else DamagedFileError(cause)
-        if error.file is None:
-            error.file = self._file
-        if self.strict:
-            raise error
-        if str(error) not in self.warnings:
-            self.warnings.append(str(error))
-
-
-class Segment:
-    """What one build added: its files and units, and filters of some fields. Nothing here raises unless strict."""
-
-    def __init__(self, units: UnitsReader, entry: TocEntry, doubts: Doubts) -> None:
-        self.entry = entry
-        self.units = units
-        self.bundles: dict[int, SbbfBundle] = {}
-        self.entries: list[TocEntry] = [entry]
-        """All blobs of the segment, the units blob first."""
-        self._doubts = doubts
-
-    @property
-    def header(self) -> SegmentHeader:
-        """Identity of the segment: table, snapshot, sequence number, time."""
-        return self.units.toc.header
-
-    @property
-    def id(self) -> str:
-        """32 hexadecimal digits."""
-        return self.header.segment_id.hex()
-
-    @property
-    def snapshot_id(self) -> int:
-        """The snapshot that was indexed."""
-        return self.header.snapshot_id
-
-    @property
-    def num_files(self) -> int:
-        """Number of listed files."""
-        return self.units.toc.num_files
-
-    @property
-    def num_units(self) -> int:
-        """Number of units of these files."""
-        return self.units.toc.num_units
-
-    @property
-    def fields(self) -> dict[int, tuple[StoredGroup, ...]]:
-        """Groups of each field that has filters."""
-        return {field_id: bundle.toc.groups for field_id, bundle in self.bundles.items()}
-
-    def might_match(
-        self,
-        field_id: int,
-        probe: Callable[[Encoding], Probe],
-        resolution_holds: Callable[[str], bool] = lambda resolution: True,
-    ) -> Units:
-        """Which units might hold one of the probed values in this field; all, where nothing certain is known.
-
-        ``probe`` says how the value is looked up in an encoding; ``resolution_holds`` whether a column that was
-        found in this way (``id``, ``name:<path>``) would be found so today.
-        """
-        bundle = self.bundles.get(field_id)
-        if bundle is None:
-            return np.ones(self.num_units, np.bool_)
-        return bundle.might_match(probe, resolution_holds)
-
-    def file_ordinal(self, path: str, file_size: int, record_count: int) -> int | None:
-        """Ordinal of the listed file with this path, size and record count; ``None`` if there is none."""
-        try:
-            return self._ordinals.get(fingerprint(path, file_size, record_count))
-        except ValueError:
-            return None
-
-    @cached_property
-    def _ordinals(self) -> dict[bytes, int]:
-        if self._first_units is None:
-            return {}  # without the way from files to units nothing can be said of a file
-        found = self._certain(self.units.fingerprints)
-        return {} if found is None else ordinals(found)
-
-    @cached_property
-    def _first_units(self) -> npt.NDArray[np.int64] | None:
-        return self._certain(self.units.first_units)
-
-    @property
-    def unit_ranges(self) -> npt.NDArray[np.int64]:
-        """int64[files + 1]: units of file i are ``[unit_ranges[i], unit_ranges[i + 1])``; zeros if unknown."""
-        first = self._first_units
-        return np.zeros(self.num_files + 1, np.int64) if first is None else first
-
-    @cached_property
-    def listed_manifests(self) -> list[ListedManifest]:
-        """Manifests all of whose live files stand here; none if they cannot be read."""
-        found = None if self._first_units is None else self._certain(self.units.manifests)
-        return [manifest for manifest in found or [] if self._is_inside(manifest)]
-
-    def _is_inside(self, manifest: ListedManifest) -> bool:
-        return 0 <= manifest.first_file <= manifest.first_file + manifest.live_files <= self.num_files
-
-    @cached_property
-    def schemas(self) -> list[str]:
-        """Avro schemas of manifest entries; none if they cannot be read."""
-        return self._certain(self.units.schemas) or []
-
-    @cached_property
-    def coverages(self) -> list[Coverage]:
-        """States of all units, one entry a field and kind; none if they cannot be read."""
-        return self._certain(self.units.coverage) or []
-
-    def coverage(self, field_id: int, kind: str) -> Coverage | None:
-        """States of all units for a field and kind; ``None`` if nothing is known of them."""
-        for coverage in self.coverages:
-            if (coverage.field_id, coverage.kind) == (field_id, kind):
-                return coverage
-        return None
-
-    def files(self, wanted: Sequence[int]) -> list[FileEntry | None]:
-        """The files of these ordinals, without bounds and partitions; ``None`` where they cannot be read."""
-        found: list[FileEntry] | None = self._certain(partial(self.units.files, wanted))
-        if found is not None:
-            return list(found)
-        single: list[FileEntry | None] = []
-        for ordinal in wanted:
-            one = self._certain(partial(self.units.files, [ordinal]))
-            single.append(one[0] if one else None)
-        return single
-
-    def bounds(self, field_id: int) -> pa.Table | None:
-        """Bounds of a field, one row a file; ``None`` if there are none or they cannot be read."""
-        return self._certain(partial(self.units.bounds, field_id))
-
-    def partitions(self) -> pa.Table | None:
-        """Partition tuples, one row a file; ``None`` if they cannot be read."""
-        return self._certain(self.units.partitions)
-
-    def _certain(self, read: Callable[[], _T]) -> _T | None:
-        try:
-            return read()
-        except SidecarError as error:
-            self._doubts.add(error)
-            return None
 
 
 class SidecarFile:
