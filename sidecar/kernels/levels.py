@@ -22,9 +22,13 @@ LOW, HIGH, NAN_LOW, NAN_HIGH, NAN_COUNT, BYTES = range(6)
 
 
 @kernel
-def histogram(data: Any, at: int, end: int, width: int, count: int, out: Any) -> int:
-    """Add to ``out`` (int64[m]) how often each value stands among the first ``count`` of a hybrid."""
+def histogram(data: Any, words: Any, at: int, end: int, width: int, count: int, out: Any) -> int:
+    """Add to ``out`` (int64[m]) how often each value stands among the first ``count`` of a hybrid.
+
+    ``words`` is :func:`sidecar.kernels.rle.unaligned_words` of ``data``.
+    """
     value_bytes = (width + 7) >> 3
+    mask = np.uint64((1 << width) - 1)
     while count > 0:
         header, at = _varint(data, at, end)
         if at < 0:
@@ -33,11 +37,18 @@ def histogram(data: Any, at: int, end: int, width: int, count: int, out: Any) ->
             values = min((header >> 1) * 8, count)
             if at + ((values * width + 7) >> 3) > end:
                 return -1
+            bit = np.uint64(at) << np.uint64(3)
+            step = np.uint64(width)
             for i in range(values):
-                value = _packed(data, at, end, width, i)
+                byte = bit >> np.uint64(3)
+                if byte < len(words):
+                    value = np.int64((words[byte] >> (bit & np.uint64(7))) & mask)
+                else:  # a word would reach beyond the data
+                    value = _packed(data, at, end, width, i)
                 if value >= len(out):
                     return -2
                 out[value] += 1
+                bit += step
             at += (header >> 1) * width
         else:
             values = min(header >> 1, count)
@@ -96,8 +107,8 @@ def fold_indices(
     """Fold the first ``count`` dictionary indices of a hybrid into ``out`` (int64[6]).
 
     ``ranks`` (int64[d]) is each entry's place in their order, ``sizes`` (int64[d]) its bytes, ``nan`` (bool[d])
-    whether it is NaN. Lowest and highest rank are kept apart for NaN and the others; ``words`` is
-    :func:`sidecar.kernels.rle.unaligned_words` of ``data``. An index beyond the dictionary gives BAD_INDEX.
+    whether it is NaN. Lowest and highest rank are kept apart for NaN and the others; ``words`` is as in
+    :func:`histogram`. An index beyond the dictionary gives BAD_INDEX.
     """
     entries = len(ranks)
     value_bytes = (width + 7) >> 3

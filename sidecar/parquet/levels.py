@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.kernels import levels as kernels
-from sidecar.kernels.rle import BAD_INDEX
+from sidecar.kernels.rle import BAD_INDEX, unaligned_words
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.pages import BIT_PACKED, DATA_PAGE_V2, RLE, PageHeader
 from sidecar.parquet.schema import Leaf
@@ -115,11 +115,13 @@ def _levels(
     if not highest:
         out[0] = count
         return out, True
-    function = kernels.histogram_bit_packed if encoding == BIT_PACKED else kernels.histogram
     width = highest.bit_length()
     first = np.zeros(highest + 1, np.int64)
     for number, into in ((min(count, 1), first), (count, out)):
-        status = function(data, at, end, width, number, into)
+        if encoding == BIT_PACKED:
+            status = kernels.histogram_bit_packed(data, at, end, width, number, into)
+        else:
+            status = kernels.histogram(data, unaligned_words(data), at, end, width, number, into)
         if status == BAD_INDEX:
             raise DamagedFileError("a level of a page is too high", expected=f"at most {highest}")
         if status < 0:

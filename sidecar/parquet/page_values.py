@@ -1,7 +1,8 @@
 """Bounds of the values of data pages, for building page indexes.
 
-A dictionary page is decoded and ranked once; then a data page of indices is folded without unpacking it. Pages of
-other encodings are collected and decoded by pyarrow, many at a time (:mod:`sidecar.parquet.plain_file`).
+A dictionary page is decoded and ranked once; then a data page of indices is folded without unpacking it. PLAIN values
+of fixed width are taken as they are. Pages of all other encodings are collected and decoded by pyarrow, many at
+a time (:mod:`sidecar.parquet.plain_file`).
 
 Values are turned into *keys* whose plain order is the column's order, and the extremes back into PLAIN bytes:
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,7 +37,7 @@ from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN, RLE
 from sidecar.parquet.plain_file import decode_pages
 from sidecar.parquet.schema import Leaf
 
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 2 << 20
 """Encoded bytes that are handed to pyarrow at once, unless a single page is larger."""
 
 MAX_DECODED = 32 << 20
@@ -64,9 +66,11 @@ class PageValues:
 
 
 class _Keys(Protocol):
-    """Values as keys; ``nan`` is bool[n], or ``None`` for types without NaN."""
+    """Values as keys."""
 
-    nan: npt.NDArray[np.bool_] | None
+    @property
+    def nan(self) -> npt.NDArray[np.bool_] | None:
+        """Which values are NaN, bool[n]; ``None`` for types without NaN."""
 
     def extremes(self, start: int, end: int) -> tuple[Any, Any]:
         """Lowest and highest key of a non-empty range."""
@@ -82,36 +86,65 @@ class _Keys(Protocol):
 
 
 class _Numbers:
-    """Keys in a numpy array of integers."""
+    """Integers and booleans in a numpy array."""
 
-    def __init__(self, bits: npt.NDArray[Any], kind: str) -> None:
-        self._float = kind == "float"
-        self.nan: npt.NDArray[np.bool_] | None = None
-        self._values = bits
-        if self._float:
-            most = np.iinfo(bits.dtype).max
-            self._values = np.where(bits < 0, bits ^ most, bits)
-            infinity = {2: 0x7C00, 4: 0x7F800000, 8: 0x7FF0000000000000}[bits.dtype.itemsize]
-            self.nan = (self._values > infinity) | (self._values < ~infinity)
+    nan: npt.NDArray[np.bool_] | None = None
+
+    def __init__(self, values: npt.NDArray[Any]) -> None:
+        self._values = values
 
     def extremes(self, start: int, end: int) -> tuple[Any, Any]:
         values = self._values[start:end]
-        if self.nan is not None:
-            nan = self.nan[start:end]
-            values = values if nan.all() else values[~nan]
         return values.min(), values.max()
 
     def ranks(self) -> npt.NDArray[np.int64]:
-        return _inverse(np.argsort(self._values, kind="stable"))
+        return _inverse(np.argsort(self._values))
 
     def plain(self, key: Any) -> bytes:
-        if self._float and key < 0:
-            key = key ^ np.iinfo(self._values.dtype).max
-        data: bytes = self._values.dtype.type(key).tobytes()
+        data: bytes = key.tobytes()
         return data
 
     def key(self, index: int) -> Any:
         return self._values[index]
+
+
+class _Floats:
+    """Floats; their bits are reordered only where plain comparison does not tell (zeros and NaN)."""
+
+    def __init__(self, bits: npt.NDArray[Any]) -> None:
+        self._bits = bits
+        self._values = bits.view(f"<f{bits.dtype.itemsize}")
+
+    @cached_property
+    def nan(self) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = np.isnan(self._values)
+        return found
+
+    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+        values = self._values[start:end]
+        extremes = np.array([values.min(), values.max()])
+        if np.isnan(extremes[0]) or not extremes.all():
+            nan = self.nan[start:end]
+            bits = self._bits[start:end]
+            keys = _total_order(bits if nan.all() else bits[~nan])
+            return keys.min(), keys.max()
+        low, high = _total_order(extremes.view(self._bits.dtype))
+        return low, high
+
+    def ranks(self) -> npt.NDArray[np.int64]:
+        return _inverse(np.argsort(_total_order(self._bits)))
+
+    def plain(self, key: Any) -> bytes:
+        return _total_order(np.array([key], self._bits.dtype)).tobytes()
+
+    def key(self, index: int) -> Any:
+        return _total_order(self._bits[index : index + 1])[0]
+
+
+def _total_order(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Signed integers that order as IEEE 754's totalOrder does, and back: the function is its own inverse."""
+    found: npt.NDArray[Any] = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    return found
 
 
 class _Binaries:
@@ -173,10 +206,10 @@ def _keys(values: pa.Array[Any], ordering: Ordering) -> _Keys:
     """Keys of an array as :func:`decode_pages` gives it."""
     kind, width = ordering.kind, ordering.width
     if kind == "boolean":
-        return _Numbers(values.to_numpy(zero_copy_only=False).astype(np.uint8), kind)
+        return _Numbers(values.to_numpy(zero_copy_only=False).astype(np.uint8))
     if kind in ("signed", "unsigned", "float"):
-        dtype = f"<{'u' if kind == 'unsigned' else 'i'}{width}"
-        return _Numbers(_fixed(values, width or 0).view(dtype).reshape(-1), kind)
+        bits = _fixed(values, width or 0).view(f"<{'u' if kind == 'unsigned' else 'i'}{width}")
+        return _Floats(bits) if kind == "float" else _Numbers(bits)
     if kind == "bytes":
         return _Binaries(values, lambda key: key)
     if width is None:
@@ -252,6 +285,9 @@ class PageFolder:
             self._fold(page, count, data)
         elif count:
             self._check(encoding, count, data)
+            if encoding == PLAIN and self.leaf.width is not None:
+                self._sum_up(_plain_array(data, count, self.leaf.width), [(page, count)])
+                return page
             if self._pending and self._bytes + len(data) + 8 * count > BATCH_BYTES:
                 self.finish()
             self._pending.append((page, encoding, count, data))
@@ -264,10 +300,14 @@ class PageFolder:
             return
         pending, self._pending, self._bytes = self._pending, [], 0
         values = decode_pages(self.leaf, [(encoding, n, data.data) for _, encoding, n, data in pending])
+        self._sum_up(values, [(page, count) for page, _, count, _ in pending])
+
+    def _sum_up(self, values: pa.Array[Any], pages: list[tuple[PageValues, int]]) -> None:
+        """Fill in pages whose values stand in an array one after the other."""
         keys = _keys(values, self.ordering)
         offsets = _offsets(values) if self.leaf.physical == "BYTE_ARRAY" else None
         start = 0
-        for page, _, count, _ in pending:
+        for page, count in pages:
             end = start + count
             low, high = keys.extremes(start, end)
             page.lower, page.upper = keys.plain(low), keys.plain(high)
@@ -344,4 +384,10 @@ def _dictionary_array(page: DictionaryPage, leaf: Leaf) -> pa.Array[Any]:
         return pa.Array.from_buffers(
             pa.binary(), page.num_values, [None, pa.py_buffer(page.offsets.data), data]
         )
-    return pa.Array.from_buffers(pa.binary(leaf.width or 0), page.num_values, [None, data])
+    return _plain_array(page.data, page.num_values, leaf.width or 0)
+
+
+def _plain_array(data: Bytes, count: int, width: int) -> pa.Array[Any]:
+    """PLAIN values of fixed width, not copied."""
+    buffer = pa.py_buffer(data[: count * width].data)
+    return pa.Array.from_buffers(pa.binary(width), count, [None, buffer])

@@ -49,12 +49,12 @@ def decode_pages(leaf: Leaf, pages: Sequence[tuple[int, int, bytes | memoryview]
 
 def encode_file(leaf: Leaf, pages: Sequence[tuple[int, int, bytes | memoryview]]) -> bytes:
     """A Parquet file with the pages as its only column chunk."""
-    out = bytearray(_MAGIC)
+    parts: list[bytes | memoryview] = [_MAGIC]
     for encoding, count, data in pages:
-        out += encode_struct(_page_header(encoding, count, len(data)))
-        out += data
-    footer = encode_struct(_footer(leaf, {p[0] for p in pages}, sum(p[1] for p in pages), len(out) - 4))
-    return bytes(out) + footer + len(footer).to_bytes(4, "little") + _MAGIC
+        parts += [encode_struct(_page_header(encoding, count, len(data))), data]
+    length = sum(map(len, parts)) - len(_MAGIC)
+    footer = encode_struct(_footer(leaf, {p[0] for p in pages}, sum(p[1] for p in pages), length))
+    return b"".join([*parts, footer, len(footer).to_bytes(4, "little"), _MAGIC])
 
 
 def _page_header(encoding: int, count: int, length: int) -> Struct:

@@ -54,7 +54,10 @@ def test_histogram_counts_each_level(width: int) -> None:
         data, values = random_hybrid(width, highest)
         count = random.randint(0, len(values))
         out = np.zeros(highest + 1, np.int64)
-        assert levels.histogram(as_array(data), 0, len(data), width, count, out) == 0
+        assert (
+            levels.histogram(as_array(data), unaligned_words(as_array(data)), 0, len(data), width, count, out)
+            == 0
+        )
         assert {i: n for i, n in enumerate(out.tolist()) if n} == dict(Counter(values[:count]))
 
 
@@ -105,12 +108,12 @@ def test_bytes_that_end_early_and_values_beyond_are_told() -> None:
     for data in (packed_run([0, 1, 2, 3] * 4, 2), repeated_run(3, 16, 2)):
         for end in range(len(data)):
             array = as_array(data)
-            assert levels.histogram(array, 0, end, 2, 16, out) == ENDS_EARLY
+            assert levels.histogram(array, unaligned_words(array), 0, end, 2, 16, out) == ENDS_EARLY
             words = unaligned_words(array)
             assert levels.fold_indices(array, words, 0, end, 2, 16, *tables) == ENDS_EARLY
     for data in (packed_run([5] * 8, 3), repeated_run(5, 8, 3)):
         array = as_array(data)
-        assert levels.histogram(array, 0, len(data), 3, 8, out) == BAD_INDEX
+        assert levels.histogram(array, unaligned_words(array), 0, len(data), 3, 8, out) == BAD_INDEX
         words = unaligned_words(array)
         assert levels.fold_indices(array, words, 0, len(data), 3, 8, *tables) == BAD_INDEX
 
@@ -118,5 +121,5 @@ def test_bytes_that_end_early_and_values_beyond_are_told() -> None:
 def test_a_run_of_any_length_takes_one_step() -> None:
     data = as_array(repeated_run(1, (1 << 31) - 1, 1))
     out = np.zeros(2, np.int64)
-    assert levels.histogram(data, 0, len(data), 1, (1 << 31) - 1, out) == 0
+    assert levels.histogram(data, unaligned_words(data), 0, len(data), 1, (1 << 31) - 1, out) == 0
     assert out.tolist() == [0, (1 << 31) - 1]
