@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sidecar.build.chunks import ChunkIndexer, ChunkResult, Options
+from sidecar.build.faults import STORAGE
 from sidecar.build.sketches import TaskSketches
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StorageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.embed import Piece
@@ -95,6 +96,8 @@ class FilterMaker:
         missing = {leaf.index: leaf for leaf in self._rules.leaves if leaf.index not in filters}
         built = self._indexer.index(group, {i: (leaf.iceberg_type, leaf) for i, leaf in missing.items()})
         for index, result in built.items():
+            if result.fault == STORAGE:
+                raise StorageError(result.reason, file=self._source.name)
             data, outcomes[index] = self._new(group.columns[index], result, rates.get(index))
             if data is not None:
                 filters[index] = data
@@ -104,6 +107,8 @@ class FilterMaker:
         """The filters that the source has: carried over (``exact``) or not (``none``)."""
         chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
         for chunk, found in read_bloom_filters(self._source, chunks):
+            if isinstance(found, StorageError):
+                raise found
             reason = _defect(chunk, found)
             rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
             if not reason and chunk.leaf.index in self._wanted and isinstance(found, FoundFilter):

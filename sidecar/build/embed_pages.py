@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sidecar.build.embed_filters import Outcome
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
@@ -112,6 +112,8 @@ class PageIndexMaker:
         leaf = chunk.leaf.index
         try:
             built = build_page_index(self._source, self._footer, chunk)
+        except StorageError:
+            raise
         except SidecarError as error:
             made.drop(leaf)
             return Outcome(*place, "none", reason=reason_of(error), damaged=True)
