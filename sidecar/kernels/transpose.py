@@ -4,9 +4,9 @@
 row b of region i has, at bit u, bit b of block i of filter u. ``unslice_regions`` is its inverse.
 
 512 filters at a time go through four tiles, one a word, of 64 x 8 words (16 KiB: the first-level cache): lane s
-of a tile holds filters 64 s to 64 s + 63. The recursive 64 x 64 transposition of Hacker's Delight (7-3) runs in
-all eight lanes at once, three of its six steps at a time in registers, so that its loops are plain vector code
-and each bit row is written 64 bytes at a time.
+of a tile holds filters 64 s to 64 s + 63; of the last filters, if they are few, two or all words share a tile. The
+recursive 64 x 64 transposition of Hacker's Delight (7-3) runs in all eight lanes at once, three of its six steps at a
+time in registers, so that its loops are plain vector code and each bit row is written 64 bytes at a time.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ TILE = 64 * LANES
 """Words of a tile."""
 ROW = LANES
 BAND = 8 * LANES
+WORDS = 4
+"""64-bit words of a block."""
 CHUNK = 8
 """Regions that are worked on together: their rows stay in the second-level cache from tile to tile."""
 
@@ -145,37 +147,72 @@ def _transpose(tile: Any) -> None:
 
 
 @kernel
+def _copy_row(to: Any, to_at: int, source: Any, source_at: int, width: int) -> None:
+    """Copy 1 to 64 bytes by two copies of a fixed length, which overlap: that is a few instructions and no call."""
+    if width >= 32:
+        _copy(to, to_at, source, source_at, 32)
+        _copy(to, to_at + width - 32, source, source_at + width - 32, 32)
+    elif width >= 16:
+        _copy(to, to_at, source, source_at, 16)
+        _copy(to, to_at + width - 16, source, source_at + width - 16, 16)
+    elif width >= 8:
+        _copy(to, to_at, source, source_at, 8)
+        _copy(to, to_at + width - 8, source, source_at + width - 8, 8)
+    elif width >= 4:
+        _copy(to, to_at, source, source_at, 4)
+        _copy(to, to_at + width - 4, source, source_at + width - 4, 4)
+    elif width >= 2:
+        _copy(to, to_at, source, source_at, 2)
+        _copy(to, to_at + width - 2, source, source_at + width - 2, 2)
+    else:
+        _copy(to, to_at, source, source_at, 1)
+
+
+@kernel
+def _place_of(word: int, lanes: int) -> int:
+    """Where in the tiles the first lane of a word begins, if its filters take ``lanes`` of eight lanes."""
+    return word * lanes // LANES * TILE + word * lanes % LANES
+
+
+@kernel
+def _lanes_of(count: int) -> int:
+    """Lanes given to each word of ``count`` filters: with 2 or 4, several words share a tile."""
+    return 8 if count > 256 else (4 if count > 128 else 2)
+
+
+@kernel
 def slice_regions(words: Any, members: int, regions: int, out: Any, row_bytes: int, row_stride: int) -> None:
     """Write the bit rows of ``words`` (uint64[N * r * 4]) into ``out`` (uint8[r, >= 256 * row_stride]).
 
     Row b of region i starts at ``out[i, b * row_stride]`` and is ``row_bytes`` = ceil(N / 8) long; bytes between
     rows are left alone. Bits beyond N are written 0.
     """
-    tiles = np.zeros(4 * TILE, np.uint64)
+    tiles = np.zeros(WORDS * TILE, np.uint64)
     region_stride = out.shape[1]
     for chunk in range(0, regions, CHUNK):
         for first in range(0, members, MEMBERS):
             count = min(MEMBERS, members - first)
             width = min(MEMBERS >> 3, row_bytes - (first >> 3))
+            lanes = _lanes_of(count)
+            second, third, fourth = _place_of(1, lanes), _place_of(2, lanes), _place_of(3, lanes)
             for region in range(chunk, min(regions, chunk + CHUNK)):
                 if count < MEMBERS:
                     tiles[:] = np.uint64(0)
                 for member in range(count):
-                    source = ((first + member) * regions + region) * 4
+                    source = ((first + member) * regions + region) * WORDS
                     at = (member & 63) * LANES + (member >> 6)
                     tiles[at] = words[source]
-                    tiles[TILE + at] = words[source + 1]
-                    tiles[2 * TILE + at] = words[source + 2]
-                    tiles[3 * TILE + at] = words[source + 3]
-                for word in range(4):
-                    _transpose(tiles[word * TILE : (word + 1) * TILE])
+                    tiles[second + at] = words[source + 1]
+                    tiles[third + at] = words[source + 2]
+                    tiles[fourth + at] = words[source + 3]
+                for tile in range(0, fourth + 1, TILE):
+                    _transpose(tiles[tile : tile + TILE])
                 target = region * region_stride + (first >> 3)
-                if width == MEMBERS >> 3:
-                    for row in range(256):
-                        _copy(out, target + row * row_stride, tiles, row * 64, 64)
-                else:
-                    for row in range(256):
-                        _copy(out, target + row * row_stride, tiles, row * 64, width)
+                for word in range(WORDS):
+                    source = _place_of(word, lanes) * 8
+                    for row in range(64):
+                        _copy_row(out, target, tiles, source + row * 64, width)
+                        target += row_stride
 
 
 @kernel
@@ -183,25 +220,30 @@ def unslice_regions(
     out: Any, members: int, regions: int, words: Any, row_bytes: int, row_stride: int
 ) -> None:
     """Inverse of :func:`slice_regions`: fill ``words`` (uint64[N * r * 4]) from ``out`` (uint8[r, ...])."""
-    tiles = np.zeros(4 * TILE, np.uint64)
+    tiles = np.zeros(WORDS * TILE, np.uint64)
     region_stride = out.shape[1]
     for chunk in range(0, regions, CHUNK):
         for first in range(0, members, MEMBERS):
             count = min(MEMBERS, members - first)
             width = min(MEMBERS >> 3, row_bytes - (first >> 3))
+            lanes = _lanes_of(count)
+            second, third, fourth = _place_of(1, lanes), _place_of(2, lanes), _place_of(3, lanes)
             for region in range(chunk, min(regions, chunk + CHUNK)):
                 source = region * region_stride + (first >> 3)
-                for row in range(256):
-                    _copy(tiles, row * 64, out, source + row * row_stride, width)
-                for word in range(4):
-                    _transpose(tiles[word * TILE : (word + 1) * TILE])
+                for word in range(WORDS):
+                    target = _place_of(word, lanes) * 8
+                    for row in range(64):
+                        _copy_row(tiles, target + row * 64, out, source, width)
+                        source += row_stride
+                for tile in range(0, fourth + 1, TILE):
+                    _transpose(tiles[tile : tile + TILE])
                 for member in range(count):
-                    target = ((first + member) * regions + region) * 4
+                    target = ((first + member) * regions + region) * WORDS
                     at = (member & 63) * LANES + (member >> 6)
                     words[target] = tiles[at]
-                    words[target + 1] = tiles[TILE + at]
-                    words[target + 2] = tiles[2 * TILE + at]
-                    words[target + 3] = tiles[3 * TILE + at]
+                    words[target + 1] = tiles[second + at]
+                    words[target + 2] = tiles[third + at]
+                    words[target + 3] = tiles[fourth + at]
 
 
 def regions_from_blocks(

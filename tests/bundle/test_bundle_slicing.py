@@ -27,7 +27,32 @@ from sidecar.bundle.slicing import gather_blocks, slice_blocks, tail_piece, unsl
 from sidecar.errors import UsageError
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
 
-COUNTS = [1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 257, 511, 512, 513, 658, 1025, 2040, 2041, 2047, 2048, 2049]
+COUNTS = [
+    1,
+    2,
+    7,
+    8,
+    9,
+    17,
+    63,
+    64,
+    65,
+    128,
+    129,
+    255,
+    256,
+    257,
+    511,
+    512,
+    513,
+    658,
+    1025,
+    2040,
+    2041,
+    2047,
+    2048,
+    2049,
+]
 PLACE = Place(SEGMENT, 1)
 
 
