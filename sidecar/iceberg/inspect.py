@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pyiceberg.table import Table
 
-from sidecar.bundle.model import INDEXED
+from sidecar.bundle.model import INDEXED, Coverage
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.sieve import generations
@@ -96,24 +97,19 @@ def _live_files(segment: Segment, listing: Listing) -> dict[int, int]:
 def _add_coverage(
     coverage: dict[str, Any], table: Table, found: FoundSidecar, live: list[dict[int, int]]
 ) -> None:
-    """Add up the segments, live files only."""
+    """Add up the segments, live files only; of a file that two segments tell of, the newer one's word counts."""
     schema = table.schema()
-    for segment, files in zip(found.sidecar.segments, live, strict=True):
-        ranges = segment.unit_ranges
-        alive = np.zeros(segment.num_units, np.bool_)
-        for ordinal in files.values():
-            alive[ranges[ordinal] : ranges[ordinal + 1]] = True
+    told: dict[tuple[int, str], set[int]] = {}
+    for segment, files in reversed(list(zip(found.sidecar.segments, live, strict=True))):
         for states in segment.coverages:
             column = schema.find_column_name(states.field_id) or f"field {states.field_id}"
-            kinds = coverage.setdefault(column, {})
-            kind = kinds.setdefault(states.kind, {"files": 0, "units": 0, "not_indexed": {}})
-            indexed = states.indexed & alive
-            kind["units"] += int(indexed.sum())
-            kind["files"] += sum(bool(indexed[ranges[o] : ranges[o + 1]].any()) for o in files.values())
-            reasons = Counter(states.states[code].state for code in states.codes[alive].tolist())
-            for reason, units in reasons.items():
-                if reason != INDEXED:
-                    kind["not_indexed"][reason] = kind["not_indexed"].get(reason, 0) + units
+            kind = coverage.setdefault(column, {}).setdefault(
+                states.kind, {"files": 0, "units": 0, "not_indexed": {}}
+            )
+            before = told.setdefault((states.field_id, states.kind), set())
+            new = [ordinal for number, ordinal in files.items() if number not in before]
+            before.update(files)
+            _add_states(kind, states, segment.unit_ranges, new)
             if states.kind == BLOOM:
                 groups = segment.fields.get(states.field_id, ())
                 kind["bytes"] = kind.get("bytes", 0) + sum(group.layout.length for group in groups)
@@ -122,3 +118,19 @@ def _add_coverage(
         name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if name is not None and ndv.isascii() and ndv.isdigit():
             coverage.setdefault(name, {}).setdefault(THETA, {})["ndv"] = int(ndv)
+
+
+def _add_states(
+    kind: dict[str, Any], states: Coverage, ranges: npt.NDArray[np.int64], files: Sequence[int]
+) -> None:
+    """Count the units of these files of a segment."""
+    for ordinal in files:
+        units = slice(ranges[ordinal], ranges[ordinal + 1])
+        indexed = int(states.indexed[units].sum())
+        kind["units"] += indexed
+        kind["files"] += indexed > 0
+        for reason, count in Counter(
+            states.states[code].state for code in states.codes[units].tolist()
+        ).items():
+            if reason != INDEXED:
+                kind["not_indexed"][reason] = kind["not_indexed"].get(reason, 0) + count
