@@ -102,7 +102,8 @@ def test_no_value_lies_outside_its_page(
         built = check_index(
             source, footer, group.columns[0], read[group.first_row : group.first_row + group.num_rows]
         )
-        assert built.column_index is not None or "NaN" in built.reason
+        named = any(cause in built.reason for cause in ("NaN", "an empty data page"))
+        assert built.column_index is not None or named
 
 
 STRUCTS = st.fixed_dictionaries(
