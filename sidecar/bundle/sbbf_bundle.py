@@ -19,32 +19,10 @@ from sidecar.bundle.sbbf_toc import SbbfToc, StoredGroup
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.sbbf import bits_of, block_of
 from sidecar.filters.values import Probe
 
-SALT = (
-    0x47B6137B,
-    0x44974D91,
-    0x8824AD5B,
-    0xA2B7289D,
-    0x705495C7,
-    0x2DF1424B,
-    0x9EFC4947,
-    0x5C6BFB31,
-)
-"""Parquet specification, "Bloom filter": word w of a block is tested at bit (key * SALT[w] mod 2^32) >> 27."""
-
 Bits = npt.NDArray[np.bool_]
-
-
-def block_of(hash_value: int, blocks: int) -> int:
-    """Index of the block that a 64-bit hash falls into."""
-    return ((hash_value >> 32) * blocks) >> 32
-
-
-def bits_of(hash_value: int) -> list[int]:
-    """The bit of each of the eight words that a hash sets."""
-    key = hash_value & 0xFFFFFFFF
-    return [((key * salt) & 0xFFFFFFFF) >> 27 for salt in SALT]
 
 
 @dataclass(frozen=True)
