@@ -1,0 +1,162 @@
+"""Targets: a file appears whole or not at all, wherever it is and whatever fails."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.errors import DamagedFileError, StorageError, UsageError
+from sidecar.source import BytesSource, CountingSource, LocalSource
+from sidecar.target import create_target
+
+
+class Store:
+    """An object store behind pyiceberg's FileIO: what is written appears when its stream is closed."""
+
+    def __init__(self, fail_after: int | None = None, fail_close: bool = False) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.fail_after = fail_after
+        self.fail_close = fail_close
+
+    def new_output(self, path: str) -> Any:
+        store = self
+
+        class Stream(io.BytesIO):
+            def write(self, data: Any) -> int:
+                if store.fail_after is not None and self.tell() + len(data) > store.fail_after:
+                    raise OSError(errno.EIO, "the network is down")
+                return super().write(data[:1000])  # a short write is no error
+
+            def close(self) -> None:
+                if not self.closed:
+                    store.objects[path] = self.getvalue()
+                super().close()
+                if store.fail_close:
+                    raise OSError(errno.EIO, "the network is down")
+
+        class Output:
+            def create(self, overwrite: bool) -> Stream:
+                assert not overwrite
+                if path in store.objects:
+                    raise FileExistsError(path)
+                return Stream()
+
+        return Output()
+
+    def delete(self, path: str) -> None:
+        del self.objects[path]
+
+
+def test_a_local_file_appears_at_the_end(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(100_000))
+    path = tmp_path / "file"
+    with create_target(str(path)) as target:
+        target.write(b"head")
+        target.copy(LocalSource(str(source)), 10, 90_000)
+        target.copy(BytesSource(b"0123456789"), 2, 5)
+        assert target.position == 90_009
+        assert not path.exists()
+    assert path.read_bytes() == b"head" + source.read_bytes()[10:90_010] + b"23456"
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "source"}
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP])
+def test_where_the_kernel_does_not_copy_we_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    (tmp_path / "source").write_bytes(b"abcdefgh")
+    with create_target(str(tmp_path / "file")) as target:
+        target.copy(LocalSource(str(tmp_path / "source")), 1, 6)
+    assert (tmp_path / "file").read_bytes() == b"bcdefg"
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_a_source_that_ends_early_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: bool
+) -> None:
+    if not kernel:
+        monkeypatch.delattr(os, "copy_file_range")
+    (tmp_path / "source").write_bytes(b"abcdefgh")
+    with pytest.raises(DamagedFileError), create_target(str(tmp_path / "file")) as target:
+        target.copy(LocalSource(str(tmp_path / "source")), 1, 100)
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
+def test_an_error_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+    def interrupted() -> None:
+        with create_target(str(tmp_path / "file")) as target:
+            target.write(b"half")
+            raise error
+
+    with pytest.raises(type(error)):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "link"])
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, refuse)
+    if call == "link":
+        monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(StorageError, match="No space left"), create_target(str(tmp_path / "file")) as target:
+        target.write(b"half")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(UsageError, match="exists already"), create_target(str(path)):
+        pytest.fail("the target was opened")
+    assert path.read_bytes() == b"old"
+    path.unlink()
+
+    def overtaken() -> None:
+        with create_target(str(path)) as target:
+            target.write(b"new")
+            path.write_bytes(b"came between")
+
+    with pytest.raises(UsageError, match="exists already"):
+        overtaken()
+    assert path.read_bytes() == b"came between"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file"), create_target(str(tmp_path / "no" / "file")):
+        pytest.fail("the target was opened")
+
+
+def test_an_object_store(tmp_path: Path) -> None:
+    store = Store()
+    data = os.urandom(5000)
+    with create_target("s3://bucket/file", store) as target:  # type: ignore[arg-type]
+        target.write(data)
+        target.copy(CountingSource(BytesSource(data)), 0, 5000)
+        assert target.position == 10_000
+        assert store.objects == {}
+    assert store.objects == {"s3://bucket/file": data + data}
+    with pytest.raises(UsageError, match="exists already"), create_target("s3://bucket/file", store):  # type: ignore[arg-type]
+        pytest.fail("the target was opened")
+    assert store.objects == {"s3://bucket/file": data + data}
+
+
+@pytest.mark.parametrize("store", [Store(fail_after=3000), Store(fail_close=True)], ids=["write", "close"])
+def test_an_object_store_that_fails_keeps_nothing(store: Store) -> None:
+    with pytest.raises(StorageError, match="the network is down"), create_target("s3://b/f", store) as target:  # type: ignore[arg-type]
+        target.write(bytes(5000))
+    assert store.objects == {}
