@@ -1,7 +1,7 @@
 """Arrow arrays to hashes, column by column: what a filter is built from and what a theta sketch is fed.
 
-A filter takes XXH64 (seed 0) of each value's PLAIN bytes in the file's own encoding; a sketch takes
-MurmurHash3 x64-128 (seed 9001, first half, shifted right by one) of Iceberg's single-value serialization.
+A filter takes XXH64 (a historical one: MurmurHash3) of each value's PLAIN bytes in the file's own encoding; a sketch
+takes MurmurHash3 x64-128 (seed 9001, first half, shifted right by one) of Iceberg's single-value serialization.
 Nulls add nothing to either. Equal values must never hash apart, so by default a filter that sees a zero
 gets both zeros, and one that sees a NaN gets the canonical NaN too (*twins*).
 
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from sidecar.errors import UsageError
 from sidecar.filters import layouts
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.plain_hash import XXH64, Hashes, PlainHash
 
-Hashes = NDArray[np.uint64]
 THETA_SEED = np.uint64(9001)
 
 _NANS: dict[int, Any] = {4: np.uint32(0x7FC00000), 8: np.uint64(0x7FF8000000000000)}
@@ -31,9 +31,13 @@ _FLOATS: dict[str, Any] = {"float": np.float32, "double": np.float64}
 
 
 def hash_arrow(
-    values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: Encoding, *, twins: bool = True
+    values: pa.Array[Any] | pa.ChunkedArray[Any],
+    encoding: Encoding,
+    *,
+    twins: bool = True,
+    function: PlainHash = XXH64,
 ) -> Hashes:
-    """XXH64 of the PLAIN bytes of every non-null value, uint64 [<= n + twins], in no promised order.
+    """Hashes of the PLAIN bytes of every non-null value, uint64 [<= n + twins], in no promised order.
 
     ``values`` has the type by which pyarrow reads the file's column. ``twins=False`` is the strict mode, bit
     for bit what parquet-java, Arrow and arrow-rs insert. :class:`UsageError` for an encoding that sidecar does
@@ -41,7 +45,7 @@ def hash_arrow(
     """
     if encoding.not_indexable:
         raise UsageError(f"no filter for {encoding}: {encoding.not_indexable}")
-    return _join([_hash_chunk(chunk, encoding, twins) for chunk in layouts.chunks(values)])
+    return _join([_hash_chunk(chunk, encoding, twins, function) for chunk in layouts.chunks(values)])
 
 
 def theta_hashes(values: pa.Array[Any] | pa.ChunkedArray[Any], iceberg_type: str) -> Hashes:
@@ -54,23 +58,23 @@ def theta_hashes(values: pa.Array[Any] | pa.ChunkedArray[Any], iceberg_type: str
     return _join([_theta_chunk(chunk, iceberg_type) for chunk in layouts.chunks(values)])
 
 
-def hash_plain_fixed(data: Any, count: int, encoding: Encoding, *, twins: bool = True) -> Hashes:
-    """XXH64 of ``count`` PLAIN values of ``encoding.width`` bytes each, as a dictionary page holds them."""
+def hash_plain_fixed(
+    data: Any, count: int, encoding: Encoding, *, twins: bool = True, function: PlainHash = XXH64
+) -> Hashes:
+    """Hashes of ``count`` PLAIN values of ``encoding.width`` bytes each, in their order, then those of twins."""
     width = encoding.width
     assert width is not None
     plain = np.frombuffer(data, np.uint8, count * width)
     if width in _NANS:
-        return _hash_words(plain.view(layouts.word_type(width)), encoding, twins)
-    return _hash_rows(plain.reshape(count, width))
+        return _hash_words(plain.view(layouts.word_type(width)), encoding, twins, function)
+    return function.rows(plain.reshape(count, width))
 
 
-def hash_plain_spans(data: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Hashes:
-    """XXH64 of ``data[starts[i] : starts[i] + lengths[i]]``; the caller keeps the spans inside ``data``."""
-    from sidecar.kernels import xxh64
-
-    out = np.empty(len(starts), np.uint64)
-    xxh64.hash_spans(np.frombuffer(data, np.uint8), starts, lengths, out)
-    return out
+def hash_plain_spans(
+    data: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64], function: PlainHash = XXH64
+) -> Hashes:
+    """Hashes of ``data[starts[i] : starts[i] + lengths[i]]``; the caller keeps the spans inside ``data``."""
+    return function.spans(np.frombuffer(data, np.uint8), starts, lengths)
 
 
 def _join(parts: list[Hashes]) -> Hashes:
@@ -80,16 +84,17 @@ def _join(parts: list[Hashes]) -> Hashes:
 # --- filters ------------------------------------------------------------------------------------------------
 
 
-def _hash_chunk(chunk: Any, encoding: Encoding, twins: bool) -> Hashes:
+def _hash_chunk(chunk: Any, encoding: Encoding, twins: bool, function: PlainHash) -> Hashes:
     if encoding.width is None:
-        return hash_plain_spans(*layouts.spans(chunk))
+        return hash_plain_spans(*layouts.spans(chunk), function)
     if encoding.scale is not None:
         if encoding.physical == "FIXED_LEN_BYTE_ARRAY":
-            return _hash_rows(layouts.decimal_rows(chunk, encoding.scale, encoding.width))
-        return _hash_words(layouts.decimal_words(chunk, encoding.scale, encoding.width), encoding, False)
+            return function.rows(layouts.decimal_rows(chunk, encoding.scale, encoding.width))
+        return function.words(layouts.decimal_words(chunk, encoding.scale, encoding.width))
     if encoding.physical == "FIXED_LEN_BYTE_ARRAY":
-        return _hash_rows(layouts.rows(chunk, encoding.width))
-    return _hash_words(layouts.words(chunk, _PLAIN_WORDS[encoding.name](chunk.type)), encoding, twins)
+        return function.rows(layouts.rows(chunk, encoding.width))
+    words = layouts.words(chunk, _PLAIN_WORDS[encoding.name](chunk.type))
+    return _hash_words(words, encoding, twins, function)
 
 
 def _timestamp(unit: Any) -> Callable[[Any], pa.DataType]:
@@ -115,17 +120,13 @@ _PLAIN_WORDS: dict[str, Callable[[Any], pa.DataType]] = {
 """Encodings of 4 and 8 bytes -> the Arrow type, given that of the array, whose buffer is PLAIN in them."""
 
 
-def _hash_words(words: NDArray[Any], encoding: Encoding, twins: bool) -> Hashes:
+def _hash_words(words: NDArray[Any], encoding: Encoding, twins: bool, function: PlainHash) -> Hashes:
     """Hashes of 4- or 8-byte words, with the twins of floating-point ones."""
     if twins and encoding.name in _FLOATS:
         extra = _float_twins(words, _FLOATS[encoding.name])
         if len(extra):
             words = np.concatenate([words, extra])
-    from sidecar.kernels import xxh64
-
-    out = np.empty(len(words), np.uint64)
-    (xxh64.hash_fixed4 if words.dtype.itemsize == 4 else xxh64.hash_fixed8)(words, out)
-    return out
+    return function.words(words)
 
 
 def _float_twins(words: NDArray[Any], kind: Any) -> NDArray[Any]:
@@ -136,14 +137,6 @@ def _float_twins(words: NDArray[Any], kind: Any) -> NDArray[Any]:
     if np.isnan(numbers).any():
         twins.append(_NANS[words.dtype.itemsize])
     return np.array(twins, words.dtype)
-
-
-def _hash_rows(plain: NDArray[np.uint8]) -> Hashes:
-    from sidecar.kernels import xxh64
-
-    out = np.empty(len(plain), np.uint64)
-    xxh64.hash_fixed(plain.reshape(-1), plain.shape[1], out)
-    return out
 
 
 # --- sketches -----------------------------------------------------------------------------------------------

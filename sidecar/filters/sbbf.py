@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sidecar.filters.block_filter import SALT, BlockFilter, check_blocks
+from sidecar.filters.block_filter import BlockFilter, bits_of, check_blocks
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.plain_hash import XXH64
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
@@ -32,7 +32,12 @@ from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["SALT", "SplitBlockBloomFilter", "block_of"]
+__all__ = ["SplitBlockBloomFilter", "bits_of", "block_of"]
+
+
+def block_of(h: int, z: int) -> int:
+    """The block that hash ``h`` chooses among ``z``."""
+    return ((h >> 32) * z) >> 32
 
 
 class SplitBlockBloomFilter(BlockFilter):
@@ -40,6 +45,7 @@ class SplitBlockBloomFilter(BlockFilter):
 
     function = XXH64
     check_size = staticmethod(check_blocks)
+    block_of = staticmethod(block_of)
 
     @classmethod
     def from_arrow(
@@ -60,11 +66,6 @@ class SplitBlockBloomFilter(BlockFilter):
         made = cls.empty(blocks_for(distinct, fpp))
         made.insert_arrow(values, encoding, strict=strict)
         return made.fold_to(fpp)
-
-    @staticmethod
-    def block_of(h: int, z: int) -> int:
-        """The block that hash ``h`` chooses among ``z``."""
-        return ((h >> 32) * z) >> 32
 
     def _insert(self, hashes: NDArray[np.uint64]) -> None:
         from sidecar.kernels import sbbf

@@ -1,8 +1,8 @@
 """The one table of *value -> bytes -> hash*: what a literal of a column looks like in a file's encoding.
 
-A filter holds XXH64 (seed 0) of PLAIN bytes in the encoding of its own file (Parquet specification, "Bloom
-filter"). To ask it for a literal, the literal is turned into those bytes, once for each encoding that the
-column has. Three answers are possible:
+A filter holds hashes of PLAIN bytes in the encoding of its own file: XXH64 with seed 0 (Parquet specification,
+"Bloom filter"), MurmurHash3 in the historical form. To ask it for a literal, the literal is turned into those
+bytes, once for each encoding that the column has. Three answers are possible:
 
     probe         the unit may hold the value only if one of ``hashes`` is in its filter
     cannot-exist  no value of that encoding equals the literal; said for listed one-to-one pairs only
@@ -26,17 +26,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from xxhash import xxh64_intdigest
-
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.plain_hash import XXH64, PlainHash
 
 Verdict = Literal["probe", "cannot-exist", "unknown"]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What to ask a filter: ``hashes`` (XXH64, any one may match) if ``verdict`` is ``probe``."""
+    """What to ask a filter: ``hashes`` (any one may match) if ``verdict`` is ``probe``."""
 
     verdict: Verdict
     hashes: tuple[int, ...] = ()
@@ -51,8 +50,8 @@ class _Unknown(Exception):
     """The literal has no certain bytes in the encoding."""
 
 
-def probe_hashes(value: object, iceberg_type: str, encoding: Encoding) -> Probe:
-    """The hashes by which a filter of ``encoding`` is asked for ``value``.
+def probe_hashes(value: object, iceberg_type: str, encoding: Encoding, function: PlainHash = XXH64) -> Probe:
+    """The hashes by which a filter of ``encoding`` that hashes with ``function`` is asked for ``value``.
 
     ``value`` is the literal bound to the column, as pyiceberg keeps it: int (also days, microseconds; nanoseconds
     for the ``_ns`` types), float, Decimal, str, bytes, UUID, bool. ``iceberg_type`` is the column's type
@@ -64,7 +63,7 @@ def probe_hashes(value: object, iceberg_type: str, encoding: Encoding) -> Probe:
         return Probe("cannot-exist", reason=str(reason))
     except _Unknown as reason:
         return Probe("unknown", reason=str(reason))
-    return Probe("probe", tuple(xxh64_intdigest(form) for form in forms))
+    return Probe("probe", tuple(map(function.digest, forms)))
 
 
 def encode_value(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
