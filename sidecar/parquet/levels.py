@@ -14,6 +14,7 @@ Specification: "Data Pages", "Nulls", "Run Length Encoding / Bit-Packing Hybrid"
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +30,31 @@ Histogram = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class DataPage:
-    """A data page, opened: its levels counted, its values still encoded.
-
-    ``repetition_levels`` and ``definition_levels`` are int64[highest + 1]; ``values`` (uint8[n]) are the bytes behind
-    the levels, decompressed.
-    """
+class PageLevels:
+    """The levels of a data page, counted: each histogram is int64[highest + 1]."""
 
     rows: int
     """Rows that begin in the page."""
     starts_row: bool
     """Whether the first entry begins a row; true for an empty page."""
-    num_present: int
-    """Values, nulls left out."""
-    repetition_levels: Histogram
-    definition_levels: Histogram
+    repetition: Histogram
+    definition: Histogram
+
+    @property
+    def num_present(self) -> int:
+        """Values, nulls left out."""
+        return int(self.definition[-1])
+
+    @property
+    def num_nulls(self) -> int:
+        """Entries without a value."""
+        return int(self.definition[:-1].sum())
+
+
+class DataPage(NamedTuple):
+    """A data page, opened: its levels counted, its values (uint8[n], decompressed) still encoded."""
+
+    levels: PageLevels
     values: npt.NDArray[np.uint8]
 
 
@@ -79,12 +90,8 @@ _Counted = tuple[Histogram, bool]  # the histogram, and whether the first level 
 
 def _page(repetition: _Counted, definition: _Counted, values: npt.NDArray[np.uint8]) -> DataPage:
     return DataPage(
-        rows=int(repetition[0][0]),
-        starts_row=repetition[1],
-        num_present=int(definition[0][-1]),
-        repetition_levels=repetition[0],
-        definition_levels=definition[0],
-        values=values,
+        PageLevels(int(repetition[0][0]), repetition[1], repetition[0], definition[0]),
+        values,
     )
 
 

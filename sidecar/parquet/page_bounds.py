@@ -74,7 +74,7 @@ def page_bounds(
 def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> PageBounds:
     all_null = list(index.null_pages)
     reason = ordering if isinstance(ordering, str) else ""
-    doubtful = leaf.max_rep > 0 and index.definition_level_histograms is None
+    doubtful = leaf.max_rep > 0 and not index.definition_level_histograms
     if doubtful and any(all_null):
         reason = reason or "a null page of a repeated column without a definition level histogram"
         all_null = [False] * len(all_null)
@@ -88,18 +88,18 @@ def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> PageBou
         if not reason and any(_is_nan(ordering, b) for b in (*index.min_values, *index.max_values)):
             reason = "a bound is NaN"
     counts: list[int | None] = [None] * index.num_pages if index.null_counts is None else [*index.null_counts]
-    return PageBounds(lower, upper, all_null, counts, _may_have_nan(leaf, index), reason)
+    return PageBounds(lower, upper, all_null, counts, _may_have_nan(leaf, index, all_null), reason)
 
 
 def _number(value: Comparable) -> Comparable | None:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _may_have_nan(leaf: Leaf, index: ColumnIndex) -> list[bool]:
+def _may_have_nan(leaf: Leaf, index: ColumnIndex, all_null: list[bool]) -> list[bool]:
     if not is_float(leaf):
         return [False] * index.num_pages
     if index.nan_counts is None:
-        return [not null for null in index.null_pages]
+        return [not null for null in all_null]
     return [count > 0 for count in index.nan_counts]
 
 
@@ -281,7 +281,8 @@ def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> PageBounds:
     statistics = meta.struct(12) or Struct()
     nulls, nans = statistics.integer(3), statistics.integer(9)
     nulls = nulls if nulls is not None and 0 <= nulls <= chunk.num_values else None
-    all_null = nulls is not None and nulls == chunk.num_values and chunk.leaf.max_def > 0
+    bounded = any(field_id in statistics.fields for field_id in (1, 2, 5, 6))  # which only values have
+    all_null = nulls is not None and nulls == chunk.num_values and chunk.leaf.max_def > 0 and not bounded
     may_have_nan = is_float(chunk.leaf) and nans != 0 and not all_null
     found = "the chunk has only nulls" if all_null else _statistics_bounds(footer, chunk.leaf, statistics)
     if isinstance(found, str):

@@ -36,7 +36,7 @@ from sidecar.parquet.bounds import TYPE_ORDER, Ordering, find_ordering, truncate
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.dictionary import decode_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.levels import DataPage, Histogram, open_page
+from sidecar.parquet.levels import Histogram, PageLevels, open_page
 from sidecar.parquet.page_bounds import is_float
 from sidecar.parquet.page_index import (
     ASCENDING,
@@ -74,7 +74,7 @@ class ScannedPage:
     header: PageHeader
     rows: int
     starts_row: bool
-    levels: DataPage | None
+    levels: PageLevels | None
     values: PageValues | None
 
 
@@ -166,7 +166,7 @@ class _Scan:
             return
         leaf = self._chunk.leaf
         try:
-            opened = open_page(self._chunk.codec, page, body, leaf)
+            levels, data = open_page(self._chunk.codec, page, body, leaf)
         except UnsupportedFeatureError as error:
             if leaf.max_rep:
                 raise
@@ -176,10 +176,10 @@ class _Scan:
         values = None
         if self._folder is not None:
             try:
-                values = self._folder.add(page.encoding, opened.num_present, opened.values)
+                values = self._folder.add(page.encoding, levels.num_present, data)
             except UnsupportedFeatureError as error:
                 self._give_up(error)
-        self.result.pages.append(ScannedPage(page, opened.rows, opened.starts_row, opened, values))
+        self.result.pages.append(ScannedPage(page, levels.rows, levels.starts_row, levels, values))
 
     def _give_up(self, error: UnsupportedFeatureError) -> None:
         """Go on without values: where the pages are can still be told."""
@@ -244,14 +244,10 @@ def _column_index(
         lower,
         upper,
         _boundary_order(keys),
-        [int(page.definition_levels[:-1].sum()) for page in levels],
+        [page.num_nulls for page in levels],
         nan_counts=[page.nan_count for page in values] if floats else None,
-        repetition_level_histograms=_histograms(
-            [p.repetition_levels for p in levels], chunk.leaf.max_rep > 0
-        ),
-        definition_level_histograms=_histograms(
-            [p.definition_levels for p in levels], chunk.leaf.max_def > 1
-        ),
+        repetition_level_histograms=_histograms([page.repetition for page in levels], chunk.leaf.max_rep > 0),
+        definition_level_histograms=_histograms([page.definition for page in levels], chunk.leaf.max_def > 1),
     )
     return BuiltPageIndex(index, offset_index, "")
 

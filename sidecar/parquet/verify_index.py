@@ -163,14 +163,14 @@ def _counted_problems(index: ColumnIndex, pages: Sequence[ScannedPage]) -> Itera
         levels = page.levels
         if levels is None:
             continue
-        nulls = int(levels.definition_levels[:-1].sum())
+        nulls = levels.num_nulls
         if index.null_counts is not None and i < len(index.null_counts) and index.null_counts[i] != nulls:
             yield f"page {i} has {nulls} nulls, not {index.null_counts[i]}"
         if levels.num_present == 0 and not index.null_pages[i]:
             yield f"page {i} has no values and is not called a null page"
         for name, histogram, counted in (
-            ("repetition", index.repetition_level_histograms, levels.repetition_levels),
-            ("definition", index.definition_level_histograms, levels.definition_levels),
+            ("repetition", index.repetition_level_histograms, levels.repetition),
+            ("definition", index.definition_level_histograms, levels.definition),
         ):
             width = len(counted)
             if histogram and len(histogram) == width * len(pages):

@@ -338,13 +338,49 @@ def test_a_null_page_of_a_repeated_column_needs_a_histogram() -> None:
     assert chunk.null_count is not None
     nulls[0] = chunk.null_count - (pages - 1)
     bounds = ([b"", *column.min_values[1:]], [b"", *column.max_values[1:]])
-    bare = encode_column_index([True] + [False] * (pages - 1), *bounds, 0, nulls)
-    found = page_bounds(footer, chunk, bare, offset)
-    assert isinstance(found, PageBounds)
-    assert found.all_null == [False] * pages
-    assert found.lower[0] is None
-    assert found.lower[1] is not None
-    assert "without a definition level histogram" in found.reason
+    for nothing in (None, []):  # writers leave an empty list, too
+        bare = encode_column_index(
+            [True] + [False] * (pages - 1), *bounds, 0, nulls, definition_level_histograms=nothing
+        )
+        found = page_bounds(footer, chunk, bare, offset)
+        assert isinstance(found, PageBounds)
+        assert found.all_null == [False] * pages
+        assert found.lower[0] is None
+        assert found.lower[1] is not None
+        assert "without a definition level histogram" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "nulls", "lower"),
+    [
+        (lambda fields: None, True, True),
+        (lambda fields: [fields.pop(k) for k in (5, 6)], True, False),  # only the older, signed pair is left
+        (lambda fields: fields.update({6: fields[5], 5: fields[6]}), True, False),  # the wrong way round
+        (lambda fields: fields.update({3: (I64, 10**6)}), False, True),  # more nulls than values
+        (lambda fields: fields.pop(3), False, True),
+        (lambda fields: fields.update({5: (BINARY, b"1")}), True, False),
+    ],
+)
+def test_statistics_of_chunks_count_only_if_sound(change: Any, nulls: bool, lower: bool) -> None:
+    _, footer = open_file("j118_v1_none")
+    chunk = chunk_of(footer, "i32_opt")
+    statistics = footer.metadata.structs(4)[0].structs(1)[chunk.leaf.index].struct(3).struct(12)  # type: ignore
+    statistics.fields |= {1: (BINARY, b"old!"), 2: (BINARY, b"old!")}
+    change(statistics.fields)
+    found = chunk_bounds(footer, chunk)
+    assert (found.null_counts[0] is not None) == nulls
+    assert (found.lower[0] is not None) == (found.upper[0] is not None) == lower
+    assert found.all_null == [False]
+    assert bool(found.reason) != lower
+
+
+def test_a_chunk_of_nulls_has_no_bounds() -> None:
+    _, footer = open_file("j118_v1_none")
+    chunk = chunk_of(footer, "all_null")
+    assert chunk_bounds(footer, chunk).all_null == [True]
+    statistics = footer.metadata.structs(4)[0].structs(1)[chunk.leaf.index].struct(3).struct(12)  # type: ignore
+    statistics.fields[5] = (BINARY, b"0000")
+    assert chunk_bounds(footer, chunk).all_null == [False]
 
 
 # damage
