@@ -1,0 +1,143 @@
+"""embed and strip on the command line: files, JSON, exit codes and one sentence for each refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from sidecar.cli.app import app
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
+
+
+def run(*args: object) -> Any:
+    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="sidecar")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    keys = np.random.default_rng(2).integers(0, 2**40, 3000) * 2
+    table = pa.table({"k": keys, "kind": [f"x{k % 3}" for k in keys], "tags": [[f"t{k}"] for k in keys]})
+    path = tmp_path / "plain.parquet"
+    pq.write_table(table, path, row_group_size=1000, use_dictionary=["kind"])
+    return path
+
+
+def test_embed_probe_verify_strip(plain: Path) -> None:
+    target, bare = plain.with_name("indexed.parquet"), plain.with_name("bare.parquet")
+    result = run("embed", plain, target, "--bloom", "k,tags.list.element", "--page-index")
+    assert result.exit_code == 0, result.output
+    assert "indexed.parquet" in result.stdout
+    assert "tags.list.element" in result.stdout
+    key = int(pq.read_table(plain)["k"][1500].as_py())
+    units = json.loads(run("probe", target, "k", key, "--json").stdout)["units"]
+    assert units[1]["might_contain"]
+    assert not units[0]["might_contain"]
+    assert run("verify", target).exit_code == 0
+    result = run("strip", target, bare)
+    assert result.exit_code == 0
+    assert "6 filters, 9 page indexes" in result.stdout
+    assert bare.read_bytes() == plain.read_bytes()
+
+
+def test_json_has_the_way_of_every_unit_and_the_rates(plain: Path) -> None:
+    target = plain.with_name("indexed.parquet")
+    result = run(
+        "embed", plain, target, "--bloom", "k,kind", "--fpp", "0.1%", "--placement", "row-group", "--json"
+    )
+    data = json.loads(result.stdout)
+    assert data["ways"] == {"bloom": {"values": 3, "none": 3}}
+    assert data["size"] == target.stat().st_size > data["size_before"] == plain.stat().st_size
+    for unit in data["units"]:
+        assert {"row_group", "column", "kind", "way", "bytes", "rate_before", "rate_after", "reason"} <= set(
+            unit
+        )
+        if unit["column"] == "k":
+            assert 0 < unit["rate_after"] <= 0.001
+        else:
+            assert "dictionary is exact" in unit["reason"]
+
+
+def test_a_wrong_ndv_is_a_warning(plain: Path) -> None:
+    result = run("embed", plain, plain.with_name("x.parquet"), "--bloom", "k", "--ndv", "k=5", "--json")
+    assert result.exit_code == 0
+    assert "warning: k: " in result.stderr
+    assert json.loads(result.stdout)["warnings"]
+
+
+def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
+    from sidecar.parquet.footer import read_footer
+    from sidecar.source import LocalSource
+
+    chunk = read_footer(LocalSource(str(plain))).row_groups[1].columns[0]
+    data = bytearray(plain.read_bytes())
+    data[chunk.start : chunk.start + 10] = b"\xff" * 10
+    broken, target = plain.with_name("broken.parquet"), plain.with_name("x.parquet")
+    broken.write_bytes(bytes(data))
+    result = run("embed", broken, target, "--bloom", "k", "--page-index", "--json")
+    assert result.exit_code == 1
+    units = json.loads(result.stdout)["units"]
+    filters = {u["row_group"]: u for u in units if u["kind"] == "bloom"}
+    assert [filters[g]["way"] for g in range(3)] == ["values", "none", "values"]
+    assert filters[1]["damaged"]
+    assert filters[1]["reason"]
+    assert {u["way"] for u in units if u["kind"] == "page-index" and u["row_group"] == 1} == {"none"}
+    assert {u["way"] for u in units if u["kind"] == "page-index" and u["row_group"] != 1} == {"values"}
+    assert target.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], "nothing to embed"),
+        (["--bloom", "nosuch"], "no column 'nosuch'"),
+        (["--bloom", "tags"], "Did you mean tags.list.element?"),
+        (["--bloom", "k", "--fpp", "auto"], "not 'auto'"),
+        (["--bloom", "k", "--fpp", "2"], "between 0 and 1"),
+        (["--bloom", "k", "--ndv", "k"], "COLUMN=N"),
+        (["--bloom", "k", "--ndv", "=5"], "COLUMN=N"),
+        (["--bloom", "k", "--ndv", "k=0"], "at least 1"),
+        (["--bloom", "k", "--placement", "front"], "front"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_writes_nothing(
+    plain: Path, options: list[str], sentence: str
+) -> None:
+    result = run("embed", plain, plain.with_name("x.parquet"), *options)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert [path.name for path in plain.parent.iterdir()] == ["plain.parquet"]
+
+
+def test_existing_files_and_other_formats_are_refused(plain: Path) -> None:
+    assert run("embed", plain, plain, "--page-index").exit_code == 2
+    taken = plain.with_name("taken")
+    taken.write_bytes(b"mine")
+    result = run("embed", plain, taken, "--page-index")
+    assert result.exit_code == 2
+    assert "exists already" in result.stderr
+    assert taken.read_bytes() == b"mine"
+    for command in (["embed", "--page-index"], ["strip"]):
+        result = run(command[0], DATA / "j118_enc_gcm_encfooter.parquet", plain.with_name("x"), *command[1:])
+        assert result.exit_code == 1
+        assert "encrypted" in result.stderr
+        assert run(command[0], taken, plain.with_name("x"), *command[1:]).exit_code == 1
+        assert run(command[0], plain.with_name("nosuch"), plain.with_name("x"), *command[1:]).exit_code == 1
+    assert {path.name for path in plain.parent.iterdir()} == {"plain.parquet", "taken"}
+
+
+def test_strip_says_what_stays_as_dead_bytes(plain: Path) -> None:
+    target = plain.with_name("indexed.parquet")
+    assert run("embed", plain, target, "--bloom", "k", "--placement", "row-group").exit_code == 0
+    result = run("strip", target, plain.with_name("bare.parquet"), "--json")
+    assert result.exit_code == 0
+    dead = json.loads(result.stdout)["dead_bytes"]
+    assert dead > 0
+    assert f"{dead:,} bytes of filters stay as dead space" in result.stderr
