@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.build.chunks import Options
+from sidecar.build.faults import STORAGE
 from sidecar.build.slices import GroupTask, part_step
 from sidecar.build.tasks import Record
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import (
     INDEXED,
+    UNLISTED,
     Coverage,
     CoverageState,
     FieldBounds,
@@ -23,6 +25,7 @@ from sidecar.bundle.model import (
 )
 from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import Column
 
@@ -46,12 +49,38 @@ class Indexed:
     """In the order of files and row groups: the place in this list is the unit's ordinal."""
     failed: dict[int, str]
     """Files that could not be indexed at all, by ordinal, with the reason."""
+    unread: set[int]
+    """Those of them that could not even be read: storage failed."""
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
 
 
-def collect(listing: Listing, records: Sequence[Record], lg_k: int) -> Indexed:
+@dataclass(frozen=True)
+class Selection:
+    """The files of a listing that a segment lists, in its order: those of whole manifests first."""
+
+    files: Sequence[ListedFile]
+    manifests: Sequence[tuple[iceberg.ListedManifest, int]]
+    """Manifests all of whose live files are here, and the place of their first one."""
+
+
+def select(listing: Listing, wanted: set[int]) -> Selection:
+    """The files of these ordinals."""
+    files: list[ListedFile] = []
+    manifests = []
+    for manifest in listing.manifests:
+        mine = range(manifest.first_file, manifest.first_file + manifest.live_files)
+        if wanted.issuperset(mine):
+            manifests.append((manifest, len(files)))
+            files += listing.files[mine.start : mine.stop]
+    whole = {file.ordinal for file in files}
+    files += [file for file in listing.files if file.ordinal in wanted - whole]
+    return Selection(files, manifests)
+
+
+def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -> Indexed:
     """Put records in order. A file of which one piece failed, or of which row groups are missing, counts as
     failed."""
+    unread: set[int] = set()
     failed: dict[int, str] = {}
     entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
     columns: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
@@ -59,6 +88,8 @@ def collect(listing: Listing, records: Sequence[Record], lg_k: int) -> Indexed:
     for record in records:
         if record.kind == "file":
             failed.setdefault(record.file, record.reason)
+            if record.fault == STORAGE:
+                unread.add(record.file)
         elif record.kind == "unit":
             entries[record.file][record.row_group] = UnitEntry(
                 record.row_group, record.first_row, record.rows
@@ -68,7 +99,7 @@ def collect(listing: Listing, records: Sequence[Record], lg_k: int) -> Indexed:
         else:
             parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
     units: list[Unit] = []
-    for file in listing.files:
+    for file in files:
         found = entries.get(file.ordinal, {})
         if file.ordinal not in failed and sorted(found) != list(range(len(found))):
             failed[file.ordinal] = "not all row groups of the file were seen"
@@ -77,20 +108,24 @@ def collect(listing: Listing, records: Sequence[Record], lg_k: int) -> Indexed:
         for row_group, entry in sorted(found.items()):
             units.append(Unit(file.ordinal, entry, columns[file.ordinal, row_group]))
     sketches = {field_id: ThetaSketch.union(sketches, lg_k) for field_id, sketches in parts.items()}
-    return Indexed(units, failed, sketches)
+    return Indexed(units, failed, unread, sketches)
 
 
 def units_table(
-    listing: Listing, indexed: Indexed, columns: Sequence[Column], options: Options
+    selection: Selection, indexed: Indexed, columns: Sequence[Column], options: Options
 ) -> UnitsTable:
-    """What the segment's units blob says: every live file, indexed or not."""
+    """What the segment's units blob says: every selected file, indexed or not."""
     by_file: dict[int, list[UnitEntry]] = defaultdict(list)
     for unit in indexed.units:
         by_file[unit.file].append(unit.entry)
-    schemas = {manifest.avro_schema: None for manifest in listing.manifests}
+    schemas = {manifest.avro_schema: None for manifest, _ in selection.manifests}
     ordinals = {schema: i for i, schema in enumerate(schemas)}
+    places = {manifest.ordinal: i for i, (manifest, _) in enumerate(selection.manifests)}
     return UnitsTable(
-        files=[_file_entry(file, tuple(by_file[file.ordinal])) for file in listing.files],
+        files=[
+            _file_entry(file, tuple(by_file[file.ordinal]), places.get(file.manifest, UNLISTED))
+            for file in selection.files
+        ],
         manifests=[
             ListedManifest(
                 path=manifest.path,
@@ -101,10 +136,10 @@ def units_table(
                 added_snapshot_id=manifest.added_snapshot_id,
                 live_files=manifest.live_files,
                 live_rows=manifest.live_rows,
-                first_file=manifest.first_file,
+                first_file=first_file,
                 schema=ordinals[manifest.avro_schema],
             )
-            for manifest in listing.manifests
+            for manifest, first_file in selection.manifests
         ],
         schemas=list(schemas),
         coverage=[
@@ -170,7 +205,7 @@ def _state(record: Record, kind: str) -> CoverageState:
     return CoverageState(reason or INDEXED, record.resolution)
 
 
-def _file_entry(file: ListedFile, units: tuple[UnitEntry, ...]) -> FileEntry:
+def _file_entry(file: ListedFile, units: tuple[UnitEntry, ...], manifest: int) -> FileEntry:
     bounds = {
         field_id: FieldBounds(b.lower, b.upper, b.value_count, b.null_count, b.nan_count)
         for field_id, b in file.bounds.items()
@@ -180,7 +215,7 @@ def _file_entry(file: ListedFile, units: tuple[UnitEntry, ...]) -> FileEntry:
         file_size=file.file_size,
         record_count=file.record_count,
         spec_id=file.spec_id,
-        manifest=file.manifest,
+        manifest=manifest,
         entry=file.raw_entry,
         units=units,
         partition=file.partition,

@@ -8,39 +8,47 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.build.assemble import (
     BLOOM,
     THETA,
     Indexed,
+    Selection,
     collect,
     expected_false_units,
     group_tasks,
+    select,
     tails,
     units_table,
 )
 from sidecar.build.bins import make_tasks
 from sidecar.build.chunks import Options
+from sidecar.build.earlier import Earlier, look_back, other_segments
 from sidecar.build.engine import Engine, Progress
 from sidecar.build.local import LocalEngine
-from sidecar.build.report import BuildReport, make_report
+from sidecar.build.report import BuildReport, blob_dict, make_report
 from sidecar.build.slices import GroupTask
 from sidecar.build.tasks import Plan, TableOpener
 from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import tail_piece
-from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.bundle.toc import TocEntry, write_toc
+from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
 from sidecar.errors import StorageError, UsageError
 from sidecar.filters.sizing import MAX_BITS_PER_VALUE, auto_fpp, check_fpp
-from sidecar.iceberg.listing import Listing, list_snapshot, snapshot_of
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.merge import Theta
-from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.resolve import Column, resolve_columns
 from sidecar.iceberg.statistics import Registration, check_writable, register
+from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
 
 KINDS = (BLOOM, THETA)
@@ -64,6 +72,7 @@ def build(
     threads: int | None = None,
     progress: Progress | None = None,
     lg_k: int = 12,
+    full: bool = False,
     force: bool = False,
 ) -> BuildReport:
     """Index ``columns`` of a snapshot (the current one by default) and register the sidecar.
@@ -73,6 +82,8 @@ def build(
     they are ``good`` (at most 1 % by their bits), ``always`` or ``never``. ``engine``: ``local`` runs in this
     process, ``spark`` on ``spark`` or an embedded session; ``auto`` takes ``spark`` if one is given, else
     this process for tables up to 4 GiB or where Spark cannot start. ``lg_k``: log2 of a sketch's entries.
+    Files that the sidecar of the snapshot or of its nearest ancestor answers for are not indexed again; its
+    segments are carried over, those of other columns too. ``full`` indexes all files again.
     ``force`` registers even if an existing statistics file cannot be read and is lost.
 
     Damage costs the file or column chunk that it hits and is reported. Raises :class:`UsageError` before any
@@ -81,8 +92,8 @@ def build(
     """
     start = time.monotonic()
     snapshot = snapshot_of(table, snapshot_id)
-    schema = table.schema() if snapshot.schema_id is None else table.schemas()[snapshot.schema_id]
-    wanted = tuple(resolve_columns(schema, columns))
+    schema = _schema(table, snapshot)
+    wanted = _typed(table, snapshot, resolve_columns(schema, columns))
     _check_options(kinds, harvest, engine)
     check_writable(table)
     show = progress or _silent
@@ -90,11 +101,16 @@ def build(
     listing = list_snapshot(table, snapshot.snapshot_id)
     options = _options(listing, kinds, fpp, harvest, lg_k)
     plan = Plan(wanted, schema, table.name_mapping(), options)
-    runner, why = _engine(table, listing, engine, spark, threads)
+    earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full)
     try:
-        return _Build(table, listing, plan, runner, why, show, force).run(start)
+        files = [file for file in listing.files if file.ordinal not in earlier.served]
+        runner, why = _engine(table, files, engine, spark, threads)
+        try:
+            return _Build(table, listing, files, plan, earlier, runner, why, show, force).run(start)
+        finally:
+            runner.close()
     finally:
-        runner.close()
+        earlier.close()
 
 
 @dataclass
@@ -103,35 +119,61 @@ class _Build:
 
     table: Table
     listing: Listing
+    files: Sequence[ListedFile]
+    """Those of the listing that no earlier segment serves."""
     plan: Plan
+    earlier: Earlier
     engine: Engine
     why: str
     progress: Progress
     force: bool
 
     def run(self, start: float) -> BuildReport:
-        files = [file for file in self.listing.files if file.not_indexable is None]
-        records = self.engine.index(make_tasks(files), self.plan, self.progress)
-        indexed = collect(self.listing, records, self.plan.options.lg_k)
+        indexable = [file for file in self.files if file.not_indexable is None]
+        selection = select(self.listing, {file.ordinal for file in self.files})
+        records = self.engine.index(make_tasks(indexable), self.plan, self.progress)
+        indexed = collect(selection.files, records, self.plan.options.lg_k)
+        self._check_any_read(indexable, indexed)
+        for field_id, sketch in self.earlier.sketches.items():
+            parts = [sketch, *([indexed.sketches[field_id]] if field_id in indexed.sketches else [])]
+            indexed.sketches[field_id] = ThetaSketch.union(parts, self.plan.options.lg_k)
         report = make_report(
             self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why)
         )
-        registration = self._register(indexed)
+        report.carry(self.earlier)
+        if indexable or not self._is_registered():
+            self._add_registration(report, self._register(selection, indexed))
+        report.seconds = time.monotonic() - start
+        return report
+
+    def _check_any_read(self, files: Sequence[ListedFile], indexed: Indexed) -> None:
+        """Storage that is not there at all is no reason to replace the sidecar that is."""
+        if files and indexed.unread.issuperset(file.ordinal for file in files):
+            first = files[0]
+            raise StorageError(
+                f"no data file could be read, so nothing was registered: {indexed.failed[first.ordinal]}",
+                file=first.path,
+                hint="Check paths and credentials.",
+            )
+
+    def _is_registered(self) -> bool:
+        """Whether the snapshot has the earlier sidecar itself, and all of it is still wanted."""
+        found = self.earlier.found
+        if found is None or found.snapshot_id != self.listing.snapshot_id:
+            return False
+        return len(self.earlier.segments) == len(found.sidecar.segments)
+
+    def _add_registration(self, report: BuildReport, registration: Registration) -> None:
         report.statistics_path = registration.statistics_path
         report.file_size = registration.file_size
-        report.blobs = [
-            {"type": blob.type, "fields": list(blob.fields), "length": blob.length}
-            for blob in registration.blobs
-        ]
+        report.blobs = [blob_dict(blob) for blob in registration.blobs]
         report.warnings += registration.notes
         if self.listing.delete_files and self.plan.options.theta:
             report.warnings.append(
                 "the snapshot has delete files: rows that they remove are counted in the sketches"
             )
-        report.seconds = time.monotonic() - start
-        return report
 
-    def _register(self, indexed: Indexed) -> Registration:
+    def _register(self, selection: Selection, indexed: Indexed) -> Registration:
         header = SegmentHeader(
             table_uuid=self.listing.table_uuid,
             snapshot_id=self.listing.snapshot_id,
@@ -139,26 +181,65 @@ class _Build:
             created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
         place = {"snapshot_id": self.listing.snapshot_id, "sequence_number": self.listing.sequence_number}
-        units = units_table(self.listing, indexed, self.plan.columns, self.plan.options)
+        units = units_table(selection, indexed, self.plan.columns, self.plan.options)
         groups = group_tasks(indexed, self.plan.columns, header.segment_id)
         thetas = [Theta(i, sketch.to_bytes(), sketch.ndv) for i, sketch in sorted(indexed.sketches.items())]
 
-        def write(writer: PuffinWriter) -> None:
+        def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Our blobs; called again, and slicing again, if another commit came between."""
-            slices = self.engine.slices([task for tasks in groups.values() for task in tasks], self.progress)
-            fields = (
-                FieldBundle(
-                    field_id,
-                    [task.group for task in tasks],
-                    _pages(tasks, slices, indexed),
-                    self.plan.options.fpp,
-                    expected_false_units(indexed, field_id),
+            entries = self._carry(writer, replaced, place)
+            if selection.files or not entries:
+                slices = self.engine.slices([t for tasks in groups.values() for t in tasks], self.progress)
+                fields = (
+                    FieldBundle(
+                        field_id,
+                        [task.group for task in tasks],
+                        _pages(tasks, slices, indexed),
+                        self.plan.options.fpp,
+                        expected_false_units(indexed, field_id),
+                    )
+                    for field_id, tasks in groups.items()
                 )
-                for field_id, tasks in groups.items()
-            )
-            write_toc(writer, write_segment(writer, header, units, fields, **place), **place)
+                entries += write_segment(writer, header, units, fields, **place)
+            write_toc(writer, entries, **place)
 
         return register(self.table, self.listing.snapshot_id, thetas, write, force=self.force)
+
+    def _carry(
+        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: dict[str, int]
+    ) -> list[TocEntry]:
+        """Segments of the earlier sidecar, and those that other builds have registered meanwhile."""
+        entries: list[TocEntry] = []
+        known: set[str] = set()
+        if self.earlier.found is not None:
+            old = self.earlier.found.sidecar
+            known = {segment.id for segment in old.segments}
+            entries += copy_segments(old, writer, segments=self.earlier.segments, **place)
+        for reader in replaced:
+            now = SidecarFile.open(
+                reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
+            )
+            new = other_segments(now.segments, known, self.plan)
+            known |= {segment.id for segment in new}
+            entries += copy_segments(now, writer, segments=new, **place)
+        return entries
+
+
+def _schema(table: Table, snapshot: Snapshot) -> Schema:
+    """The schema that names columns: the table's present one for its current snapshot, else the snapshot's."""
+    current = table.metadata.current_snapshot()
+    if snapshot.schema_id is None or (current and current.snapshot_id == snapshot.snapshot_id):
+        return table.schema()
+    return table.schemas()[snapshot.schema_id]
+
+
+def _typed(table: Table, snapshot: Snapshot, columns: Sequence[Column]) -> tuple[Column, ...]:
+    """``columns`` with their types in the snapshot's own schema: sketches are of those."""
+    own = table.schemas().get(snapshot.schema_id) if snapshot.schema_id is not None else None
+    if own is None:
+        return tuple(columns)
+    types = {c.field_id: str(own.find_type(c.field_id)) for c in columns if c.field_id in own.field_ids}
+    return tuple(replace(column, type=types.get(column.field_id, column.type)) for column in columns)
 
 
 def _pages(
@@ -213,11 +294,11 @@ def _units_expected(listing: Listing) -> int:
 
 
 def _engine(
-    table: Table, listing: Listing, engine: str, spark: Any, threads: int | None
+    table: Table, files: Sequence[ListedFile], engine: str, spark: Any, threads: int | None
 ) -> tuple[Engine, str]:
     """The engine and why it was chosen."""
     opener = TableOpener(table.io.properties, table.metadata_location, table.io)
-    name, why = _choose(listing, engine, spark)
+    name, why = _choose(files, engine, spark)
     if name == "local":
         return LocalEngine(opener, threads), why
     from sidecar.spark.engine import SparkEngine
@@ -226,15 +307,19 @@ def _engine(
     return SparkEngine(spark if spark is not None else embedded_session(threads), opener), why
 
 
-def _choose(listing: Listing, engine: str, spark: Any) -> tuple[str, str]:
+def _choose(files: Sequence[ListedFile], engine: str, spark: Any) -> tuple[str, str]:
+    if not files:
+        return "local", "there is nothing to index"
     if engine != "auto":
         return engine, "as asked for"
     if spark is not None:
         return "spark", "a Spark session was given"
-    size = sum(file.file_size for file in listing.files)
+    size = sum(file.file_size for file in files)
     if size <= LOCAL_BYTES:
-        return "local", f"the table has at most {LOCAL_BYTES >> 30} GiB of data files"
+        return "local", f"at most {LOCAL_BYTES >> 30} GiB of data files are to be indexed"
     from sidecar.spark.session import unavailable
 
     missing = unavailable()
-    return ("local", f"Spark cannot start: {missing}") if missing else ("spark", "the table is large")
+    if missing:
+        return "local", f"Spark cannot start: {missing}"
+    return "spark", f"more than {LOCAL_BYTES >> 30} GiB of data files are to be indexed"

@@ -9,10 +9,12 @@ from typing import Any
 
 from sidecar.build.assemble import BLOOM, Indexed, expected_false_units, kinds_of
 from sidecar.build.chunks import Options
+from sidecar.build.earlier import Earlier
 from sidecar.build.tasks import Record
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import Column
+from sidecar.puffin.metadata import BlobMetadata
 
 
 @dataclass
@@ -54,6 +56,9 @@ class BuildReport:
     bytes_read: int
     blobs: list[dict[str, Any]] = field(default_factory=list)
     file_size: int = 0
+    files_carried: int = 0
+    """Files that an earlier sidecar answers for; ``units``, filters and bytes do not count them."""
+    segments_carried: int = 0
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -61,6 +66,21 @@ class BuildReport:
     def expected_false_units(self) -> float:
         """The worst column's expectation: units kept for a value that no file has."""
         return max((column.expected_false_units for column in self.columns), default=0.0)
+
+    def carry(self, earlier: Earlier) -> None:
+        """Add what an earlier sidecar contributes; its registration stands for ours if nothing is new."""
+        self.files_carried = len(earlier.served)
+        self.segments_carried = len(earlier.segments)
+        if earlier.why_not:
+            self.warnings.append(f"all files were indexed again: {earlier.why_not}")
+        for column in self.columns:
+            for segment in earlier.segments:
+                bundle = segment.bundles.get(column.field_id)
+                column.expected_false_units += (bundle and bundle.toc.expected_false_units) or 0.0
+        if earlier.found is not None:
+            entry, puffin = earlier.found.statistics, earlier.found.sidecar.puffin
+            self.statistics_path, self.file_size = entry.statistics_path, entry.file_size_in_bytes
+            self.blobs = [blob_dict(blob) for blob in puffin.metadata.blobs]
 
     def to_dict(self) -> dict[str, Any]:
         """As ``sidecar build --json`` prints it."""
@@ -73,7 +93,9 @@ class BuildReport:
                 "total": self.files_total,
                 "indexed": self.files_indexed,
                 "failed": len(self.files_failed),
+                "carried": self.files_carried,
             },
+            "segments_carried": self.segments_carried,
             "failed_files": self.files_failed,
             "unsupported_files": self.files_unsupported,
             "units": self.units,
@@ -86,6 +108,11 @@ class BuildReport:
             "warnings": self.warnings,
             "seconds": self.seconds,
         }
+
+
+def blob_dict(blob: BlobMetadata) -> dict[str, Any]:
+    """A blob as the report lists it."""
+    return {"type": blob.type, "fields": list(blob.fields), "length": blob.length}
 
 
 def make_report(

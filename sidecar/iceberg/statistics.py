@@ -13,7 +13,7 @@ import contextlib
 import copy
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -38,9 +38,14 @@ from sidecar.errors import (
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
 from sidecar.iceberg.merge import Merge, Theta, open_existing, plan_merge
-from sidecar.iceberg.statistics_file import delete_file, statistics_entry, storage_error, write_file
+from sidecar.iceberg.statistics_file import (
+    WriteOurs,
+    delete_file,
+    statistics_entry,
+    storage_error,
+    write_file,
+)
 from sidecar.puffin.metadata import BlobMetadata
-from sidecar.puffin.writer import PuffinWriter
 from sidecar.source import open_source
 
 ATTEMPTS = 6
@@ -133,14 +138,15 @@ def register(
     table: Table,
     snapshot_id: int,
     thetas: Sequence[Theta],
-    write: Callable[[PuffinWriter], None],
+    write: WriteOurs,
     *,
     force: bool = False,
 ) -> Registration:
     """Write a Puffin file for a snapshot, register it, and see to it that nobody else's blobs are lost.
 
-    ``write`` adds our own blobs to the writer that it is given, after those of others and the ``thetas``; it
-    is called once an attempt. ``force`` registers although an existing statistics file cannot be read.
+    ``write`` adds our own blobs, after those of others and the ``thetas``; it is called once an attempt, with
+    the files that are replaced, the newest first, from which it may carry blobs of ours over. ``force``
+    registers although an existing statistics file cannot be read.
 
     Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` where pyiceberg
     cannot write the table's metadata, the error of an existing file that cannot be read,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -18,10 +18,11 @@ from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.source import open_source
 
+WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
+"""Writes sidecar's own blobs, given the statistics files that the new file replaces, the newest first."""
 
-def write_file(
-    table: Table, snapshot: Snapshot, merge: Merge, write: Callable[[PuffinWriter], None]
-) -> tuple[str, WrittenFile]:
+
+def write_file(table: Table, snapshot: Snapshot, merge: Merge, write: WriteOurs) -> tuple[str, WrittenFile]:
     """Write a new file and read its footer back; whatever fails, no half of it is left."""
     name = f"{snapshot.snapshot_id}-{uuid.uuid4()}.stats"
     path = name
@@ -45,9 +46,7 @@ def write_file(
     return path, written
 
 
-def _write_blobs(
-    writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: Callable[[PuffinWriter], None]
-) -> None:
+def _write_blobs(writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: WriteOurs) -> None:
     for blob, reader in merge.copies:
         writer.copy_blob(blob, reader)
     for theta in merge.thetas:
@@ -60,7 +59,7 @@ def _write_blobs(
             "zstd",
             {NDV: str(theta.ndv), MARK: "theta"},
         )
-    write(writer)
+    write(writer, merge.sources)
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ def test_the_report_tells_what_was_done(catalog: Any) -> None:
     assert data["statistics_path"] == entry.statistics_path
     assert data["file_size"] == entry.file_size_in_bytes
     assert data["snapshot_id"] == entry.snapshot_id == table.current_snapshot().snapshot_id
-    assert data["files"] == {"total": 2, "indexed": 2, "failed": 0}
+    assert data["files"] == {"total": 2, "indexed": 2, "failed": 0, "carried": 0}
     assert (data["engine"], data["fpp"], data["units"]) == ("local", 0.001, 2)
     k = data["columns"]["k"]
     assert sum(k["filters"].values()) == 2
@@ -126,7 +126,7 @@ def test_threads_change_nothing(catalog: Any) -> None:
     table = _table(catalog, "threads", files=6)
     built = []
     for threads in (1, 5):
-        sidecar.build(table, list(KINDS), engine="local", threads=threads)
+        sidecar.build(table, list(KINDS), engine="local", threads=threads, full=True)
         now = catalog.load_table("db.threads")
         built.append((filters_of(now), sketches_of(now)))
     assert built[0] == built[1]
@@ -163,7 +163,7 @@ def test_a_build_replaces_our_earlier_one_and_keeps_what_others_wrote(catalog: A
     }
     table.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
     for _ in range(2):
-        report = sidecar.build(table, ["k", "s"], engine="local")
+        report = sidecar.build(table, ["k", "s"], engine="local", full=True)
         table = catalog.load_table("db.again")
         opened = sidecar_of(table)
         assert len(opened.segments) == 1
@@ -261,7 +261,7 @@ def test_damaged_files_cost_what_is_damaged(catalog: Any) -> None:
     report = sidecar.build(table, ["k", "s"], engine="local")
     assert set(report.files_failed) == {files[0].file_path, files[1].file_path}
     assert "wrong magic" in report.files_failed[files[0].file_path]
-    assert report.to_dict()["files"] == {"total": 4, "indexed": 2, "failed": 2}
+    assert report.to_dict()["files"] == {"total": 4, "indexed": 2, "failed": 2, "carried": 0}
     table = catalog.load_table("db.damage")
     filters = filters_of(table)
     assert not [key for key in filters if key[0] == files[0].file_path]
@@ -380,13 +380,14 @@ def test_a_table_without_a_snapshot_is_refused(catalog: Any) -> None:
 
 def test_auto_says_why_it_runs_here(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _table(catalog, "auto", files=1)
-    assert sidecar.build(table, ["k"]).engine_reason == "the table has at most 4 GiB of data files"
+    reason = "at most 4 GiB of data files are to be indexed"
+    assert sidecar.build(table, ["k"]).engine_reason == reason
     monkeypatch.setattr("sidecar.build.driver.LOCAL_BYTES", 10)
     monkeypatch.setattr("sidecar.spark.session.java_runtime", lambda: None)
-    report = sidecar.build(table, ["k"])
+    report = sidecar.build(table, ["k"], full=True)
     assert (report.engine, report.engine_reason) == ("local", "Spark cannot start: there is no Java runtime")
     with pytest.raises(UsageError, match="Spark cannot start: there is no Java runtime"):
-        sidecar.build(table, ["k"], engine="spark")
+        sidecar.build(table, ["k"], engine="spark", full=True)
 
 
 def test_auto_targets_one_false_unit(catalog: Any, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def head(table: Table) -> int:
     return snapshot.snapshot_id
 
 
-def write_ours(writer: PuffinWriter) -> None:
+def write_ours(writer: PuffinWriter, replaced: Sequence[PuffinReader] = ()) -> None:
     """Stands for the bundle: plain blobs of our types, the table of contents last."""
     for blob_type in (UNITS, SBBF, TOC):
         writer.add_blob(blob_type, [1], 1, 1, f"ours {blob_type}".encode())
@@ -212,7 +212,7 @@ def test_the_theta_of_another_writer_stays_and_ours_is_left_out(table: Table) ->
 def test_our_blobs_of_an_earlier_build_are_replaced_but_for_other_sketches(table: Table) -> None:
     register(table, head(table), THETAS, write_ours)
 
-    def write_anew(writer: PuffinWriter) -> None:
+    def write_anew(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
         writer.add_blob(TOC, [1], 1, 1, b"new")
 
     done = register(table, head(table), [Theta(2, SKETCH, 31)], write_anew)
@@ -359,7 +359,7 @@ def test_a_file_that_storage_cut_short_is_never_registered(
 
 
 def test_an_error_while_our_blobs_are_written_leaves_nothing_behind(table: Table) -> None:
-    def write(writer: PuffinWriter) -> None:
+    def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
         write_ours(writer)
         raise KeyboardInterrupt
 

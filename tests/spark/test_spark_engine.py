@@ -40,7 +40,7 @@ def _rows(number: int, count: int = 2000) -> pa.Table:
 def _built(
     catalog: Any, name: str, columns: list[str], **options: Any
 ) -> tuple[Any, Filters, dict[int, bytes]]:
-    report = sidecar.build(catalog.load_table(name), columns, **options)
+    report = sidecar.build(catalog.load_table(name), columns, full=True, **options)
     table = catalog.load_table(name)
     return report, filters_of(table), sketches_of(table)
 
@@ -80,7 +80,7 @@ def test_both_engines_build_the_same(catalog: Any, mixed: str, spark: Any) -> No
     assert there[2] == here[2]
     hows = {how for column in here[0].columns for how in column.filters}
     assert hows == {"harvested", "dictionary", "scanned"}
-    assert here[0].to_dict()["files"] == {"total": 7, "indexed": 5, "failed": 2}
+    assert here[0].to_dict()["files"] == {"total": 7, "indexed": 5, "failed": 2, "carried": 0}
     same = ("files", "failed_files", "units", "fpp", "columns", "expected_false_units", "bytes_read")
     ours, theirs = here[0].to_dict(), there[0].to_dict()
     assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
