@@ -1,0 +1,136 @@
+"""Which data files of a snapshot have deletes: files whose rows are not simply all their rows.
+
+By the Iceberg specification ("Scan Planning"), a position delete file applies to a data file of the same spec
+and partition whose data sequence number is not greater than its own, or to the one file that it names; an
+equality delete file applies to data files of smaller data sequence numbers in its partition, or everywhere if
+its spec is unpartitioned. Bounds of the ``file_path`` column narrow position deletes further. The answer errs
+towards "applies": paths that differ only in how their scheme is spelt count as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.types import NestedField
+
+from sidecar.iceberg.internals import ManifestContents, entry_decoder, read_manifest
+from sidecar.iceberg.listing import READERS, ListedFile, ListedManifest
+
+EQUALITY = "equality deletes apply to it"
+POSITION = "position deletes apply to it"
+_PATH_FIELD = 2147483546  # reserved field id of file_path in position delete files
+_SPELLINGS = (("file:///", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
+
+PartitionKey = tuple[int, tuple[tuple[int, Any], ...]]
+"""A spec id, and the value of each partition field by field id."""
+
+
+@dataclass
+class DeleteIndex:
+    """The live delete files of a snapshot, by what they may apply to."""
+
+    everywhere: list[_Delete] = field(default_factory=list)
+    """Those of unpartitioned specs."""
+    by_partition: dict[PartitionKey, list[_Delete]] = field(default_factory=dict)
+    by_path: dict[str, int] = field(default_factory=dict)
+    """The greatest sequence number of position deletes that name one file."""
+
+    def reason(self, file: ListedFile, manifest: ListedManifest) -> str | None:
+        """Why ``file``, an entry of ``manifest``, counts as having deletes; ``None`` if none applies."""
+        paths = spellings(file.path)
+        if any(self.by_path.get(path, -1) >= file.sequence_number for path in paths):
+            return POSITION
+        fields = entry_decoder(manifest.avro_schema).partition_fields
+        key = _partition_key(file.spec_id, file.data_file, fields)
+        for delete in (*self.everywhere, *self.by_partition.get(key, ())):
+            if delete.may_apply(file.sequence_number, paths):
+                return EQUALITY if delete.equality else POSITION
+        return None
+
+
+@dataclass(frozen=True)
+class _Delete:
+    """One delete file; ``lower`` and ``upper`` are bounds of the paths that it names."""
+
+    sequence_number: int
+    equality: bool
+    lower: bytes | None
+    upper: bytes | None
+
+    def may_apply(self, sequence_number: int, paths: Iterable[str]) -> bool:
+        """Whether it can delete rows of a data file, given all spellings of its path."""
+        if self.equality:
+            return sequence_number < self.sequence_number
+        return sequence_number <= self.sequence_number and any(self._within(path.encode()) for path in paths)
+
+    def _within(self, path: bytes) -> bool:
+        above = self.lower is None or path >= self.lower
+        # an upper bound cut short by a writer that did not round it up is no bound
+        return above and (self.upper is None or path <= self.upper or path.startswith(self.upper))
+
+
+def read_deletes(io: FileIO, lines: Iterable[ManifestFile]) -> DeleteIndex:
+    """Read the delete manifests among ``lines``, the manifest list of one snapshot.
+
+    Raises :class:`sidecar.errors.DamagedFileError` or :class:`sidecar.errors.StorageError` naming a manifest.
+    """
+    index = DeleteIndex()
+    chosen = [line for line in lines if line.content == ManifestContent.DELETES]
+    with ThreadPoolExecutor(READERS) as pool:
+        for contents in pool.map(lambda line: read_manifest(io, line), chosen):
+            for entry in _live(contents):
+                _add(index, entry, contents.partition_fields)
+    return index
+
+
+def spellings(path: str) -> tuple[str, ...]:
+    """A path as it stands, and with the other spellings of its scheme."""
+    for group in _SPELLINGS:
+        for prefix in group:
+            if path.startswith(prefix):
+                return tuple(dict.fromkeys((path, *(other + path[len(prefix) :] for other in group))))
+    return (path,)
+
+
+def _live(contents: ManifestContents) -> Iterator[ManifestEntry]:
+    return (raw.entry for raw in contents.entries if raw.entry.status != ManifestEntryStatus.DELETED)
+
+
+def _add(index: DeleteIndex, entry: ManifestEntry, fields: Sequence[NestedField]) -> None:
+    file, sequence = entry.data_file, entry.sequence_number or 0
+    equality = file.content == DataFileContent.EQUALITY_DELETES
+    lower = None if equality else (file.lower_bounds or {}).get(_PATH_FIELD)
+    upper = None if equality else (file.upper_bounds or {}).get(_PATH_FIELD)
+    if lower is not None and lower == upper:
+        path = lower.decode("utf-8", "surrogateescape")
+        index.by_path[path] = max(sequence, index.by_path.get(path, sequence))
+        return
+    delete = _Delete(sequence, equality, lower, upper)
+    if fields:
+        key = _partition_key(file.spec_id, file, fields)
+        index.by_partition.setdefault(key, []).append(delete)
+    else:
+        index.everywhere.append(delete)
+
+
+def _partition_key(spec_id: int, file: DataFile, fields: Sequence[NestedField]) -> PartitionKey:
+    """Equal for equal partitions, whichever types their manifests give the values."""
+    values = ((part.field_id, _comparable(file.partition[position])) for position, part in enumerate(fields))
+    return spec_id, tuple(sorted(values, key=lambda pair: pair[0]))
+
+
+def _comparable(value: Any) -> Any:
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value

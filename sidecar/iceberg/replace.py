@@ -1,0 +1,280 @@
+"""Putting other files in the place of data files without changing the table: which may be, and the commit.
+
+A file is replaced by one with the same rows in the same order. A file that deletes apply to is not: position
+deletes name its path, and a new file would come back with the deleted rows. The commit asserts that ``main`` is
+the snapshot whose manifests were read, so any other commit to it is noticed. Then the table is read again: if
+every replaced file is still there, unchanged and without deletes, the commit is tried anew on the new snapshot;
+if not, it is given up.
+
+Format version 1 has no sequence numbers to keep; version 3 gives rows ids that pyiceberg cannot carry over.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.manifest import FileFormat, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.deletes import read_deletes
+from sidecar.iceberg.internals import read_manifest, read_manifests
+from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
+from sidecar.iceberg.statistics_file import storage_error
+
+ATTEMPTS = 6
+"""How often a commit is tried while other commits come between."""
+FIRST_PAUSE = 0.1
+"""Longest pause before the second attempt, in seconds; it doubles, and each is cut by chance."""
+
+MARK = "-sidecar-"
+_OUR_NAME = re.compile(rf"{MARK}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$")
+_LONGEST_STEM = 180
+_CERTAIN = (CommitFailedException, BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
+"""What pyiceberg raises only if nothing was committed."""
+
+
+class CommitUnknownError(StorageError):
+    """It is not known whether the commit happened, so what it names must stay."""
+
+
+@dataclass(frozen=True)
+class Replaceable:
+    """The live data files of a snapshot: those that may be replaced, and the others with the reason."""
+
+    listing: Listing = field(repr=False)
+    files: tuple[ListedFile, ...]
+    left_alone: tuple[tuple[ListedFile, str], ...]
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What was committed."""
+
+    snapshot_id: int
+    parent_snapshot_id: int
+    attempts: int
+
+
+def find_replaceable(table: Table) -> Replaceable:
+    """Which files of the current snapshot may be replaced.
+
+    Raises :class:`UnsupportedFeatureError` for tables of format versions other than 2,
+    :class:`sidecar.errors.UsageError` for a table without a snapshot, and what
+    :func:`sidecar.iceberg.listing.list_snapshot` raises.
+    """
+    check_version(table)
+    snapshot = snapshot_of(table, None)
+    listing = list_snapshot(table, snapshot.snapshot_id)
+    reasons = _reasons(table, snapshot, listing)
+    return Replaceable(
+        listing,
+        tuple(file for file in listing.files if file.ordinal not in reasons),
+        tuple((file, reasons[file.ordinal]) for file in listing.files if file.ordinal in reasons),
+    )
+
+
+def check_version(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` unless files of this table can be replaced."""
+    version = table.metadata.format_version
+    if version == 1:
+        raise UnsupportedFeatureError(
+            "the table is of format version 1: its manifests have no sequence numbers, which tell what a "
+            "replaced file is older and newer than",
+            hint="Upgrade it: ALTER TABLE ... SET TBLPROPERTIES ('format-version' = '2').",
+        )
+    if version != 2:
+        raise UnsupportedFeatureError(
+            f"the table is of format version {version}: pyiceberg cannot write its manifests, and the row ids "
+            "of replaced files would be lost"
+        )
+
+
+def new_path(table: Table, path: str) -> str:
+    """A new location for a file in the place of ``path``: beside it, its name with a UUID.
+
+    A file outside the table's location is one that was imported, from a folder that may be another table's:
+    its successor goes to the table's own data location.
+    """
+    folder, _, name = path.rpartition("/")
+    stem, dot, extension = name.rpartition(".")
+    stem, extension = (stem, extension) if dot else (name, "parquet")
+    stem = _OUR_NAME.sub("", stem)[:_LONGEST_STEM]
+    fresh = f"{stem}{MARK}{uuid.uuid4()}.{extension}"
+    if f"{folder}/".startswith(f"{table.location().rstrip('/')}/"):
+        return f"{folder}/{fresh}"
+    return table.location_provider().new_data_location(fresh)
+
+
+def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFile]) -> Replaced:
+    """Replace the files of ``listing`` that ``new_files`` names by path, in one commit.
+
+    Nothing of a failed attempt is left but the new files themselves. Raises :class:`CommitConflictError` if
+    another commit changed one of the replaced files or commits keep coming between,
+    :class:`CommitUnknownError` if it is not known whether the commit happened, else :class:`StorageError`.
+    """
+    replaced = {file.path: file for file in listing.files if file.path in new_files}
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
+        now = reload_table(table)
+        parent, current = _rebase(now, listing, replaced, new_files)
+        producer = ReplaceProducer(now, parent)
+        if _try(now, producer, parent, current, new_files):
+            return Replaced(producer.snapshot_id, parent.snapshot_id, attempt + 1)
+    raise CommitConflictError(
+        f"{ATTEMPTS} times another commit came between; nothing was replaced", hint="Try again."
+    )
+
+
+def _reasons(table: Table, snapshot: Snapshot, listing: Listing) -> dict[int, str]:
+    """By file ordinal, why a file is left alone."""
+    deletes = read_deletes(table.io, read_manifests(table.io, snapshot.manifest_list))
+    seen: dict[str, int] = {}
+    for file in listing.files:
+        seen[file.path] = seen.get(file.path, 0) + 1
+    reasons: dict[int, str] = {}
+    for file in listing.files:
+        reason = deletes.reason(file, listing.manifests[file.manifest])
+        if seen[file.path] > 1:
+            reason = "the snapshot lists it more than once"
+        if file.data_file.key_metadata is not None:
+            reason = "it is encrypted"
+        if file.data_file.file_format != FileFormat.PARQUET:
+            reason = f"it is in {file.data_file.file_format.value}, not Parquet"
+        if reason is not None:
+            reasons[file.ordinal] = reason
+    return reasons
+
+
+def _rebase(
+    now: Table, listing: Listing, replaced: Mapping[str, ListedFile], new_files: Mapping[str, NewFile]
+) -> tuple[Snapshot, Listing]:
+    """The snapshot to build upon, with its listing; every file to be replaced is in it as it was read."""
+    check_version(now)
+    parent = now.metadata.current_snapshot()
+    if parent is None or str(now.metadata.table_uuid) != listing.table_uuid:
+        raise CommitConflictError("the table was replaced or emptied meanwhile; nothing was replaced")
+    if parent.snapshot_id == listing.snapshot_id:
+        return parent, listing
+    current = list_snapshot(now, parent.snapshot_id)
+    reasons = _reasons(now, parent, current)
+    there = {file.path: file for file in current.files}
+    for path, file in replaced.items():
+        found = there.get(path)
+        if found is None and new_files[path].path in there:  # a commit that seemed to fail, then expired
+            raise CommitUnknownError("the new files are in the table, by a commit that seemed to fail")
+        if found is None:
+            raise _conflict("took the file away", path)
+        if found.ordinal in reasons:
+            raise _conflict(f"changed the file ({reasons[found.ordinal]})", path)
+        if _identity(found) != _identity(file):
+            raise _conflict("listed the file anew", path)
+    return parent, current
+
+
+def _conflict(what: str, path: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"another commit {what} meanwhile; nothing was replaced", file=path, hint="Try again."
+    )
+
+
+def _identity(file: ListedFile) -> tuple[object, ...]:
+    return (
+        file.spec_id,
+        file.partition,
+        file.sequence_number,
+        file.record_count,
+        file.file_size,
+    )
+
+
+def _try(
+    now: Table,
+    producer: ReplaceProducer,
+    parent: Snapshot,
+    current: Listing,
+    new_files: Mapping[str, NewFile],
+) -> bool:
+    """One attempt. ``False``: another commit came between, and nothing of this one is left."""
+    try:
+        producer.write_list(_lines(now, producer, parent, current, new_files))
+    except SidecarError:
+        producer.delete_written()
+        raise
+    except BaseException as error:
+        producer.delete_written()
+        if isinstance(error, Exception):
+            raise storage_error("cannot write the manifests", error, now, None) from error
+        raise
+    try:
+        producer.commit()
+    except BaseException as error:  # an interrupt may come when the catalog has it already
+        return _settle(now, producer, parent, error)
+    return True
+
+
+def _lines(
+    now: Table,
+    producer: ReplaceProducer,
+    parent: Snapshot,
+    current: Listing,
+    new_files: Mapping[str, NewFile],
+) -> list[ManifestFile]:
+    """The new manifest list: two manifests for each that has a replaced file, the others as they are."""
+    touched = {current.manifests[file.manifest].path for file in current.files if file.path in new_files}
+    lines: list[ManifestFile] = []
+    for line in read_manifests(now.io, parent.manifest_list):
+        if line.manifest_path in touched:
+            lines += producer.replace(line, read_manifest(now.io, line), new_files)
+        elif is_live(line):
+            lines.append(line)
+    return lines
+
+
+def _settle(now: Table, producer: ReplaceProducer, parent: Snapshot, error: BaseException) -> bool:
+    """After a commit that raised: ``True`` if it happened, ``False`` if another one made it impossible."""
+    try:
+        later = reload_table(now).metadata
+    except SidecarError as unreadable:
+        if not isinstance(error, _CERTAIN):
+            raise _unknown(now, error) from unreadable
+        producer.delete_written()
+        raise
+    if later.snapshot_by_id(producer.snapshot_id) is not None:
+        return True
+    # a snapshot with a parent needs a sequence number greater than the table's last
+    overtaken = later.next_sequence_number() > producer.sequence_number
+    if not overtaken and not isinstance(error, _CERTAIN):
+        raise _unknown(now, error) from error
+    producer.delete_written()
+    if isinstance(error, CommitFailedException) or overtaken:
+        return False
+    if isinstance(error, Exception):
+        raise storage_error("the catalog refused the commit", error, now, None) from error
+    raise error
+
+
+def _unknown(table: Table, error: BaseException) -> CommitUnknownError:
+    what = "the new files were left, because a commit failed that may yet appear"
+    if isinstance(error, Exception):
+        what = storage_error(what, error, table, None).what
+    return CommitUnknownError(
+        what,
+        hint="If the table does not come to have them, remove them with its orphan files.",
+    )

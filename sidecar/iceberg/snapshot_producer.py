@@ -1,0 +1,260 @@
+"""Writing and committing a snapshot of the operation ``replace``, which pyiceberg does not have.
+
+Beside :mod:`sidecar.iceberg.internals`, which reads, this is the one module that touches pyiceberg's private and
+undocumented API; its test fails when that changes. Format version 2 alone.
+
+Of a manifest with replaced files two new ones are made. The first has the replaced files as DELETED and all
+others as EXISTING, each with the sequence numbers it had. The second has the new files as ADDED **with the data
+sequence number of the file they replace**: what was committed in between (deletes above all) then applies to
+them as it did before. The file sequence number is inherited from the new snapshot, as for every ADDED entry.
+Partition records are written in the types that the old manifest gives them, because the spec alone no longer
+tells them where a source column was dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import PrivateAttr
+from pyiceberg.avro.codecs import AvroCompressionCodec
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DataFile,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    Summary,
+    UpdateMetrics,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StructType
+
+from sidecar.errors import DamagedFileError
+from sidecar.iceberg.internals import ManifestContents
+
+FORMAT_VERSION: Literal[2] = 2
+_FIELDS = {part.name: position for position, part in enumerate(DATA_FILE_TYPE[FORMAT_VERSION].fields)}
+_CHANGED_PARTITIONS = "changed-partition-count"
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """What differs between the entry of a replaced file and that of the file in its place."""
+
+    path: str
+    size: int
+    split_offsets: tuple[int, ...] | None
+
+
+class ReplaceProducer:
+    """One attempt at a ``replace`` on the ``main`` branch of ``table`` as it was loaded."""
+
+    def __init__(self, table: Table, parent: Snapshot) -> None:
+        self._table = table
+        self._parent = parent
+        self.snapshot_id = table.metadata.new_snapshot_id()
+        self.sequence_number = table.metadata.next_sequence_number()
+        self._uuid = uuid.uuid4()
+        self._list = ""
+        self._written: list[str] = []
+        self._metrics = UpdateMetrics()
+        self._partitions: set[tuple[int, str]] = set()
+
+    def replace(
+        self, line: ManifestFile, contents: ManifestContents, new_files: Mapping[str, NewFile]
+    ) -> list[ManifestFile]:
+        """The manifests that take the place of ``line``, whose live entries on ``new_files`` are replaced."""
+        spec, order = _spec_as_written(self._table, line, contents)
+        live = [e.entry for e in contents.entries if e.entry.status != ManifestEntryStatus.DELETED]
+        added = self._manifest(spec, lambda writer: self._write_added(writer, live, new_files, order))
+        rest = self._manifest(spec, lambda writer: self._write_rest(writer, live, new_files, order))
+        return [added, rest]
+
+    def write_list(self, lines: Iterable[ManifestFile]) -> None:
+        """Write the manifest list."""
+        self._list = path = self._new_path(f"snap-{self.snapshot_id}-0-{self._uuid}.avro")
+        with write_manifest_list(
+            format_version=FORMAT_VERSION,
+            output_file=self._table.io.new_output(path),
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=self._parent.snapshot_id,
+            sequence_number=self.sequence_number,
+            avro_compression=self._compression(),
+        ) as writer:
+            writer.add_manifests(list(lines))
+
+    def commit(self) -> None:
+        """Commit, if ``main`` is still what it was; errors are pyiceberg's."""
+        metadata = self._table.metadata
+        parent, main = self._parent.snapshot_id, metadata.refs[MAIN_BRANCH]
+        snapshot = Snapshot.model_validate(
+            {
+                "snapshot-id": self.snapshot_id,
+                "parent-snapshot-id": parent,
+                "sequence-number": self.sequence_number,
+                "manifest-list": self._list,
+                "summary": self._summary(),
+                "schema-id": metadata.current_schema_id,
+            }
+        )
+        kept = main.model_dump(by_alias=True)  # how long the branch keeps snapshots
+        head = SetSnapshotRefUpdate.model_validate(
+            {**kept, "ref-name": MAIN_BRANCH, "snapshot-id": self.snapshot_id}
+        )
+        unmoved = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": parent})
+        with self._table.transaction() as transaction:
+            transaction._apply((AddSnapshotUpdate(snapshot=snapshot), head), (unmoved,))
+
+    def delete_written(self) -> None:
+        """Delete the manifests and the manifest list of an attempt that certainly failed."""
+        for path in self._written:
+            with contextlib.suppress(Exception):  # metadata that nothing names does no harm
+                self._table.io.delete(path)
+        self._written.clear()
+
+    def _new_path(self, name: str) -> str:
+        path = self._table.location_provider().new_metadata_location(name)
+        self._written.append(path)
+        return path
+
+    def _compression(self) -> AvroCompressionCodec:
+        value: AvroCompressionCodec = self._table.metadata.properties.get(
+            TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT
+        )
+        return value
+
+    def _manifest(self, spec: PartitionSpec, write: Callable[[ManifestWriter], None]) -> ManifestFile:
+        path = self._new_path(f"{self._uuid}-m{len(self._written)}.avro")
+        with write_manifest(
+            format_version=FORMAT_VERSION,
+            spec=spec,
+            schema=self._table.schema(),
+            output_file=self._table.io.new_output(path),
+            snapshot_id=self.snapshot_id,
+            avro_compression=self._compression(),
+        ) as writer:
+            write(writer)
+        return writer.to_manifest_file()
+
+    def _write_added(
+        self,
+        writer: ManifestWriter,
+        live: Sequence[ManifestEntry],
+        new_files: Mapping[str, NewFile],
+        order: Sequence[int],
+    ) -> None:
+        for entry in live:
+            new = new_files.get(entry.data_file.file_path)
+            if new is not None:
+                file = _copy(entry.data_file, order)
+                file[_FIELDS["file_path"]] = new.path
+                file[_FIELDS["file_size_in_bytes"]] = new.size
+                file[_FIELDS["split_offsets"]] = None if new.split_offsets is None else [*new.split_offsets]
+                writer.add(
+                    _entry(ManifestEntryStatus.ADDED, self.snapshot_id, entry.sequence_number, None, file)
+                )
+                self._metrics.add_file(file)
+                self._partitions.add((file.spec_id, repr(file.partition)))
+
+    def _write_rest(
+        self,
+        writer: ManifestWriter,
+        live: Sequence[ManifestEntry],
+        new_files: Mapping[str, NewFile],
+        order: Sequence[int],
+    ) -> None:
+        for entry in live:
+            file = _copy(entry.data_file, order)
+            numbers = entry.sequence_number, entry.file_sequence_number
+            if file.file_path in new_files:
+                writer.delete(_entry(ManifestEntryStatus.DELETED, self.snapshot_id, *numbers, file))
+                self._metrics.remove_file(file)
+            else:
+                writer.existing(_entry(ManifestEntryStatus.EXISTING, entry.snapshot_id, *numbers, file))
+
+    def _summary(self) -> Summary:
+        """pyiceberg computes the totals of an overwrite, which a replace's are."""
+        changed = {_CHANGED_PARTITIONS: str(len(self._partitions))} if self._partitions else {}
+        counted = Summary(Operation.OVERWRITE, **self._metrics.to_dict(), **changed)
+        totals = update_snapshot_summaries(counted, self._parent.summary)
+        return Summary(Operation.REPLACE, **totals.additional_properties)
+
+
+def is_live(line: ManifestFile) -> bool:
+    """Whether a manifest still has live files; those that only tell of deleted ones end with their snapshot."""
+    return line.has_added_files() or line.has_existing_files()
+
+
+class _SpecAsWritten(PartitionSpec):
+    """A spec whose partition type is the one of an existing manifest."""
+
+    _type: StructType = PrivateAttr(default_factory=StructType)
+
+    def partition_type(self, schema: Schema) -> StructType:
+        """See the module."""
+        return self._type
+
+
+def _spec_as_written(
+    table: Table, line: ManifestFile, contents: ManifestContents
+) -> tuple[PartitionSpec, list[int]]:
+    """The spec of a manifest, and where each of its fields stands in the manifest's partition records."""
+    spec = table.metadata.specs()[line.partition_spec_id]
+    places = {part.field_id: place for place, part in enumerate(contents.partition_fields)}
+    if places.keys() != {part.field_id for part in spec.fields}:
+        raise DamagedFileError(
+            "the partition record of a manifest has other fields than its spec",
+            file=line.manifest_path,
+            expected=sorted(part.field_id for part in spec.fields),
+            found=sorted(places),
+        )
+    order = [places[part.field_id] for part in spec.fields]
+    types = [contents.partition_fields[place].field_type for place in order]
+    written = _SpecAsWritten(*spec.fields, **{"spec-id": spec.spec_id})
+    written._type = StructType(
+        *(
+            NestedField(part.field_id, part.name, kind, required=False)
+            for part, kind in zip(spec.fields, types, strict=True)
+        )
+    )
+    return written, order
+
+
+def _copy(file: DataFile, order: Sequence[int]) -> DataFile:
+    copied = DataFile(*(file[place] for place in range(len(_FIELDS))))
+    copied[_FIELDS["partition"]] = Record(*(file.partition[place] for place in order))
+    copied.spec_id = file.spec_id
+    return copied
+
+
+def _entry(
+    status: ManifestEntryStatus,
+    snapshot_id: int | None,
+    sequence_number: int | None,
+    file_sequence_number: int | None,
+    file: DataFile,
+) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=sequence_number,
+        file_sequence_number=file_sequence_number,
+        data_file=file,
+    )
