@@ -178,7 +178,7 @@ class ChunkIndexer:
             return
         finally:
             chunk.result.bytes_read += self._source.bytes_read - before
-        if found is None or not found.trusted:
+        if found is None or not found.trusted or not isinstance(found.filter, SplitBlockBloomFilter):
             return
         if self._options.harvest == "good" and found.filter.estimated_fpp() > HARVEST_RATE:
             return

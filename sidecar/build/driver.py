@@ -95,6 +95,10 @@ def build(
     schema = _schema(table, snapshot)
     wanted = _typed(table, snapshot, resolve_columns(schema, columns))
     _check_options(kinds, harvest, engine)
+    if engine == "spark" and spark is None:
+        from sidecar.spark.session import check_available
+
+        check_available()
     check_writable(table)
     show = progress or _silent
     show("listing files")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -76,7 +76,7 @@ def embed_table(
     rules = FilterRules((), check_fpp(fpp), {}, harvest, even_if_dictionary)
     check_writable(table)
     replaceable = find_replaceable(table)
-    report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id)
+    report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id, fpp)
     report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
     if dry_run:
         report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
@@ -118,19 +118,13 @@ def _run(
     progress: Progress | None,
 ) -> None:
     """Write the successors and commit them; those of a commit that did not happen are deleted."""
+    new_files: dict[str, NewFile] = {}
     try:
-        new_files: dict[str, NewFile] = {}
-        for done, (file, written) in enumerate(work.write_all(files, threads)):
-            if progress is not None:
-                progress("files", done + 1, len(files))
-            if isinstance(written, LeftAlone):
-                report.left_alone.append(written)
-                continue
-            new_files[file.path] = written.file
-            report.count(written.outcomes)
-            report.replaced.append(
-                ReplacedFile(file.path, file.file_size, written.file.path, written.file.size)
-            )
+        with closing(work.write_all(files, threads)) as successors:
+            for done, (file, written) in enumerate(successors, 1):
+                if progress is not None:
+                    progress("files", done, len(files))
+                _take(file, written, new_files, report)
         report.replaced.sort(key=lambda replaced: replaced.old_path)
         if not new_files:
             return
@@ -146,6 +140,17 @@ def _run(
     report.stale_sidecar = stale
     with contextlib.suppress(Exception):  # it is committed, whatever the caller's handle shows
         work.table.refresh()
+
+
+def _take(
+    file: ListedFile, written: _Written | LeftAlone, new_files: dict[str, NewFile], report: EmbedTableReport
+) -> None:
+    if isinstance(written, LeftAlone):
+        report.left_alone.append(written)
+        return
+    new_files[file.path] = written.file
+    report.count(written.outcomes)
+    report.replaced.append(ReplacedFile(file.path, file.file_size, written.file.path, written.file.size))
 
 
 def _sidecar_path(table: Table) -> str | None:
@@ -181,7 +186,7 @@ class _Work:
 
     def write_all(
         self, files: Sequence[ListedFile], threads: int | None
-    ) -> Iterator[tuple[ListedFile, _Written | LeftAlone]]:
+    ) -> Generator[tuple[ListedFile, _Written | LeftAlone]]:
         """Write the successors of ``files``, a few at a time; yields them as they are done."""
         threads = threads or min(os.cpu_count() or 1, THREADS)
         with ThreadPoolExecutor(threads, thread_name_prefix="sidecar-embed") as pool:

@@ -49,6 +49,8 @@ class EmbedTableReport:
     table: str
     dry_run: bool
     parent_snapshot_id: int
+    fpp: float
+    """The rate that new filters were to have."""
     snapshot_id: int | None = None
     """The snapshot that was committed; ``None`` if nothing was."""
     replaced: list[ReplacedFile] = field(default_factory=list)
@@ -81,7 +83,12 @@ class EmbedTableReport:
 
     def warnings(self) -> list[str]:
         """What the caller should do or know."""
-        found = []
+        found = [
+            f"{count.column}: a filter finds {count.worst_rate:.2g} of absent values; its row group has more "
+            "distinct values than told"
+            for count in self.indexes.values()
+            if count.way in ("dictionary", "values") and (count.worst_rate or 0.0) > 2 * self.fpp
+        ]
         if self.stale_sidecar is not None:
             found.append(
                 f"the sidecar {self.stale_sidecar} lists the files that were replaced: build again, "

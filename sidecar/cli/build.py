@@ -53,6 +53,9 @@ def build(
     engine: Annotated[
         Engine, typer.Option("--engine", help="auto: Spark, or in-process for small tables or without Java.")
     ] = Engine.auto,
+    full: Annotated[
+        bool, typer.Option("--full", help="Index all files again, those too that the sidecar answers for.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Register even if an existing statistics file is lost by it.")
     ] = False,
@@ -80,6 +83,7 @@ def build(
             engine=engine.value,
             snapshot_id=snapshot,
             progress=progress,
+            full=full,
             force=force,
         )
     data = report.to_dict()

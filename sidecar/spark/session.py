@@ -29,17 +29,22 @@ def unavailable() -> str | None:
     return None if java_runtime() else "there is no Java runtime"
 
 
-def embedded_session(threads: int | None = None) -> Any:
-    """The active session, or a new one on this machine: ``local[threads]``, no web page, loopback only.
-
-    Raises :class:`UsageError` where pyspark or Java is missing.
-    """
+def check_available() -> None:
+    """Raise :class:`UsageError`, one sentence that says what to do, where pyspark or Java is missing."""
     why = unavailable()
     if why is not None:
         raise UsageError(
             f"Spark cannot start: {why}",
             hint="Install Java 17 or 21 and lakehouse-sidecar[spark], or choose the engine 'local'.",
         )
+
+
+def embedded_session(threads: int | None = None) -> Any:
+    """The active session, or a new one on this machine: ``local[threads]``, no web page, loopback only.
+
+    Raises :class:`UsageError` where pyspark or Java is missing.
+    """
+    check_available()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
