@@ -3,6 +3,7 @@
 PAR1 at the start or end    Parquet (PARE: with an encrypted footer)
 PFA1 at the start or end    Puffin, a sidecar or not
 ORC at the start            recognised, not read yet
+a Bloom filter's header     a filter alone, of the present or the historical form (:mod:`sidecar.parquet.bare_filter`)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 PARQUET = "parquet"
 PUFFIN = "puffin"
+BLOOM_FILTER = "bloom-filter"
 _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
 
 
@@ -29,14 +31,20 @@ def inspect_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
 
     Data files: ``units``, as :func:`sidecar.parquet.inspect.inspect_file` says. Puffin files: ``blobs`` as
     in the footer, and for a sidecar its ``segments``, as :func:`sidecar.bundle.inspect.inspect_sidecar` says.
+    A filter alone: ``form`` and ``bloom_filter``.
     Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
     :class:`sidecar.errors.StorageError` where the file cannot be read.
     """
     with _opened(path, io) as source:
-        if format_of(source) == PARQUET:
+        kind = format_of(source)
+        if kind == PARQUET:
             from sidecar.parquet.inspect import inspect_file as inspect_parquet
 
             return inspect_parquet(source)
+        if kind == BLOOM_FILTER:
+            from sidecar.parquet.bare_filter import inspect_bare_filter
+
+            return inspect_bare_filter(source)
         from sidecar.bundle.inspect import inspect_sidecar
         from sidecar.puffin.inspect import inspect_puffin
 
@@ -44,22 +52,25 @@ def inspect_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
 
 
 def probe_file(path: str, column: str, value: LiteralValue, io: FileIO | None = None) -> dict[str, Any]:
-    """Ask the filters of a data file's column for one value.
+    """Ask the filters of a data file's column for one value; of a filter alone, ``column`` is its values' type.
 
     ``value`` is a text as a person writes it, or a value in the column's type. Answers ``units``, each with
     ``might_contain`` true, false, or ``None`` where nothing certain is known, and ``reason``. Raises
     :class:`UsageError` for an unknown column, a value that does not fit it, and a file without columns.
     """
     with _opened(path, io) as source:
-        if format_of(source) == PUFFIN:
+        kind = format_of(source)
+        if kind == PUFFIN:
             raise UsageError(
                 "a Puffin file does not say what its columns are called",
                 file=path,
                 hint="Probe the table that it belongs to.",
             )
+        from sidecar.parquet.bare_filter import probe_bare_filter
         from sidecar.parquet.inspect import probe_file as probe_parquet
 
-        return {"file": path, "column": column, "units": probe_parquet(source, column, value)}
+        probe = probe_bare_filter if kind == BLOOM_FILTER else probe_parquet
+        return {"file": path, "column": column, "units": probe(source, column, value)}
 
 
 def verify_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
@@ -73,14 +84,11 @@ def verify_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
             kind = format_of(source)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return {"checked": 1, "problems": [_problem(path, error)]}
-        return {
-            "checked": 1,
-            "problems": _verify_parquet(source) if kind == PARQUET else _verify_puffin(source),
-        }
+        return {"checked": 1, "problems": _VERIFIERS[kind](source)}
 
 
 def format_of(source: Source) -> str:
-    """``parquet`` or ``puffin``, by the magic at the start, or at the end where the start is damaged."""
+    """``parquet``, ``puffin`` or ``bloom-filter``: by the magic at the start, else at the end, else by the header."""
     size = source.size
     if size < 4:
         raise DamagedFileError("too short for any format", file=source.name, expected="4 bytes", found=size)
@@ -89,11 +97,15 @@ def format_of(source: Source) -> str:
         raise UnsupportedFeatureError("ORC files are not read yet", file=source.name)
     kind = _MAGIC.get(head) or _MAGIC.get(source.read(size - 4, 4))
     if kind is None:
+        from sidecar.parquet.bare_filter import is_bare_filter
+
+        if is_bare_filter(source):
+            return BLOOM_FILTER
         raise DamagedFileError(
-            "neither a Parquet nor a Puffin file",
+            "neither a Parquet nor a Puffin file nor a Bloom filter",
             file=source.name,
             offset=0,
-            expected="PAR1 or PFA1",
+            expected="PAR1, PFA1 or a filter's header",
             found=head,
         )
     return kind
@@ -114,6 +126,12 @@ def _verify_parquet(source: Source) -> list[dict[str, Any]]:
     return [dict(problem) for problem in verify_parquet(source)]
 
 
+def _verify_bare_filter(source: Source) -> list[dict[str, Any]]:
+    from sidecar.parquet.bare_filter import verify_bare_filter
+
+    return [dict(problem) for problem in verify_bare_filter(source)]
+
+
 def _verify_puffin(source: Source) -> list[dict[str, Any]]:
     """The container's problems, then the sidecar's; one that both see is named once."""
     from sidecar.bundle.verify import verify_sidecar
@@ -124,6 +142,9 @@ def _verify_puffin(source: Source) -> list[dict[str, Any]]:
         for problem in verify_puffin(source)
     ]
     return outer + [problem for problem in verify_sidecar(source) if problem not in outer]
+
+
+_VERIFIERS = {PARQUET: _verify_parquet, PUFFIN: _verify_puffin, BLOOM_FILTER: _verify_bare_filter}
 
 
 def _problem(path: str, error: SidecarError) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humane
@@ -9,6 +10,30 @@ from sidecar.cli.output import escaped, facts, table
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def of(data: Any) -> Callable[[Console, Any], None]:
+    """How a file is drawn, by what ``inspect`` says of it."""
+    if "bloom_filter" in data:
+        return bare_filter
+    return puffin if "blobs" in data else data_file
+
+
+def bare_filter(to: Console, data: Any) -> None:
+    """A file that is one Bloom filter."""
+    found = data["bloom_filter"]
+    to.print(
+        facts(
+            [
+                ("file", escaped(data["file"])),
+                ("a Bloom filter", escaped(data["form"])),
+                ("size", f"{humane.size(found['bytes'])}, header {found['length'] - found['bytes']} bytes"),
+                ("fill", humane.percent(found["fill"])),
+                ("false positives", humane.percent(found["estimated_fpp"])),
+                ("column and type", "not said in the file"),
+            ]
+        )
+    )
 
 
 def data_file(to: Console, data: Any) -> None:

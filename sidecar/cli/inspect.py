@@ -21,7 +21,7 @@ def inspect(
         from sidecar import inspect_file
 
         data = inspect_file(target)
-        draw = draw_inspect.puffin if "blobs" in data else draw_inspect.data_file
+        draw = draw_inspect.of(data)
     else:
         from sidecar import inspect_table, open_table
 

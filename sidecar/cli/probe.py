@@ -21,7 +21,13 @@ SHOWN_UNITS = 20
 
 def probe(
     target: Target,
-    column: Annotated[str, typer.Argument(metavar="COLUMN", help="The column; nested ones with dots.")],
+    column: Annotated[
+        str,
+        typer.Argument(
+            metavar="COLUMN",
+            help="The column, nested ones with dots; the values' type for a file that is one filter.",
+        ),
+    ],
     value: Annotated[
         str, typer.Argument(metavar="VALUE", help="The value as a person writes it: -5, 1.5, 2024-01-01.")
     ],

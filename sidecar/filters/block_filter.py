@@ -44,6 +44,8 @@ class BlockFilter(ABC):
 
     function: ClassVar[PlainHash]
     """The hash function of the form."""
+    form: ClassVar[str]
+    """What the form is, for people."""
 
     def __init__(self, blocks: NDArray[np.uint32], tail: bytes = b"") -> None:
         if blocks.ndim != 2 or blocks.shape[1] != 8 or blocks.dtype != np.uint32:

@@ -44,6 +44,7 @@ class SplitBlockBloomFilter(BlockFilter):
     """The present form: XXH64, any number of blocks."""
 
     function = XXH64
+    form = "split blocks, XXH64 with seed 0, block (upper 32 bits * z) >> 32"
     check_size = staticmethod(check_blocks)
     block_of = staticmethod(block_of)
 

@@ -48,3 +48,21 @@ def fold(blocks: NDArray[np.uint32], factor: int, out: NDArray[np.uint32]) -> No
         for k in range(i * factor + 1, (i + 1) * factor):
             for j in range(8):
                 out[i, j] |= blocks[k, j]
+
+
+@kernel
+def insert_masked(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> None:
+    """Set the eight bits of every hash in block ``upper32 & (z - 1)``: historical filters, z a power of two."""
+    mask = np.uint64(blocks.shape[0] - 1)
+    for i in range(len(hashes)):
+        h = hashes[i]
+        set_bits(blocks, (h >> np.uint64(32)) & mask, np.uint32(h))
+
+
+@kernel
+def check_masked(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
+    """``out[i]``: whether all eight bits of ``hashes[i]`` are set in block ``upper32 & (z - 1)``."""
+    mask = np.uint64(blocks.shape[0] - 1)
+    for i in range(len(hashes)):
+        h = hashes[i]
+        out[i] = has_bits(blocks, (h >> np.uint64(32)) & mask, np.uint32(h))

@@ -5,6 +5,10 @@
 bitset of ``numBytes`` follows it without padding. ``bloom_filter_length``, which older writers leave out,
 is header + bitset.
 
+Where an old writer left a filter of the historical form (:mod:`sidecar.filters.historical`), usually at the start
+of the column chunk, the offset points at that form's own header. It is read, but never trusted: whoever takes
+it for the present form denies what it holds. Those who know it ask for its ``defect``.
+
 A filter is *trusted* only if everything about it agrees; otherwise it is still read where that is
 possible, and says why it must not be used. A filter that says "absent" wrongly loses rows, one that is
 not used loses nothing:
@@ -25,6 +29,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.filters import historical
+from sidecar.filters.block_filter import BlockFilter
+from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.thrift import I32, STRUCT, Struct, TruncatedError, decode_struct, encode_struct, located
@@ -35,6 +42,8 @@ MAX_BYTES = 128 << 20
 MAX_HEADER = 4096
 """Bytes of a header with fields that are not known; the plain one has 15 to 19."""
 
+HISTORICAL = "of the historical form (MurmurHash3, masked block index): readers of today deny what it holds"
+
 _GUESS = 256  # bytes read where the length is absent: the header, and of a small filter the bitset too
 _BATCH = 8 << 20
 _TRAILER = 8  # footer length and magic
@@ -44,14 +53,28 @@ _TRAILER = 8  # footer length and magic
 class FoundFilter:
     """A filter as it stands in a file. ``length`` is header + bitset as the header has it."""
 
-    filter: SplitBlockBloomFilter
+    filter: BlockFilter
     offset: int
     length: int
     header_length: int
-    trusted: bool
-    reason: str
-    """Why the filter is not trusted; empty if it is."""
-    hash: str = "XXH64"
+    defect: str
+    """What is wrong with the filter, whatever its form; empty if nothing is."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is of the present form and without defect, so that its "no" is certain when asked by XXH64."""
+        return not self.reason
+
+    @property
+    def reason(self) -> str:
+        """Why the filter is not trusted; empty if it is."""
+        is_present = isinstance(self.filter, SplitBlockBloomFilter)
+        return self.defect or ("" if is_present else HISTORICAL)
+
+    @property
+    def hash(self) -> str:
+        """Name of the hash function, see :mod:`sidecar.filters.plain_hash`."""
+        return self.filter.function.name
 
     @property
     def bitset_length(self) -> int:
@@ -149,12 +172,11 @@ def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
     if first is None:
         raise DamagedFileError("the filter's offset lies outside the file", expected=f"1 to {source.size}")
     data = source.read(*first)
-    header, header_length, data = _decode_header(source, offset, data)
-    num_bytes = header.need_integer(1, "the filter's numBytes")
-    if not MIN_BYTES <= num_bytes <= MAX_BYTES:
-        raise DamagedFileError(
-            "the filter's numBytes is out of range", expected=f"{MIN_BYTES} to {MAX_BYTES}", found=num_bytes
-        )
+    if historical.is_header(data):
+        header, header_length, num_bytes = None, historical.HEADER_LENGTH, historical.decode_header(data)
+    else:
+        header, header_length, data = _decode_header(source, offset, data)
+        num_bytes = check_num_bytes(header)
     end = header_length + num_bytes
     if offset + end > source.size - _TRAILER:
         raise DamagedFileError(
@@ -164,9 +186,20 @@ def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
         )
     if end > len(data):
         data += source.read(offset + len(data), end - len(data))
-    bits = SplitBlockBloomFilter.from_bytes(data[header_length:end])
-    reason = _doubt(header, chunk, end) or _empty(bits, chunk)
-    return FoundFilter(bits, offset, end, header_length, trusted=not reason, reason=reason)
+    form = SplitBlockBloomFilter if header is not None else HistoricalBloomFilter
+    bits = form.from_bytes(data[header_length:end])
+    defect = (header and header_doubt(header)) or _doubt(chunk, end) or _empty(bits, chunk)
+    return FoundFilter(bits, offset, end, header_length, defect)
+
+
+def check_num_bytes(header: Struct) -> int:
+    """The header's numBytes; :class:`DamagedFileError` where it is absent or out of range."""
+    num_bytes = header.need_integer(1, "the filter's numBytes")
+    if not MIN_BYTES <= num_bytes <= MAX_BYTES:
+        raise DamagedFileError(
+            "the filter's numBytes is out of range", expected=f"{MIN_BYTES} to {MAX_BYTES}", found=num_bytes
+        )
+    return num_bytes
 
 
 def _decode_header(source: Source, offset: int, data: bytes) -> tuple[Struct, int, bytes]:
@@ -181,13 +214,18 @@ def _decode_header(source: Source, offset: int, data: bytes) -> tuple[Struct, in
     return *decode_struct(data, base=offset), data
 
 
-def _doubt(header: Struct, chunk: ColumnChunk, length: int) -> str:
-    """Why header and footer give no reason to believe the bits; empty if they agree."""
+def header_doubt(header: Struct) -> str:
+    """What the header says that is not known; empty if nothing."""
     for field_id, what in ((2, "algorithm"), (3, "hash"), (4, "compression")):
         union = header.struct(field_id)
         if union is None or list(union.fields) != [1]:
             members = "absent" if union is None else f"member {', '.join(map(str, union.fields)) or 'none'}"
             return f"the header's {what} is not known ({members})"
+    return ""
+
+
+def _doubt(chunk: ColumnChunk, length: int) -> str:
+    """Why the footer gives no reason to believe the bits; empty if it agrees."""
     stated = chunk.bloom_filter_length
     if stated is not None and stated != length:
         return f"bloom_filter_length is {stated}, but header and bitset have {length} bytes"
@@ -198,7 +236,7 @@ def _doubt(header: Struct, chunk: ColumnChunk, length: int) -> str:
     return ""
 
 
-def _empty(bits: SplitBlockBloomFilter, chunk: ColumnChunk) -> str:
+def _empty(bits: BlockFilter, chunk: ColumnChunk) -> str:
     if chunk.null_count is None or chunk.num_values <= chunk.null_count or bits.blocks.any():
         return ""
     return f"the filter is empty, but the chunk has {chunk.num_values - chunk.null_count} values"

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.literals import LiteralValue, literal_from_text
-from sidecar.filters.values import Probe, probe_hashes
+from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.schema import Leaf
@@ -22,9 +22,12 @@ FilterAnswer = FoundFilter | SidecarError | None
 
 
 class ProbedUnit(TypedDict):
-    """The answer of one row group; ``might_contain`` is ``None`` where nothing certain can be said."""
+    """The answer of one row group; ``might_contain`` is ``None`` where nothing certain can be said.
 
-    row_group: int
+    ``row_group`` is ``None`` for a filter that is a file of its own.
+    """
+
+    row_group: int | None
     might_contain: bool | None
     reason: str
 
@@ -66,6 +69,11 @@ def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> dict[str, Any] |
         stated = {"offset": chunk.bloom_filter_offset, "length": chunk.bloom_filter_length}
         unknown = dict.fromkeys(("bytes", "hash", "fill", "estimated_fpp", "sha256"))
         return {**stated, **unknown, "trusted": False, "reason": reason_of(found)}
+    return describe_found(found)
+
+
+def describe_found(found: FoundFilter) -> dict[str, Any]:
+    """A filter as it was read: where it lies, what it is, how full, and whether it is trusted."""
     return {
         "offset": found.offset,
         "length": found.length,
@@ -120,17 +128,18 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
     if probe.verdict != "probe":
         might = False if probe.verdict == "cannot-exist" else None
         return [_unit(chunk, might, probe.reason) for chunk in chunks]
-    return [_ask(chunk, found, probe) for chunk, found in read_bloom_filters(source, chunks)]
+    return [_ask(chunk, found, value) for chunk, found in read_bloom_filters(source, chunks)]
 
 
-def _ask(chunk: ColumnChunk, found: FilterAnswer, probe: Probe) -> ProbedUnit:
+def _ask(chunk: ColumnChunk, found: FilterAnswer, value: LiteralValue) -> ProbedUnit:
+    """A filter of the historical form is asked by its own hash."""
     if found is None:
         return _unit(chunk, None, "no filter")
     if isinstance(found, SidecarError):
         return _unit(chunk, None, reason_of(found))
-    if not found.trusted:
-        return _unit(chunk, None, found.reason)
-    return _unit(chunk, any(found.filter.might_contain_hash(h) for h in probe.hashes), "")
+    if found.defect:
+        return _unit(chunk, None, found.defect)
+    return _unit(chunk, found.filter.might_contain(value, chunk.leaf.iceberg_type, chunk.leaf.encoding), "")
 
 
 def _unit(chunk: ColumnChunk, might_contain: bool | None, reason: str) -> ProbedUnit:

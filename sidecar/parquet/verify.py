@@ -62,8 +62,8 @@ def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
 def _filter_problems(found: FoundFilter | SidecarError | None) -> Iterator[str]:
     if isinstance(found, SidecarError):
         yield f"Bloom filter: {reason_of(found)}"
-    elif found is not None and not found.trusted:
-        yield f"Bloom filter: {found.reason}"
+    elif found is not None and found.defect:
+        yield f"Bloom filter: {found.defect}"
 
 
 def _index_problems(chunk: ColumnChunk, end: int) -> Iterator[str]:
