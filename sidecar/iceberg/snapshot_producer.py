@@ -17,7 +17,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import PrivateAttr
 from pyiceberg.avro.codecs import AvroCompressionCodec
@@ -135,10 +135,12 @@ class ReplaceProducer:
         return path
 
     def _compression(self) -> AvroCompressionCodec:
-        value: AvroCompressionCodec = self._table.metadata.properties.get(
-            TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT
+        return cast(
+            AvroCompressionCodec,
+            self._table.metadata.properties.get(
+                TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT
+            ),
         )
-        return value
 
     def _manifest(self, spec: PartitionSpec, write: Callable[[ManifestWriter], None]) -> ManifestFile:
         path = self._new_path(f"{self._uuid}-m{len(self._written)}.avro")
@@ -227,7 +229,7 @@ def _spec_as_written(
         )
     order = [places[part.field_id] for part in spec.fields]
     types = [contents.partition_fields[place].field_type for place in order]
-    written = _SpecAsWritten(*spec.fields, **{"spec-id": spec.spec_id})
+    written = _SpecAsWritten.model_validate({"spec-id": spec.spec_id, "fields": spec.fields})
     written._type = StructType(
         *(
             NestedField(part.field_id, part.name, kind, required=False)

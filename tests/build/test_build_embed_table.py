@@ -1,0 +1,415 @@
+"""Embedding into tables: the same rows in the same order for every engine, one ``replace`` commit, all or nothing."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DateType, FloatType, LongType, NestedField, StringType, UUIDType
+
+import sidecar
+from sidecar.build import embed_table as driver
+from sidecar.build.embed_table import NOTHING_NEW, embed_table
+from sidecar.errors import (
+    CommitConflictError,
+    SidecarError,
+    StorageError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from sidecar.iceberg import replace
+from sidecar.iceberg.deletes import EQUALITY, POSITION
+from sidecar.iceberg.replace import CommitUnknownError
+from sidecar.parquet.bloom import read_bloom_filter
+from sidecar.parquet.footer import read_footer
+from sidecar.source import LocalSource, local_path
+
+ARROW = pa.schema([("k", pa.int64()), ("s", pa.string())])
+FILES, ROWS = 4, 300
+_names = itertools.count()
+
+
+def rows(part: int) -> pa.Table:
+    numbers = [(part + FILES * row) * 7919 % 100_003 for row in range(ROWS)]
+    return pa.table({"k": numbers, "s": [f"text {n}" for n in numbers]}, schema=ARROW)
+
+
+def create(catalog: Any, files: int = FILES, **properties: str) -> Table:
+    table: Table = catalog.create_table(f"db.embed{next(_names)}", ARROW, properties=properties)
+    for part in range(files):
+        table.append(rows(part))
+    return table
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replace, "FIRST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def table(catalog: Any) -> Table:
+    return create(catalog)
+
+
+def on_disk(table: Table, ending: str = ".parquet") -> set[Path]:
+    return {p for p in Path(local_path(table.location()) or "").rglob(f"*{ending}") if p.is_file()}
+
+
+def data_files(table: Table) -> list[DataFile]:
+    """In the order of partition and first value, which a path does not change."""
+    files = [task.file for task in table.scan().plan_files()]
+    return sorted(files, key=lambda f: (repr(f.partition), repr(sorted((f.lower_bounds or {}).items()))))
+
+
+def contents(file: DataFile) -> pa.Table:
+    return pq.ParquetFile(local_path(file.file_path)).read()
+
+
+def filters_of(file: DataFile) -> set[str]:
+    source = LocalSource(local_path(file.file_path) or "")
+    footer = read_footer(source)
+    assert footer.row_groups
+    return {
+        chunk.leaf.path
+        for group in footer.row_groups
+        for chunk in group.columns
+        if read_bloom_filter(source, chunk) is not None
+    }
+
+
+def facts(file: DataFile) -> dict[str, Any]:
+    """What a replace must not change of a manifest entry."""
+    names = (
+        "content file_format partition record_count column_sizes value_counts null_value_counts nan_value_counts "
+        "lower_bounds upper_bounds key_metadata equality_ids sort_order_id spec_id"
+    )
+    return {name: getattr(file, name) for name in names.split()}
+
+
+def entries(table: Table) -> list[dict[str, Any]]:
+    return table.inspect.entries().to_pylist()
+
+
+def embed(table: Table, **options: Any) -> Any:
+    return embed_table(table, **{"bloom": ["k", "s"], "even_if_dictionary": True, **options})
+
+
+def test_every_file_is_replaced_by_one_with_the_same_rows_in_one_commit(table: Table) -> None:
+    before, old = data_files(table), table.current_snapshot()
+    assert old is not None
+    whole, numbers = table.scan().to_arrow().sort_by("k"), sequence_numbers(table)
+    report = embed(table, page_index=True)
+    after, new = data_files(table), table.current_snapshot()
+    assert new is not None
+    assert new.snapshot_id == report.snapshot_id
+    assert new.parent_snapshot_id == old.snapshot_id == report.parent_snapshot_id
+    assert [s.snapshot_id for s in table.history()][-2:] == [old.snapshot_id, new.snapshot_id]
+    assert table.scan().to_arrow().sort_by("k") == whole
+    assert {f.file_path for f in after}.isdisjoint(f.file_path for f in before)
+    for was, now in zip(before, after, strict=True):
+        assert facts(now) == facts(was)
+        assert now.split_offsets == was.split_offsets
+        assert contents(now) == contents(was)
+        assert now.file_size_in_bytes == Path(local_path(now.file_path) or "").stat().st_size
+        assert Path(now.file_path).parent == Path(was.file_path).parent
+        assert Path(now.file_path).name.startswith(f"{Path(was.file_path).stem}-sidecar-")
+        assert filters_of(now) == {"k", "s"}
+        assert not filters_of(was)
+    assert sequence_numbers(table) == numbers
+    assert table.scan(snapshot_id=old.snapshot_id).to_arrow().sort_by("k") == whole
+
+
+def sequence_numbers(table: Table) -> dict[Any, int]:
+    """Data sequence numbers by the files' bounds."""
+    return {
+        repr(sorted(e["readable_metrics"]["k"].items())): e["sequence_number"]
+        for e in entries(table)
+        if e["status"] != 2
+    }
+
+
+def test_entries_say_what_was_deleted_and_added(table: Table) -> None:
+    before = {e["data_file"]["file_path"]: e for e in entries(table)}
+    report = embed(table)
+    successors = {file.old_path: file.new_path for file in report.replaced}
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    after = {e["data_file"]["file_path"]: e for e in entries(table)}
+    assert len(after) == 2 * FILES
+    for path, was in before.items():
+        deleted, added = after[path], after[successors[path]]
+        assert (deleted["status"], added["status"]) == (2, 1)
+        assert deleted["snapshot_id"] == added["snapshot_id"] == snapshot.snapshot_id
+        assert deleted["sequence_number"] == added["sequence_number"] == was["sequence_number"]
+        assert deleted["file_sequence_number"] == was["file_sequence_number"]
+        assert added["file_sequence_number"] == snapshot.sequence_number
+
+
+def test_the_summary_says_replace_and_that_nothing_was_added_or_lost(table: Table) -> None:
+    old = table.current_snapshot()
+    sizes = sum(file.file_size_in_bytes for file in data_files(table))
+    report = embed(table)
+    new = table.current_snapshot()
+    assert old is not None and old.summary is not None
+    assert new is not None and new.summary is not None
+    assert new.summary.operation == Operation.REPLACE
+    found, count, size = new.summary.additional_properties, FILES, sum(f.new_size for f in report.replaced)
+    assert found["total-records"] == old.summary["total-records"] == str(FILES * ROWS)
+    assert found["added-records"] == found["deleted-records"] == str(FILES * ROWS)
+    assert found["added-data-files"] == found["deleted-data-files"] == found["total-data-files"] == str(count)
+    assert found["removed-files-size"] == str(sizes)
+    assert found["added-files-size"] == found["total-files-size"] == str(size)
+    assert table.inspect.files().num_rows == FILES
+    assert table.inspect.history().num_rows == FILES + 1
+    assert table.inspect.snapshots()["operation"].to_pylist() == ["append"] * FILES + ["replace"]
+
+
+def test_commits_after_it_build_upon_it(table: Table) -> None:
+    embed(table)
+    table.append(rows(9))
+    table.delete("k < 1000")
+    expected = [r for part in (*range(FILES), 9) for r in rows(part).to_pylist() if r["k"] >= 1000]
+    assert sorted(map(repr, table.scan().to_arrow().to_pylist())) == sorted(map(repr, expected))
+
+
+def test_a_second_time_there_is_nothing_to_do_and_nothing_is_left(table: Table) -> None:
+    embed(table)
+    before, files, metadata = table.current_snapshot(), on_disk(table), table.metadata_location
+    report = embed(table)
+    assert report.snapshot_id is None
+    assert not report.replaced
+    assert {file.reason for file in report.left_alone} == {NOTHING_NEW}
+    assert not report.damaged
+    assert (table.refresh().current_snapshot(), table.metadata_location) == (before, metadata)
+    assert on_disk(table) == files
+
+
+def test_embedding_more_names_the_file_after_the_first(table: Table) -> None:
+    stems = {Path(file.file_path).stem for file in data_files(table)}
+    embed(table, bloom=["k"])
+    embed(table, bloom=["s"])
+    for file in data_files(table):
+        name, mark, unique = Path(file.file_path).stem.partition("-sidecar-")
+        assert name in stems and mark and uuid.UUID(unique)
+        assert filters_of(file) == {"k", "s"}
+
+
+def test_a_dry_run_changes_nothing(table: Table) -> None:
+    before = on_disk(table), on_disk(table, ".avro"), table.metadata_location
+    report = embed(table, dry_run=True)
+    assert {f.old_path for f in report.replaced} == {f.file_path for f in data_files(table)}
+    assert (on_disk(table), on_disk(table, ".avro"), table.refresh().metadata_location) == before
+    assert report.to_dict()["files"] == {"total": FILES, "replaced": FILES, "left_alone": 0, "failed": 0}
+
+
+@pytest.mark.parametrize("placement", ["end", "row-group"])
+def test_split_offsets_follow_the_row_groups(catalog: Any, placement: str) -> None:
+    table = create(catalog, files=2, **{"write.parquet.row-group-limit": "100"})
+    embed(table, placement=placement)
+    for file in data_files(table):
+        footer = read_footer(LocalSource(local_path(file.file_path) or ""))
+        assert len(footer.row_groups) == 3
+        assert file.split_offsets == [group.columns[0].start for group in footer.row_groups]
+
+
+def test_the_tables_sidecar_has_to_be_built_again(table: Table) -> None:
+    sidecar.build(table, ["k"], engine="local")
+    table.refresh()
+    report = embed(table)
+    assert report.stale_sidecar == table.metadata.statistics[0].statistics_path
+    assert "build again" in report.warnings()[0]
+    rebuilt = sidecar.build(table, ["k"], engine="local")
+    assert rebuilt.columns[0].filters == {"harvested": FILES}
+
+
+PARTITIONED = Schema(
+    NestedField(1, "k", LongType()),
+    NestedField(2, "s", StringType()),
+    NestedField(3, "part", StringType()),
+    NestedField(4, "day", DateType()),
+    NestedField(5, "f", FloatType()),
+    NestedField(6, "u", UUIDType()),
+)
+
+
+def partitioned_rows(part: int) -> pa.Table:
+    numbers = range(part * 10, part * 10 + 10)
+    days = pa.array([19_000 + n % 2 for n in numbers], pa.int32()).cast(pa.date32())
+    return pa.table(
+        {
+            "k": pa.array(numbers, pa.int64()),
+            "s": [f"text {n}" for n in numbers],
+            "part": [None if n % 3 == 0 else f"p {n % 3}" for n in numbers],
+            "day": days,
+            "f": pa.array([2.5 if n % 2 else 1.5 for n in numbers], pa.float32()),
+            "u": pa.array([uuid.UUID(int=n % 2).bytes for n in numbers], pa.binary(16)),
+        }
+    ).cast(
+        pa.schema(
+            [
+                ("k", pa.int64()),
+                ("s", pa.string()),
+                ("part", pa.string()),
+                ("day", pa.date32()),
+                ("f", pa.float32()),
+                ("u", pa.binary(16)),
+            ]
+        )
+    )
+
+
+@pytest.fixture
+def evolved(catalog: Any) -> Table:
+    """Three specs, one of whose source columns is dropped; nulls and bytes as partition values."""
+    spec = PartitionSpec(
+        PartitionField(3, 1000, IdentityTransform(), "part"),
+        PartitionField(5, 1001, IdentityTransform(), "f"),
+        PartitionField(6, 1002, IdentityTransform(), "u"),
+    )
+    table: Table = catalog.create_table(f"db.evolved{next(_names)}", PARTITIONED, partition_spec=spec)
+    table.append(partitioned_rows(0))
+    with table.update_spec() as update:
+        update.remove_field("f")
+        update.remove_field("u")
+        update.add_field("day", IdentityTransform(), "day of")
+    table.append(partitioned_rows(1))
+    with table.update_spec() as update:
+        update.remove_field("day of")
+        update.add_field("s", IdentityTransform(), "s")
+    table.append(partitioned_rows(2))
+    with table.update_schema() as schema:
+        schema.delete_column("f")
+    return table
+
+
+def test_partitions_and_specs_of_old_files_are_kept(evolved: Table) -> None:
+    before, old = data_files(evolved), evolved.scan().to_arrow().sort_by("k")
+    lines = {m.partition_spec_id: m.partitions for m in evolved.current_snapshot().manifests(evolved.io)}  # type: ignore[union-attr]
+    report = embed(evolved, bloom=["k", "part"])
+    after = data_files(evolved)
+    assert len(report.replaced) == len(before)
+    assert {file.spec_id for file in before} == {0, 1, 2}
+    for was, now in zip(before, after, strict=True):
+        assert facts(now) == facts(was)
+        assert contents(now) == contents(was)
+    assert evolved.scan().to_arrow().sort_by("k") == old
+    for row_filter in ("part is null", "part = 'p 1'", "k = 17", "s = 'text 25'", "day = '2022-01-08'"):
+        found = evolved.scan(row_filter=row_filter).to_arrow()
+        assert found.num_rows == sum(matches(row_filter, row) for row in old.to_pylist())
+    new_lines = {
+        m.partition_spec_id: m.partitions for m in evolved.current_snapshot().manifests(evolved.io) if m.added_files_count  # type: ignore[union-attr]
+    }
+    assert new_lines == lines
+
+
+def matches(row_filter: str, row: dict[str, Any]) -> bool:
+    name, _, wanted = row_filter.partition(" is ") if " is " in row_filter else row_filter.partition(" = ")
+    value = row[name]
+    return value is None if wanted == "null" else str(value) == wanted.strip("'")
+
+
+def test_a_table_upgraded_from_version_1_keeps_its_old_files(catalog: Any) -> None:
+    table = create(catalog, files=2, **{"format-version": "1"})
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    table.append(rows(2))
+    old = table.scan().to_arrow().sort_by("k")
+    embed(table)
+    assert sorted(sequence_numbers(table).values()) == [0, 0, 1]
+    assert table.scan().to_arrow().sort_by("k") == old
+
+
+def test_imported_files_are_not_written_beside_their_originals(catalog: Any, tmp_path: Path) -> None:
+    pq.write_table(rows(0), tmp_path / "a.parquet")
+    table = create(catalog, files=1)
+    table.add_files([f"file:{tmp_path}/a.parquet"])
+    old = table.scan().to_arrow().sort_by("k")
+    embed(table)
+    assert table.scan().to_arrow().sort_by("k") == old
+    assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]
+    assert all(f.file_path.startswith(f"{table.location()}/data/") for f in data_files(table))
+    assert all(filters_of(f) == {"k", "s"} for f in data_files(table))
+
+
+def test_a_column_that_a_file_lacks_is_reported(table: Table) -> None:
+    with table.update_schema() as schema:
+        schema.add_column("later", LongType())
+    report = embed(table, bloom=["k", "later"])
+    (reason,) = [c for c in report.indexes.values() if c.column == "later"]
+    assert (reason.way, reason.reason, reason.count) == ("none", "column absent from the file", FILES)
+
+
+def test_a_renamed_column_is_found_by_its_id(table: Table) -> None:
+    with table.update_schema() as schema:
+        schema.rename_column("k", "key")
+    embed(table, bloom=["key"])
+    assert all(filters_of(file) == {"k"} for file in data_files(table))
+
+
+# --- refused or left alone ---------------------------------------------------------------------------------------
+
+
+def test_version_1_is_refused_with_the_reason(catalog: Any) -> None:
+    table = create(catalog, files=1, **{"format-version": "1"})
+    with pytest.raises(UnsupportedFeatureError, match="format version 1: its manifests have no sequence numbers"):
+        embed(table)
+    assert len(on_disk(table)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bloom": []}, "nothing to embed"),
+        ({"bloom": ["nosuch"]}, "no column 'nosuch'"),
+        ({"ndv": {"nosuch": 1}}, "no column 'nosuch'"),
+        ({"ndv": {"k": 0}}, "at least 1"),
+        ({"fpp": 2.0}, "rate"),
+        ({"placement": "middle"}, "placement"),
+        ({"harvest": "some"}, "harvest"),
+    ],
+)
+def test_wrong_usage_is_told_before_any_work(table: Table, options: dict[str, Any], message: str) -> None:
+    files = on_disk(table)
+    with pytest.raises(UsageError, match=message):
+        embed(table, **options)
+    assert on_disk(table) == files
+
+
+def test_a_table_without_a_snapshot_is_wrong_usage(catalog: Any) -> None:
+    with pytest.raises(UsageError, match="no snapshot"):
+        embed(create(catalog, files=0))
+
+
+def test_a_broken_file_is_left_alone_and_the_others_are_replaced(table: Table) -> None:
+    broken = data_files(table)[1]
+    path = Path(local_path(broken.file_path) or "")
+    good = path.read_bytes()
+    path.write_bytes(good[:-20] + bytes(16) + good[-4:])
+    report = embed(table)
+    assert [file.path for file in report.failed] == [broken.file_path]
+    assert report.damaged
+    assert len(report.replaced) == FILES - 1
+    path.write_bytes(good)
+    assert table.scan().to_arrow().num_rows == FILES * ROWS
+
+
+def test_a_file_with_other_rows_than_its_entry_says_is_left_alone(table: Table) -> None:
+    chosen = data_files(table)[0]
+    path = Path(local_path(chosen.file_path) or "")
+    pq.write_table(rows(0).slice(1), path)
+    report = embed(table)
+    (left,) = report.left_alone
+    assert left.failed and "than its manifest says" in left.reason
