@@ -12,7 +12,6 @@ import pyarrow as pa
 from sidecar.build.faults import DAMAGE, fault_of, reason_of
 from sidecar.build.sketches import ChunkSketch, TaskSketches
 from sidecar.build.types import to_column_type
-from sidecar.build.values import ValueReader
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.hashing import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -23,6 +22,7 @@ from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import ColumnChunk, RowGroup
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.schema import Leaf
+from sidecar.parquet.values import ValueReader
 from sidecar.source import CountingSource, Source
 
 HARVEST_RATE = 0.01

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.build.values import first_line
 from sidecar.errors import SidecarError, StorageError
+from sidecar.parquet.values import first_line
 
 DAMAGE = "damage"
 STORAGE = "storage"

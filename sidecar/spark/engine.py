@@ -22,8 +22,8 @@ import pyarrow as pa
 from sidecar.build.engine import Progress
 from sidecar.build.slices import GroupTask, cut, gather
 from sidecar.build.tasks import Opener, Plan, Record, UnitsTask, index_units
-from sidecar.build.values import first_line
 from sidecar.errors import SidecarError, StorageError
+from sidecar.parquet.values import first_line
 
 Names = dict[str, pa.DataType]
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sidecar.build.values import ValueReader, flatten
 from sidecar.errors import DamagedFileError
+from sidecar.parquet.values import ValueReader, flatten
 from sidecar.source import BytesSource, LocalSource
 
 NESTED = pa.table(
