@@ -49,6 +49,8 @@ class Kind(IntEnum):
     PAGE = 3
     TAIL = 4
     OWN_BLOCKS = 5
+    PAGE_INDEX = 6
+    PAGE_INDEX_TABLE = 7
     FILES = 16
     BOUNDS = 17
     PARTITIONS = 18

@@ -1,7 +1,7 @@
 """What every sidecar blob has in common: a header and a table of contents (TOC) under a checksum of its own.
 
     offset  size  content (little-endian)
-    0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCTC" table of all TOCs
+    0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCPI" page indexes, "SCTC" table of all TOCs
     4       2     u16 version, 1
     6       2     u16 reserved, 0
     8       4     u32 length of the TOC
@@ -34,6 +34,7 @@ MAX_TOC_BYTES = 64 << 20
 
 UNITS_MAGIC = b"SCUN"
 SBBF_MAGIC = b"SCBF"
+PAGE_INDEX_MAGIC = b"SCPI"
 DIRECTORY_MAGIC = b"SCTC"
 
 SEGMENT_BYTES = 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sidecar.bundle.page_index_toc import PageIndexToc
 from sidecar.bundle.sbbf_toc import SbbfToc, StoredGroup
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.source import Source
@@ -36,6 +37,7 @@ def describe_segment(segment: Segment) -> dict[str, Any]:
             for coverage in segment.coverages
         ],
         "bundles": [describe_bundle(bundle.toc) for _, bundle in sorted(segment.bundles.items())],
+        "page_indexes": [describe_page_indexes(b.toc) for _, b in sorted(segment.page_index_blobs.items())],
     }
 
 
@@ -46,6 +48,24 @@ def describe_bundle(toc: SbbfToc) -> dict[str, Any]:
         "fpp": toc.fpp,
         "expected_false_units": toc.expected_false_units,
         "groups": [_describe_group(group) for group in toc.groups],
+        "doubts": list(toc.doubts),
+    }
+
+
+def describe_page_indexes(toc: PageIndexToc) -> dict[str, Any]:
+    """The page indexes of one field and their groups."""
+    return {
+        "field": toc.field_id,
+        "groups": [
+            {
+                "group": group.ordinal,
+                **group.kind._asdict(),
+                "units": group.members,
+                "offset": group.offset,
+                "length": group.length,
+            }
+            for group in toc.groups
+        ],
         "doubts": list(toc.doubts),
     }
 

@@ -167,7 +167,7 @@ def decode_sbbf_toc(toc: bytes) -> SbbfToc:
         segment_id=segment_bytes(content),
         field_id=integer(content, "field", -(1 << 31), (1 << 31) - 1),
         num_units=num_units,
-        units_digest=_digest(units),
+        units_digest=units_digest(units),
         toc_offset=end,
         groups=tuple(groups),
         doubts=tuple(doubts),
@@ -201,7 +201,8 @@ def _decode_group(ordinal: int, content: Any, num_units: int, end: int) -> Store
     return StoredGroup(ordinal, offset, encoding, resolution, layout, units)
 
 
-def _digest(units: dict[str, Any]) -> int:
+def units_digest(units: dict[str, Any]) -> int:
+    """The digest of the units TOC that a bundle names; -1, which is none, if it is no such number."""
     text = member(units, "digest", str)
     try:
         return int(text, 16) if len(text) == 16 else -1

@@ -5,7 +5,7 @@ What goes wrong is told to :class:`Doubts`, which keeps one line for each cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sidecar.bundle.fingerprints import fingerprint, ordinals
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
+from sidecar.bundle.page_index_blob import PageIndexBlob, StoredPageIndex
 from sidecar.bundle.sbbf_bundle import SbbfBundle
 from sidecar.bundle.sbbf_toc import StoredGroup
 from sidecar.bundle.toc import TocEntry
@@ -55,6 +56,7 @@ class Segment:
         self.entry = entry
         self.units = units
         self.bundles: dict[int, SbbfBundle] = {}
+        self.page_index_blobs: dict[int, PageIndexBlob] = {}
         self.entries: list[TocEntry] = [entry]
         """All blobs of the segment, the units blob first."""
         self._doubts = doubts
@@ -104,6 +106,19 @@ class Segment:
         if bundle is None:
             return np.ones(self.num_units, np.bool_)
         return bundle.might_match(probe, resolution_holds)
+
+    def page_indexes(self, field_id: int, units: Iterable[int]) -> dict[int, StoredPageIndex]:
+        """The page indexes of these units, the Thrift bytes as they were; those that have none are left out.
+
+        Reads a piece of a table and the entries, neighbours together. They are to be used only if the column
+        would today be found in the file as ``kind.resolution`` says.
+        """
+        blob = self.page_index_blobs.get(field_id)
+        return {} if blob is None else blob.read(units)
+
+    def page_index(self, field_id: int, unit: int) -> StoredPageIndex | None:
+        """The page index of one unit, ``None`` if there is none or it cannot be read."""
+        return self.page_indexes(field_id, [unit]).get(unit)
 
     def file_ordinal(self, path: str, file_size: int, record_count: int) -> int | None:
         """Ordinal of the listed file with this path, size and record count; ``None`` if there is none."""

@@ -15,21 +15,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from sidecar.bundle.envelope import HEADER_BYTES, SBBF_MAGIC, UNITS_MAGIC, decode_header, toc_digest
+from sidecar.bundle.envelope import (
+    HEADER_BYTES,
+    PAGE_INDEX_MAGIC,
+    SBBF_MAGIC,
+    UNITS_MAGIC,
+    decode_header,
+    decode_toc,
+    segment_bytes,
+    toc_digest,
+)
+from sidecar.bundle.page_index_blob import PageIndexBlob
+from sidecar.bundle.page_index_toc import PageIndexToc, decode_page_index_toc
 from sidecar.bundle.sbbf_bundle import SbbfBundle
-from sidecar.bundle.sbbf_toc import decode_sbbf_toc
+from sidecar.bundle.sbbf_toc import SbbfToc, decode_sbbf_toc
 from sidecar.bundle.segment import Doubts, Segment
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place, read_toc
 from sidecar.bundle.units import UnitsReader, decode_units_toc
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import SBBF, TOC, UNITS
+from sidecar.puffin.types import PAGE_INDEX, SBBF, TOC, UNITS
 from sidecar.source import CountingSource, Source
 
 __all__ = ["Segment", "SidecarFile"]
 
-_MAGICS = {UNITS: UNITS_MAGIC, SBBF: SBBF_MAGIC}
+MAGICS = {UNITS: UNITS_MAGIC, SBBF: SBBF_MAGIC, PAGE_INDEX: PAGE_INDEX_MAGIC}
+"""Magic of each type of blob that a segment consists of."""
 
 
 class SidecarFile:
@@ -90,7 +102,7 @@ class SidecarFile:
         self.source.close()
 
     def _load(self, table_uuid: str | None) -> None:
-        blobs = [blob for blob in self.puffin.metadata.blobs if blob.type in _MAGICS]
+        blobs = [blob for blob in self.puffin.metadata.blobs if blob.type in MAGICS]
         directory = self._directory() if blobs else []
         entries = [(blob, self._entry(blob, directory)) for blob in blobs]
         self._name_missing(directory, blobs)
@@ -101,6 +113,8 @@ class SidecarFile:
         for blob, entry in entries:
             if entry is not None and blob.type == SBBF:
                 self._try(partial(self._add_bundle, blob, entry, by_id))
+            elif entry is not None and blob.type == PAGE_INDEX:
+                self._try(partial(self._add_page_indexes, blob, entry, by_id))
 
     def _try(self, action: Callable[[], None]) -> None:
         try:
@@ -151,13 +165,11 @@ class SidecarFile:
 
     def _own_entry(self, blob: BlobMetadata) -> TocEntry:
         header_bytes = self.puffin.read_range(blob, 0, min(HEADER_BYTES, blob.length))
-        header = decode_header(header_bytes, _MAGICS[blob.type], blob.length)
+        header = decode_header(header_bytes, MAGICS[blob.type], blob.length)
         toc = self.puffin.read_range(blob, header.toc_offset, header.toc_length)
         if toc_digest(toc) != header.toc_digest:
             raise DamagedFileError("a table of contents has a wrong checksum", offset=blob.offset)
-        segment = (
-            decode_sbbf_toc(toc).segment_id if blob.type == SBBF else decode_units_toc(toc).header.segment_id
-        )
+        segment = segment_bytes(decode_toc(toc))
         return TocEntry(blob.type, blob.fields, segment, blob.offset, blob.length, toc)
 
     def _name_missing(self, directory: Sequence[TocEntry], blobs: Sequence[BlobMetadata]) -> None:
@@ -192,34 +204,49 @@ class SidecarFile:
 
     def _add_bundle(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
         toc = decode_sbbf_toc(entry.toc)
-        _check_place(blob, toc.toc_offset, entry.toc)
-        if blob.fields != (toc.field_id,) or toc.segment_id != entry.segment_id:
-            raise DamagedFileError(
-                "the footer mistakes the field of a bundle",
-                offset=blob.offset,
-                expected=toc.field_id,
-                found=blob.fields,
-            )
-        segment = by_id.get(toc.segment_id)
-        if segment is None:
-            raise DamagedFileError(
-                "a bundle without its units", offset=blob.offset, expected=toc.segment_id.hex()
-            )
-        same_table = toc.table_uuid == segment.header.table_uuid
-        if (
-            toc.units_digest != toc_digest(segment.entry.toc)
-            or toc.num_units != segment.num_units
-            or not same_table
-        ):
-            raise DamagedFileError("a bundle does not belong to the units of its segment", offset=blob.offset)
+        segment = _segment_of(toc, blob, entry, by_id)
         if toc.field_id in segment.bundles:
             raise DamagedFileError(
                 "two bundles of one field in a segment", offset=blob.offset, found=toc.field_id
             )
-        segment.bundles[toc.field_id] = SbbfBundle(
-            toc, partial(self.puffin.read_ranges, blob), self.doubts.add
-        )
+        read_ranges = partial(self.puffin.read_ranges, blob)
+        segment.bundles[toc.field_id] = SbbfBundle(toc, read_ranges, self.doubts.add)
         segment.entries.append(entry)
+
+    def _add_page_indexes(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
+        toc = decode_page_index_toc(entry.toc)
+        segment = _segment_of(toc, blob, entry, by_id)
+        if toc.field_id in segment.page_index_blobs:
+            raise DamagedFileError(
+                "two blobs of page indexes of one field in a segment", offset=blob.offset, found=toc.field_id
+            )
+        read_ranges = partial(self.puffin.read_ranges, blob)
+        segment.page_index_blobs[toc.field_id] = PageIndexBlob(toc, read_ranges, self.doubts.add)
+        segment.entries.append(entry)
+
+
+def _segment_of(
+    toc: SbbfToc | PageIndexToc, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]
+) -> Segment:
+    """The segment that a bundle belongs to; :class:`DamagedFileError` if anything speaks against it."""
+    _check_place(blob, toc.toc_offset, entry.toc)
+    if blob.fields != (toc.field_id,) or toc.segment_id != entry.segment_id:
+        raise DamagedFileError(
+            "the footer mistakes the field of a bundle",
+            offset=blob.offset,
+            expected=toc.field_id,
+            found=blob.fields,
+        )
+    segment = by_id.get(toc.segment_id)
+    if segment is None:
+        raise DamagedFileError(
+            "a bundle without its units", offset=blob.offset, expected=toc.segment_id.hex()
+        )
+    same_table = toc.table_uuid == segment.header.table_uuid
+    same_units = toc.units_digest == toc_digest(segment.entry.toc) and toc.num_units == segment.num_units
+    if not (same_units and same_table):
+        raise DamagedFileError("a bundle does not belong to the units of its segment", offset=blob.offset)
+    return segment
 
 
 def _check_place(blob: BlobMetadata, toc_offset: int, toc: bytes) -> None:

@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from sidecar.bundle.envelope import HEADER_BYTES, SBBF_MAGIC, UNITS_MAGIC, header_for
+from sidecar.bundle.envelope import HEADER_BYTES, header_for
 from sidecar.bundle.pages import bad_places, read_own_blocks, read_tails, walk_pages
 from sidecar.bundle.sbbf_bundle import SbbfBundle
-from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.bundle.sidecar_file import MAGICS, Segment, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
-from sidecar.puffin.types import SBBF, TOC, UNITS
+from sidecar.puffin.types import TOC
 from sidecar.source import Source
 
 Problem = dict[str, Any]
 """``{"file", "unit", "column", "problem"}``; unit and column are ``None`` where the damage is wider."""
-
-_MAGICS = {UNITS: UNITS_MAGIC, SBBF: SBBF_MAGIC}
 
 
 def verify_sidecar(
@@ -47,6 +45,8 @@ def verify_sidecar(
             problems += [
                 _problem(source.name, text, bundle.toc.field_id) for text in _bundle_problems(segment, bundle)
             ]
+        for field_id, pages in segment.page_index_blobs.items():
+            problems += [_problem(source.name, text, field_id) for text in pages.verify()]
     problems += [_problem(source.name, text) for text in sidecar.warnings]
     problems += [_problem(source.name, text) for text in _directory_problems(sidecar)]
     return problems
@@ -78,7 +78,7 @@ def _problems(file: str, check: Callable[[], None], fields: tuple[int, ...] = ()
 def _check_own_toc(sidecar: SidecarFile, entry: TocEntry) -> None:
     """Header and table of contents in the blob must be the bytes that were used."""
     offset = entry.length - len(entry.toc)
-    expected = header_for(_MAGICS[entry.blob_type], entry.toc, offset).encode()
+    expected = header_for(MAGICS[entry.blob_type], entry.toc, offset).encode()
     found = sidecar.puffin.read_at(entry.offset, HEADER_BYTES)
     if found != expected:
         raise DamagedFileError(

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sidecar.bundle.checksum import Place
-from sidecar.bundle.envelope import SBBF_MAGIC, header_for
+from sidecar.bundle.envelope import PAGE_INDEX_MAGIC, SBBF_MAGIC, header_for
 from sidecar.bundle.model import SegmentHeader, UnitsTable
+from sidecar.bundle.page_index_blob import FieldPageIndexes, page_index_pieces
+from sidecar.bundle.page_index_toc import PageIndexGroup, encode_page_index_toc
 from sidecar.bundle.positions import Group
 from sidecar.bundle.sbbf_toc import encode_sbbf_toc
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
@@ -24,7 +26,7 @@ from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.units_writer import UnitsBlob, encode_units_blob
 from sidecar.errors import UsageError
 from sidecar.puffin.metadata import BlobMetadata
-from sidecar.puffin.types import SBBF, UNITS
+from sidecar.puffin.types import PAGE_INDEX, SBBF, UNITS
 from sidecar.puffin.writer import PuffinWriter
 
 __all__ = ["FieldBundle", "copy_segments", "write_segment", "write_toc"]
@@ -53,17 +55,23 @@ def write_segment(
     header: SegmentHeader,
     units: UnitsTable,
     fields: Iterable[FieldBundle],
+    page_indexes: Iterable[FieldPageIndexes] = (),
     *,
     snapshot_id: int,
     sequence_number: int,
 ) -> list[TocEntry]:
-    """Write one bundle a field, then the units blob; returns what :func:`write_toc` needs.
+    """Write page indexes and one bundle a field, then the units blob; returns what :func:`write_toc` needs.
 
     ``snapshot_id`` and ``sequence_number`` are those of the snapshot that the file is registered for; the segment
     names its own in ``header``. Raises :class:`UsageError` if pages or units contradict the groups.
     """
     blob = encode_units_blob(header, units)
     entries = []
+    for given in page_indexes:
+        toc, offset = encode_page_index_toc(header, given.field_id, given.groups, blob.num_units, blob.digest)
+        pieces = _page_index_blob(given, Place(header.segment_id, given.field_id), toc, offset, blob)
+        written = puffin.add_blob(PAGE_INDEX, [given.field_id], snapshot_id, sequence_number, pieces)
+        entries.append(_entry(written, header.segment_id, toc))
     for bundle in fields:
         toc, offset = encode_sbbf_toc(
             header,
@@ -114,9 +122,7 @@ def _bundle_pieces(
     bundle: FieldBundle, place: Place, toc: bytes, toc_offset: int, units: UnitsBlob
 ) -> Iterator[bytes]:
     """Header, groups, TOC; each group's pages are counted, and own numbers of blocks put behind them."""
-    for group in bundle.groups:
-        if len(group.units) and not 0 <= group.units[-1] < units.num_units:
-            raise UsageError("a group has units that the segment has not", expected=units.num_units)
+    _check_units(bundle.groups, units)
     yield header_for(SBBF_MAGIC, toc, toc_offset).encode()
     pages = iter(bundle.pages)
     for group in bundle.groups:
@@ -131,6 +137,21 @@ def _bundle_pieces(
     if (piece := next(pages, None)) is not None:
         raise _wrong_pages(bundle, None, 0, piece)
     yield toc
+
+
+def _page_index_blob(
+    given: FieldPageIndexes, place: Place, toc: bytes, toc_offset: int, units: UnitsBlob
+) -> Iterator[bytes]:
+    _check_units(given.groups, units)
+    yield header_for(PAGE_INDEX_MAGIC, toc, toc_offset).encode()
+    yield from page_index_pieces(given, place)
+    yield toc
+
+
+def _check_units(groups: Sequence[Group] | Sequence[PageIndexGroup], units: UnitsBlob) -> None:
+    for group in groups:
+        if len(group.units) and not 0 <= group.units[-1] < units.num_units:
+            raise UsageError("a group has units that the segment has not", expected=units.num_units)
 
 
 def _wrong_pages(bundle: FieldBundle, group: Group | None, left: int, piece: bytes | None) -> UsageError:
