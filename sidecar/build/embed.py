@@ -157,7 +157,7 @@ def embed_into(
     start = time.monotonic()
     check_embeddable(source, footer)
     outcomes: list[Outcome] = []
-    with closing(FilterMaker(source, wanted.filters)) as filters:
+    with closing(FilterMaker(source, footer, wanted.filters)) as filters:
         pages = PageIndexMaker(source, footer, build=wanted.page_index, harvest=wanted.filters.harvest)
         indexes = _indexes(footer, filters, pages, outcomes, progress)
         written = embed(source, footer, target, indexes, placement=wanted.placement)
@@ -183,8 +183,9 @@ def _indexes(
     for group in footer.row_groups:
         if progress is not None:
             progress("row groups", group.ordinal, len(footer.row_groups))
-        made, told = filters.make(group)
-        indexed, told_too = pages.make(group)
+        work = filters.begin(group)
+        indexed, told_too = pages.make(group, work.waiting)
+        made, told = filters.finish(work)
         outcomes += told + told_too
         yield GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes)
 

@@ -8,10 +8,10 @@ has none, so a row group in which one cannot be built gets no new ones at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sidecar.build.embed_filters import Outcome
+from sidecar.build.embed_filters import Outcome, ValuesFilter
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.extents import Range
@@ -51,14 +51,17 @@ class PageIndexMaker:
         self._build = build
         self._rebuild = harvest == "never"
 
-    def make(self, group: RowGroup) -> tuple[PageIndexes, list[Outcome]]:
-        """The page indexes of a row group, and what became of each that was there or asked for."""
+    def make(self, group: RowGroup, waiting: Mapping[int, ValuesFilter]) -> tuple[PageIndexes, list[Outcome]]:
+        """The page indexes of a row group, and what became of each that was there or asked for.
+
+        Filters in ``waiting`` (by leaf index) are fed where pages are walked anyway.
+        """
         made = PageIndexes()
         outcomes = dict(self._old(group, made))
         if self._build and group.num_rows:
             for chunk in group.columns:
                 if chunk.leaf.index not in made.column_indexes or self._rebuild:
-                    outcomes[chunk.leaf.index] = self._new(chunk, made)
+                    outcomes[chunk.leaf.index] = self._new(chunk, made, waiting.get(chunk.leaf.index))
             self._all_or_none(group, made, outcomes)
         return made, [outcomes[leaf] for leaf in sorted(outcomes)]
 
@@ -107,11 +110,12 @@ class PageIndexMaker:
             return reason_of(index)
         return next(column_index_problems(self._footer, chunk, index, offsets), "")
 
-    def _new(self, chunk: ColumnChunk, made: PageIndexes) -> Outcome:
+    def _new(self, chunk: ColumnChunk, made: PageIndexes, waiting: ValuesFilter | None) -> Outcome:
         place = (chunk.row_group, chunk.leaf.path, "page-index")
         leaf = chunk.leaf.index
         try:
-            built = build_page_index(self._source, self._footer, chunk)
+            hasher = waiting.hasher if waiting is not None else None
+            built = build_page_index(self._source, self._footer, chunk, hasher)
         except StorageError:
             raise
         except SidecarError as error:

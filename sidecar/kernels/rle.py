@@ -193,3 +193,23 @@ def split_byte_arrays(data: Any, count: int, out: Any, offsets: Any) -> int:
         filled += length
         offsets[i + 1] = filled
     return filled
+
+
+@kernel
+def byte_array_spans(data: Any, count: int, starts: Any, lengths: Any) -> bool:
+    """Where each of ``count`` PLAIN byte arrays starts in ``data`` (uint8[n]), and its length.
+
+    ``starts`` and ``lengths`` are int64[count]. False if a value reaches beyond the data.
+    """
+    at = 0
+    for i in range(count):
+        if at + 4 > len(data):
+            return False
+        length = _little_endian(data, at, 4)
+        at += 4
+        if at + length > len(data):
+            return False
+        starts[i] = at
+        lengths[i] = length
+        at += length
+    return True

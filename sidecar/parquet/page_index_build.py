@@ -25,6 +25,7 @@ parquet.thrift (``ColumnIndex``, ``OffsetIndex``, ``ColumnOrder``), PageIndex.md
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ from sidecar.parquet.dictionary import decode_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.levels import Histogram, PageLevels, open_page
 from sidecar.parquet.page_bounds import is_float
+from sidecar.parquet.page_hashes import PageHasher
 from sidecar.parquet.page_index import (
     ASCENDING,
     DESCENDING,
@@ -90,15 +92,17 @@ class ScannedChunk:
     reason: str = ""
 
 
-def build_page_index(source: Source, footer: Footer, chunk: ColumnChunk) -> BuiltPageIndex:
-    """Both indexes of a chunk, as far as they can be had.
+def build_page_index(
+    source: Source, footer: Footer, chunk: ColumnChunk, hasher: PageHasher | None = None
+) -> BuiltPageIndex:
+    """Both indexes of a chunk, as far as they can be had; ``hasher`` is given the values on the way.
 
     Reads the whole chunk, in windows of :data:`WINDOW` bytes. Raises :class:`DamagedFileError` for broken
     pages (a wrong checksum, a second or late dictionary page, other numbers of rows or values than the footer says
     included); what is sound but cannot be indexed is a reason.
     """
     try:
-        scanned = scan_chunk(source, footer, chunk)
+        scanned = scan_chunk(source, footer, chunk, hasher)
     except UnsupportedFeatureError as error:
         return BuiltPageIndex(None, None, _reason(error))
     offset_index, reason = _offset_index(footer, chunk, scanned)
@@ -112,14 +116,25 @@ def build_page_index(source: Source, footer: Footer, chunk: ColumnChunk) -> Buil
     return _column_index(chunk, ordering, scanned.pages, offset_index)
 
 
-def scan_chunk(source: Source, footer: Footer, chunk: ColumnChunk) -> ScannedChunk:
+def scan_chunk(
+    source: Source,
+    footer: Footer,
+    chunk: ColumnChunk,
+    hasher: PageHasher | None = None,
+    *,
+    bounds: bool = True,
+) -> ScannedChunk:
     """Walk a chunk's pages and sum them up; raises as :func:`build_page_index` does, and
     :class:`UnsupportedFeatureError` where not even the rows of its pages can be counted.
+
+    ``hasher`` is given the values too; it is complete afterwards, unless codec or encoding are not known. Without
+    ``bounds`` the values are counted only.
     """
     ordering = find_ordering(footer, chunk.leaf)
     with located(source.name, chunk.leaf.path):
         reader = ChunkReader(source, chunk, WINDOW)
-        scan = _Scan(reader, chunk, None if isinstance(ordering, str) else ordering)
+        folder = PageFolder(chunk.leaf, ordering) if bounds and isinstance(ordering, Ordering) else None
+        scan = _Scan(reader, chunk, folder, hasher)
         for number, page in enumerate(reader.pages()):
             with located(source.name, chunk.leaf.path, page.offset):
                 scan.page(page, first=number == 0)
@@ -128,11 +143,14 @@ def scan_chunk(source: Source, footer: Footer, chunk: ColumnChunk) -> ScannedChu
 
 
 class _Scan:
-    def __init__(self, reader: ChunkReader, chunk: ColumnChunk, ordering: Ordering | None) -> None:
+    def __init__(
+        self, reader: ChunkReader, chunk: ColumnChunk, folder: PageFolder | None, hasher: PageHasher | None
+    ) -> None:
         self.result = ScannedChunk()
         self._reader = reader
         self._chunk = chunk
-        self._folder = None if ordering is None else PageFolder(chunk.leaf, ordering)
+        self._folder = folder
+        self._hasher = hasher
 
     def page(self, page: PageHeader, *, first: bool) -> None:
         if page.type == DICTIONARY_PAGE:
@@ -144,7 +162,7 @@ class _Scan:
 
     def _dictionary(self, page: PageHeader) -> None:
         body = self._reader.body(page)
-        if self._folder is None:
+        if self._folder is None and self._hasher is None:
             return
         try:
             if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
@@ -155,7 +173,11 @@ class _Scan:
             smallest = self._chunk.leaf.width or 4
             if page.num_values * smallest > len(plain):
                 raise DamagedFileError("a dictionary page is too short for its values", found=page.num_values)
-            self._folder.set_dictionary(decode_dictionary(plain, page.num_values, self._chunk.leaf))
+            dictionary = decode_dictionary(plain, page.num_values, self._chunk.leaf)
+            if self._hasher is not None:
+                self._hasher.set_dictionary(dictionary)
+            if self._folder is not None:
+                self._folder.set_dictionary(dictionary)
         except UnsupportedFeatureError as error:
             self._give_up(error)
 
@@ -174,16 +196,18 @@ class _Scan:
             self.result.pages.append(ScannedPage(page, page.num_values, True, None, None))
             return
         values = None
-        if self._folder is not None:
-            try:
+        try:
+            if self._hasher is not None:
+                self._hasher.add(page.encoding, levels.num_present, data)
+            if self._folder is not None:
                 values = self._folder.add(page.encoding, levels.num_present, data)
-            except UnsupportedFeatureError as error:
-                self._give_up(error)
+        except UnsupportedFeatureError as error:
+            self._give_up(error)
         self.result.pages.append(ScannedPage(page, levels.rows, levels.starts_row, levels, values))
 
     def _give_up(self, error: UnsupportedFeatureError) -> None:
         """Go on without values: where the pages are can still be told."""
-        self._folder = None
+        self._folder = self._hasher = None
         self.result.reason = self.result.reason or _reason(error)
 
     def finish(self, num_rows: int) -> None:
@@ -202,6 +226,9 @@ class _Scan:
                     expected=expected,
                     found=found,
                 )
+        if self._hasher is not None:
+            with suppress(UnsupportedFeatureError):  # it is not complete then
+                self._hasher.finish()
 
 
 def _offset_index(

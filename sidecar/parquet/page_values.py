@@ -284,7 +284,7 @@ class PageFolder:
         if count and encoding in DICTIONARY_ENCODINGS:
             self._fold(page, count, data)
         elif count:
-            self._check(encoding, count, data)
+            check_size(self.leaf, encoding, count, data)
             if encoding == PLAIN and self.leaf.width is not None:
                 self._sum_up(_plain_array(data, count, self.leaf.width), [(page, count)])
                 return page
@@ -315,19 +315,6 @@ class PageFolder:
             page.data_bytes = 0 if offsets is None else int(offsets[end] - offsets[start])
             start = end
 
-    def _check(self, encoding: int, count: int, data: Bytes) -> None:
-        """Numbers that would make pyarrow allocate far more than the page has."""
-        bits = {"BOOLEAN": 1, "BYTE_ARRAY": 32}.get(self.leaf.physical, 8 * (self.leaf.width or 0))
-        if encoding not in (PLAIN, _BYTE_STREAM_SPLIT):
-            if count * max(bits // 8, 1) > MAX_DECODED:
-                raise UnsupportedFeatureError("a page has too many values to be decoded", found=count)
-        elif count * bits > 8 * len(data):
-            raise DamagedFileError(
-                "a page is too short for its values",
-                expected=f"{count} values of at least {bits} bits",
-                found=f"{len(data)} bytes",
-            )
-
     def _fold(self, page: PageValues, count: int, data: Bytes) -> None:
         dictionary = self._dictionary
         if dictionary is None:
@@ -357,6 +344,23 @@ class PageFolder:
         keys, order = dictionary.keys, dictionary.order
         page.lower, page.upper = (keys.plain(keys.key(int(order[rank]))) for rank in (low, high))
         page.nan_count, page.data_bytes = int(out[kernels.NAN_COUNT]), int(out[kernels.BYTES])
+
+
+def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> None:
+    """Refuse numbers of values that the bytes cannot hold, or that pyarrow would allocate far more for.
+
+    Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError`.
+    """
+    bits = {"BOOLEAN": 1, "BYTE_ARRAY": 32}.get(leaf.physical, 8 * (leaf.width or 0))
+    if encoding not in (PLAIN, _BYTE_STREAM_SPLIT):
+        if count * max(bits // 8, 1) > MAX_DECODED:
+            raise UnsupportedFeatureError("a page has too many values to be decoded", found=count)
+    elif count * bits > 8 * len(data):
+        raise DamagedFileError(
+            "a page is too short for its values",
+            expected=f"{count} values of at least {bits} bits",
+            found=f"{len(data)} bytes",
+        )
 
 
 def _varint(value: int) -> bytes:
