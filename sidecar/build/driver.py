@@ -49,6 +49,7 @@ from sidecar.iceberg.merge import Theta
 from sidecar.iceberg.resolve import Column, resolve_columns
 from sidecar.iceberg.statistics import Registration, check_writable, register
 from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import SBBF
 from sidecar.puffin.writer import PuffinWriter
 
 KINDS = (BLOOM, THETA)
@@ -218,15 +219,25 @@ class _Build:
         if self.earlier.found is not None:
             old = self.earlier.found.sidecar
             known = {segment.id for segment in old.segments}
-            entries += copy_segments(old, writer, segments=self.earlier.segments, **place)
+            entries += copy_segments(
+                old, writer, segments=self.earlier.segments, keep=self._is_wanted, **place
+            )
         for reader in replaced:
             now = SidecarFile.open(
                 reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
             )
             new = other_segments(now.segments, known, self.plan)
             known |= {segment.id for segment in new}
-            entries += copy_segments(now, writer, segments=new, **place)
+            entries += copy_segments(now, writer, segments=new, keep=self._is_wanted, **place)
         return entries
+
+    def _is_wanted(self, entry: TocEntry) -> bool:
+        """Whether an earlier blob of a field is still of use: not if the column is gone or built anew for all files."""
+        anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
+        live = self.table.schema().field_ids
+        if entry.blob_type == SBBF and self.plan.options.bloom and anew.issuperset(entry.fields):
+            return False
+        return live >= set(entry.fields)
 
 
 def _schema(table: Table, snapshot: Snapshot) -> Schema:

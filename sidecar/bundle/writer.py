@@ -10,7 +10,7 @@ Memory is bounded by the units table and by one piece of pages; a page is writte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sidecar.bundle.checksum import Place
@@ -96,15 +96,17 @@ def copy_segments(
     snapshot_id: int,
     sequence_number: int,
     segments: Iterable[Segment] | None = None,
+    keep: Callable[[TocEntry], bool] = lambda entry: True,
 ) -> list[TocEntry]:
     """Copy segments (all by default) of another sidecar as bytes; returns what :func:`write_toc` needs.
 
-    Offsets inside a blob count from its start, so nothing in it changes.
+    Offsets inside a blob count from its start, so nothing in it changes. ``keep`` chooses among the blobs of fields;
+    the units that they belong to always come along.
     """
     copied = []
     for segment in sidecar.segments if segments is None else segments:
         # The units blob last: what it has at its end is wanted near the file's end.
-        for entry in [*segment.entries[1:], segment.entry]:
+        for entry in [*filter(keep, segment.entries[1:]), segment.entry]:
             pieces = (
                 sidecar.puffin.read_at(entry.offset + at, min(_COPY_BYTES, entry.length - at))
                 for at in range(0, entry.length, _COPY_BYTES)

@@ -1,0 +1,108 @@
+"""A build of some columns leaves the snapshot's filters of the others as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sidecar
+from sidecar.bundle.verify import verify_sidecar
+from sidecar.source import open_source
+
+ROWS = 2_000
+
+
+@pytest.fixture
+def table(catalog: Any, request: pytest.FixtureRequest) -> Any:
+    """Three files whose bounds say nothing: every column is spread over all files."""
+    name = f"db.carry_{request.node.name}"
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int64())])
+    table = catalog.create_table(name, schema)
+    for part in range(3):
+        numbers = [row * 6 + part * 2 for row in range(ROWS)]
+        rows = {"a": numbers, "b": [f"b{n}" for n in numbers], "c": [-n for n in numbers]}
+        table.append(pa.table(rows, schema=schema))
+    return table
+
+
+def built(table: Any, *columns: str, **options: Any) -> Any:
+    options.setdefault("engine", "local")
+    report = sidecar.build(table, list(columns), **options)
+    assert report.warnings == []
+    return table.catalog.load_table(table.name())
+
+
+def covered(table: Any, predicate: str) -> tuple[int, int]:
+    plan = sidecar.plan(table, predicate)
+    assert plan.warnings == ()
+    return plan.files_covered, plan.files_kept
+
+
+def bundles(table: Any) -> list[tuple[str, tuple[int, ...], bytes]]:
+    from sidecar.iceberg.statistics import find_sidecar
+
+    found = find_sidecar(table)
+    puffin = found.sidecar.puffin
+    blobs = [
+        (b.type, b.fields, puffin.read_raw(b)) for b in puffin.metadata.blobs if b.type == "sidecar-sbbf-v1"
+    ]
+    found.sidecar.close()
+    return blobs
+
+
+def test_other_columns_are_carried_over_as_bytes(table: Any) -> None:
+    table = built(table, "a", "b")
+    before = bundles(table)
+    table = built(table, "c")
+    after = bundles(table)
+    assert after[: len(before)] == before
+    assert [fields for _, fields, _ in after] == [(1,), (2,), (3,)]
+    for predicate in ("a = 1200", "b = 'b1200'", "c = -1200"):
+        assert covered(table, predicate) == (3, 1)
+        assert sidecar.scan(table, predicate).num_rows == 1
+    assert covered(table, "a = 1201") == (3, 0)
+    assert {blob.fields[0] for entry in table.metadata.statistics for blob in entry.blob_metadata} == {
+        1,
+        2,
+        3,
+    }
+
+
+def test_a_column_that_is_built_again_is_replaced_and_stands_once(table: Any) -> None:
+    table = built(table, "a", "b", fpp=0.01)
+    table = built(table, "b", fpp=0.0001)
+    assert [fields for _, fields, _ in bundles(table)] == [(1,), (2,)]
+    table = built(table, "a", "b", full=True)
+    assert len(sidecar.inspect_table(table)["segments"]) == 1
+    assert covered(table, "a = 1200 and b = 'b1200'") == (3, 1)
+
+
+def test_a_build_of_sketches_leaves_the_filters(table: Any) -> None:
+    table = built(table, "a", kinds=["bloom"])
+    table = built(table, "a", kinds=["theta"])
+    assert covered(table, "a = 1200") == (3, 1)
+
+
+def test_what_is_left_is_sound_and_told_truly(table: Any) -> None:
+    table = built(table, "a", "b")
+    table = built(table, "b", "c")
+    path = table.metadata.statistics[0].statistics_path
+    assert verify_sidecar(open_source(path)) == []
+    assert sidecar.verify_table(table)["problems"] == []
+    coverage = sidecar.inspect_table(table)["coverage"]
+    for kind in ("bloom", "theta"):
+        assert {column: kinds[kind]["units"] for column, kinds in coverage.items()} == {
+            "a": 3,
+            "b": 3,
+            "c": 3,
+        }
+
+
+def test_dropped_columns_are_left_behind(table: Any) -> None:
+    table = built(table, "a", "b")
+    with table.update_schema() as update:
+        update.delete_column("b")
+    table = built(table.catalog.load_table(table.name()), "c")
+    assert [fields for _, fields, _ in bundles(table)] == [(1,), (3,)]
