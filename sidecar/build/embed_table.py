@@ -29,7 +29,7 @@ from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.replace import CommitUnknownError, commit_replace, find_replaceable, new_path
 from sidecar.iceberg.resolve import Column, Found, resolve_columns, resolve_in_file
 from sidecar.iceberg.snapshot_producer import NewFile
-from sidecar.iceberg.statistics import check_writable, find_sidecar
+from sidecar.iceberg.statistics import find_sidecar
 from sidecar.parquet.embed import PLACEMENTS
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import reason_of
@@ -74,7 +74,6 @@ def embed_table(
     if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
         raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
     rules = FilterRules((), check_fpp(fpp), {}, harvest, even_if_dictionary)
-    check_writable(table)
     replaceable = find_replaceable(table)
     report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id, fpp)
     report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
