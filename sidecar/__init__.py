@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sidecar.build.driver import build as build
     from sidecar.build.embed import embed_file as embed_file
     from sidecar.build.embed import strip_file as strip_file
+    from sidecar.build.embed_table import embed_table as embed_table
     from sidecar.files import inspect_file as inspect_file
     from sidecar.files import probe_file as probe_file
     from sidecar.files import verify_file as verify_file
@@ -46,6 +47,7 @@ _HOMES = {
     "open_table": "sidecar.iceberg.catalog",
     "build": "sidecar.build.driver",
     "embed_file": "sidecar.build.embed",
+    "embed_table": "sidecar.build.embed_table",
     "strip_file": "sidecar.build.embed",
     "plan": "sidecar.iceberg.planning",
     "read": "sidecar.iceberg.scanning",
@@ -73,6 +75,7 @@ __all__ = [
     "UsageError",
     "build",
     "embed_file",
+    "embed_table",
     "inspect_file",
     "inspect_table",
     "open_table",

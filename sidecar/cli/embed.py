@@ -1,4 +1,7 @@
-"""``sidecar embed``: a Parquet file with filters and page indexes, its pages copied as they are."""
+"""``sidecar embed``: Parquet files with filters and page indexes, their pages copied as they are.
+
+With a destination it is one file (``SRC DST``), without one the files of a table (``TABLE``).
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sidecar.cli import embed_table as table_cli
 from sidecar.cli import humane
-from sidecar.cli.options import Json, Quiet, names, rate
+from sidecar.cli.options import Catalog, Json, Quiet, is_path, names, rate
 from sidecar.cli.output import Output, escaped, facts, table
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sidecar.build.embed import EmbedReport
+    from sidecar.build.embed_table_report import EmbedTableReport
+
 Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet file, local or by URL.")]
 Destination = Annotated[
     str, typer.Argument(metavar="DST", help="The file to write; nothing may be there yet.")
+]
+SourceOrTable = Annotated[
+    str, typer.Argument(metavar="SRC|TABLE", help="A Parquet file, local or by URL, or a table.")
+]
+DestinationOfFile = Annotated[
+    str | None, typer.Argument(metavar="DST", help="Of a file: the one to write; nothing may be there yet.")
 ]
 
 
@@ -38,8 +51,8 @@ class Rule(str, Enum):
 
 
 def embed(
-    source: Source,
-    destination: Destination,
+    source: SourceOrTable,
+    destination: DestinationOfFile = None,
     bloom: Annotated[
         str | None,
         typer.Option("--bloom", metavar="A,B", help="Columns to give filters; nested ones with dots."),
@@ -63,10 +76,16 @@ def embed(
     even_if_dictionary: Annotated[
         bool, typer.Option("--even-if-dictionary", help="A filter even where the dictionary is no larger.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Of a table: print what would be replaced, and write nothing.")
+    ] = False,
+    catalog: Catalog = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a Parquet file again with filters and page indexes; its pages are copied, not re-encoded.
+    """Write Parquet files again with filters and page indexes; pages are copied, not re-encoded.
+
+    SRC DST writes one file. TABLE replaces the files of a table's current snapshot, in one commit.
 
     Example: sidecar embed part-0.parquet indexed/part-0.parquet --bloom l_partkey --page-index
     """
@@ -76,26 +95,38 @@ def embed(
         raise UsageError("nothing to embed", hint="Name columns with --bloom, or ask for --page-index.")
     target_rate, counts = rate(fpp), dict(_count(text) for text in ndv or ())
     if isinstance(target_rate, str):
-        raise UsageError("--fpp is a rate between 0 and 1 for a single file, not 'auto'")
-    from sidecar import embed_file
+        raise UsageError("--fpp is a rate between 0 and 1 here, not 'auto'")
+    _check_target(source, destination, catalog, dry_run)
+    from sidecar import embed_file, embed_table, open_table
 
     with out.progress() as progress:
-        report = embed_file(
-            source,
-            destination,
-            bloom=columns,
-            page_index=page_index,
-            fpp=target_rate,
-            ndv=counts,
-            placement=placement.value,
-            harvest=harvest.value,
-            even_if_dictionary=even_if_dictionary,
-            progress=progress,
-        )
+        options: dict[str, Any] = {
+            "bloom": columns,
+            "page_index": page_index,
+            "fpp": target_rate,
+            "ndv": counts,
+            "placement": placement.value,
+            "harvest": harvest.value,
+            "even_if_dictionary": even_if_dictionary,
+            "progress": progress,
+        }
+        report: EmbedReport | EmbedTableReport
+        if destination is not None:
+            report = embed_file(source, destination, **options)
+        else:
+            report = embed_table(open_table(source, catalog), dry_run=dry_run, **options)
     out.warn(report.warnings())
-    out.result(report.to_dict(), draw)
+    out.result(report.to_dict(), draw if destination is not None else table_cli.draw)
     if report.damaged:
         raise typer.Exit(1)
+
+
+def _check_target(source: str, destination: str | None, catalog: str | None, dry_run: bool) -> None:
+    """One file has a destination; a table has none."""
+    if destination is None and is_path(source):
+        raise UsageError("a file is written to another one: name DST", file=source)
+    if destination is not None and (catalog is not None or dry_run):
+        raise UsageError("--catalog and --dry-run belong to a table, which has no destination")
 
 
 def _count(text: str) -> tuple[str, int]:

@@ -1,0 +1,74 @@
+"""``sidecar embed TABLE``: the files of a table written again with filters and page indexes, in one commit."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli import humane
+from sidecar.cli.output import escaped, facts, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN = 20
+"""Files left alone that are named for each reason; JSON has them all."""
+_TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": "values", "none": "none"}
+
+
+def draw(to: Console, data: Any) -> None:
+    """What was committed or would be, one line for each column, kind and way, then what was left alone."""
+    to.print(facts(_summary(data)))
+    if data["indexes"]:
+        drawn = table(
+            "column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5)
+        )
+        for index in data["indexes"]:
+            drawn.add_row(*_line(index))
+        to.print(drawn)
+    if data["dry_run"]:
+        for file in data["replaced"]:
+            to.print(f"to be replaced: {file['old_path']}", markup=False, soft_wrap=True)
+    by_reason = sorted(data["left_alone"], key=lambda file: (file["reason"], file["path"]))
+    for reason, group in groupby(by_reason, key=lambda file: file["reason"]):
+        paths = [file["path"] for file in group]
+        for path in paths[:_SHOWN]:
+            to.print(f"left alone: {path}: {reason}", markup=False, soft_wrap=True)
+        if len(paths) > _SHOWN:
+            to.print(f"left alone: {humane.count(len(paths) - _SHOWN)} more: {reason}", markup=False)
+
+
+def _summary(data: Any) -> list[tuple[str, str]]:
+    files = data["files"]
+    verb = "to be replaced" if data["dry_run"] else "replaced"
+    failed = f", [red]{humane.count(files['failed'])} of them broken[/]" if files["failed"] else ""
+    left = f"; {humane.count(files['left_alone'])} left alone{failed}" if files["left_alone"] else ""
+    size = humane.size(data["size_before"])
+    if not data["dry_run"]:
+        size = f"{size} before, {humane.size(data['size'])} now"
+    return [
+        ("table", escaped(data["table"])),
+        ("snapshot", _snapshot(data)),
+        ("files", f"{humane.count(files['replaced'])} of {humane.count(files['total'])} {verb}{left}"),
+        ("size", size),
+        ("time", humane.duration(data["seconds"])),
+    ]
+
+
+def _snapshot(data: Any) -> str:
+    if data["snapshot_id"] is not None:
+        return f"{data['snapshot_id']} (replace), on {data['parent_snapshot_id']}"
+    return f"{data['parent_snapshot_id']}, " + ("nothing written" if data["dry_run"] else "nothing to commit")
+
+
+def _line(index: Any) -> tuple[str, ...]:
+    rate = index["worst_rate"]
+    return (
+        escaped(index["column"]),
+        "filter" if index["kind"] == "bloom" else "page index",
+        _TAKEN_FROM[index["way"]],
+        humane.count(index["count"]),
+        humane.size(index["bytes"]) if index["bytes"] else "",
+        "" if rate is None else humane.percent(rate),
+        escaped(index["reason"]),
+    )
