@@ -66,6 +66,11 @@ class BlockFilter(ABC):
     def block_of(h: int, z: int) -> int:
         """The block that hash ``h`` chooses among ``z``."""
 
+    @staticmethod
+    @abstractmethod
+    def blocks_for(distinct: int, fpp: float) -> int:
+        """Blocks of a new filter of so many distinct values, by the form's own sizing: a power of two."""
+
     @abstractmethod
     def _insert(self, hashes: NDArray[np.uint64]) -> None:
         """Set the bits of some thousand hashes."""

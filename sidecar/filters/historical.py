@@ -66,6 +66,11 @@ class HistoricalBloomFilter(BlockFilter):
         """The block that hash ``h`` chooses among ``z``."""
         return (h >> 32) & (z - 1)
 
+    @staticmethod
+    def blocks_for(distinct: int, fpp: float) -> int:
+        """The formula of the time, see :func:`bytes_for`."""
+        return bytes_for(distinct, fpp) // BLOCK_BYTES
+
     @classmethod
     def from_arrow(
         cls,
@@ -84,7 +89,7 @@ class HistoricalBloomFilter(BlockFilter):
 
         hashes = hash_arrow(values, encoding, twins=not strict, function=cls.function)
         distinct = len(np.unique(hashes)) if ndv is None else ndv
-        return cls.from_hashes(hashes, bytes_for(distinct, fpp) // BLOCK_BYTES)
+        return cls.from_hashes(hashes, cls.blocks_for(distinct, fpp))
 
     def _insert(self, hashes: NDArray[np.uint64]) -> None:
         from sidecar.kernels import sbbf

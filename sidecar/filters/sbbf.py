@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sidecar.filters import sizing
 from sidecar.filters.block_filter import BlockFilter, bits_of, check_blocks
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.plain_hash import XXH64
-from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
+from sidecar.filters.sizing import DEFAULT_FPP
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,6 +49,11 @@ class SplitBlockBloomFilter(BlockFilter):
     check_size = staticmethod(check_blocks)
     block_of = staticmethod(block_of)
 
+    @staticmethod
+    def blocks_for(distinct: int, fpp: float) -> int:
+        """The fewest blocks that meet ``fpp``, see :mod:`sidecar.filters.sizing`."""
+        return sizing.blocks_for(distinct, fpp)
+
     @classmethod
     def from_arrow(
         cls,
@@ -64,7 +70,7 @@ class SplitBlockBloomFilter(BlockFilter):
         of zeros and NaN: bit for bit what other writers build at the same size, but it may deny equal values.
         """
         distinct = len(values) - values.null_count if ndv is None else ndv
-        made = cls.empty(blocks_for(distinct, fpp))
+        made = cls.empty(cls.blocks_for(distinct, fpp))
         made.insert_arrow(values, encoding, strict=strict)
         return made.fold_to(fpp)
 

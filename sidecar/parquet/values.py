@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sidecar.errors import DamagedFileError
-from sidecar.source import Source, SourceFile, local_path
+from sidecar.source import BytesSource, Source, SourceFile, local_path
 
-BATCH_ROWS = 64 * 1024
+BATCH_ROWS = 32 * 1024
 """Rows decoded at a time: few enough that hashes stay in the cache, enough to hide the cost of a call."""
 
 OPTIONS: dict[str, Any] = {
@@ -42,7 +42,7 @@ class ValueReader:
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
-        local = local_path(source.name)
+        local = None if isinstance(source, BytesSource) else local_path(source.name)
         handle = local if local is not None else pa.PythonFile(cast(IOBase, SourceFile(source)), mode="r")
         try:
             self._file: Any = pq.ParquetFile(handle, **OPTIONS)

@@ -1,0 +1,159 @@
+"""What a Parquet file knows of the values of a column's filters: the evidence that rebuilds draw on.
+
+A chunk's bounds are trusted here only where each statement about them holds: an INT32 or INT64 column in a known
+column order, ``min_value`` and ``max_value`` both there, the right way round, and not marked as inexact.
+Nothing rounds or cuts integers, so these are the least and the greatest value of the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sidecar.convert.rebuild import Build, Domain, Numbers
+from sidecar.errors import UnsupportedFeatureError
+from sidecar.filters.block_filter import BlockFilter
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.hashing import hash_plain_fixed
+from sidecar.parquet.bloom import FoundFilter
+from sidecar.parquet.dictionary import DictionaryPage, read_dictionary
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.page_bounds import chunk_bounds
+from sidecar.parquet.pages import wholly_dictionary
+from sidecar.parquet.schema import Leaf
+from sidecar.parquet.thrift import Struct
+from sidecar.parquet.values import ValueReader
+from sidecar.source import Source
+
+_IS_MAX_EXACT, _IS_MIN_EXACT = 7, 8
+_INT64 = np.iinfo(np.int64)
+
+
+class ParquetEvidence:
+    """The values of some chunks of one column, seen as the values of one filter.
+
+    ``old`` is the filter that the chunks have together, if there is one. Keeps ``source`` open for the
+    iterator of :meth:`values`.
+    """
+
+    def __init__(
+        self, source: Source, footer: Footer, chunks: Sequence[ColumnChunk], old: FoundFilter | None = None
+    ) -> None:
+        self._source = source
+        self._footer = footer
+        self._chunks = chunks
+        self._old = old
+        for chunk in chunks:
+            _check_readable(footer, chunk)
+
+    def dictionary(self) -> list[pa.Array[Any]] | str:
+        """See :meth:`sidecar.convert.rebuild.Evidence.dictionary`."""
+        for chunk in self._chunks:
+            if chunk.num_values and not wholly_dictionary(self._source, chunk):
+                return f"not every page of row group {chunk.row_group} is dictionary-encoded"
+        chunks = [chunk for chunk in self._chunks if chunk.num_values]
+        return [read_dictionary(self._source, chunk).to_arrow(chunk.leaf) for chunk in chunks]
+
+    def domain(self) -> Domain | str:
+        """See :meth:`sidecar.convert.rebuild.Evidence.domain`."""
+        if self._old is None:
+            return "there is no old filter of this column"
+        if self._old.defect:
+            return f"the old filter is defective: {self._old.defect}"
+        bounds: list[int] = []
+        for chunk in self._chunks:
+            found = integer_bounds(self._footer, chunk)
+            if isinstance(found, str):
+                return found
+            bounds += found
+        if not bounds:
+            return "there are no chunks"
+        leaf, old = self._chunks[0].leaf, self._old.filter
+        return Domain(
+            min(bounds),
+            max(bounds),
+            lambda numbers: admits(old, numbers, leaf.encoding),
+            lambda numbers: to_arrow(numbers, leaf),
+            old.estimated_fpp(),
+            self._num_values,
+        )
+
+    def values(self) -> tuple[Iterator[pa.Array[Any]], int]:
+        """See :meth:`sidecar.convert.rebuild.Evidence.values`."""
+        return chain.from_iterable(map(self._decode, self._chunks)), self._num_values
+
+    @property
+    def _num_values(self) -> int:
+        return sum(max(chunk.num_values - (chunk.null_count or 0), 0) for chunk in self._chunks)
+
+    def _decode(self, chunk: ColumnChunk) -> Iterator[pa.Array[Any]]:
+        with ValueReader(self._source) as reader:
+            for (values,) in reader.batches(chunk.row_group, [chunk.leaf.index]):
+                yield values
+
+
+def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
+    reason = "is encrypted" if chunk.encrypted else "lies in another file" if chunk.file_path else ""
+    reason = reason and f"the column chunk {reason}"
+    if reason or chunk.leaf.encoding.not_indexable:
+        raise UnsupportedFeatureError(
+            reason or f"no filter for {chunk.leaf.encoding}: {chunk.leaf.encoding.not_indexable}",
+            file=footer.name,
+            column=chunk.leaf.path,
+        )
+
+
+def integer_bounds(footer: Footer, chunk: ColumnChunk) -> tuple[int, int] | str:
+    """Least and greatest value of a chunk of integers, or why they are not known for certain."""
+    if chunk.leaf.physical not in ("INT32", "INT64"):
+        return f"values of {chunk.leaf.physical} are no bounded integers"
+    bounds = chunk_bounds(footer, chunk)
+    low, high = bounds.lower[0], bounds.upper[0]
+    if bounds.reason or not isinstance(low, int) or not isinstance(high, int):
+        return bounds.reason or "the chunk has no bounds"
+    statistics = _statistics(footer, chunk)
+    if statistics.boolean(_IS_MIN_EXACT) is False or statistics.boolean(_IS_MAX_EXACT) is False:
+        return "the chunk's bounds are not exact"
+    if high > _INT64.max:
+        return "the chunk's bounds do not fit 64 bits with a sign"
+    return low, high
+
+
+def _statistics(footer: Footer, chunk: ColumnChunk) -> Struct:
+    group = (footer.metadata.structs(4) or [])[chunk.row_group]
+    meta = (group.structs(1) or [])[chunk.leaf.index].struct(3) or Struct()
+    return meta.struct(12) or Struct()
+
+
+def admits(old: BlockFilter, numbers: Numbers, encoding: Encoding) -> npt.NDArray[np.bool_]:
+    """For each number whether the old filter of ``encoding`` might hold it: bool[n]."""
+    plain = _plain(numbers, encoding)
+    hashes = hash_plain_fixed(plain, len(numbers), encoding, twins=False, function=old.function)
+    return old.check(hashes)
+
+
+def to_arrow(numbers: Numbers, leaf: Leaf) -> pa.Array[Any]:
+    """The numbers as values of the column."""
+    return DictionaryPage(len(numbers), _plain(numbers, leaf.encoding), leaf.width, None).to_arrow(leaf)
+
+
+def _plain(numbers: Numbers, encoding: Encoding) -> npt.NDArray[np.uint8]:
+    """PLAIN bytes; unsigned numbers of 32 bits have the bits of the lower word."""
+    return numbers.astype("<u4" if encoding.width == 4 else "<u8").view(np.uint8)
+
+
+def filter_of(form: type[BlockFilter], encoding: Encoding, fpp: float) -> Build[BlockFilter]:
+    """Builds a filter of ``form``: sized for the values' number, folded to the smallest size that meets ``fpp``."""
+
+    def build(arrays: Any, distinct: int) -> BlockFilter:
+        made = form.empty(form.blocks_for(distinct, fpp))
+        for array in arrays:
+            made.insert_arrow(array, encoding)
+        return made.fold_to(fpp)
+
+    return build
