@@ -8,7 +8,7 @@ from itertools import pairwise
 from sidecar.build.tasks import Piece, UnitsTask
 from sidecar.iceberg.listing import ListedFile
 
-MIN_BIN = 4 << 20
+MIN_BIN = 16 << 20
 MAX_BIN = 128 << 20
 BINS = 64
 """Tasks aimed at: enough to keep a pool evenly busy; more only where tasks would exceed :data:`MAX_BIN`."""
