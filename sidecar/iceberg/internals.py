@@ -1,4 +1,6 @@
-"""The one module that touches pyiceberg's private and undocumented API; its test fails when that changes.
+"""The one module that reads by pyiceberg's private and undocumented API; its test fails when that changes.
+
+Its counterpart for writing is :mod:`sidecar.iceberg.snapshot_producer`.
 
 An Iceberg manifest is an Avro object container file: magic ``Obj\\x01``, a metadata map (``avro.schema``,
 ``avro.codec`` and the manifest's own keys), a 16-byte sync marker; then blocks, each a record count (zigzag

@@ -1,0 +1,187 @@
+"""Which files have deletes, names of new files, and the private API that a replace is written with."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from dataclasses import replace as changed
+from typing import Any
+
+import pyarrow as pa
+import pyiceberg
+import pytest
+from iceberg_cases import delete_by_equality
+from pyiceberg.manifest import DATA_FILE_TYPE, UNASSIGNED_SEQ, DataFile, DataFileContent, ManifestWriter
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
+from pyiceberg.table.update.snapshot import _SnapshotProducer
+from pyiceberg.typedef import Record
+
+from sidecar.iceberg import snapshot_producer
+from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _Delete, spellings
+from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.replace import find_replaceable, new_path
+
+ARROW = pa.schema([("k", pa.int64())])
+
+
+@pytest.fixture
+def table(catalog: Any) -> Table:
+    made: Table = catalog.create_table(f"db.replace{random.getrandbits(60)}", ARROW)
+    made.append(pa.table({"k": [1, 2, 3]}, schema=ARROW))
+    return made
+
+
+@pytest.fixture
+def listing(table: Table) -> Listing:
+    return list_snapshot(table)
+
+
+def reason(listing: Listing, index: DeleteIndex, **differs: Any) -> str | None:
+    (file,), (manifest,) = listing.files, listing.manifests
+    return index.reason(changed(file, **differs), manifest)
+
+
+def position(sequence: int, lower: bytes | None = None, upper: bytes | None = None) -> DeleteIndex:
+    return DeleteIndex(everywhere=[_Delete(sequence, False, lower, upper)])
+
+
+@pytest.mark.parametrize(("data", "applies"), [(4, True), (5, True), (6, False)])
+def test_position_deletes_apply_to_files_that_are_not_newer(
+    listing: Listing, data: int, applies: bool
+) -> None:
+    expected = POSITION if applies else None
+    assert reason(listing, position(5), sequence_number=data) == expected
+    named = DeleteIndex(by_path={listing.files[0].path: 5})
+    assert reason(listing, named, sequence_number=data) == expected
+
+
+@pytest.mark.parametrize(("data", "applies"), [(4, True), (5, False), (6, False)])
+def test_equality_deletes_apply_to_files_that_are_older(listing: Listing, data: int, applies: bool) -> None:
+    index = DeleteIndex(everywhere=[_Delete(5, True, None, None)])
+    assert reason(listing, index, sequence_number=data) == (EQUALITY if applies else None)
+
+
+def test_bounds_of_paths_narrow_position_deletes(listing: Listing) -> None:
+    path = listing.files[0].path.encode()
+    assert reason(listing, position(5, path, path)) == POSITION
+    assert reason(listing, position(5, b"a", b"zzz")) == POSITION
+    assert reason(listing, position(5, path + b"0", b"zzz")) is None
+    assert reason(listing, position(5, path[:20], path[:-1] + b"!")) is None
+    assert reason(listing, position(5, b"a", path[:9])) == POSITION  # cut, and not rounded up
+
+
+def test_deletes_of_another_partition_or_spec_do_not_apply(listing: Listing) -> None:
+    delete = [_Delete(5, False, None, None)]
+    assert reason(listing, DeleteIndex(by_partition={(0, ()): delete})) == POSITION
+    assert reason(listing, DeleteIndex(by_partition={(1, ()): delete})) is None
+    assert reason(listing, DeleteIndex(by_partition={(0, ((1000, "a"),)): delete})) is None
+
+
+def test_a_path_in_another_spelling_counts_as_the_same(listing: Listing) -> None:
+    path = listing.files[0].path
+    assert path.startswith("file:/")
+    for spelt in (path, path.replace("file:/", "file:///", 1), path.removeprefix("file:")):
+        assert reason(listing, DeleteIndex(by_path={spelt: 5})) == POSITION
+    assert reason(listing, DeleteIndex(by_path={path + "x": 5})) is None
+    assert set(spellings("s3a://b/x")) == {"s3://b/x", "s3a://b/x", "s3n://b/x"}
+    assert spellings("gs://b/x") == ("gs://b/x",)
+
+
+def test_files_older_than_an_equality_delete_are_left_alone(table: Table) -> None:
+    table.append(pa.table({"k": [4, 5]}, schema=ARROW))
+    delete_by_equality(table, pa.table({"k": [2]}, schema=ARROW), [1])
+    table.refresh()
+    table.append(pa.table({"k": [6]}, schema=ARROW))
+    found = find_replaceable(table)
+    assert [reason for _, reason in found.left_alone] == [EQUALITY, EQUALITY]
+    assert [file.sequence_number for file in found.files] == [4]
+
+
+def test_a_file_that_is_listed_twice_is_left_alone(table: Table, tmp_path: Any) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"k": [7]}, schema=ARROW), tmp_path / "a.parquet")
+    for _ in range(2):
+        table.add_files([f"file:{tmp_path}/a.parquet"], check_duplicate_files=False)
+    found = find_replaceable(table)
+    assert len(found.files) == 1
+    assert [reason for _, reason in found.left_alone] == ["the snapshot lists it more than once"] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "ending"),
+    [
+        ("a.parquet", "a-sidecar-", ".parquet"),
+        ("a.zstd.parquet", "a.zstd-sidecar-", ".parquet"),
+        ("a", "a-sidecar-", ".parquet"),
+        ("x" * 250 + ".parquet", "x" * 180 + "-sidecar-", ".parquet"),
+    ],
+)
+def test_names_of_new_files(table: Table, name: str, stem: str, ending: str) -> None:
+    folder = f"{table.location()}/data/p=1"
+    first = new_path(table, f"{folder}/{name}")
+    again = new_path(table, first)
+    for path in (first, again):
+        assert path.startswith(f"{folder}/{stem}")
+        assert path.endswith(ending)
+        assert len(path) == len(f"{folder}/{stem}{ending}") + 36
+    assert first != again
+    elsewhere = new_path(table, f"{table.location()}x/{name}")
+    assert elsewhere.startswith(f"{table.location()}/data/{stem}")
+
+
+def test_the_private_api_is_the_one_this_was_written_for() -> None:
+    """Fails when pyiceberg changes what snapshot_producer.py relies on: read its notes again, then adapt it."""
+    assert pyiceberg.__version__.startswith("0.12."), "pyproject.toml pins pyiceberg below 0.13"
+    assert not hasattr(pyiceberg.table.update.snapshot.UpdateSnapshot, "replace"), (
+        "there is a replace now: use it"
+    )
+    assert list(inspect.signature(Transaction._apply).parameters) == ["self", "updates", "requirements"]
+    retry = inspect.getsource(Transaction.commit_transaction)
+    assert "not self._snapshot_producers" in retry  # without one, a conflict is raised at once
+    parameters = ["spec", "schema", "output_file", "snapshot_id", "avro_compression"]
+    writer = inspect.signature(snapshot_producer.write_manifest).parameters
+    assert list(writer) == ["format_version", *parameters]
+    assert list(inspect.signature(snapshot_producer.write_manifest_list).parameters) == [
+        "format_version",
+        "output_file",
+        "snapshot_id",
+        "parent_snapshot_id",
+        "sequence_number",
+        "avro_compression",
+    ]
+    # the only places where a manifest's writer asks for the types of partition values
+    for place in (ManifestWriter._with_partition, pyiceberg.manifest.construct_partition_summaries):
+        assert ".partition_type(" in inspect.getsource(place)
+    assert list(inspect.signature(PartitionSpec.partition_type).parameters) == ["self", "schema"]
+    added = inspect.getsource(ManifestWriter.add)
+    assert (
+        "sequence_number=entry.sequence_number if entry.sequence_number != UNASSIGNED_SEQ else None" in added
+    )
+    assert "file_sequence_number" not in added  # so that it is inherited
+    assert UNASSIGNED_SEQ == -1
+    # what theirs does with added files is why there is a producer of our own
+    assert "spec=self._transaction.table_metadata.spec()" in inspect.getsource(_SnapshotProducer._manifests)
+    with pytest.raises(ValueError, match="Operation not implemented"):
+        update_snapshot_summaries(Summary(Operation.REPLACE))
+
+
+def test_the_fields_of_a_data_file_stand_where_they_are_copied_from() -> None:
+    """Every field of a version-2 entry is copied by position."""
+    names = [part.name for part in DATA_FILE_TYPE[2].fields]
+    file = DataFile(*range(len(names)))
+    file.spec_id = 3
+    file[names.index("partition")] = Record("a", "b")
+    copied = snapshot_producer._copy(file, [1, 0])
+    assert [copied[place] for place in range(len(names)) if names[place] != "partition"] == [
+        place for place in range(len(names)) if names[place] != "partition"
+    ]
+    assert copied.partition == Record("b", "a")
+    assert copied.spec_id == 3
+    assert file.partition == Record("a", "b")
+    assert (DataFile.file_path.fget(file), file.file_size_in_bytes, file.split_offsets) == tuple(  # type: ignore[attr-defined]
+        names.index(name) for name in ("file_path", "file_size_in_bytes", "split_offsets")
+    )
+    assert DataFileContent.DATA == 0
