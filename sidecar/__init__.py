@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sidecar.build.embed import embed_file as embed_file
     from sidecar.build.embed import strip_file as strip_file
     from sidecar.build.embed_table import embed_table as embed_table
+    from sidecar.convert.filter_file import convert_filter as convert_filter
     from sidecar.files import inspect_file as inspect_file
     from sidecar.files import probe_file as probe_file
     from sidecar.files import verify_file as verify_file
@@ -49,6 +50,7 @@ _HOMES = {
     "embed_file": "sidecar.build.embed",
     "embed_table": "sidecar.build.embed_table",
     "strip_file": "sidecar.build.embed",
+    "convert_filter": "sidecar.convert.filter_file",
     "plan": "sidecar.iceberg.planning",
     "read": "sidecar.iceberg.scanning",
     "scan": "sidecar.iceberg.scanning",
@@ -74,6 +76,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "UsageError",
     "build",
+    "convert_filter",
     "embed_file",
     "embed_table",
     "inspect_file",

@@ -31,7 +31,7 @@ ROOMS_OF = {
     "pyspark": {"spark"},
     "rich": {"cli"},
     "typer": {"cli"},
-    "pyiceberg": {"source", "target", "files", "iceberg", "build", "spark"},
+    "pyiceberg": {"source", "target", "files", "convert", "iceberg", "build", "spark"},
 }
 UPWARD = {("build", "spark")}
 """The driver picks an engine by name and loads Spark's only then."""

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sidecar.cli import build, embed, inspect, plan, probe, scan, strip, verify
+from sidecar.cli import build, convert, embed, inspect, plan, probe, scan, strip, verify
 from sidecar.errors import SidecarError, UsageError
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
@@ -100,6 +100,7 @@ for command in (
     scan.scan,
     embed.embed,
     strip.strip,
+    convert.convert,
     verify.verify,
 ):
     app.command(cls=Command, context_settings={"ignore_unknown_options": True})(command)

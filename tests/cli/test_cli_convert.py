@@ -1,0 +1,107 @@
+"""``sidecar convert`` of a historical filter, and what inspect, probe and verify say of files that are one filter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from sidecar.cli.app import app
+from sidecar.filters import historical
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.historical import HistoricalBloomFilter
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
+OLD, NEW = str(DATA / "apache_bloom_filter.bin"), str(DATA / "apache_bloom_filter.xxhash.bin")
+STORED = ["hello", "parquet", "bloom", "filter"]
+
+
+def run(*args: str) -> Any:
+    return CliRunner().invoke(app, list(args), prog_name="sidecar")
+
+
+def answer(*args: str) -> Any:
+    result = run(*args, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def column_file(path: Path, values: Any, **options: Any) -> str:
+    pq.write_table(pa.table({"s": values}), path, **options)
+    return f"{path}:s"
+
+
+def maybe(path: str, kind: str, value: str) -> Any:
+    return answer("probe", path, kind, value)["units"][0]["might_contain"]
+
+
+@pytest.mark.parametrize(("use_dictionary", "way"), [(True, "dictionary"), (False, "values")])
+def test_a_historical_filter_is_rebuilt_from_its_column(
+    use_dictionary: bool, way: str, tmp_path: Path
+) -> None:
+    column = column_file(
+        tmp_path / "v.parquet", pa.array([*STORED, None, "bloom"]), use_dictionary=use_dictionary
+    )
+    target = str(tmp_path / "new.bin")
+    report = answer("convert", OLD, target, "--values", column)
+    assert report["way"] == way
+    assert report["rate_before"] < 1e-10
+    assert report["rate_after"] <= 0.01
+    assert "MurmurHash3" in report["form_before"]
+    assert "XXH64" in report["form_after"]
+    assert "XXH64" in answer("inspect", target)["form"]
+    assert [maybe(target, "string", value) for value in STORED] == [True] * 4
+    assert maybe(target, "string", "absent") is False
+    assert run("verify", target).exit_code == 0
+
+
+def test_the_text_says_that_it_was_a_rebuild_and_by_which_way(tmp_path: Path) -> None:
+    numbers = pa.array(range(0, 3000, 11), pa.int64())
+    column = column_file(tmp_path / "v.parquet", numbers, use_dictionary=False)
+    old = HistoricalBloomFilter.from_arrow(numbers, Encoding.parse("int64"))
+    (tmp_path / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
+    result = run("convert", str(tmp_path / "old.bin"), str(tmp_path / "new.bin"), "--values", column)
+    assert result.exit_code == 0
+    assert "rebuilt from" in result.stdout
+    assert "the integers between the bounds of s" in result.stdout
+    assert "of 2,993 admitted" in result.stdout
+    assert all(maybe(str(tmp_path / "new.bin"), "long", str(number)) for number in range(0, 3000, 330))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (None, "can only be rebuilt"),
+        ("nonsense", "--values FILE.parquet:column"),
+        ("{file}:t", "the file has no column 't'"),
+        ("{few}:s", "holds values that the column has not"),
+    ],
+)
+def test_without_all_values_there_is_no_conversion(values: str | None, sentence: str, tmp_path: Path) -> None:
+    column_file(tmp_path / "v.parquet", pa.array(STORED))
+    column_file(tmp_path / "few.parquet", pa.array(STORED[:3]))
+    named = values and values.format(file=tmp_path / "v.parquet", few=tmp_path / "few.parquet")
+    result = run("convert", OLD, str(tmp_path / "new.bin"), *(["--values", named] if named else []))
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert not (tmp_path / "new.bin").exists()
+
+
+def test_the_present_form_and_an_existing_target_are_refused(tmp_path: Path) -> None:
+    column = column_file(tmp_path / "v.parquet", pa.array(STORED))
+    assert "present form already" in run("convert", NEW, str(tmp_path / "n"), "--values", column).stderr
+    (tmp_path / "there").write_bytes(b"")
+    result = run("convert", OLD, str(tmp_path / "there"), "--values", column)
+    assert (result.exit_code, (tmp_path / "there").read_bytes()) == (2, b"")
+
+
+def test_inspect_and_verify_of_a_filter_alone() -> None:
+    assert "the historical one" in run("inspect", OLD).stdout
+    assert "not said in the file" in run("inspect", NEW).stdout
+    assert "fine" in run("verify", OLD).stdout
+    assert run("probe", OLD, "nosuch", "x").exit_code == 2
