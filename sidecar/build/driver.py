@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypedDict
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -118,6 +118,13 @@ def build(
         earlier.close()
 
 
+class Registered(TypedDict):
+    """The snapshot that the file is registered for: what each of our blobs in it says of itself."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
 @dataclass
 class _Build:
     """One build at work; the engine holds the filters between the stages."""
@@ -185,7 +192,7 @@ class _Build:
             sequence_number=self.listing.sequence_number,
             created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
-        place = {"snapshot_id": self.listing.snapshot_id, "sequence_number": self.listing.sequence_number}
+        place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         units = units_table(selection, indexed, self.plan.columns, self.plan.options)
         groups = group_tasks(indexed, self.plan.columns, header.segment_id)
         thetas = [Theta(i, sketch.to_bytes(), sketch.ndv) for i, sketch in sorted(indexed.sketches.items())]
@@ -211,7 +218,7 @@ class _Build:
         return register(self.table, self.listing.snapshot_id, thetas, write, force=self.force)
 
     def _carry(
-        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: dict[str, int]
+        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered
     ) -> list[TocEntry]:
         """Segments of the earlier sidecar, and those that other builds have registered meanwhile."""
         entries: list[TocEntry] = []
