@@ -46,7 +46,7 @@ def extract_filters(
     filters = [np.empty((own[position], 8), np.uint32) for position in chosen]
     for first, blocks in extract_blocks(segment, field_id, group):
         for position, target in zip(chosen, filters, strict=True):
-            _take(blocks[position], first, group.layout.blocks // len(target), target)
+            take_own_blocks(blocks[position], first, group.layout.blocks // len(target), target)
     for position, found in zip(chosen, filters, strict=True):
         yield int(ordinals[position]), found.tobytes() + tails[position]
 
@@ -63,7 +63,9 @@ def extract_blocks(
         yield pages.first_block, unslice_pages(whole, pages.first_block, pages.blocks, pages.data)
 
 
-def _take(blocks: npt.NDArray[np.uint32], first: int, factor: int, target: npt.NDArray[np.uint32]) -> None:
+def take_own_blocks(
+    blocks: npt.NDArray[np.uint32], first: int, factor: int, target: npt.NDArray[np.uint32]
+) -> None:
     """Put into ``target`` every factor-th of ``blocks``, which begin at block ``first``: undoes widening."""
     start = -first % factor
     own = blocks[start::factor]

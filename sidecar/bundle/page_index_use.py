@@ -1,0 +1,66 @@
+"""From a file's footer to what a sidecar records of its page indexes, and from a stored entry back to structures.
+
+A group's ``comparison`` names how bounds compare (:class:`sidecar.parquet.bounds.Ordering`): ``KIND:WIDTH``, or
+``bytes`` and ``decimal`` alone where values have no fixed width.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sidecar.bundle.page_index_blob import StoredPageIndex
+from sidecar.bundle.page_index_toc import PageIndexKind
+from sidecar.errors import SidecarError
+from sidecar.parquet.bounds import Ordering, find_ordering
+from sidecar.parquet.footer import Footer
+from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, decode_column_index, decode_offset_index
+from sidecar.parquet.schema import Leaf
+
+_KINDS = ("boolean", "signed", "unsigned", "float", "int96", "bytes", "decimal")
+
+
+class DecodedPageIndex(NamedTuple):
+    """Both structures of a unit, ``None`` where there is none, and how its bounds compare or why they do not."""
+
+    column_index: ColumnIndex | None
+    offset_index: OffsetIndex | None
+    ordering: Ordering | str
+
+
+def page_index_kind(footer: Footer, leaf: Leaf, resolution: str) -> PageIndexKind:
+    """What a sidecar records of a column of a file beside its page indexes."""
+    ordering = find_ordering(footer, leaf)
+    comparison, order = "", 0
+    if not isinstance(ordering, str):
+        comparison = ordering.kind if ordering.width is None else f"{ordering.kind}:{ordering.width}"
+        order = ordering.column_order
+    return PageIndexKind(leaf.encoding.name, resolution, comparison, order, leaf.max_def, leaf.max_rep)
+
+
+def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:
+    """The structures of an entry. Raises :class:`DamagedFileError` for bytes that are none."""
+    column, offset = stored.column_index, stored.offset_index
+    return DecodedPageIndex(
+        None if column is None else decode_column_index(column),
+        None if offset is None else decode_offset_index(offset),
+        ordering_of(stored.kind),
+    )
+
+
+def ordering_of(kind: PageIndexKind) -> Ordering | str:
+    """How the bounds of a group compare, or the reason why nothing is known of it."""
+    if not kind.comparison:
+        return "the bounds have no known order"
+    name, _, width = kind.comparison.partition(":")
+    if name not in _KINDS or not (width.isdecimal() or not width) or len(width) > 4:
+        return f"bounds that compare as '{kind.comparison[:40]}' are not understood"
+    return Ordering(name, int(width) if width else None, kind.order)
+
+
+def problem_of(stored: StoredPageIndex) -> str:
+    """Why an entry's bytes are no page index; empty if they are one."""
+    try:
+        decode_page_index(stored)
+    except SidecarError as error:
+        return error.what
+    return ""

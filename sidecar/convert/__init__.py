@@ -1,0 +1,1 @@
+"""Conversions between the places where indexes live: Parquet files and sidecars."""

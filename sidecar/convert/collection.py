@@ -1,0 +1,205 @@
+"""A segment in the making: files, their units, and indexes that wait in a temporary file.
+
+A column is known by its field id where the file has one and by its path where it has none; a path gets a number
+above all field ids, in the order of appearance, once everything is collected.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import BinaryIO, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.model import INDEXED, Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable
+from sidecar.bundle.page_index_blob import FieldPageIndexes
+from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.slicing import gather_blocks, group_pages
+from sidecar.bundle.toc import write_toc
+from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.convert.outcome import BLOOM, KINDS, PAGE_INDEX
+from sidecar.convert.spool import Spool
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.puffin.writer import PuffinWriter, WrittenFile
+from sidecar.target import Target
+
+NO_TABLE = str(uuid.UUID(int=0))
+"""The table UUID of a sidecar of plain files."""
+NO_SNAPSHOT, NO_SEQUENCE = -1, 0
+BY_ID, BY_NAME = "id", "name:"
+
+
+class Key(NamedTuple):
+    """A column: its field id (0: none), or its path; ``resolution`` as a group records it."""
+
+    field_id: int
+    resolution: str
+
+
+def key_of(field_id: int | None, path: str) -> Key:
+    """The key of a leaf: by its field id, or by its path where it has none."""
+    return Key(0, BY_NAME + path) if field_id is None else Key(field_id, BY_ID)
+
+
+@dataclass(frozen=True)
+class KeptFilter:
+    """A filter in the spool; ``tail`` are the odd bytes after its blocks."""
+
+    encoding: str
+    offset: int
+    blocks: int
+    tail: bytes = b""
+
+
+@dataclass(frozen=True)
+class KeptPages:
+    """A page index in the spool: ColumnIndex, then OffsetIndex."""
+
+    kind: PageIndexKind
+    offset: int
+    column_length: int
+    offset_length: int
+
+
+@dataclass
+class Column:
+    """What is known of one column, by unit ordinal."""
+
+    filters: dict[int, KeptFilter] = field(default_factory=dict)
+    pages: dict[int, KeptPages] = field(default_factory=dict)
+    reasons: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Why a unit has no index of a kind although it had one, or should have one."""
+
+
+class Collection:
+    """Indexes of plain files, gathered for one Puffin file. To be closed."""
+
+    def __init__(self) -> None:
+        self.spool = Spool()
+        self.files: list[FileEntry] = []
+        self.columns: dict[Key, Column] = defaultdict(Column)
+        self.num_units = 0
+
+    def close(self) -> None:
+        """Drop everything."""
+        self.spool.close()
+
+    def add_file(self, file: FileEntry) -> int:
+        """Add a file; the ordinal of its first unit."""
+        first = self.num_units
+        self.files.append(file)
+        self.num_units += len(file.units)
+        return first
+
+    def add_filter(self, key: Key, unit: int, encoding: str, found: SplitBlockBloomFilter) -> None:
+        """Keep a filter, its odd bytes included."""
+        offset = self.spool.append(found.blocks.astype("<u4", copy=False).tobytes())
+        self.columns[key].filters[unit] = KeptFilter(encoding, offset, found.z, found.tail)
+
+    def add_page_index(self, key: Key, unit: int, kind: PageIndexKind, column: bytes, offset: bytes) -> None:
+        """Keep both structures of a page index; either may be empty."""
+        at = self.spool.append(column + offset)
+        self.columns[key].pages[unit] = KeptPages(kind, at, len(column), len(offset))
+
+    def filter_of(self, kept: KeptFilter) -> SplitBlockBloomFilter:
+        """A filter that was kept."""
+        data = self.spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
+        return SplitBlockBloomFilter.from_bytes(data + kept.tail)
+
+    def numbers(self) -> dict[Key, int]:
+        """The field number of each column: its field id, or one above all of them."""
+        highest = max((key.field_id for key in self.columns), default=0)
+        unnamed = [key for key in self.columns if not key.field_id]
+        fresh = {key: highest + 1 + i for i, key in enumerate(unnamed)}
+        return {key: key.field_id or fresh[key] for key in self.columns}
+
+    def write(self, target: Target) -> WrittenFile:
+        """Write everything as one segment into one Puffin file."""
+        header = SegmentHeader(
+            NO_TABLE, NO_SNAPSHOT, NO_SEQUENCE, datetime.now(timezone.utc).isoformat(timespec="seconds")
+        )
+        place = {"snapshot_id": NO_SNAPSHOT, "sequence_number": NO_SEQUENCE}
+        # The target's write takes all or raises, which is one of the two answers a sink may give.
+        puffin = PuffinWriter(cast(BinaryIO, target))
+        numbers = sorted((number, key) for key, number in self.numbers().items())
+        units = UnitsTable(files=self.files, coverage=list(self._coverage(numbers)))
+        spooled = self.spool.array()
+        bundles = (
+            self._bundle(number, key, header.segment_id, spooled)
+            for number, key in numbers
+            if self.columns[key].filters
+        )
+        pages = (self._page_indexes(number, key) for number, key in numbers if self.columns[key].pages)
+        entries = write_segment(puffin, header, units, bundles, page_indexes=pages, **place)
+        write_toc(puffin, entries, **place)
+        return puffin.finish()
+
+    def _coverage(self, numbers: list[tuple[int, Key]]) -> Iterator[Coverage]:
+        for number, key in numbers:
+            column = self.columns[key]
+            for kind in KINDS:
+                have = column.filters if kind == BLOOM else column.pages
+                if have or any(said == kind for said, _ in column.reasons):
+                    states = (self._state(column, key, kind, unit) for unit in range(self.num_units))
+                    yield Coverage.of(number, kind, states)
+
+    def _state(self, column: Column, key: Key, kind: str, unit: int) -> CoverageState:
+        if unit in (column.filters if kind == BLOOM else column.pages):
+            return CoverageState(INDEXED, key.resolution)
+        nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
+        return CoverageState(column.reasons.get((kind, unit), nothing), key.resolution)
+
+    def _bundle(self, number: int, key: Key, segment: bytes, spooled: npt.NDArray[np.uint8]) -> FieldBundle:
+        filters = self.columns[key].filters
+        groups = plan_groups(
+            GroupMember(unit, kept.encoding, key.resolution, kept.blocks * BLOCK_BYTES + len(kept.tail), True)
+            for unit, kept in filters.items()
+        )
+        return FieldBundle(number, groups, self._pages(groups, filters, Place(segment, number), spooled))
+
+    def _pages(
+        self,
+        groups: list[Group],
+        filters: dict[int, KeptFilter],
+        place: Place,
+        spooled: npt.NDArray[np.uint8],
+    ) -> Iterator[bytes]:
+        for group in groups:
+            kept = [filters[unit] for unit in group.units.tolist()]
+            views = [_blocks(spooled, one.offset, one.blocks) for one in kept]
+            yield from group_pages(group, place, _loader(group, views), [one.tail for one in kept])
+
+    def _page_indexes(self, number: int, key: Key) -> FieldPageIndexes:
+        pages = self.columns[key].pages
+        groups = plan_page_indexes(
+            PageIndexMember(unit, kept.kind, kept.column_length, kept.offset_length)
+            for unit, kept in pages.items()
+        )
+        ordered = (pages[unit] for group in groups for unit in group.units.tolist())
+        return FieldPageIndexes(number, groups, map(self.page_index_of, ordered))
+
+    def page_index_of(self, kept: KeptPages) -> tuple[bytes, bytes]:
+        """ColumnIndex and OffsetIndex that were kept."""
+        data = self.spool.read(kept.offset, kept.column_length + kept.offset_length)
+        return data[: kept.column_length], data[kept.column_length :]
+
+
+def _blocks(spooled: npt.NDArray[np.uint8], offset: int, blocks: int) -> npt.NDArray[np.uint32]:
+    return spooled[offset : offset + blocks * BLOCK_BYTES].view("<u4").reshape(-1, 8)
+
+
+def _loader(
+    group: Group, views: list[npt.NDArray[np.uint32]]
+) -> Callable[[int, int], npt.NDArray[np.uint32]]:
+    return lambda first, count: gather_blocks(group, views, first, count)
+
+
+__all__ = ["BY_ID", "BY_NAME", "NO_TABLE", "PAGE_INDEX", "Collection", "Key", "key_of"]

@@ -1,0 +1,76 @@
+"""Indexes on their way: an unnamed temporary file, written front to back, read anywhere."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.errors import StorageError
+
+
+class Spool:
+    """An unnamed temporary file; appending is safe from any thread. To be closed."""
+
+    def __init__(self) -> None:
+        try:
+            self._file = tempfile.TemporaryFile(prefix="sidecar-")  # noqa: SIM115 closed by close()
+        except OSError as error:
+            raise StorageError(
+                f"cannot make a temporary file: {error.strerror}", hint="Set TMPDIR."
+            ) from error
+        self._lock = threading.Lock()
+        self._end = 0
+        self._map: mmap.mmap | None = None
+
+    def append(self, data: bytes) -> int:
+        """Keep ``data``; its offset."""
+        start = self.reserve(len(data))
+        view, at = memoryview(data), start
+        while view:
+            try:
+                written = os.pwrite(self._file.fileno(), view, at)
+            except OSError as error:
+                raise _no_room(error) from error
+            view, at = view[written:], at + written
+        return start
+
+    def reserve(self, length: int) -> int:
+        """Room for ``length`` bytes, zero until written; its offset."""
+        with self._lock:
+            start = self._end
+            self._end += length
+        return start
+
+    def array(self) -> npt.NDArray[np.uint8]:
+        """All bytes, mapped from the file and writable; what is appended later is not in it."""
+        if self._end == 0:
+            return np.zeros(0, np.uint8)
+        if self._map is None or len(self._map) < self._end:
+            try:
+                self._file.truncate(self._end)
+                if hasattr(os, "posix_fallocate"):  # a full disk is an error here, not a fault in the mapping
+                    os.posix_fallocate(self._file.fileno(), 0, self._end)
+            except OSError as error:
+                raise _no_room(error) from error
+            self._map = mmap.mmap(self._file.fileno(), self._end)
+        return np.frombuffer(self._map, np.uint8)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes that were appended."""
+        return os.pread(self._file.fileno(), length, offset)
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._map = None  # unmapped with the last array that looks into it
+        self._file.close()
+
+
+def _no_room(error: OSError) -> StorageError:
+    return StorageError(
+        f"cannot write to the temporary folder: {error.strerror}", hint="Set TMPDIR to one with more room."
+    )

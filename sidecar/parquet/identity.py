@@ -1,0 +1,67 @@
+"""Whether two Parquet files have the same pages, as far as their footers tell, wherever indexes stand.
+
+The fingerprint is of the whole footer (schema, row groups, sizes, statistics, key-value metadata, unknown fields)
+without the places of pages, filters and page indexes: ColumnMetaData 9, 10, 11, 14, 15, ColumnChunk 2, 4 to 7 and
+RowGroup 5. So embedding and stripping leave it as it was. It is XXH64 with seed 0, then with seed 1, of the Thrift
+bytes of that tree, both little-endian.
+
+Files of the same sizes and without statistics have the same fingerprint whatever is in them: ask
+:func:`is_distinctive` first.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import xxhash
+
+from sidecar.parquet.footer import Footer
+from sidecar.parquet.thrift import LIST, STRUCT, Items, Struct, encode_struct
+
+_META_PLACES = {9, 10, 11, 14, 15}
+_CHUNK_PLACES = {2, 4, 5, 6, 7}
+_GROUP_PLACES = {5}
+_STATISTICS = 12
+_BOUNDS = {1, 2, 5, 6}
+FINGERPRINT_BYTES = 16
+
+
+def pages_fingerprint(footer: Footer) -> bytes:
+    """16 bytes that files with the same footer, places aside, have in common."""
+    groups = [_group(group) for group in footer.metadata.structs(4) or ()]
+    tree = Struct({**footer.metadata.fields, 4: (LIST, Items(STRUCT, groups))})
+    data = encode_struct(tree)
+    return struct.pack("<QQ", xxhash.xxh64_intdigest(data, 0), xxhash.xxh64_intdigest(data, 1))
+
+
+def is_distinctive(footer: Footer) -> bool:
+    """Whether the footer says something of the values: bounds of some column in every row group with rows."""
+    groups = footer.metadata.structs(4) or []
+    return all(
+        any(_has_bounds(chunk) for chunk in group.structs(1) or ())
+        for group in groups
+        if group.integer(3) != 0
+    )
+
+
+def _has_bounds(chunk: Struct) -> bool:
+    meta = chunk.struct(3)
+    statistics = meta.struct(_STATISTICS) if meta is not None else None
+    return statistics is not None and bool(_BOUNDS & statistics.fields.keys())
+
+
+def _group(group: Struct) -> Struct:
+    chunks = [_chunk(chunk) for chunk in group.structs(1) or ()]
+    return _without(Struct({**group.fields, 1: (LIST, Items(STRUCT, chunks))}), _GROUP_PLACES)
+
+
+def _chunk(chunk: Struct) -> Struct:
+    meta = chunk.struct(3)
+    fields = dict(chunk.fields)
+    if meta is not None:
+        fields[3] = (STRUCT, _without(meta, _META_PLACES))
+    return _without(Struct(fields), _CHUNK_PLACES)
+
+
+def _without(value: Struct, field_ids: set[int]) -> Struct:
+    return Struct({i: field for i, field in value.fields.items() if i not in field_ids})
