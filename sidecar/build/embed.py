@@ -1,20 +1,22 @@
 """Embedding: give a Parquet file filters and page indexes without touching its pages; or take them all away.
 
-The new file is written row group by row group: what a row group gets is decided (:mod:`embed_filters
-<sidecar.build.embed_filters>`, :mod:`embed_pages <sidecar.build.embed_pages>`) when its turn comes, and
+What a row group gets is decided by threads (:mod:`embed_filters <sidecar.build.embed_filters>`, :mod:`embed_pages
+<sidecar.build.embed_pages>`) while the pages are copied, not far ahead of its turn, and
 :func:`sidecar.parquet.embed.embed` puts it in its place.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sidecar.build.ahead import Ahead
 from sidecar.build.embed_filters import HARVEST_RULES, FilterMaker, FilterRules, Outcome
 from sidecar.build.embed_pages import PageIndexMaker
 from sidecar.errors import UsageError
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 Progress = Callable[[str, int, int], None]
+
+MOST_THREADS = 4
+"""Threads that build indexes, unless told otherwise; another one copies."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ def embed_file(
     placement: str = "end",
     harvest: str = "good",
     even_if_dictionary: bool = False,
+    threads: int | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> EmbedReport:
@@ -114,7 +120,8 @@ def embed_file(
     column, where they are known to be fewer than its values. ``placement``: filters at the ``end`` of the file or
     after each ``row-group``. ``harvest``: filters and page indexes of the file are taken if they are ``good``
     (at most ``fpp`` by their bits), ``always`` or ``never``; those of other columns stay in any case, unless they
-    are known to lose rows. ``even_if_dictionary``: a filter even where the dictionary is no larger.
+    are known to lose rows. ``even_if_dictionary``: a filter even where the dictionary is no larger. ``threads``: how
+    many build indexes while another one copies; one a core by default, at most four.
 
     Damage costs the column chunk that it hits and is reported. Nothing is at ``target`` after an error:
     :class:`UsageError` for unknown columns and for a target that exists, :class:`UnsupportedFeatureError` for
@@ -130,7 +137,7 @@ def embed_file(
         }
         rules = FilterRules(leaves, check_fpp(fpp), counts, harvest, even_if_dictionary)
         with create_target(target, io) as sink:
-            return embed_into(opened, footer, sink, Wanted(rules, page_index, placement), progress)
+            return embed_into(opened, footer, sink, Wanted(rules, page_index, placement), progress, threads)
 
 
 def strip_file(source: str, target: str, *, io: FileIO | None = None) -> EmbedReport:
@@ -151,16 +158,24 @@ def strip_file(source: str, target: str, *, io: FileIO | None = None) -> EmbedRe
 
 
 def embed_into(
-    source: Source, footer: Footer, target: Target, wanted: Wanted, progress: Progress | None = None
+    source: Source,
+    footer: Footer,
+    target: Target,
+    wanted: Wanted,
+    progress: Progress | None = None,
+    threads: int | None = None,
 ) -> EmbedReport:
     """As :func:`embed_file`, from an open source to an empty target."""
     start = time.monotonic()
     check_embeddable(source, footer)
     outcomes: list[Outcome] = []
-    with closing(FilterMaker(source, footer, wanted.filters)) as filters:
-        pages = PageIndexMaker(source, footer, build=wanted.page_index, harvest=wanted.filters.harvest)
-        indexes = _indexes(footer, filters, pages, outcomes, progress)
-        written = embed(source, footer, target, indexes, placement=wanted.placement)
+    makers = _Makers(source, footer, wanted)
+    count = len(footer.row_groups)
+    ahead = Ahead(makers.make, count, threads or _threads(), _length)
+    with closing(makers), closing(ahead):
+        written = embed(
+            source, footer, target, _told(ahead, count, outcomes, progress), placement=wanted.placement
+        )
     return EmbedReport(
         source.name,
         target.name,
@@ -173,21 +188,63 @@ def embed_into(
     )
 
 
-def _indexes(
-    footer: Footer,
-    filters: FilterMaker,
-    pages: PageIndexMaker,
-    outcomes: list[Outcome],
-    progress: Progress | None,
-) -> Iterator[GroupIndexes]:
-    for group in footer.row_groups:
-        if progress is not None:
-            progress("row groups", group.ordinal, len(footer.row_groups))
+def _threads() -> int:
+    return min(os.cpu_count() or 1, MOST_THREADS)
+
+
+class _Made(NamedTuple):
+    """What a row group gets, and what is to be told of it."""
+
+    indexes: GroupIndexes
+    outcomes: list[Outcome]
+
+
+class _Makers:
+    """Decides upon row groups, in any order; each thread has readers of its own."""
+
+    def __init__(self, source: Source, footer: Footer, wanted: Wanted) -> None:
+        self._source = source
+        self._footer = footer
+        self._wanted = wanted
+        self._local = threading.local()
+        self._filters: list[FilterMaker] = []
+
+    def make(self, ordinal: int) -> _Made:
+        """Filters and page indexes of one row group."""
+        if not hasattr(self._local, "filters"):
+            self._local.filters = FilterMaker(self._source, self._footer, self._wanted.filters)
+            self._filters.append(self._local.filters)
+        filters: FilterMaker = self._local.filters
+        rules = self._wanted.filters
+        pages = PageIndexMaker(
+            self._source, self._footer, build=self._wanted.page_index, harvest=rules.harvest
+        )
+        group = self._footer.row_groups[ordinal]
         work = filters.begin(group)
-        indexed, told_too = pages.make(group, work.waiting)
+        indexed, told_of_pages = pages.make(group, work.waiting)
         made, told = filters.finish(work)
-        outcomes += told + told_too
-        yield GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes)
+        return _Made(GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes), told + told_of_pages)
+
+    def close(self) -> None:
+        """Close the readers of all threads, which have ended."""
+        for filters in self._filters:
+            filters.close()
+
+
+def _length(made: _Made) -> int:
+    indexes = made.indexes
+    kinds = (indexes.filters, indexes.column_indexes, indexes.offset_indexes)
+    return sum(len(piece) for kind in kinds for piece in kind.values() if isinstance(piece, bytes))
+
+
+def _told(
+    made: Iterable[_Made], count: int, outcomes: list[Outcome], progress: Progress | None
+) -> Iterator[GroupIndexes]:
+    for number, group in enumerate(made):
+        if progress is not None:
+            progress("row groups", number + 1, count)
+        outcomes += group.outcomes
+        yield group.indexes
 
 
 def _removed(footer: Footer) -> Iterator[Outcome]:

@@ -145,3 +145,52 @@ def fold_indices(
             at += value_bytes
         count -= values
     return 0
+
+
+@kernel
+def _is_less(data: Any, one: int, one_length: int, other: int, other_length: int) -> bool:
+    for k in range(min(one_length, other_length)):
+        if data[one + k] != data[other + k]:
+            return bool(data[one + k] < data[other + k])
+    return bool(one_length < other_length)
+
+
+@kernel
+def span_extremes(data: Any, starts: Any, lengths: Any) -> tuple[int, int]:
+    """Which of the byte strings ``data[starts[i] : starts[i] + lengths[i]]`` is lowest, and which highest.
+
+    Compared as unsigned bytes. There is at least one, and all lie inside ``data``.
+    """
+    low = high = 0
+    for i in range(1, len(starts)):
+        if _is_less(data, starts[i], lengths[i], starts[low], lengths[low]):
+            low = i
+        elif _is_less(data, starts[high], lengths[high], starts[i], lengths[i]):
+            high = i
+    return low, high
+
+
+@kernel
+def _is_lower_row(data: Any, one: int, other: int, width: int, turn: Any) -> bool:
+    if data[one] != data[other]:
+        return bool(data[one] ^ turn < data[other] ^ turn)
+    for k in range(1, width):
+        if data[one + k] != data[other + k]:
+            return bool(data[one + k] < data[other + k])
+    return False
+
+
+@kernel
+def row_extremes(data: Any, width: int, count: int, signed: bool) -> tuple[int, int]:
+    """Which of ``count`` big-endian numbers of ``width`` bytes each is lowest, and which highest.
+
+    ``data`` is uint8[n]. ``signed``: two's complement.
+    """
+    turn = np.uint8(0x80 if signed else 0)
+    low = high = 0
+    for i in range(1, count):
+        if _is_lower_row(data, i * width, low * width, width, turn):
+            low = i
+        elif _is_lower_row(data, high * width, i * width, width, turn):
+            high = i
+    return low, high

@@ -1,8 +1,8 @@
 """Bounds of the values of data pages, for building page indexes.
 
 A dictionary page is decoded and ranked once; then a data page of indices is folded without unpacking it. PLAIN values
-of fixed width are taken as they are. Pages of all other encodings are collected and decoded by pyarrow, many at
-a time (:mod:`sidecar.parquet.plain_file`).
+of fixed width and PLAIN strings are taken as they are. Pages of all other encodings are collected and decoded by
+pyarrow, many at a time (:mod:`sidecar.parquet.plain_file`).
 
 Values are turned into *keys* whose plain order is the column's order, and the extremes back into PLAIN bytes:
 
@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.kernels import levels as kernels
-from sidecar.kernels.rle import BAD_INDEX, unaligned_words
+from sidecar.kernels.rle import BAD_INDEX, byte_array_spans, unaligned_words
 from sidecar.parquet.bounds import Ordering
 from sidecar.parquet.dictionary import DictionaryPage
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN, RLE
@@ -286,7 +286,13 @@ class PageFolder:
         elif count:
             check_size(self.leaf, encoding, count, data)
             if encoding == PLAIN and self.leaf.width is not None:
+                if self.ordering.kind in ("bytes", "decimal"):
+                    _sum_up_rows(page, count, data, self.leaf.width, signed=self.ordering.kind == "decimal")
+                    return page
                 self._sum_up(_plain_array(data, count, self.leaf.width), [(page, count)])
+                return page
+            if encoding == PLAIN and self.ordering.kind == "bytes":
+                _sum_up_strings(page, count, data)
                 return page
             if self._pending and self._bytes + len(data) + 8 * count > BATCH_BYTES:
                 self.finish()
@@ -344,6 +350,23 @@ class PageFolder:
         keys, order = dictionary.keys, dictionary.order
         page.lower, page.upper = (keys.plain(keys.key(int(order[rank]))) for rank in (low, high))
         page.nan_count, page.data_bytes = int(out[kernels.NAN_COUNT]), int(out[kernels.BYTES])
+
+
+def _sum_up_strings(page: PageValues, count: int, data: Bytes) -> None:
+    """PLAIN byte arrays, compared where they stand."""
+    starts, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
+    if not byte_array_spans(data, count, starts, lengths):
+        raise DamagedFileError("a value reaches beyond its page")
+    low, high = (int(place) for place in kernels.span_extremes(data, starts, lengths))
+    page.lower = data[starts[low] : starts[low] + lengths[low]].tobytes()
+    page.upper = data[starts[high] : starts[high] + lengths[high]].tobytes()
+    page.data_bytes = int(lengths.sum())
+
+
+def _sum_up_rows(page: PageValues, count: int, data: Bytes, width: int, *, signed: bool) -> None:
+    """PLAIN values of fixed length, compared where they stand."""
+    low, high = (int(row) * width for row in kernels.row_extremes(data, width, count, signed))
+    page.lower, page.upper = data[low : low + width].tobytes(), data[high : high + width].tobytes()
 
 
 def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> None:

@@ -1,0 +1,128 @@
+"""Embedding into one file beside what it cannot avoid: a copy of the file, and decoding the indexed columns.
+
+The file is lineitem of TPC-H. Three cases: filters on two columns that must be decoded (no dictionary helps
+there), filters and page indexes in a file of those columns alone, and page indexes for all columns. The copy is
+flushed to the disk, as an embedded file is; decoding is pyarrow's, row group by row group in as many threads as
+embedding has, one for each core. Medians of interleaved runs in one process, after one warm-up. Target: at most
+1.4 x. Then the peak memory of embedding, in a process of its own, into the file and into one four times as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import sidecar
+
+COLUMNS = ["l_extendedprice", "l_comment"]
+MEMORY = """import re, sidecar, sys
+sidecar.embed_file(sys.argv[1], sys.argv[2], bloom=sys.argv[3].split(","), page_index=True)
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])"""
+THREADS = min(os.cpu_count() or 1, 4)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="embed", description=__doc__)
+    parser.add_argument("--scale", default="0.5", help="scale factor of TPC-H")
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as name:
+        folder = Path(name)
+        plain = lineitem(folder, options.scale)
+        narrow = folder / "narrow.parquet"
+        pq.write_table(
+            pq.read_table(plain, columns=COLUMNS), narrow, use_dictionary=False, row_group_size=1 << 17
+        )
+        every = [field.name for field in pq.read_schema(plain)]
+        print(f"lineitem: {plain.stat().st_size:,} bytes, {pq.read_metadata(plain).num_rows:,} rows")
+        compare("filters on two columns", plain, COLUMNS, False, options.runs, COLUMNS)
+        compare("filters and page indexes of two columns", narrow, COLUMNS, True, options.runs, COLUMNS)
+        compare("page indexes of all columns", plain, [], True, options.runs, every)
+        memory(folder, plain)
+    return 0
+
+
+def lineitem(folder: Path, scale: str) -> Path:
+    """The table as Arrow C++ writes it, with plain strings, without filters and page indexes."""
+    tool = shutil.which("tpchgen-cli", path=sysconfig.get_path("scripts")) or "tpchgen-cli"
+    command = [tool, "parquet", "-s", scale, "--tables=lineitem", f"--output-dir={folder}"]
+    subprocess.run(command, check=True, capture_output=True)
+    plain = folder / "plain.parquet"
+    options = {"row_group_size": 1 << 17, "use_dictionary": ["l_returnflag", "l_linestatus", "l_shipmode"]}
+    table = pq.read_table(folder / "lineitem.parquet")
+    kinds = [pa.string() if pa.types.is_string_view(kind) else kind for kind in table.schema.types]
+    pq.write_table(table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True)))), plain, **options)
+    return plain
+
+
+def compare(name: str, path: Path, bloom: list[str], page_index: bool, runs: int, decoded: list[str]) -> None:
+    target = path.with_name("target.parquet")
+    steps: dict[str, Callable[[], object]] = {
+        "copy": lambda: copy(path, target),
+        "decode": lambda: decode(path, decoded),
+        "embed": lambda: sidecar.embed_file(
+            str(path), str(target), bloom=bloom, page_index=page_index, threads=THREADS
+        ),
+    }
+    times: dict[str, list[float]] = {step: [] for step in steps}
+    for number in range(runs + 1):
+        for step, run in steps.items():
+            target.unlink(missing_ok=True)
+            start = time.perf_counter()
+            run()
+            if number:
+                times[step].append(time.perf_counter() - start)
+    target.unlink()
+    middle = {step: statistics.median(found) for step, found in times.items()}
+    ratio = middle["embed"] / (middle["copy"] + middle["decode"])
+    print(f"{name}: " + ", ".join(f"{step} {seconds:.3f} s" for step, seconds in middle.items()))
+    print(f"  {ratio:.2f} x copy + decode (target 1.4): {'met' if ratio <= 1.4 else 'MISSED'}")
+
+
+def copy(path: Path, target: Path) -> None:
+    shutil.copyfile(path, target)
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def decode(path: Path, columns: list[str]) -> None:
+    groups = pq.read_metadata(path).num_row_groups
+
+    def some(first: int) -> None:
+        mine = range(first, groups, THREADS)
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            for _ in file.iter_batches(1 << 16, row_groups=mine, columns=columns, use_threads=False):
+                pass
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(some, range(THREADS)))
+
+
+def memory(folder: Path, plain: Path) -> None:
+    table = pq.read_table(plain)
+    large = folder / "large.parquet"
+    with pq.ParquetWriter(large, table.schema, use_dictionary=False) as writer:
+        for _ in range(4):
+            writer.write_table(table, row_group_size=1 << 17)
+    for path in (plain, large):
+        target = folder / f"{path.stem}-target.parquet"
+        command = [sys.executable, "-c", MEMORY, str(path), str(target), ",".join(COLUMNS)]
+        peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        print(f"peak memory: {peak / 1024:.0f} MiB for a file of {path.stat().st_size / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
