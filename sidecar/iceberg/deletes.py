@@ -3,8 +3,9 @@
 By the Iceberg specification ("Scan Planning"), a position delete file applies to a data file of the same spec
 and partition whose data sequence number is not greater than its own, or to the one file that it names; an
 equality delete file applies to data files of smaller data sequence numbers in its partition, or everywhere if
-its spec is unpartitioned. Bounds of the ``file_path`` column narrow position deletes further. The answer errs
-towards "applies": paths that differ only in how their scheme is spelt count as one.
+its spec is unpartitioned. Which files position deletes name is read from them; where that cannot be done, bounds
+of their ``file_path`` column narrow them. The answer errs towards "applies": paths that differ only in how
+their scheme is spelt count as one.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from io import IOBase
+from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
+    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -26,12 +32,16 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.types import NestedField
 
+from sidecar.errors import SidecarError
 from sidecar.iceberg.internals import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.listing import READERS, ListedFile, ListedManifest
+from sidecar.source import SourceFile, open_source
 
 EQUALITY = "equality deletes apply to it"
 POSITION = "position deletes apply to it"
-_PATH_FIELD = 2147483546  # reserved field id of file_path in position delete files
+_PATH, _PATH_FIELD = "file_path", 2147483546  # reserved, in position delete files
+_MOST_READ = 64 << 20
+"""Bytes of a position delete file beyond which its bounds have to do."""
 _SPELLINGS = (("file:///", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
 
 PartitionKey = tuple[int, tuple[tuple[int, Any], ...]]
@@ -91,8 +101,11 @@ def read_deletes(io: FileIO, lines: Iterable[ManifestFile]) -> DeleteIndex:
     chosen = [line for line in lines if line.content == ManifestContent.DELETES]
     with ThreadPoolExecutor(READERS) as pool:
         for contents in pool.map(lambda line: read_manifest(io, line), chosen):
-            for entry in _live(contents):
-                _add(index, entry, contents.partition_fields)
+            entries = list(_live(contents))
+            for entry, paths in zip(
+                entries, pool.map(lambda e: _named(io, e.data_file), entries), strict=True
+            ):
+                _add(index, entry, contents.partition_fields, paths)
     return index
 
 
@@ -109,15 +122,39 @@ def _live(contents: ManifestContents) -> Iterator[ManifestEntry]:
     return (raw.entry for raw in contents.entries if raw.entry.status != ManifestEntryStatus.DELETED)
 
 
-def _add(index: DeleteIndex, entry: ManifestEntry, fields: Sequence[NestedField]) -> None:
+def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
+    """The files that a position delete file names; ``None`` for other deletes and where it is not certain."""
+    if file.content != DataFileContent.POSITION_DELETES:
+        return None
+    lower, upper = ((bounds or {}).get(_PATH_FIELD) for bounds in (file.lower_bounds, file.upper_bounds))
+    if lower is not None and lower == upper:
+        return frozenset([lower.decode("utf-8", "surrogateescape")])
+    if file.file_format != FileFormat.PARQUET or file.file_size_in_bytes > _MOST_READ:
+        return None
+    try:
+        with closing(open_source(file.file_path, io, file.file_size_in_bytes)) as source:
+            read = pq.ParquetFile(
+                pa.PythonFile(cast(IOBase, SourceFile(source)), "r"), read_dictionary=[_PATH]
+            ).read([_PATH])
+        paths = read[_PATH]
+        if len(paths) != file.record_count or paths.null_count:
+            return None
+        return frozenset(str(path) for path in paths.unique().to_pylist())
+    except (SidecarError, pa.ArrowException, KeyError, ValueError, OSError):
+        return None
+
+
+def _add(
+    index: DeleteIndex, entry: ManifestEntry, fields: Sequence[NestedField], paths: frozenset[str] | None
+) -> None:
     file, sequence = entry.data_file, entry.sequence_number or 0
+    if paths is not None:
+        for path in paths:
+            index.by_path[path] = max(sequence, index.by_path.get(path, sequence))
+        return
     equality = file.content == DataFileContent.EQUALITY_DELETES
     lower = None if equality else (file.lower_bounds or {}).get(_PATH_FIELD)
     upper = None if equality else (file.upper_bounds or {}).get(_PATH_FIELD)
-    if lower is not None and lower == upper:
-        path = lower.decode("utf-8", "surrogateescape")
-        index.by_path[path] = max(sequence, index.by_path.get(path, sequence))
-        return
     delete = _Delete(sequence, equality, lower, upper)
     if fields:
         key = _partition_key(file.spec_id, file, fields)

@@ -11,18 +11,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import DateType, FloatType, LongType, NestedField, StringType, UUIDType
 
 import sidecar
-from sidecar.build import embed_table as driver
-from sidecar.build.embed_table import NOTHING_NEW, embed_table
+from sidecar.build import successors
+from sidecar.build.embed_table import embed_table
+from sidecar.build.successors import NOTHING_NEW
 from sidecar.errors import (
     CommitConflictError,
     StorageError,
@@ -596,14 +600,14 @@ def test_storage_that_fails_at_a_data_file_leaves_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch, after: int, threads: int
 ) -> None:
     before, made = state(table), itertools.count()
-    create_target = driver.create_target
+    create_target = successors.create_target
 
     def failing(path: str, io: Any) -> Any:
         if next(made) >= after:
             raise StorageError("cannot create the file: disk full", file=path)
         return create_target(path, io)
 
-    monkeypatch.setattr(driver, "create_target", failing)
+    monkeypatch.setattr(successors, "create_target", failing)
     with pytest.raises(StorageError, match="disk full"):
         embed(table, threads=threads)
     assert_untouched(table, before)
@@ -708,6 +712,65 @@ def test_new_files_that_cannot_be_deleted_are_named(table: Table, monkeypatch: p
 
     with pytest.raises(StorageError, match=r"new files could not be deleted.*-sidecar-"):
         embed(table, progress=progress)
+
+
+class FolderIO(PyArrowFileIO):
+    """An object store that is a folder: its locations are no local paths, and nothing but FileIO reaches them."""
+
+    def __init__(self, properties: Any = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self._folder = self.properties["folder"]
+
+    def _local(self, location: Any) -> str:
+        location = location if isinstance(location, str) else location.location
+        return f"{self._folder}/{location.removeprefix('folder://')}"
+
+    def new_input(self, location: str) -> Any:
+        return super().new_input(self._local(location))
+
+    def new_output(self, location: str) -> Any:
+        output = super().new_output(self._local(location))
+        output._location = location  # what a manifest is written down as
+        return output
+
+    def delete(self, location: Any) -> None:
+        super().delete(self._local(location))
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Table:
+    """A table behind :class:`FolderIO`."""
+    catalog = SqlCatalog(
+        "folder",
+        **{
+            "uri": f"sqlite:///{tmp_path}/cat.db",
+            "warehouse": "folder://wh",
+            "folder": str(tmp_path),
+            "py-io-impl": f"{__name__}.FolderIO",
+        },
+    )
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t", ARROW)
+    for part in range(2):
+        table.append(rows(part))
+    return table
+
+
+def test_a_table_in_an_object_store(stored: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = stored.scan().to_arrow().sort_by("k")
+    report = embed(stored, page_index=True)
+    assert all((file.new_path or "").startswith("folder://wh/db/t/data/") for file in report.replaced)
+    assert len(report.replaced) == 2
+    assert stored.scan().to_arrow().sort_by("k") == before
+    files = sorted(tmp_path.rglob("*"))
+
+    def failing(self: Any, *args: Any) -> None:
+        raise OSError("out of reach")
+
+    monkeypatch.setattr(replace.ReplaceProducer, "write_list", failing)
+    with pytest.raises(StorageError, match="out of reach"):
+        embed(stored, harvest="never")
+    assert sorted(tmp_path.rglob("*")) == files
 
 
 # --- deletes, and other engines ----------------------------------------------------------------------------------
@@ -864,6 +927,31 @@ def test_files_with_position_deletes_are_left_alone_and_keep_them(
     again = embed(table, harvest="never")
     assert len(again.left_alone) == 3
     assert spark.table(f"cat.{name}").count() == 347 == table.scan().to_arrow().num_rows
+
+
+@pytest.mark.jvm
+def test_of_a_partitions_files_only_those_that_deletes_name_are_left_alone(spark: Any, catalog: Any) -> None:
+    """One delete file names the first and the last file by path; what lies between them has no deletes."""
+    name = f"db.spark{next(_names)}"
+    spark.sql(
+        f"create table cat.{name} (k bigint, s string) using iceberg tblproperties ('format-version' = '2', "
+        "'write.delete.mode' = 'merge-on-read', 'write.delete.granularity' = 'partition')"
+    )
+    for part in range(5):
+        spark.sql(
+            f"insert into cat.{name} select /*+ coalesce(1) */ id, concat('text ', id) "
+            f"from range({part * 100}, {part * 100 + 100}, 1, 1)"
+        )
+    table = catalog.load_table(name)
+    files = sorted(task.file.file_path for task in table.scan().plan_files())
+    first = {path: pq.read_table(local_path(path))["k"][7].as_py() for path in (files[0], files[-1])}
+    spark.sql(f"delete from cat.{name} where k in ({', '.join(map(str, first.values()))})")
+    table.refresh()
+    assert table.current_snapshot().summary["added-delete-files"] == "1"
+    report = embed(table)
+    assert {file.path for file in report.left_alone} == set(first)
+    assert len(report.replaced) == 3
+    assert spark.table(f"cat.{name}").count() == table.scan().to_arrow().num_rows == 498
 
 
 @pytest.mark.jvm

@@ -8,10 +8,18 @@ from dataclasses import replace as changed
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pyiceberg
 import pytest
-from iceberg_cases import delete_by_equality
-from pyiceberg.manifest import DATA_FILE_TYPE, UNASSIGNED_SEQ, DataFile, DataFileContent, ManifestWriter
+from iceberg_cases import delete_by_equality, local
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    UNASSIGNED_SEQ,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestWriter,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
@@ -19,9 +27,10 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
 
 from sidecar.iceberg import snapshot_producer
-from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _Delete, spellings
+from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _Delete, _named, spellings
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.replace import find_replaceable, new_path
+from sidecar.iceberg.snapshot_producer import _FIELDS
 
 ARROW = pa.schema([("k", pa.int64())])
 
@@ -89,6 +98,42 @@ def test_a_path_in_another_spelling_counts_as_the_same(listing: Listing) -> None
     assert spellings("gs://b/x") == ("gs://b/x",)
 
 
+def position_deletes(table: Table, path: str, deletes: pa.Table) -> DataFile:
+    """The manifest's view of a position delete file without bounds."""
+    with table.io.new_output(path).create() as stream:
+        pq.write_table(deletes, stream)
+    return DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        record_count=deletes.num_rows,
+        file_size_in_bytes=len(table.io.new_input(path)),
+    )
+
+
+def test_the_paths_that_position_deletes_name_are_read_or_unknown(table: Table) -> None:
+    deletes = pa.table({"file_path": ["a", "b", "a"], "pos": pa.array([1, 2, 3], pa.int64())})
+    path = f"{table.location()}/data/deletes"
+    good = position_deletes(table, f"{path}-1.parquet", deletes)
+    assert _named(table.io, good) == {"a", "b"}
+    good[_FIELDS["record_count"]] = 4
+    assert _named(table.io, good) is None
+    missing = position_deletes(table, f"{path}-2.parquet", deletes)
+    table.io.delete(missing.file_path)
+    assert _named(table.io, missing) is None
+    other = position_deletes(table, f"{path}-3.parquet", deletes.rename_columns(["path", "pos"]))
+    assert _named(table.io, other) is None
+    torn = position_deletes(table, f"{path}-4.parquet", deletes)
+    local(torn.file_path).write_bytes(local(torn.file_path).read_bytes()[5:])
+    assert _named(table.io, torn) is None
+    avro = position_deletes(table, f"{path}-5.parquet", deletes)
+    avro[_FIELDS["file_format"]] = FileFormat.AVRO
+    assert _named(table.io, avro) is None
+    equality = position_deletes(table, f"{path}-6.parquet", deletes)
+    equality[_FIELDS["content"]] = DataFileContent.EQUALITY_DELETES
+    assert _named(table.io, equality) is None
+
+
 def test_files_older_than_an_equality_delete_are_left_alone(table: Table) -> None:
     table.append(pa.table({"k": [4, 5]}, schema=ARROW))
     delete_by_equality(table, pa.table({"k": [2]}, schema=ARROW), [1])
@@ -100,8 +145,6 @@ def test_files_older_than_an_equality_delete_are_left_alone(table: Table) -> Non
 
 
 def test_a_file_that_is_listed_twice_is_left_alone(table: Table, tmp_path: Any) -> None:
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table({"k": [7]}, schema=ARROW), tmp_path / "a.parquet")
     for _ in range(2):
         table.add_files([f"file:{tmp_path}/a.parquet"], check_duplicate_files=False)
