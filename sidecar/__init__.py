@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from sidecar.build.driver import build as build
     from sidecar.build.embed import embed_file as embed_file
     from sidecar.build.embed import strip_file as strip_file
+    from sidecar.build.embed_from import embed_all_from as embed_all_from
+    from sidecar.build.embed_from import embed_from as embed_from
     from sidecar.build.embed_table import embed_table as embed_table
+    from sidecar.convert.extract import extract_files as extract_files
     from sidecar.convert.filter_file import convert_filter as convert_filter
     from sidecar.files import inspect_file as inspect_file
     from sidecar.files import probe_file as probe_file
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from sidecar.iceberg.probe import probe_table as probe_table
     from sidecar.iceberg.scanning import read as read
     from sidecar.iceberg.scanning import scan as scan
+    from sidecar.iceberg.statistics import open_sidecar as open_sidecar
     from sidecar.iceberg.verify import verify_table as verify_table
 
 _HOMES = {
@@ -50,6 +54,10 @@ _HOMES = {
     "embed_file": "sidecar.build.embed",
     "embed_table": "sidecar.build.embed_table",
     "strip_file": "sidecar.build.embed",
+    "embed_from": "sidecar.build.embed_from",
+    "embed_all_from": "sidecar.build.embed_from",
+    "extract_files": "sidecar.convert.extract",
+    "open_sidecar": "sidecar.iceberg.statistics",
     "convert_filter": "sidecar.convert.filter_file",
     "plan": "sidecar.iceberg.planning",
     "read": "sidecar.iceberg.scanning",
@@ -77,10 +85,14 @@ __all__ = [
     "UsageError",
     "build",
     "convert_filter",
+    "embed_all_from",
     "embed_file",
+    "embed_from",
     "embed_table",
+    "extract_files",
     "inspect_file",
     "inspect_table",
+    "open_sidecar",
     "open_table",
     "plan",
     "probe_file",

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sidecar.cli import build, convert, embed, inspect, plan, probe, scan, strip, verify
+from sidecar.cli import build, convert, embed, extract, inspect, plan, probe, scan, strip, verify
 from sidecar.errors import SidecarError, UsageError
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
@@ -99,6 +99,7 @@ for command in (
     plan.plan,
     scan.scan,
     embed.embed,
+    extract.extract,
     strip.strip,
     convert.convert,
     verify.verify,

@@ -1,6 +1,7 @@
 """``sidecar embed``: Parquet files with filters and page indexes, their pages copied as they are.
 
-With a destination it is one file (``SRC DST``), without one the files of a table (``TABLE``).
+With a destination it is one file (``SRC DST``), without one the files of a table (``TABLE``). With ``--from`` the
+indexes come out of a sidecar.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sidecar.cli import embed_from as from_cli
 from sidecar.cli import embed_table as table_cli
 from sidecar.cli import humane
 from sidecar.cli.options import Catalog, Json, Quiet, is_path, names, rate
@@ -28,7 +30,7 @@ Destination = Annotated[
     str, typer.Argument(metavar="DST", help="The file to write; nothing may be there yet.")
 ]
 SourceOrTable = Annotated[
-    str, typer.Argument(metavar="SRC|TABLE", help="A Parquet file, local or by URL, or a table.")
+    str | None, typer.Argument(metavar="SRC|TABLE", help="A Parquet file, local or by URL, or a table.")
 ]
 DestinationOfFile = Annotated[
     str | None, typer.Argument(metavar="DST", help="Of a file: the one to write; nothing may be there yet.")
@@ -51,7 +53,7 @@ class Rule(str, Enum):
 
 
 def embed(
-    source: SourceOrTable,
+    source: SourceOrTable = None,
     destination: DestinationOfFile = None,
     bloom: Annotated[
         str | None,
@@ -79,18 +81,41 @@ def embed(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Of a table: print what would be replaced, and write nothing.")
     ] = False,
+    sidecar: Annotated[
+        str | None,
+        typer.Option("--from", metavar="PATH|TABLE", help="Take indexes out of a Puffin file, or a table's."),
+    ] = None,
+    all_to: Annotated[
+        str | None,
+        typer.Option("--all-to", metavar="DIR", help="With --from: write all files that it speaks of."),
+    ] = None,
+    way: Annotated[
+        from_cli.Way,
+        typer.Option("--way", help="With --from: filters as they are, from values, or the cheaper."),
+    ] = from_cli.Way.auto,
     catalog: Catalog = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write Parquet files again with filters and page indexes; pages are copied, not re-encoded.
 
-    SRC DST writes one file. TABLE replaces the files of a table's current snapshot, in one commit.
+    SRC DST writes one file. TABLE replaces the files of a table's current snapshot, in one commit. With --from, indexes
+    come out of a sidecar byte for byte: all of them, or those that --bloom and --page-index name.
 
     Example: sidecar embed part-0.parquet indexed/part-0.parquet --bloom l_partkey --page-index
     """
     out = Output(as_json=as_json, quiet=quiet)
     columns = names(bloom) if bloom is not None else []
+    if sidecar is not None:
+        asked = from_cli.From(
+            sidecar, source, destination, all_to, columns, page_index, placement.value, way, catalog
+        )
+        from_cli.run(asked, out)
+        return
+    if all_to is not None or way is not from_cli.Way.auto:
+        raise UsageError("--all-to and --way belong to --from")
+    if source is None:
+        raise UsageError("name a file and where to write it, or a table")
     if not columns and not page_index:
         raise UsageError("nothing to embed", hint="Name columns with --bloom, or ask for --page-index.")
     target_rate, counts = rate(fpp), dict(_count(text) for text in ndv or ())
@@ -158,15 +183,17 @@ def draw(to: Console, data: Any) -> None:
     drawn = table(
         "column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5)
     )
+    own = {"exact": "as it was"} if "sidecar" in data else {}
     for key, units in groupby(sorted(data["units"], key=_line), key=_line):
-        drawn.add_row(*(escaped(part) for part in key[:3]), *_figures(list(units)), escaped(key[3]))
+        names = (key[0], key[1], {**_TAKEN_FROM, **own}[key[2]])
+        drawn.add_row(*(escaped(part) for part in names), *_figures(list(units)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
 
 
 def _line(unit: Any) -> tuple[str, str, str, str]:
     kind = {"bloom": "filter"}.get(unit["kind"], "page index")
-    return unit["column"], kind, _TAKEN_FROM[unit["way"]], unit["reason"]
+    return unit["column"], kind, unit["way"], unit["reason"]
 
 
 _TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": "values", "none": "none"}

@@ -115,6 +115,19 @@ def find_sidecar(
     return None
 
 
+def open_sidecar(table: Table, snapshot_id: int | None = None) -> SidecarFile:
+    """The sidecar of a snapshot (the current one by default) or of its nearest ancestor, to be closed.
+
+    Raises :class:`UsageError` if there is none.
+    """
+    doubts: list[str] = []
+    found = find_sidecar(table, snapshot_id, warnings=doubts)
+    if found is None:
+        name = ".".join(table.name())
+        raise UsageError(f"the table {name} has no sidecar", found=doubts[0] if doubts else None)
+    return found.sidecar
+
+
 def _open_sidecar(table: Table, entry: StatisticsFile, doubts: list[str]) -> SidecarFile | None:
     try:
         source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)

@@ -1,0 +1,124 @@
+"""``sidecar embed --from``: filters and page indexes put back into Parquet files, from a sidecar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sidecar.cli import humane
+from sidecar.cli.options import is_path
+from sidecar.cli.output import Output, escaped, facts
+from sidecar.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Way(str, Enum):
+    """How filters come out of a sidecar."""
+
+    auto = "auto"
+    exact = "exact"
+    values = "values"
+
+
+@dataclass(frozen=True)
+class From:
+    """What was asked for on the command line."""
+
+    sidecar: str
+    source: str | None
+    destination: str | None
+    all_to: str | None
+    bloom: Sequence[str]
+    page_index: bool
+    placement: str
+    way: Way
+    catalog: str | None
+
+
+def run(asked: From, out: Output) -> None:
+    """One file, or all of them."""
+    _check(asked)
+    from sidecar import embed_all_from, embed_from
+
+    everything = not asked.bloom and not asked.page_index
+    with ExitStack() as stack, out.progress() as progress:
+        sidecar, io = _opened(asked, stack)
+        options: dict[str, Any] = {
+            "bloom": None if everything else asked.bloom,
+            "page_index": None if everything or asked.page_index else [],
+            "placement": asked.placement,
+            "io": io,
+            "progress": progress,
+        }
+        if asked.all_to is not None:
+            reports = embed_all_from(sidecar, asked.all_to, **options)
+        else:
+            source, target = asked.source or "", asked.destination or ""
+            reports = [embed_from(sidecar, source, target, way=asked.way.value, **options)]
+    for report in reports:
+        out.warn(report.warnings())
+    if asked.all_to is None:
+        from sidecar.cli.embed import draw
+
+        out.result(reports[0].to_dict(), draw)
+    else:
+        out.result({"files": [report.to_dict() for report in reports]}, draw_all)
+    if any(report.damaged for report in reports):
+        raise typer.Exit(1)
+
+
+def _check(asked: From) -> None:
+    if asked.all_to is not None:
+        if asked.source is not None:
+            raise UsageError("--all-to writes all files that the sidecar speaks of: name no SRC and DST")
+        if asked.way is not Way.auto:
+            raise UsageError(
+                "--all-to always takes the filters out of the sidecar", found=f"--way {asked.way.value}"
+            )
+    elif asked.source is None or asked.destination is None:
+        raise UsageError("embedding from a sidecar needs SRC and DST, or --all-to")
+    if asked.catalog is not None and is_path(asked.sidecar):
+        raise UsageError("--catalog belongs to a table, but --from is a path")
+
+
+def _opened(asked: From, stack: ExitStack) -> tuple[Any, Any]:
+    """A path as it is; of a table the sidecar of its current snapshot, open, and its FileIO."""
+    if is_path(asked.sidecar):
+        return asked.sidecar, None
+    from sidecar import open_sidecar, open_table
+
+    table = open_table(asked.sidecar, asked.catalog)
+    sidecar = open_sidecar(table)
+    stack.callback(sidecar.close)
+    return sidecar, table.io
+
+
+def draw_all(to: Console, data: Any) -> None:
+    """What was written in total."""
+    files = data["files"]
+    written = sum(file["size"] for file in files)
+    ways: dict[str, int] = {}
+    for file in files:
+        for kinds in file["ways"].values():
+            for way, count in kinds.items():
+                ways[way] = ways.get(way, 0) + count
+    to.print(
+        facts(
+            [
+                ("written", f"{humane.count(len(files))} files, {humane.size(written)}"),
+                ("indexes", ", ".join(f"{humane.count(n)} {escaped(way)}" for way, n in ways.items())),
+                (
+                    "read",
+                    f"{humane.size(max((f['sidecar_bytes'] for f in files), default=0))} of the sidecar",
+                ),
+                ("time", humane.duration(sum(file["seconds"] for file in files))),
+            ]
+        )
+    )
