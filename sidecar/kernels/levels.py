@@ -181,11 +181,31 @@ def _is_lower_row(data: Any, one: int, other: int, width: int, turn: Any) -> boo
 
 
 @kernel
+def _short_row_extremes(data: Any, width: int, count: int, signed: bool) -> tuple[int, int]:
+    """Rows that fit a word, compared as words."""
+    turn = np.uint64(0x80 << (8 * width - 8) if signed else 0)
+    low = high = 0
+    lowest, highest = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
+    for i in range(count):
+        key = np.uint64(0)
+        for k in range(width):
+            key = key << np.uint64(8) | np.uint64(data[i * width + k])
+        key ^= turn
+        if key < lowest:
+            lowest, low = key, i
+        if key > highest:
+            highest, high = key, i
+    return low, high
+
+
+@kernel
 def row_extremes(data: Any, width: int, count: int, signed: bool) -> tuple[int, int]:
     """Which of ``count`` big-endian numbers of ``width`` bytes each is lowest, and which highest.
 
     ``data`` is uint8[n]. ``signed``: two's complement.
     """
+    if width <= 8:
+        return _short_row_extremes(data, width, count, signed)
     turn = np.uint8(0x80 if signed else 0)
     low = high = 0
     for i in range(1, count):
