@@ -48,7 +48,8 @@ def embed_table(
     other options are those of :func:`sidecar.build.embed.embed_file`. Every file is written anew under a new
     path, pages copied as bytes, and one ``replace`` commit exchanges them. Left alone, with the reason: files that
     deletes apply to, files that are not Parquet, encrypted or broken, and files for which nothing new was built.
-    ``dry_run`` only tells which files would be written. ``table`` is refreshed after the commit.
+    ``dry_run`` only tells which files would be written; ``threads`` build indexes, one a core by default, at most
+    four. ``table`` is refreshed after the commit.
 
     Raises :class:`UsageError` for unknown columns, wrong options and a table without a snapshot,
     :class:`UnsupportedFeatureError` for format versions other than 2, :class:`StorageError`, and
@@ -106,7 +107,7 @@ def _run(
         stale = _sidecar_path(work.table)
         committed = commit_replace(work.table, listing, new_files)
     except CommitUnknownError as error:
-        error.file = f"{work.paths[0]} and {len(new_files) - 1} more"
+        error.file = f"{next(iter(new_files.values())).path} and {len(new_files) - 1} more"
         raise
     except BaseException:
         work.delete_written()

@@ -28,7 +28,7 @@ from sidecar.source import Source, local_path, open_source
 from sidecar.target import create_target
 
 THREADS = 4
-"""Files written at the same time, at most."""
+"""Threads that build indexes, unless told otherwise: for as many files at once, or several for one file."""
 NOTHING_NEW = "it has all that was asked for, or cannot have it"
 
 
@@ -71,14 +71,16 @@ class Successors:
     ) -> Generator[tuple[ListedFile, Successor | LeftAlone]]:
         """Write the successors of ``files``, a few at a time; yields them as they are done."""
         threads = threads or min(os.cpu_count() or 1, THREADS)
-        with ThreadPoolExecutor(threads, thread_name_prefix="sidecar-embed") as pool:
+        at_once = max(min(threads, len(files)), 1)
+        each = threads // at_once
+        with ThreadPoolExecutor(at_once, thread_name_prefix="sidecar-embed") as pool:
             waiting = iter(files)
             running: dict[Future[Successor | LeftAlone], ListedFile] = {}
             try:
                 while True:
                     for file in waiting:
-                        running[pool.submit(self._write, file)] = file
-                        if len(running) > threads:
+                        running[pool.submit(self._write, file, each)] = file
+                        if len(running) > at_once:
                             break
                     if not running:
                         return
@@ -105,19 +107,19 @@ class Successors:
                 hint="Remove them with the table's orphan files.",
             )
 
-    def _write(self, file: ListedFile) -> Successor | LeftAlone:
+    def _write(self, file: ListedFile, threads: int) -> Successor | LeftAlone:
         """The successor of a file; its damage leaves it alone, storage that fails ends everything."""
         if self._stopped:
             return LeftAlone(file.path, NOTHING_NEW)
         try:
             with closing(open_source(file.path, self.table.io, file.file_size)) as source:
-                return self._write_from(source, file)
+                return self._write_from(source, file, threads)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return LeftAlone(file.path, reason_of(error), failed=True)
         except _NothingNewError:
             return LeftAlone(file.path, NOTHING_NEW)
 
-    def _write_from(self, source: Source, file: ListedFile) -> Successor:
+    def _write_from(self, source: Source, file: ListedFile, threads: int) -> Successor:
         footer = read_footer(source)
         _check(source, footer, file)
         leaves, absent = self._resolve(footer, file)
@@ -129,7 +131,7 @@ class Successors:
         wanted = Wanted(rules, self.wanted.page_index, self.wanted.placement)
         path = new_path(self.table, file.path)
         with create_target(self._begin(path), self.table.io) as target:
-            report = embed_into(source, footer, target, wanted)
+            report = embed_into(source, footer, target, wanted, threads=threads)
             if not any(_is_new(outcome) for outcome in report.outcomes):
                 raise _NothingNewError
         written = self._read_back(path, report.written.size, footer, file)

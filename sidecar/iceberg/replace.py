@@ -31,7 +31,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.deletes import read_deletes
+from sidecar.iceberg.deletes import read_deletes, spellings
 from sidecar.iceberg.internals import read_manifest, read_manifests
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
@@ -116,7 +116,8 @@ def new_path(table: Table, path: str) -> str:
     stem, extension = (stem, extension) if dot else (name, "parquet")
     stem = _OUR_NAME.sub("", stem)[:_LONGEST_STEM]
     fresh = f"{stem}{MARK}{uuid.uuid4()}.{extension}"
-    if f"{folder}/".startswith(f"{table.location().rstrip('/')}/"):
+    location = f"{table.location().rstrip('/')}/"
+    if any(spelt.startswith(location) for spelt in spellings(f"{folder}/")):
         return f"{folder}/{fresh}"
     return table.location_provider().new_data_location(fresh)
 

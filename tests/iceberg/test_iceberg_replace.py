@@ -171,6 +171,8 @@ def test_names_of_new_files(table: Table, name: str, stem: str, ending: str) -> 
         assert path.endswith(ending)
         assert len(path) == len(f"{folder}/{stem}{ending}") + 36
     assert first != again
+    spelt = f"{folder}/{name}".replace("file:/", "file:///", 1)
+    assert new_path(table, spelt).startswith(spelt.removesuffix(name) + stem)
     elsewhere = new_path(table, f"{table.location()}x/{name}")
     assert elsewhere.startswith(f"{table.location()}/data/{stem}")
 
