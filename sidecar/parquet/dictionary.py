@@ -25,6 +25,7 @@ from sidecar.filters.hashing import hash_plain_fixed, hash_plain_spans
 from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, decompress
 from sidecar.parquet.footer import ColumnChunk
+from sidecar.parquet.index_pages import mark_index_pages
 from sidecar.parquet.pages import (
     BIT_PACKED,
     DATA_PAGE_V2,
@@ -44,6 +45,7 @@ DATA_WINDOW = 512 << 10
 """Bytes of data pages read at a time: reading stops once every entry has been seen."""
 
 _FIRST_READ = 64 << 10
+_FIRST_PAGES, _MOST_PAGES = 4, 256  # taken together: few at first, since a page or two may use every entry
 _MAX_BIT_WIDTH = 32
 
 
@@ -194,13 +196,13 @@ def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
         reader = ChunkReader(source, chunk, DATA_WINDOW)
         dictionary = _dictionary_header(reader, chunk)
         used = np.zeros(dictionary.num_values, np.bool_)
-        values = 0
-        for page in reader.pages(dictionary.end):
-            try:
-                values += _mark_page(reader, page, chunk, used)
-            except SidecarError as error:
-                error.offset = page.offset
-                raise
+        values, offset, most = 0, dictionary.end, _FIRST_PAGES
+        while offset < reader.end:
+            marked, behind = mark_index_pages(reader, offset, chunk, used, most)
+            if behind == offset:
+                page = reader.header(offset)
+                marked, behind = _mark_page(reader, page, chunk, used), page.end
+            values, offset, most = values + marked, behind, min(2 * most, _MOST_PAGES)
             if used.all():
                 return used
         if values != chunk.num_values:
@@ -214,6 +216,14 @@ def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
 
 def _mark_page(reader: ChunkReader, page: PageHeader, chunk: ColumnChunk, used: npt.NDArray[np.bool_]) -> int:
     """Mark the entries that one page uses; the number of its values, nulls included."""
+    try:
+        return _mark(reader, page, chunk, used)
+    except SidecarError as error:
+        error.offset = page.offset
+        raise
+
+
+def _mark(reader: ChunkReader, page: PageHeader, chunk: ColumnChunk, used: npt.NDArray[np.bool_]) -> int:
     if page.type == DICTIONARY_PAGE:
         raise DamagedFileError("a second dictionary page")
     if not page.is_data or not page.num_values:

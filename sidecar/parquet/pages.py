@@ -102,6 +102,12 @@ class ChunkReader:
             self._at = offset
         return self._data[offset - self._at : offset - self._at + length]
 
+    def window(self, offset: int) -> memoryview:
+        """The bytes of the chunk that are at hand from ``offset`` in the file; read where there are none."""
+        if not self._at <= offset < self._at + len(self._data):
+            self.read(offset, min(1, self.end - offset))
+        return memoryview(self._data)[offset - self._at :]
+
     def header(self, offset: int) -> PageHeader:
         """The page header at ``offset``; its body is known to lie inside the chunk."""
         length = min(_FIRST_HEADER, self.end - offset)

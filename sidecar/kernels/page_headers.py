@@ -1,0 +1,221 @@
+"""Loops over the page headers of ordinary dictionary-encoded data pages, and over their indices.
+
+A page header is a Thrift structure (compact protocol): 1 type, 2 uncompressed_page_size, 3 compressed_page_size,
+4 crc, and 5 DataPageHeader (1 num_values, 2 encoding, 3 and 4 encodings of definition and repetition levels, 5
+statistics) or 8 DataPageHeaderV2 (1 num_values, 2 num_nulls, 3 num_rows, 4 encoding, 5 and 6 bytes of definition
+and repetition levels, 7 is_compressed, 8 statistics).
+
+Only what every writer leaves is understood: these fields, in rising order, 32-bit integers. Anything else ends the
+walk in front of that page, and whoever called looks at it with the decoder that knows everything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sidecar.kernels._jit import kernel
+from sidecar.kernels.rle import _little_endian, count_level, mark_used
+
+# fmt: off
+(TYPE, UNCOMPRESSED, COMPRESSED, CRC, NUM_VALUES, ENCODING, DEF_ENCODING, REP_ENCODING, DEF_LENGTH, REP_LENGTH,
+ IS_COMPRESSED, BODY, WIDTH) = range(13)
+# fmt: on
+"""Columns of the table that :func:`walk_headers` fills; ``WIDTH`` is how many there are. ``BODY`` is an offset in
+the data. A CRC is given without a sign; ``ABSENT`` stands where a field is not there."""
+
+ABSENT = np.int64(-(1 << 40))
+
+_RLE = 3
+_INT32, _INT64, _BINARY, _STRUCT = 5, 6, 8, 12
+
+
+@kernel
+def _varint(data: Any, at: int, end: int, most: int) -> tuple[int, int]:
+    """An unsigned varint of at most ``most`` bytes, and the offset behind it (-1: broken or longer)."""
+    value = 0
+    for i in range(most):
+        if at + i >= end:
+            return 0, -1
+        byte = np.int64(data[at + i])
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value, at + i + 1
+    return 0, -1
+
+
+@kernel
+def _int32(data: Any, at: int, end: int) -> tuple[int, int]:
+    raw, at = _varint(data, at, end, 5)
+    if at < 0 or raw >> 32:
+        return 0, -1
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+@kernel
+def _skip_statistics(data: Any, at: int, end: int) -> int:
+    """The offset behind a structure of booleans, integers and bytes; -1 for any other."""
+    while at < end:
+        header = np.int64(data[at])
+        at += 1
+        if header == 0:
+            return at
+        kind = header & 15
+        if header >> 4 == 0 or kind not in (1, 2, _INT32, _INT64, _BINARY):
+            return -1
+        if kind > 2:
+            value, at = _varint(data, at, end, 9)
+            if at < 0:
+                return -1
+            if kind == _BINARY:
+                if value > end - at:
+                    return -1
+                at += value
+    return -1
+
+
+@kernel
+def _data_header(data: Any, at: int, end: int, is_v2: bool, row: Any) -> int:
+    """Fill ``row`` from a DataPageHeader or DataPageHeaderV2; the offset behind it, or -1."""
+    field = 0
+    while at < end:
+        header = np.int64(data[at])
+        at += 1
+        if header == 0:
+            return at
+        kind = header & 15
+        if header >> 4 == 0:
+            return -1
+        field += header >> 4
+        if field == (8 if is_v2 else 5) and kind == _STRUCT:
+            at = _skip_statistics(data, at, end)
+            if at < 0:
+                return -1
+        elif is_v2 and field == 7 and kind in (1, 2):
+            row[IS_COMPRESSED] = 1 if kind == 1 else 0
+        elif kind == _INT32 and field <= (6 if is_v2 else 4):
+            value, at = _int32(data, at, end)
+            if at < 0:
+                return -1
+            if field == 1:
+                row[NUM_VALUES] = value
+            elif not is_v2:
+                row[ENCODING if field == 2 else DEF_ENCODING if field == 3 else REP_ENCODING] = value
+            elif field >= 4:
+                row[ENCODING if field == 4 else DEF_LENGTH if field == 5 else REP_LENGTH] = value
+        else:
+            return -1
+    return -1
+
+
+@kernel
+def _page_header(data: Any, at: int, end: int, row: Any) -> int:
+    """Fill ``row`` from the page header at ``at``; the offset behind it, or -1 for what is not ordinary."""
+    row[:] = ABSENT
+    field = 0
+    detail = 0
+    while True:
+        if at >= end:
+            return -1
+        header = np.int64(data[at])
+        at += 1
+        if header == 0:
+            break
+        kind = header & 15
+        if header >> 4 == 0:
+            return -1
+        field += header >> 4
+        if kind == _INT32 and field <= 4:
+            value, at = _int32(data, at, end)
+            row[field - 1 if field in (1, 2) else COMPRESSED if field == 3 else CRC] = value
+        elif kind == _STRUCT and field in (5, 8) and detail == 0:
+            detail = field
+            at = _data_header(data, at, end, field == 8, row)
+        else:
+            return -1
+        if at < 0:
+            return -1
+    if row[CRC] != ABSENT:
+        row[CRC] &= 0xFFFFFFFF
+    row[BODY] = at
+    return at if detail == (8 if row[TYPE] == 3 else 5) and row[TYPE] in (0, 3) else -1
+
+
+@kernel
+def _is_ordinary(row: Any, max_def: int, max_rep: int) -> bool:
+    """Whether the numbers of a data page are there, make sense and need no decoder for rare encodings."""
+    if min(row[UNCOMPRESSED], row[COMPRESSED]) < 0 or row[NUM_VALUES] <= 0:
+        return False
+    if row[ENCODING] != 2 and row[ENCODING] != 8:
+        return False
+    if row[TYPE] == 3:
+        levels = row[DEF_LENGTH] + row[REP_LENGTH]
+        if min(row[DEF_LENGTH], row[REP_LENGTH]) < 0:
+            return False
+        return bool(levels <= min(row[UNCOMPRESSED], row[COMPRESSED]))
+    if min(row[DEF_ENCODING], row[REP_ENCODING]) < 0:
+        return False
+    return bool((max_def == 0 or row[DEF_ENCODING] == _RLE) and (max_rep == 0 or row[REP_ENCODING] == _RLE))
+
+
+@kernel
+def walk_headers(data: Any, at: int, max_def: int, max_rep: int, budget: int, table: Any) -> int:
+    """Fill ``table`` (int64[n, WIDTH]) with the pages from ``at`` on that lie wholly in ``data``; how many.
+
+    Ends at the first page that is not an ordinary one of indices, and before the pages' uncompressed sizes
+    add up to more than ``budget``.
+    """
+    end = len(data)
+    for page in range(len(table)):
+        row = table[page]
+        body = _page_header(data, at, end, row)
+        if body < 0 or not _is_ordinary(row, max_def, max_rep):
+            return page
+        budget -= row[UNCOMPRESSED]
+        at = body + row[COMPRESSED]
+        if at > end or budget < 0:
+            return page
+    return len(table)
+
+
+@kernel
+def mark_pages(data: Any, words: Any, starts: Any, table: Any, max_def: int, max_rep: int, used: Any) -> int:
+    """Set ``used[i]`` (bool[n]) for each index i in the pages; how many pages were sound, up to the first that is not.
+
+    Page p is ``data[starts[p] : starts[p + 1]]``, decompressed, its levels in front. ``words`` is
+    :func:`sidecar.kernels.rle.unaligned_words` of ``data``. A page that is not sound may have marked some.
+    """
+    width_of_def = 0
+    while max_def >> width_of_def:
+        width_of_def += 1
+    for page in range(len(starts) - 1):
+        row = table[page]
+        at, end, count = starts[page], starts[page + 1], row[NUM_VALUES]
+        if row[TYPE] == 3:
+            levels = at + row[REP_LENGTH]
+            at = levels + row[DEF_LENGTH]
+            if max_def:
+                count = count_level(data, levels, at, width_of_def, count, max_def)
+        else:
+            for levels_of in range(2):
+                if (max_rep, max_def)[levels_of] == 0:
+                    continue
+                if at + 4 > end:
+                    return page
+                levels = at + 4
+                at = levels + _little_endian(data, at, 4)
+                if at > end:
+                    return page
+                if levels_of == 1:
+                    count = count_level(data, levels, at, width_of_def, count, max_def)
+        if count == 0:
+            continue
+        if count < 0 or at >= end or data[at] > 32 or len(used) == 0:
+            return page
+        width = np.int64(data[at])
+        if width == 0:
+            used[0] = True
+        elif mark_used(data, words, at + 1, end, width, count, used) < 0:
+            return page
+    return len(starts) - 1
