@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.build.chunks import Options
+from sidecar.build.engine import Engine
 from sidecar.build.faults import STORAGE
 from sidecar.build.slices import GroupTask, part_step
 from sidecar.build.tasks import Record
@@ -23,13 +24,15 @@ from sidecar.bundle.model import (
     UnitEntry,
     UnitsTable,
 )
+from sidecar.bundle.page_index_toc import PageIndexGroup, PageIndexMember, plan_page_indexes
 from sidecar.bundle.positions import GroupMember, plan_groups
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import Column
 
-BLOOM, THETA = "bloom", "theta"
+THETA = "theta"
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Unit:
     file: int
     entry: UnitEntry
     columns: Mapping[int, Record]
+    pages: Mapping[int, Record] = field(default_factory=dict)
+    """Records of page indexes by field id."""
 
 
 @dataclass
@@ -84,6 +89,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
     failed: dict[int, str] = {}
     entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
     columns: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
+    pages: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
     parts: dict[int, list[ThetaSketch]] = defaultdict(list)
     for record in records:
         if record.kind == "file":
@@ -96,6 +102,8 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
             )
         elif record.kind == "column":
             columns[record.file, record.row_group][record.field_id] = record
+        elif record.kind == "pages":
+            pages[record.file, record.row_group][record.field_id] = record
         else:
             parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
     units: list[Unit] = []
@@ -106,7 +114,8 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
         if file.ordinal in failed or file.not_indexable:
             continue
         for row_group, entry in sorted(found.items()):
-            units.append(Unit(file.ordinal, entry, columns[file.ordinal, row_group]))
+            place = (file.ordinal, row_group)
+            units.append(Unit(file.ordinal, entry, columns[place], pages[place]))
     sketches = {field_id: ThetaSketch.union(sketches, lg_k) for field_id, sketches in parts.items()}
     return Indexed(units, failed, unread, sketches)
 
@@ -144,7 +153,7 @@ def units_table(
         schemas=list(schemas),
         coverage=[
             Coverage.of(
-                column.field_id, kind, (_state(unit.columns[column.field_id], kind) for unit in indexed.units)
+                column.field_id, kind, (_state(unit, column.field_id, kind) for unit in indexed.units)
             )
             for column in columns
             for kind in kinds_of(options)
@@ -154,7 +163,8 @@ def units_table(
 
 def kinds_of(options: Options) -> list[str]:
     """Names of the kinds that are asked for."""
-    return [kind for kind, wanted in ((BLOOM, options.bloom), (THETA, options.theta)) if wanted]
+    wanted = {BLOOM: options.bloom, THETA: options.theta, PAGE_INDEX: options.page_index}
+    return [kind for kind, is_wanted in wanted.items() if is_wanted]
 
 
 def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> dict[int, list[GroupTask]]:
@@ -171,6 +181,30 @@ def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> 
             )
             number += 1
     return tasks
+
+
+def page_index_groups(indexed: Indexed, columns: Sequence[Column]) -> dict[int, list[PageIndexGroup]]:
+    """Groups of page indexes of each field that has some."""
+    planned = {
+        column.field_id: plan_page_indexes(
+            PageIndexMember(ordinal, record.page_index_kind, record.column_length, record.offset_length)
+            for ordinal, unit in enumerate(indexed.units)
+            if column.field_id in unit.pages and (record := unit.pages[column.field_id]).offset_length
+        )
+        for column in columns
+    }
+    return {field_id: groups for field_id, groups in planned.items() if groups}
+
+
+def page_index_entries(
+    groups: Sequence[PageIndexGroup], field_id: int, indexed: Indexed, engine: Engine
+) -> Iterator[tuple[bytes, bytes]]:
+    """ColumnIndex and OffsetIndex of each member of the groups of a field, in order."""
+    units = [unit for group in groups for unit in group.units.tolist()]
+    keys = [_key(indexed.units[unit], field_id) for unit in units]
+    for unit, data in zip(units, engine.page_indexes(keys), strict=True):
+        length = indexed.units[unit].pages[field_id].column_length
+        yield data[:length], data[length:]
 
 
 def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:
@@ -198,7 +232,11 @@ def _key(unit: Unit, field_id: int) -> tuple[int, int, int]:
     return unit.file, unit.entry.row_group, field_id
 
 
-def _state(record: Record, kind: str) -> CoverageState:
+def _state(unit: Unit, field_id: int, kind: str) -> CoverageState:
+    if kind == PAGE_INDEX:
+        pages = unit.pages[field_id]
+        return CoverageState(INDEXED if pages.offset_length else pages.reason, pages.resolution)
+    record = unit.columns[field_id]
     if kind == BLOOM and not record.blocks:
         return CoverageState(record.reason or "no filter was made", record.resolution)
     reason = "" if kind == BLOOM else record.theta_reason

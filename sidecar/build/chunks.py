@@ -42,6 +42,7 @@ class Options:
     lg_k: int
     ndv: Mapping[int, int] = field(default_factory=dict)
     """Distinct values of a chunk to begin with, by field id; the number of values where nothing is said."""
+    page_index: bool = False
 
 
 @dataclass

@@ -17,13 +17,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.build.assemble import (
-    BLOOM,
     THETA,
     Indexed,
     Selection,
     collect,
     expected_false_units,
     group_tasks,
+    page_index_entries,
+    page_index_groups,
     select,
     tails,
     units_table,
@@ -37,10 +38,12 @@ from sidecar.build.report import BuildReport, blob_dict, make_report
 from sidecar.build.slices import GroupTask
 from sidecar.build.tasks import Plan, TableOpener
 from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import tail_piece
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import StorageError, UsageError
 from sidecar.filters.sizing import MAX_BITS_PER_VALUE, auto_fpp, check_fpp
 from sidecar.filters.theta import ThetaSketch
@@ -49,10 +52,12 @@ from sidecar.iceberg.merge import Theta
 from sidecar.iceberg.resolve import Column, resolve_columns
 from sidecar.iceberg.statistics import Registration, check_writable, register
 from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
 from sidecar.puffin.types import SBBF
 from sidecar.puffin.writer import PuffinWriter
 
-KINDS = (BLOOM, THETA)
+KINDS = (BLOOM, THETA, PAGE_INDEX)
+USUAL_KINDS = (BLOOM, THETA)
 HARVEST = ("good", "always", "never")
 ENGINES = ("auto", "spark", "local")
 
@@ -64,7 +69,7 @@ def build(
     table: Table,
     columns: Sequence[str],
     *,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] = USUAL_KINDS,
     fpp: float | str = "auto",
     harvest: str = "good",
     engine: str = "auto",
@@ -78,11 +83,12 @@ def build(
 ) -> BuildReport:
     """Index ``columns`` of a snapshot (the current one by default) and register the sidecar.
 
-    ``kinds``: ``bloom``, ``theta``. ``fpp``: target false-positive rate, or ``auto``, the smaller of 1 % and
-    one over the number of units, at up to 32 bits a value. ``harvest``: filters that files carry are taken if
-    they are ``good`` (at most 1 % by their bits), ``always`` or ``never``. ``engine``: ``local`` runs in this
-    process, ``spark`` on ``spark`` or an embedded session; ``auto`` takes ``spark`` if one is given, else
-    this process for tables up to 4 GiB or where Spark cannot start. ``lg_k``: log2 of a sketch's entries.
+    ``kinds``: ``bloom``, ``theta``, ``page-index`` (the first two by default). ``fpp``: target false-positive rate,
+    or ``auto``, the smaller of 1 % and one over the number of units, at up to 32 bits a value. ``harvest``: filters
+    that files carry are taken if they are ``good`` (at most 1 % by their bits), ``always`` or ``never``, and page
+    indexes unless ``never``. ``engine``: ``local`` runs in this process, ``spark`` on ``spark`` or an embedded session;
+    ``auto`` takes ``spark`` if one is given, else this process for tables up to 4 GiB or where Spark cannot start.
+    ``lg_k``: log2 of a sketch's entries.
     Files that the sidecar of the snapshot or of its nearest ancestor answers for are not indexed again; its
     segments are carried over, those of other columns too. ``full`` indexes all files again.
     ``force`` registers even if an existing statistics file cannot be read and is lost.
@@ -195,6 +201,7 @@ class _Build:
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         units = units_table(selection, indexed, self.plan.columns, self.plan.options)
         groups = group_tasks(indexed, self.plan.columns, header.segment_id)
+        page_groups = page_index_groups(indexed, self.plan.columns)
         thetas = [Theta(i, sketch.to_bytes(), sketch.ndv) for i, sketch in sorted(indexed.sketches.items())]
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
@@ -212,7 +219,11 @@ class _Build:
                     )
                     for field_id, tasks in groups.items()
                 )
-                entries += write_segment(writer, header, units, fields, **place)
+                pages = (
+                    FieldPageIndexes(field_id, own, page_index_entries(own, field_id, indexed, self.engine))
+                    for field_id, own in page_groups.items()
+                )
+                entries += write_segment(writer, header, units, fields, pages, **place)
             write_toc(writer, entries, **place)
 
         return register(self.table, self.listing.snapshot_id, thetas, write, force=self.force)
@@ -242,7 +253,9 @@ class _Build:
         """Whether an earlier blob of a field is still of use: not if the column is gone or built anew for all files."""
         anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
         live = self.table.schema().field_ids
-        if entry.blob_type == SBBF and self.plan.options.bloom and anew.issuperset(entry.fields):
+        options = self.plan.options
+        rebuilt = {SBBF: options.bloom, PAGE_INDEX_BLOB: options.page_index}
+        if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
             return False
         return live >= set(entry.fields)
 
@@ -303,6 +316,7 @@ def _options(listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: 
     return Options(
         bloom=BLOOM in kinds,
         theta=THETA in kinds,
+        page_index=PAGE_INDEX in kinds,
         fpp=auto_fpp(_units_expected(listing)) if auto else check_fpp(float(fpp)),
         max_bits=MAX_BITS_PER_VALUE if auto else None,
         harvest=harvest,

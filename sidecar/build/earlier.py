@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
 
-from sidecar.build.assemble import BLOOM, THETA, kinds_of
+from sidecar.build.assemble import THETA, kinds_of
 from sidecar.build.tasks import Plan
 from sidecar.bundle.model import INDEXED, Coverage
 from sidecar.bundle.sidecar_file import Segment
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile, Listing
@@ -139,6 +140,8 @@ def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
     """Whether the filters are there, and built for the rate that is asked for, if one is."""
     field_id, kind = want
     coverage, bundle = segment.coverage(field_id, kind), segment.bundles.get(field_id)
+    if kind == PAGE_INDEX and coverage is not None and coverage.indexed.any():
+        return field_id in segment.page_index_blobs
     if kind != BLOOM or coverage is None or not coverage.indexed.any():
         return True
     return bundle is not None and fpp in (None, bundle.toc.fpp)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from sidecar.build.slices import GroupTask
+from sidecar.build.slices import GroupTask, Key
 from sidecar.build.tasks import Plan, Record, UnitsTask
 
 
@@ -31,6 +31,9 @@ class Engine(Protocol):
 
     def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
         """Stage 2: ``(group number, finished regions)``, groups in order, regions in order within each."""
+
+    def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
+        """The data of ``pages`` records, in the order of ``keys``."""
 
     def close(self) -> None:
         """Drop what the engine keeps."""

@@ -7,9 +7,7 @@ thread and one range of blocks a thread, whatever the table's size.
 
 from __future__ import annotations
 
-import mmap
 import os
-import tempfile
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +22,7 @@ from sidecar.build.engine import Progress
 from sidecar.build.slices import GroupTask, Key, gather_spooled
 from sidecar.build.tasks import Opener, Plan, Record, Shared, UnitsTask, index_units
 from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.errors import StorageError
+from sidecar.convert.spool import Spool
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.source import Source
 
@@ -44,6 +42,8 @@ class LocalEngine:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="sidecar-build")
         self._shared = Shared(FooterCache())
         self._at: dict[Key, int] = {}
+        self._pages = Spool()
+        self._pages_at: dict[Key, tuple[int, int]] = {}
 
     def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
         """See :meth:`sidecar.build.engine.Engine.index`."""
@@ -57,7 +57,7 @@ class LocalEngine:
 
     def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
         """See :meth:`sidecar.build.engine.Engine.slices`."""
-        blocks = self._spool.blocks()
+        blocks = self._spool.array().view("<u4").reshape(-1, 8)
         ranges = [
             (group, first, part)
             for group, first in ((group, self._first(group)) for group in groups)
@@ -69,18 +69,27 @@ class LocalEngine:
             yield group.number, data
             progress("slicing", done, len(ranges))
 
+    def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
+        """See :meth:`sidecar.build.engine.Engine.page_indexes`."""
+        return (self._pages.read(*self._pages_at[key]) for key in keys)
+
     def close(self) -> None:
         """Stop the threads and drop the spooled filters."""
         self._pool.shutdown(cancel_futures=True)
         self._spool.close()
+        self._pages.close()
 
     def _run(self, task: UnitsTask, plan: Plan) -> list[Record]:
         return [self._keep(record) for record in index_units(task, plan, self._opener, self._shared)]
 
     def _keep(self, record: Record) -> Record:
-        if record.kind != "column" or record.data is None:
+        if record.kind not in ("column", "pages") or record.data is None:
             return record
-        self._at[record.file, record.row_group, record.field_id] = self._spool.append(record.data)
+        key = (record.file, record.row_group, record.field_id)
+        if record.kind == "column":
+            self._at[key] = self._spool.append(record.data) // BLOCK_BYTES
+        else:
+            self._pages_at[key] = self._pages.append(record.data), len(record.data)
         return record._replace(data=None)
 
     def _first(self, group: GroupTask) -> npt.NDArray[np.int64]:
@@ -119,51 +128,6 @@ class FooterCache:
             except BaseException as error:
                 waiting.set_exception(error)
         return waiting.result()
-
-
-class Spool:
-    """An unnamed temporary file of filters; appending is safe from any thread."""
-
-    def __init__(self) -> None:
-        try:
-            self._file = tempfile.TemporaryFile(prefix="sidecar-build-")  # noqa: SIM115 closed by close()
-        except OSError as error:
-            raise StorageError(
-                f"cannot make a temporary file: {error.strerror}", hint="Set TMPDIR."
-            ) from error
-        self._lock = threading.Lock()
-        self._end = 0
-        self._map: mmap.mmap | None = None
-
-    def append(self, bitset: bytes) -> int:
-        """Keep whole blocks; the ordinal of the first of them."""
-        with self._lock:
-            start = self._end
-            self._end += len(bitset)
-        view, at = memoryview(bitset), start
-        while view:
-            try:
-                written = os.pwrite(self._file.fileno(), view, at)
-            except OSError as error:
-                raise StorageError(
-                    f"cannot write to the temporary folder: {error.strerror}",
-                    hint="Set TMPDIR to one with more room.",
-                ) from error
-            view, at = view[written:], at + written
-        return start // BLOCK_BYTES
-
-    def blocks(self) -> npt.NDArray[np.uint32]:
-        """All blocks, mapped from the file: ``uint32[n, 8]``."""
-        if self._end == 0:
-            return np.zeros((0, 8), dtype=np.uint32)
-        if self._map is None:
-            self._map = mmap.mmap(self._file.fileno(), self._end, access=mmap.ACCESS_READ)
-        return np.frombuffer(self._map, dtype="<u4").reshape(-1, 8)
-
-    def close(self) -> None:
-        """Give the space back."""
-        self._map = None  # unmapped with the last array that looks into it
-        self._file.close()
 
 
 def _ahead(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.build.assemble import BLOOM, Indexed, expected_false_units, kinds_of
+from sidecar.build.assemble import THETA, Indexed, expected_false_units, kinds_of
 from sidecar.build.chunks import Options
 from sidecar.build.earlier import Earlier
 from sidecar.build.tasks import Record
+from sidecar.convert.outcome import PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import Column
@@ -32,6 +33,8 @@ class ColumnReport:
     bits."""
     ndv: dict[str, float] | None
     """``estimate`` and, for two standard deviations, ``lower`` and ``upper``; ``None`` without a sketch."""
+    page_indexes: dict[str, int]
+    """Page indexes by origin: ``harvested``, ``built``."""
     uncovered: dict[str, dict[str, int]]
     """For each kind, the reasons for units without an entry and how many there are."""
 
@@ -125,7 +128,7 @@ def make_report(
     paths = {file.ordinal: file.path for file in listing.files}
     failed = {paths[ordinal]: reason for ordinal, reason in sorted(indexed.failed.items())}
     for unit in indexed.units:
-        for record in unit.columns.values():
+        for record in (*unit.columns.values(), *unit.pages.values()):
             if record.fault:
                 failed.setdefault(paths[unit.file], record.reason or record.theta_reason)
     unsupported = {file.path: file.not_indexable for file in listing.files if file.not_indexable}
@@ -142,16 +145,22 @@ def make_report(
         units=len(indexed.units),
         fpp=options.fpp,
         columns=[_column(column, indexed, options) for column in columns],
-        bytes_read=sum(record.bytes_read for unit in indexed.units for record in unit.columns.values()),
+        bytes_read=sum(
+            record.bytes_read
+            for unit in indexed.units
+            for record in (*unit.columns.values(), *unit.pages.values())
+        ),
     )
 
 
 def _column(column: Column, indexed: Indexed, options: Options) -> ColumnReport:
     records = [unit.columns[column.field_id] for unit in indexed.units]
     filters = [record for record in records if record.blocks]
+    pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]
     uncovered: dict[str, dict[str, int]] = {}
     for kind in kinds_of(options):
-        reasons = Counter(_reason(record, kind) for record in records)
+        told = pages if kind == PAGE_INDEX else records
+        reasons = Counter(_reason(record, kind) for record in told)
         del reasons[""]
         uncovered[kind] = dict(reasons)
     return ColumnReport(
@@ -162,12 +171,13 @@ def _column(column: Column, indexed: Indexed, options: Options) -> ColumnReport:
         filter_bytes=sum(record.blocks * 32 + len(record.tail) for record in filters),
         expected_false_units=expected_false_units(indexed, column.field_id),
         ndv=_ndv(indexed.sketches.get(column.field_id)),
+        page_indexes=dict(Counter(record.how for record in pages if record.offset_length)),
         uncovered=uncovered,
     )
 
 
 def _reason(record: Record, kind: str) -> str:
-    return record.reason if kind == BLOOM else record.theta_reason
+    return record.theta_reason if kind == THETA else record.reason
 
 
 def _ndv(sketch: ThetaSketch | None) -> dict[str, float] | None:
@@ -184,5 +194,6 @@ def _column_dict(column: ColumnReport) -> dict[str, Any]:
         "filter_bytes": column.filter_bytes,
         "expected_false_units": column.expected_false_units,
         "ndv": column.ndv,
+        "page_indexes": column.page_indexes,
         "uncovered": column.uncovered,
     }

@@ -25,8 +25,11 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.build.chunks import ChunkIndexer, Options
 from sidecar.build.faults import fault_of, reason_of
+from sidecar.build.pages import index_pages
 from sidecar.build.sketches import TaskSketches, Thresholds
 from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.page_index_toc import PageIndexKind
+from sidecar.bundle.page_index_use import page_index_kind
 from sidecar.iceberg.resolve import ABSENT, Column, Found, NotFound, resolve_in_file
 from sidecar.parquet.footer import Footer, RowGroup, read_footer
 from sidecar.parquet.schema import Leaf
@@ -67,6 +70,7 @@ class Record(NamedTuple):
 
     - ``unit``: a row group was seen; ``file``, ``row_group``, ``first_row``, ``rows``.
     - ``column``: one column of that row group, with its filter if there is one.
+    - ``pages``: the page index of that column, if there is one: ``data`` is ColumnIndex, then OffsetIndex.
     - ``sketch``: theta of column ``field_id`` over the whole task; ``data`` is the compact sketch.
     - ``file``: the file cannot be indexed at all; ``reason``.
     """
@@ -80,7 +84,7 @@ class Record(NamedTuple):
     encoding: str = ""
     resolution: str = ""
     how: str = ""
-    """``harvested``, ``dictionary`` or ``scanned``: where the filter came from."""
+    """``harvested``, ``dictionary`` or ``scanned``: where the filter came from; ``built``: a page index."""
     data: bytes | None = None
     """The filter's whole blocks, or the compact sketch."""
     blocks: int = 0
@@ -96,6 +100,27 @@ class Record(NamedTuple):
     rate: float = 0.0
     """False-positive rate of the filter, estimated from its bits."""
     bytes_read: int = 0
+    column_length: int = 0
+    """Bytes of the ColumnIndex."""
+    offset_length: int = 0
+    """Bytes of the OffsetIndex, 0 if there is no page index."""
+    comparison: str = ""
+    """This and what follows: as :class:`sidecar.bundle.page_index_toc.PageIndexKind` has it."""
+    column_order: int = 0
+    max_def: int = 0
+    max_rep: int = 0
+
+    @property
+    def page_index_kind(self) -> PageIndexKind:
+        """What a reader of the page index must know of the file."""
+        return PageIndexKind(
+            self.encoding,
+            self.resolution,
+            self.comparison,
+            self.column_order,
+            self.max_def,
+            self.max_rep,
+        )
 
 
 @dataclass(frozen=True)
@@ -173,6 +198,8 @@ def _index_piece(
         for group in mine:
             yield Record("unit", piece.file, group.ordinal, first_row=group.first_row, rows=group.num_rows)
             yield from _index_group(piece.file, group, plan, found, indexer, sketches)
+            if plan.options.page_index:
+                yield from _index_pages(piece.file, source, footer, group, plan, found)
     finally:
         indexer.close()
         source.close()
@@ -216,6 +243,43 @@ def _index_group(
             fault=result.fault,
             rate=result.rate,
             bytes_read=result.bytes_read,
+        )
+
+
+def _index_pages(
+    file: int,
+    source: Source,
+    footer: Footer,
+    group: RowGroup,
+    plan: Plan,
+    found: Mapping[int, Found[Leaf] | NotFound],
+) -> Iterator[Record]:
+    for column in plan.columns:
+        where = found[column.field_id]
+        if isinstance(where, NotFound):
+            yield Record("pages", file, group.ordinal, column.field_id, reason=where.reason)
+            continue
+        pages = index_pages(source, footer, group.columns[where.leaf.index], plan.options.harvest)
+        kind = page_index_kind(footer, where.leaf, where.resolution)
+        parts = (pages.column_index or b"", pages.offset_index or b"")
+        yield Record(
+            "pages",
+            file,
+            group.ordinal,
+            column.field_id,
+            encoding=kind.encoding,
+            resolution=kind.resolution,
+            how=pages.how,
+            data=b"".join(parts) or None,
+            reason=pages.reason,
+            fault=pages.fault,
+            bytes_read=pages.bytes_read,
+            column_length=len(parts[0]),
+            offset_length=len(parts[1]),
+            comparison=kind.comparison,
+            column_order=kind.order,
+            max_def=kind.max_def,
+            max_rep=kind.max_rep,
         )
 
 

@@ -39,7 +39,7 @@ def build(
         str, typer.Option("--columns", "-c", metavar="A,B", help="Columns to index; nested ones with dots.")
     ],
     kinds: Annotated[
-        str, typer.Option("--kinds", metavar="KINDS", help="What to build: bloom, theta or both.")
+        str, typer.Option("--kinds", metavar="KINDS", help="What to build: bloom, theta, page-index.")
     ] = "bloom,theta",
     fpp: Annotated[
         str,

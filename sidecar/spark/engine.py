@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.build.engine import Progress
-from sidecar.build.slices import GroupTask, cut, gather
+from sidecar.build.slices import GroupTask, Key, cut, gather
 from sidecar.build.tasks import Opener, Plan, Record, UnitsTask, index_units
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.values import first_line
@@ -48,6 +48,12 @@ RESULTS = pa.schema(
         fault=pa.string(),
         rate=pa.float64(),
         bytes_read=pa.int64(),
+        column_length=pa.int32(),
+        offset_length=pa.int32(),
+        comparison=pa.string(),
+        column_order=pa.int32(),
+        max_def=pa.int32(),
+        max_rep=pa.int32(),
     )
 )
 """One row for each :class:`sidecar.build.tasks.Record`; applyInArrow knows ``binary`` alone."""
@@ -122,6 +128,30 @@ class SparkEngine:
         # Kept, so that the sample which sorting takes does not slice everything once more.
         rows: Iterator[Any] = sliced.orderBy("group", "part").toLocalIterator(prefetchPartitions=True)
         return rows
+
+    def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
+        """See :meth:`sidecar.build.engine.Engine.page_indexes`."""
+        if not keys:
+            return
+        table = pa.table(
+            {
+                name: pa.array([key[i] for key in keys], pa.int32())
+                for i, name in enumerate(("file", "row_group", "field_id"))
+            }
+        ).append_column("place", pa.array(range(len(keys)), pa.int32()))
+        done = 0
+        with _spark_errors():
+            frame = self._indexed.where("kind = 'pages' and data is not null")
+            placed = frame.join(
+                self._session.createDataFrame(table), ["file", "row_group", "field_id"]
+            ).select("place", "data")
+            for row in placed.orderBy("place").toLocalIterator(prefetchPartitions=True):
+                if row["place"] != done:
+                    break
+                yield bytes(row["data"])
+                done += 1
+        if done != len(keys):
+            raise StorageError("Spark lost page indexes", expected=len(keys), found=done)
 
     def close(self) -> None:
         """Drop the cached frames."""

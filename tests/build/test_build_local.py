@@ -357,7 +357,7 @@ def test_wrong_calls_are_refused_before_any_work(catalog: Any, monkeypatch: pyte
     for call in (
         {"columns": ["nope"]},
         {"columns": []},
-        {"columns": ["k"], "kinds": ["page-index"]},
+        {"columns": ["k"], "kinds": ["pages"]},
         {"columns": ["k"], "kinds": []},
         {"columns": ["k"], "harvest": "some"},
         {"columns": ["k"], "engine": "flink"},

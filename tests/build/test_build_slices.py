@@ -7,11 +7,11 @@ import pytest
 from build_cases import rng
 
 from sidecar.build import slices
-from sidecar.build.local import Spool
 from sidecar.build.slices import GroupTask, cut, gather, gather_spooled, part_step
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.slicing import gather_blocks, group_pages
+from sidecar.convert.spool import Spool
 
 PLACE = Place(bytes(range(16)), 7)
 
@@ -80,10 +80,10 @@ def test_the_spool_gives_back_what_threads_appended() -> None:
 
     filters = _filters([1, 7, 30, 2] * 20)
     spool = Spool()
-    assert spool.blocks().shape == (0, 8)
+    assert spool.array().shape == (0,)
     with ThreadPoolExecutor(8) as pool:
-        places = list(pool.map(lambda f: spool.append(f.tobytes()), filters))
-    blocks = spool.blocks()
+        places = [at // 32 for at in pool.map(lambda f: spool.append(f.tobytes()), filters)]
+    blocks = spool.array().view("<u4").reshape(-1, 8)
     assert all((blocks[at : at + len(f)] == f).all() for at, f in zip(places, filters, strict=True))
     del blocks
     spool.close()

@@ -45,6 +45,18 @@ def _built(
     return report, filters_of(table), sketches_of(table)
 
 
+def _page_indexes(catalog: Any, name: str) -> dict[tuple[str, int], Any]:
+    sidecar_file = sidecar.open_sidecar(catalog.load_table(name))
+    (segment,) = [segment for segment in sidecar_file.segments if segment.page_index_blobs]
+    found = {
+        (field_id, unit): stored
+        for field_id in segment.page_index_blobs
+        for unit, stored in segment.page_indexes(field_id, range(segment.num_units)).items()
+    }
+    sidecar_file.close()
+    return found
+
+
 @pytest.fixture(scope="module")
 def mixed(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Appended files, files with filters of their own, a damaged file and one without a footer."""
@@ -87,6 +99,19 @@ def test_both_engines_build_the_same(catalog: Any, mixed: str, spark: Any) -> No
     assert (there[0].engine, there[0].engine_reason) == ("spark", "as asked for")
     assert verify_sidecar(LocalSource(local_path(there[0].statistics_path or "") or "")) == []
     assert not list(spark.sparkContext._jsc.getPersistentRDDs())
+
+
+@pytest.mark.jvm
+def test_both_engines_carry_the_same_page_indexes(catalog: Any, mixed: str, spark: Any) -> None:
+    kinds = ["bloom", "page-index"]
+    here = _built(catalog, mixed, COLUMNS, engine="local", kinds=kinds)
+    found = _page_indexes(catalog, mixed)
+    there = _built(catalog, mixed, COLUMNS, engine="spark", spark=spark, kinds=kinds)
+    assert _page_indexes(catalog, mixed) == found
+    assert len(found) > 40
+    ours, theirs = here[0].to_dict(), there[0].to_dict()
+    assert ours["columns"] == theirs["columns"]
+    assert verify_sidecar(LocalSource(local_path(there[0].statistics_path or "") or "")) == []
 
 
 @pytest.mark.jvm
