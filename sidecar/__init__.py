@@ -25,6 +25,7 @@ from sidecar.errors import (
 )
 
 if TYPE_CHECKING:
+    from sidecar.build.convert import convert_files as convert_files
     from sidecar.build.driver import build as build
     from sidecar.build.embed import embed_file as embed_file
     from sidecar.build.embed import strip_file as strip_file
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "open_table": "sidecar.iceberg.catalog",
     "build": "sidecar.build.driver",
+    "convert_files": "sidecar.build.convert",
     "embed_file": "sidecar.build.embed",
     "embed_table": "sidecar.build.embed_table",
     "strip_file": "sidecar.build.embed",
@@ -84,6 +86,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "UsageError",
     "build",
+    "convert_files",
     "convert_filter",
     "embed_all_from",
     "embed_file",

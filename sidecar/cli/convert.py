@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.embed import Destination
-from sidecar.cli.options import Json, rate
+from sidecar.cli.extract import draw_units
+from sidecar.cli.options import Json, Quiet, names, rate
 from sidecar.cli.output import Output, escaped, facts
 from sidecar.errors import UsageError
 
@@ -17,32 +17,97 @@ if TYPE_CHECKING:
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A file that is one historical filter.")],
-    destination: Destination,
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="SRC... DST", help="What to convert, then the file to write."),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="FILE", help="The Parquet file that a sidecar's indexes go into."),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="A,B", help="Of these columns only; nested ones with dots."),
+    ] = None,
+    fpp: Annotated[
+        str | None,
+        typer.Option("--fpp", metavar="RATE", help="Fold filters as far as this false-positive rate allows."),
+    ] = None,
+    widen: Annotated[
+        bool, typer.Option("--widen", help="Make the filters of a column as large as its largest.")
+    ] = False,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Into Puffin: one filter for all row groups of a file.")
+    ] = False,
+    merge_all: Annotated[
+        bool, typer.Option("--merge-all", help="Into Puffin: one filter for all files together.")
+    ] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also measure false positives, with random values.")
+    ] = False,
     values: Annotated[
         str | None,
         typer.Option(
-            "--values", metavar="FILE:COLUMN", help="The Parquet column that the filter is of, to rebuild it."
+            "--values",
+            metavar="FILE:COLUMN",
+            help="Of a historical filter: the Parquet column that it is of.",
         ),
     ] = None,
-    fpp: Annotated[
-        str, typer.Option("--fpp", metavar="RATE", help="False-positive rate of the new filter.")
-    ] = "0.01",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Convert an index to another form: a historical filter (MurmurHash3) to the present one (XXH64).
+    """Convert indexes to another form; what is meant follows from the files and the ending of DST.
 
-    Its bits say nothing about another hash, so this is a rebuild from the values of its column.
+    Parquet files to .puffin: extract. Puffin files to .puffin: one sidecar, sliced anew. A Puffin file and --data to
+    .parquet: embed. Parquet to .parquet: filters of another size. A historical filter (MurmurHash3) to the present
+    form (XXH64): its bits say nothing about another hash, so this is a rebuild from the values of its column.
 
-    Example: sidecar convert old.bin new.bin --values part-0.parquet:l_partkey
+    Example: sidecar convert part-0.parquet part-1.parquet merged.puffin --merge --fpp 0.02
     """
-    out = Output(as_json=as_json)
-    target_rate = rate(fpp)
+    out = Output(as_json=as_json, quiet=quiet)
+    if len(paths) < 2:
+        raise UsageError("name what to convert, and the file to write")
+    target_rate = rate(fpp) if fpp is not None else None
     if isinstance(target_rate, str):
         raise UsageError("--fpp is a rate between 0 and 1 here, not 'auto'")
-    from sidecar import convert_filter
+    from sidecar import convert_files, convert_filter
+    from sidecar.build.convert import is_filter_file
+    from sidecar.filters.sizing import DEFAULT_FPP
 
-    out.result(convert_filter(source, destination, values=values, fpp=target_rate).to_dict(), draw)
+    if values is not None or (len(paths) == 2 and is_filter_file(paths[0])):
+        if len(paths) != 2 or data or columns or widen or merge or merge_all or measure:
+            raise UsageError("a historical filter is converted with --values and --fpp alone")
+        filter_rate = DEFAULT_FPP if target_rate is None else target_rate
+        out.result(convert_filter(paths[0], paths[1], values=values, fpp=filter_rate).to_dict(), draw)
+        return
+    with out.progress() as progress:
+        report = convert_files(
+            paths[:-1],
+            paths[-1],
+            data=data,
+            columns=names(columns) if columns is not None else None,
+            fpp=target_rate,
+            widen=widen,
+            merge=merge,
+            merge_all=merge_all,
+            measure=measure,
+            progress=progress,
+        )
+    out.result(report.to_dict(), draw_files)
+    if report.damaged:
+        raise typer.Exit(1)
+
+
+def draw_files(to: Console, data: Any) -> None:
+    """What was written, then one line for each column, kind and way."""
+    lines = [
+        ("written", escaped(data["target"])),
+        ("conversion", escaped(data["conversion"])),
+        ("size", humane.size(data["size"])),
+        ("time", humane.duration(data["seconds"])),
+    ]
+    to.print(facts(lines))
+    draw_units(to, data["units"])
 
 
 def draw(to: Console, data: Any) -> None:

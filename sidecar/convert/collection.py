@@ -43,6 +43,11 @@ class Key(NamedTuple):
     field_id: int
     resolution: str
 
+    @property
+    def name(self) -> str:
+        """What to call the column where its file is not at hand: its path, or its field id."""
+        return self.resolution.removeprefix(BY_NAME) if not self.field_id else f"field {self.field_id}"
+
 
 def key_of(field_id: int | None, path: str) -> Key:
     """The key of a leaf: by its field id, or by its path where it has none."""

@@ -102,14 +102,14 @@ def _same_pages(segment: Segment, entry: FileEntry, footer: Footer) -> bool:
     groups = [(group.ordinal, group.first_row, group.num_rows) for group in footer.row_groups]
     if entry.record_count != footer.num_rows or [tuple(unit) for unit in entry.units] != groups:
         return False
-    return not is_plain(segment) or entry.entry == pages_fingerprint(footer)
+    return not is_plain(segment) or entry.entry in (b"", pages_fingerprint(footer))
 
 
 def _is_moved(segment: Segment, entry: FileEntry, footer: Footer) -> bool:
     if not _same_pages(segment, entry, footer):
         return False
     if is_plain(segment):
-        return is_distinctive(footer)
+        return bool(entry.entry) and is_distinctive(footer)
     return entry.file_size == footer.size and _name(entry.path) == _name(footer.name)
 
 

@@ -1,0 +1,113 @@
+"""Everything that a Puffin sidecar has of its files, into a collection: to be sliced anew, merged or folded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.model import INDEXED, UNLISTED, FileEntry
+from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.convert.collection import BY_NAME, Collection, Key
+from sidecar.convert.match import is_plain
+from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+
+_PAGE_INDEXES_AT_ONCE = 4096
+
+
+class Loader:
+    """Loads one sidecar after the other; a file that several segments list is loaded once."""
+
+    def __init__(self, collection: Collection, columns: Sequence[str] | None = None) -> None:
+        self.units: list[Moved] = []
+        self._collection = collection
+        self._wanted = None if columns is None else set(columns)
+        self._first: dict[tuple[str, int, int], int] = {}
+
+    def load(self, sidecar: SidecarFile) -> None:
+        """Take everything. Raises :class:`DamagedFileError` for the first damage: half a copy helps nobody."""
+        if not sidecar.segments:
+            raise UsageError("the Puffin file is no sidecar", file=sidecar.source.name)
+        for segment in sidecar.segments:
+            places = self._add_files(segment)
+            self._filters(segment, places)
+            self._pages(segment, places)
+            self._reasons(segment, places)
+        if sidecar.warnings:
+            raise DamagedFileError(f"the sidecar is damaged: {sidecar.warnings[0]}", file=sidecar.source.name)
+
+    def _add_files(self, segment: Segment) -> list[tuple[str, int, int]]:
+        """For each unit of the segment: path, row group, ordinal in the collection."""
+        places: list[tuple[str, int, int]] = []
+        for entry in segment.files(range(segment.num_files)):
+            if entry is None:
+                raise DamagedFileError("the list of files cannot be read", found=segment.id)
+            identity = (entry.path, entry.file_size, entry.record_count)
+            first = self._first.get(identity)
+            if first is None:
+                first = self._first[identity] = self._collection.add_file(_plain(segment, entry))
+            places += [(entry.path, unit.row_group, first + i) for i, unit in enumerate(entry.units)]
+        return places
+
+    def _filters(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
+        for field_id, bundle in sorted(segment.bundles.items()):
+            if bundle.toc.doubts:
+                raise UnsupportedFeatureError(bundle.toc.doubts[0])
+            for group in bundle.toc.groups:
+                key = _key(field_id, group.resolution)
+                if not self._is_wanted(key):
+                    continue
+                for unit, bitset in extract_filters(segment, field_id, group):
+                    found = SplitBlockBloomFilter.from_bytes(bitset)
+                    path, row_group, ordinal = places[unit]
+                    self._collection.add_filter(key, ordinal, group.encoding, found)
+                    rate = found.estimated_fpp()
+                    place = (path, row_group, key.name, BLOOM)
+                    self.units.append(Moved(*place, EXACT, len(bitset), rate, rate))
+
+    def _pages(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
+        for field_id in sorted(segment.page_index_blobs):
+            for first in range(0, segment.num_units, _PAGE_INDEXES_AT_ONCE):
+                wanted = range(first, min(first + _PAGE_INDEXES_AT_ONCE, segment.num_units))
+                for unit, stored in segment.page_indexes(field_id, wanted).items():
+                    key = _key(field_id, stored.kind.resolution)
+                    if not self._is_wanted(key):
+                        continue
+                    column, offset = stored.column_index or b"", stored.offset_index or b""
+                    path, row_group, ordinal = places[unit]
+                    kind = stored.kind._replace(resolution=key.resolution)
+                    self._collection.add_page_index(key, ordinal, kind, column, offset)
+                    place = (path, row_group, key.name, PAGE_INDEX)
+                    self.units.append(Moved(*place, EXACT, len(column) + len(offset)))
+
+    def _reasons(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
+        reasons: dict[Key, dict[tuple[str, int], str]] = defaultdict(dict)
+        for coverage in segment.coverages:
+            for unit, code in enumerate(coverage.codes.tolist()):
+                state = coverage.states[code]
+                key = _key(coverage.field_id, state.resolution or "id")
+                if state.state != INDEXED and coverage.kind in (BLOOM, PAGE_INDEX) and self._is_wanted(key):
+                    path, row_group, ordinal = places[unit]
+                    reasons[key][coverage.kind, ordinal] = state.state
+                    place = (path, row_group, key.name, coverage.kind)
+                    self.units.append(Moved(*place, NONE, reason=state.state))
+        for key, found in reasons.items():
+            self._collection.columns[key].reasons.update(found)
+
+    def _is_wanted(self, key: Key) -> bool:
+        return self._wanted is None or key.name in self._wanted or str(key.field_id) in self._wanted
+
+
+def _plain(segment: Segment, entry: FileEntry) -> FileEntry:
+    """A file without its table: what a manifest said of it is left behind."""
+    own = entry.entry if is_plain(segment) else b""
+    return replace(entry, entry=own, manifest=UNLISTED, spec_id=0, partition=(), bounds={})
+
+
+def _key(field_id: int, resolution: str) -> Key:
+    if resolution.startswith(BY_NAME):
+        return Key(0, resolution.split("|")[0])
+    return Key(field_id, resolution)
