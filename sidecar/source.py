@@ -135,7 +135,9 @@ class FileIOSource:
             try:
                 self._size = len(self._io.new_input(self.name))
             except Exception as error:
-                raise StorageError(f"cannot get the length: {foreign_reason(error)}", file=self.name) from error
+                raise StorageError(
+                    f"cannot get the length: {foreign_reason(error)}", file=self.name
+                ) from error
         return self._size
 
     def read(self, offset: int, length: int) -> bytes:
@@ -149,7 +151,9 @@ class FileIOSource:
                 self._stream.seek(offset)
                 data = _read_fully(self._stream, length)
             except Exception as error:
-                raise StorageError(f"cannot read: {foreign_reason(error)}", file=self.name, offset=offset) from error
+                raise StorageError(
+                    f"cannot read: {foreign_reason(error)}", file=self.name, offset=offset
+                ) from error
         if len(data) != length:
             raise DamagedFileError(
                 "the file ended early", file=self.name, offset=offset, expected=length, found=len(data)

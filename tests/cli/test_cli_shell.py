@@ -35,7 +35,18 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_the_commands_are_those_of_the_design() -> None:
-    assert COMMANDS == ["build", "inspect", "probe", "plan", "scan", "embed", "extract", "strip", "convert", "verify"]
+    assert COMMANDS == [
+        "build",
+        "inspect",
+        "probe",
+        "plan",
+        "scan",
+        "embed",
+        "extract",
+        "strip",
+        "convert",
+        "verify",
+    ]
 
 
 @pytest.mark.parametrize(
