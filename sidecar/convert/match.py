@@ -13,12 +13,10 @@ In each case the row groups must be those that were indexed. Whatever is in doub
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from sidecar.bundle.model import FileEntry
-from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.collection import NO_TABLE
 from sidecar.errors import UsageError
@@ -41,45 +39,92 @@ def is_plain(segment: Segment) -> bool:
     return segment.header.table_uuid == NO_TABLE
 
 
-def listed_files(sidecar: SidecarFile) -> list[FileEntry]:
-    """All files that a sidecar speaks of, each path once. Raises :class:`UsageError` for what cannot be read."""
-    found = {entry.path: entry for segment in sidecar.segments for _, entry in _entries(segment)}
-    return list(found.values())
+class Finder:
+    """Finds Parquet files among those of a sidecar; its list of files is read at most once."""
 
+    def __init__(self, sidecar: SidecarFile) -> None:
+        self._sidecar = sidecar
+        self._by_name: dict[tuple[str, str], list[tuple[int, FileEntry]]] = {}
+        self._by_pages: dict[tuple[str, bytes], list[tuple[int, FileEntry]]] = {}
+        self._listed = False
 
-def find_file(sidecar: SidecarFile, footer: Footer) -> list[Match]:
-    """The file with this footer, in every segment that lists it, the oldest first.
+    def listed_files(self) -> list[FileEntry]:
+        """All files that the sidecar speaks of, each path once. Raises :class:`UsageError` if it cannot be read."""
+        self._list()
+        found = {entry.path: entry for same in self._by_name.values() for _, entry in same}
+        return list(found.values())
 
-    Raises :class:`UsageError` if no segment does, or if it cannot be told which file it is.
-    """
-    matches = [match for segment in sidecar.segments for match in _in_segment(segment, footer)]
-    if not matches:
-        raise _unknown(sidecar, footer)
-    return matches
+    def find(self, footer: Footer) -> list[Match]:
+        """The file with this footer, in every segment that lists it, the oldest first.
 
+        Raises :class:`UsageError` if no segment does, or if it cannot be told which file it is.
+        """
+        pages = pages_fingerprint(footer)
+        found = [self._in_segment(segment, footer, pages) for segment in self._sidecar.segments]
+        matches = [match for match in found if match is not None]
+        if not matches:
+            raise self._unknown(footer, pages)
+        return matches
 
-def _in_segment(segment: Segment, footer: Footer) -> Iterator[Match]:
-    for path in _spellings(footer.name):
-        ordinal = segment.file_ordinal(path, footer.size, footer.num_rows)
-        if ordinal is not None:
-            (entry,) = segment.files([ordinal])
-            if entry is None:
-                raise UsageError("the sidecar's list of files cannot be read", found=segment.id)
-            if not _same_pages(segment, entry, footer):
-                raise UsageError("the file was written anew since it was indexed", file=footer.name)
-            yield _match(segment, ordinal, entry)
+    def _in_segment(self, segment: Segment, footer: Footer, pages: bytes) -> Match | None:
+        for path in _spellings(footer.name):
+            ordinal = segment.file_ordinal(path, footer.size, footer.num_rows)
+            if ordinal is not None:
+                (entry,) = segment.files([ordinal])
+                if entry is None:
+                    raise _unreadable(segment)
+                if not _same_pages(segment, entry, footer, pages):
+                    raise UsageError("the file was written anew since it was indexed", file=footer.name)
+                return _match(segment, ordinal, entry)
+        found = self._moved(segment, footer, pages)
+        certain = [one for one in found if _name(one[1].path) == _name(footer.name)] or found
+        if len(certain) > 1:
+            raise UsageError(
+                "several files of the sidecar look like this one",
+                file=footer.name,
+                found=", ".join(entry.path for _, entry in certain[:3]),
+            )
+        return _match(segment, *certain[0]) if certain else None
+
+    def _moved(self, segment: Segment, footer: Footer, pages: bytes) -> list[tuple[int, FileEntry]]:
+        """Files of a segment that may be this one at another place."""
+        self._list()
+        if is_plain(segment):
+            same = self._by_pages.get((segment.id, pages), []) if is_distinctive(footer) else []
+        else:
+            named = self._by_name.get((segment.id, _name(footer.name)), [])
+            same = [one for one in named if one[1].file_size == footer.size]
+        return [one for one in same if _same_pages(segment, one[1], footer, pages)]
+
+    def _unknown(self, footer: Footer, pages: bytes) -> UsageError:
+        """Say why, where a file of that name is there."""
+        self._list()
+        for segment in self._sidecar.segments:
+            for _, entry in self._by_name.get((segment.id, _name(footer.name)), []):
+                if is_plain(segment) and _same_pages(segment, entry, footer, pages):
+                    return UsageError(
+                        "the file may be another one than was indexed: its footer has no statistics to tell by",
+                        file=footer.name,
+                        expected=f"the path {entry.path}",
+                    )
+                return UsageError(
+                    "the file is not the one that was indexed",
+                    file=footer.name,
+                    expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
+                    found=_facts(footer.size, footer.num_rows, len(footer.row_groups)),
+                )
+        return UsageError("the sidecar does not speak of this file", file=footer.name)
+
+    def _list(self) -> None:
+        if self._listed:
             return
-    found = [(i, entry) for i, entry in _entries(segment) if _is_moved(segment, entry, footer)]
-    named = [(i, entry) for i, entry in found if _name(entry.path) == _name(footer.name)]
-    certain = named or found
-    if len(certain) > 1:
-        raise UsageError(
-            "several files of the sidecar look like this one",
-            file=footer.name,
-            found=", ".join(entry.path for _, entry in certain[:3]),
-        )
-    for ordinal, entry in certain:
-        yield _match(segment, ordinal, entry)
+        for segment in self._sidecar.segments:
+            for ordinal, entry in enumerate(segment.files(range(segment.num_files))):
+                if entry is None:
+                    raise _unreadable(segment)
+                self._by_name.setdefault((segment.id, _name(entry.path)), []).append((ordinal, entry))
+                self._by_pages.setdefault((segment.id, entry.entry), []).append((ordinal, entry))
+        self._listed = True
 
 
 def _match(segment: Segment, ordinal: int, entry: FileEntry) -> Match:
@@ -89,49 +134,15 @@ def _match(segment: Segment, ordinal: int, entry: FileEntry) -> Match:
     return Match(segment, entry, tuple(range(first, stop)))
 
 
-def _entries(segment: Segment) -> Iterator[tuple[int, FileEntry]]:
-    for first in range(0, segment.num_files, FILES_PER_BATCH):
-        wanted = range(first, min(first + FILES_PER_BATCH, segment.num_files))
-        for ordinal, entry in zip(wanted, segment.files(wanted), strict=True):
-            if entry is None:
-                raise UsageError("the sidecar's list of files cannot be read", found=segment.id)
-            yield ordinal, entry
-
-
-def _same_pages(segment: Segment, entry: FileEntry, footer: Footer) -> bool:
+def _same_pages(segment: Segment, entry: FileEntry, footer: Footer, pages: bytes) -> bool:
     groups = [(group.ordinal, group.first_row, group.num_rows) for group in footer.row_groups]
     if entry.record_count != footer.num_rows or [tuple(unit) for unit in entry.units] != groups:
         return False
-    return not is_plain(segment) or entry.entry in (b"", pages_fingerprint(footer))
+    return not is_plain(segment) or entry.entry in (b"", pages)
 
 
-def _is_moved(segment: Segment, entry: FileEntry, footer: Footer) -> bool:
-    if not _same_pages(segment, entry, footer):
-        return False
-    if is_plain(segment):
-        return bool(entry.entry) and is_distinctive(footer)
-    return entry.file_size == footer.size and _name(entry.path) == _name(footer.name)
-
-
-def _unknown(sidecar: SidecarFile, footer: Footer) -> UsageError:
-    """Say why, where a file of that name is there."""
-    for segment in sidecar.segments:
-        for _, entry in _entries(segment):
-            if _name(entry.path) != _name(footer.name):
-                continue
-            if _same_pages(segment, entry, footer) and is_plain(segment):
-                return UsageError(
-                    "the file may be another one than was indexed: its footer has no statistics to tell by",
-                    file=footer.name,
-                    expected=f"the path {entry.path}",
-                )
-            return UsageError(
-                "the file is not the one that was indexed",
-                file=footer.name,
-                expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
-                found=_facts(footer.size, footer.num_rows, len(footer.row_groups)),
-            )
-    return UsageError("the sidecar does not speak of this file", file=footer.name)
+def _unreadable(segment: Segment) -> UsageError:
+    return UsageError("the sidecar's list of files cannot be read", found=segment.id)
 
 
 def _facts(size: int, rows: int, groups: int) -> str:

@@ -119,7 +119,14 @@ class FilterPool:
             groups.setdefault(part.key, part)
             units[part.key].update(part.units.values())
         for key, part in groups.items():
-            self._load_group(part, sorted(units[key]))
+            self._load_group(part.segment, part.field_id, part.group, sorted(units[key]))
+
+    def load_all(self, segments: Iterable[Segment]) -> None:
+        """Read all groups of these segments and keep all of their filters."""
+        for segment in segments:
+            for field_id, bundle in sorted(segment.bundles.items()):
+                for group in bundle.toc.groups:
+                    self._load_group(segment, field_id, group, group.ordinals().tolist())
 
     def get(self, part: Part, row_group: int) -> SplitBlockBloomFilter:
         """A filter of a part that was loaded."""
@@ -131,8 +138,7 @@ class FilterPool:
         """Drop everything."""
         self._spool.close()
 
-    def _load_group(self, part: Part, units: Sequence[int]) -> None:
-        segment, field_id, group = part.segment, part.field_id, part.group
+    def _load_group(self, segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int]) -> None:
         bundle = segment.bundles[field_id]
         positions = np.flatnonzero(np.isin(group.ordinals(), units)).tolist()
         own = read_own_blocks(group, bundle.place, bundle.read_ranges)

@@ -1,0 +1,101 @@
+"""Embedding from a sidecar beside plain copies of the files: all files of a sidecar in one pass, and one alone.
+
+lineitem of TPC-H is cut into files, indexed on two columns by filters and page indexes (`embed`), taken out
+(`extract`) and stripped; then all files get theirs back in one pass. Copies are flushed to the disk, as embedded files
+are. Medians of interleaved runs, after one warm-up. Target: at most 1.15 x of the copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+import sidecar
+
+COLUMNS = ["l_partkey", "l_comment"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="embed_from", description=__doc__)
+    parser.add_argument("--scale", default="0.5", help="scale factor of TPC-H")
+    parser.add_argument("--files", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as name:
+        folder = Path(name)
+        measure(folder, options.scale, options.files, options.runs)
+    return 0
+
+
+def measure(folder: Path, scale: str, files: int, runs: int) -> None:
+    """Print times and ratios."""
+    bare, puffin = prepared(folder, scale, files)
+    size = sum(path.stat().st_size for path in bare)
+    print(f"{len(bare)} files, {size:,} bytes; sidecar {puffin.stat().st_size:,} bytes")
+    target = folder / "target"
+    sources = [str(path) for path in bare]
+    steps: dict[str, Callable[[], object]] = {
+        "copies": lambda: copies(bare, target),
+        "embed all": lambda: sidecar.embed_all_from(str(puffin), str(target), sources),
+    }
+    times: dict[str, list[float]] = {step: [] for step in steps}
+    for number in range(runs + 1):
+        for step, run in steps.items():
+            shutil.rmtree(target, ignore_errors=True)
+            os.sync()
+            start = time.perf_counter()
+            run()
+            if number:
+                times[step].append(time.perf_counter() - start)
+    shutil.rmtree(target)
+    middle = {step: statistics.median(found) for step, found in times.items()}
+    ratio = middle["embed all"] / middle["copies"]
+    print(", ".join(f"{step} {seconds:.3f} s" for step, seconds in middle.items()))
+    print(f"  {ratio:.2f} x the copies (target 1.15): {'met' if ratio <= 1.15 else 'MISSED'}")
+    one = folder / "one.parquet"
+    report = sidecar.embed_from(str(puffin), sources[0], str(one))
+    print(f"one file alone: {report.seconds:.3f} s, {report.sidecar_bytes:,} bytes of the sidecar read")
+
+
+def prepared(folder: Path, scale: str, files: int) -> tuple[list[Path], Path]:
+    """Stripped files, and the Puffin file with what was taken out of them."""
+    tool = shutil.which("tpchgen-cli", path=sysconfig.get_path("scripts")) or "tpchgen-cli"
+    command = [tool, "parquet", "-s", scale, "--tables=lineitem", f"--output-dir={folder}"]
+    subprocess.run(command, check=True, capture_output=True)
+    table = pq.read_table(folder / "lineitem.parquet")
+    rows = -(-table.num_rows // files)
+    (folder / "bare").mkdir()
+    indexed, bare = [], []
+    for number in range(files):
+        plain, full = folder / "bare" / f"{number:04}.parquet", folder / f"{number:04}.parquet"
+        pq.write_table(table.slice(number * rows, rows), plain)
+        sidecar.embed_file(str(plain), str(full), bloom=COLUMNS, page_index=True, even_if_dictionary=True)
+        indexed.append(str(full))
+        bare.append(plain)
+    puffin = folder / "indexes.puffin"
+    sidecar.extract_files(indexed, str(puffin))
+    return bare, puffin
+
+
+def copies(paths: Sequence[Path], target: Path) -> None:
+    target.mkdir()
+    for path in paths:
+        copy = target / path.name
+        shutil.copyfile(path, copy)
+        with copy.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
