@@ -1,0 +1,401 @@
+"""extract and embed --from: out of Parquet files and back, byte for byte, without a page being read."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from convert_cases import FOREIGN, foreign, indexed, indexes, plain_of, rows
+
+import sidecar
+from sidecar.build import embed_from as module
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.verify import verify_sidecar
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.identity import is_distinctive, pages_fingerprint
+from sidecar.parquet.verify import verify_file
+from sidecar.source import CountingSource, LocalSource
+from sidecar.target import create_target
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_there_and_back_to_the_byte(name: str, tmp_path: Path) -> None:
+    puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.parquet", tmp_path / "back.parquet"
+    report = sidecar.extract_files([str(foreign(name))], str(puffin))
+    assert report.size == puffin.stat().st_size
+    assert verify_sidecar(LocalSource(str(puffin))) == []
+    sidecar.strip_file(str(foreign(name)), str(bare))
+    assert indexes(bare) == {}
+    sidecar.embed_from(str(puffin), str(bare), str(back))
+    before = indexes(foreign(name))
+    assert len(before) > 30
+    assert indexes(back) == before
+    assert repr(pq.read_table(back).to_pylist()) == repr(pq.read_table(foreign(name)).to_pylist())
+
+
+def test_a_filter_of_1000_bytes_keeps_its_odd_bytes(tmp_path: Path) -> None:
+    puffin = tmp_path / "x.puffin"
+    report = sidecar.extract_files([str(foreign("j118_maxbytes1000"))], str(puffin), page_index=False)
+    assert {unit.bytes for unit in report.units if unit.way == "exact"} == {1000, 256}
+    (segment,) = SidecarFile.open(LocalSource(str(puffin)), strict=True).segments
+    assert {group.layout.tail for groups in segment.fields.values() for group in groups} == {8, 0}
+    assert not segment.page_index_blobs
+
+
+def test_untrusted_filters_are_not_taken_and_say_why(tmp_path: Path) -> None:
+    puffin = tmp_path / "x.puffin"
+    report = sidecar.extract_files([str(foreign("j118_v1_none"))], str(puffin))
+    refused = [unit for unit in report.units if unit.kind == "bloom" and unit.way == "none"]
+    assert {unit.column for unit in refused} == {"bool_opt"}
+    assert all("BOOLEAN" in unit.reason for unit in refused)
+    (segment,) = SidecarFile.open(LocalSource(str(puffin)), strict=True).segments
+    coverage = segment.coverage(report.fields["bool_opt"], "bloom")
+    assert coverage is not None
+    assert list(coverage.counts().values()) == [3]
+    assert not coverage.indexed.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("m03_len_minus10", "bloom"), ("p06_ci_one_page_less", "page-index"), ("p17_bad_hist", "page-index")],
+)
+def test_defective_indexes_stay_behind(name: str, kind: str, shared_data: Path, tmp_path: Path) -> None:
+    path = shared_data / "parquet" / "variants" / f"{name}.parquet"
+    report = sidecar.extract_files([str(path)], str(tmp_path / "x.puffin"))
+    assert [unit for unit in report.units if unit.kind == kind and unit.reason]
+
+
+def test_columns_and_kinds_can_be_chosen(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    report = sidecar.extract_files(
+        [str(path)], str(tmp_path / "a.puffin"), columns=["s", "k"], page_index=False
+    )
+    assert {(unit.column, unit.kind) for unit in report.units} == {("s", "bloom"), ("k", "bloom")}
+    report = sidecar.extract_files([str(path)], str(tmp_path / "b.puffin"), bloom=False)
+    assert {unit.kind for unit in report.units} == {"page-index"}
+    assert len(report.fields) == 4
+
+
+def test_field_ids_are_kept_and_paths_get_numbers_above_them(tmp_path: Path) -> None:
+    with_ids, without = tmp_path / "ids.parquet", tmp_path / "names.parquet"
+    schema = pa.schema(
+        [pa.field(n, pa.int64(), metadata={"PARQUET:field_id": str(i)}) for n, i in (("a", 7), ("b", 3))]
+    )
+    pq.write_table(pa.table({"a": [1], "b": [2]}, schema=schema), with_ids, write_page_index=True)
+    pq.write_table(pa.table({"b": [1], "a": [2]}), without, write_page_index=True)
+    report = sidecar.extract_files([str(without), str(with_ids)], str(tmp_path / "x.puffin"))
+    (segment,) = SidecarFile.open(LocalSource(report.target), strict=True).segments
+    kinds = {
+        field_id: {group.kind.resolution for group in blob.toc.groups}
+        for field_id, blob in segment.page_index_blobs.items()
+    }
+    assert kinds == {3: {"id"}, 7: {"id"}, 8: {"name:b"}, 9: {"name:a"}}
+    for path in (with_ids, without):
+        back = path.with_suffix(".back")
+        bare = path.with_suffix(".bare")
+        sidecar.strip_file(str(path), str(bare))
+        sidecar.embed_from(report.target, str(path), str(back))
+        assert indexes(back) == indexes(path)
+
+
+def test_nothing_to_extract_is_said(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.parquet"
+    pq.write_table(rows(1), plain)
+    with pytest.raises(UsageError, match="no index to extract"):
+        sidecar.extract_files([str(plain)], str(tmp_path / "x.puffin"))
+    with pytest.raises(UsageError, match="no file has a column"):
+        sidecar.extract_files([str(indexed(tmp_path, 2))], str(tmp_path / "x.puffin"), columns=["nope"])
+    with pytest.raises(UnsupportedFeatureError):
+        sidecar.extract_files([str(foreign("j118_enc_gcm_encfooter"))], str(tmp_path / "x.puffin"))
+    assert not (tmp_path / "x.puffin").exists()
+
+
+class _Copied:
+    """A target whose copies are made by the kernel of another file: the source is not read for them."""
+
+    def __init__(self, target: Any, inner: LocalSource) -> None:
+        self._target, self._inner = target, inner
+        self.name = target.name
+
+    @property
+    def position(self) -> int:
+        return int(self._target.position)
+
+    def write(self, data: bytes) -> None:
+        self._target.write(data)
+
+    def copy(self, source: Any, offset: int, length: int) -> None:
+        self._target.copy(self._inner, offset, length)
+
+
+def test_no_page_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin)
+    plain = plain_of(path)
+    footer = read_footer(LocalSource(str(plain)))
+    inner = LocalSource(str(plain))
+    counting = CountingSource(inner)
+    reads: list[tuple[int, int]] = []
+    real = counting.read
+
+    def read(offset: int, length: int) -> bytes:
+        reads.append((offset, length))
+        return real(offset, length)
+
+    monkeypatch.setattr(counting, "read", read)
+    monkeypatch.setattr(
+        module, "open_source", lambda p, io=None: counting if p == str(plain) else LocalSource(p)
+    )
+    from contextlib import contextmanager
+
+    @contextmanager
+    def target(p: str, io: Any = None) -> Any:
+        with create_target(p, io) as opened:
+            yield _Copied(opened, inner)
+
+    monkeypatch.setattr(module, "create_target", target)
+    sidecar.embed_from(puffin, str(plain), str(back))
+    assert indexes(back) == indexes(path)
+    magic = [read for read in reads if read == (0, 4)]
+    tail = [(offset, length) for offset, length in reads if (offset, length) not in magic]
+    body = max(chunk.start + chunk.total_compressed_size for g in footer.row_groups for chunk in g.columns)
+    assert all(offset + length == footer.size or offset >= body for offset, length in tail)
+    assert len(reads) <= 4
+
+
+def test_the_path_may_differ_and_the_file_may_have_lost_its_indexes(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(path), str(indexed(tmp_path, 2))], puffin)
+    moved = tmp_path / "elsewhere" / "other.parquet"
+    moved.parent.mkdir()
+    shutil.copy(path, moved)
+    for number, source in enumerate((path, moved, plain_of(path))):
+        target = tmp_path / f"back-{number}.parquet"
+        sidecar.embed_from(puffin, str(source), str(target))
+        assert indexes(target) == indexes(path)
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(path)], puffin)
+    other = indexed(tmp_path, 3)
+    with pytest.raises(UsageError, match="does not speak of this file"):
+        sidecar.embed_from(puffin, str(other), str(tmp_path / "y.parquet"))
+    changed = tmp_path / "new" / path.name
+    changed.parent.mkdir()
+    shutil.copy(other, changed)
+    with pytest.raises(UsageError, match="not the one that was indexed"):
+        sidecar.embed_from(puffin, str(changed), str(tmp_path / "y.parquet"))
+    path.write_bytes(other.read_bytes() + b"")
+    with pytest.raises(UsageError, match=r"indexed|written anew"):
+        sidecar.embed_from(puffin, str(path), str(tmp_path / "y.parquet"))
+    assert not (tmp_path / "y.parquet").exists()
+
+
+def test_files_without_statistics_are_known_by_their_path_alone(tmp_path: Path) -> None:
+    paths = []
+    for number in range(2):
+        path = tmp_path / f"{number}.parquet"
+        table = pa.table({"k": np.random.default_rng(number).integers(0, 2**60, 1000)})
+        pq.write_table(
+            table,
+            path,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=False,
+            bloom_filter_options={"k": {"ndv": 1000}},
+        )
+        paths.append(path)
+    footers = [read_footer(LocalSource(str(path))) for path in paths]
+    assert pages_fingerprint(footers[0]) == pages_fingerprint(footers[1])
+    assert not is_distinctive(footers[0])
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(paths[0])], puffin)
+    sidecar.embed_from(puffin, str(paths[0]), str(tmp_path / "same.parquet"))
+    with pytest.raises(UsageError):  # its filters would deny the other file's rows
+        sidecar.embed_from(puffin, str(paths[1]), str(tmp_path / "y.parquet"))
+    moved = tmp_path / "moved" / paths[0].name
+    moved.parent.mkdir()
+    shutil.copy(paths[0], moved)
+    with pytest.raises(UsageError, match="no statistics"):
+        sidecar.embed_from(puffin, str(moved), str(tmp_path / "y.parquet"))
+
+
+def test_the_fingerprint_ignores_places_only(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    placed = tmp_path / "placed.parquet"
+    sidecar.embed_file(str(plain_of(path)), str(placed), bloom=["k"], placement="row-group")
+    prints = {pages_fingerprint(read_footer(LocalSource(str(p)))) for p in (path, plain_of(path), placed)}
+    assert len(prints) == 1
+    assert pages_fingerprint(read_footer(LocalSource(str(indexed(tmp_path, 2))))) not in prints
+
+
+def test_moved_pages_get_no_offset_index_of_other_places(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, placed, back = str(tmp_path / "x.puffin"), tmp_path / "placed.parquet", tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin)
+    sidecar.embed_file(str(plain_of(path)), str(placed), bloom=["k"], placement="row-group")
+    report = sidecar.embed_from(puffin, str(placed), str(back))
+    assert verify_file(LocalSource(str(back))) == []
+    assert {o.way for o in report.outcomes if o.kind == "page-index" and o.row_group > 0} == {"none"}
+    assert {o.way for o in report.outcomes if o.kind == "bloom"} == {"exact"}
+
+
+def test_indexes_that_only_the_file_has_stay(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin, columns=["s"])
+    sidecar.embed_from(puffin, str(path), str(back))
+    assert indexes(back) == indexes(path)
+
+
+def test_page_indexes_of_some_columns_alone_are_left_out(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin, columns=["s"])
+    report = sidecar.embed_from(puffin, str(plain_of(path)), str(back))
+    assert {key[1:] for key in indexes(back)} == {("s", "bloom")}
+    assert {o.reason for o in report.outcomes if o.kind == "page-index"} == {"k of the row group has none"}
+
+
+def test_what_is_wanted_can_be_chosen(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(path)], puffin)
+    back = tmp_path / "a.parquet"
+    sidecar.embed_from(puffin, str(plain_of(path)), str(back), bloom=["k"], page_index=[])
+    assert {key[1:] for key in indexes(back)} == {("k", "bloom")}
+    back = tmp_path / "b.parquet"
+    sidecar.embed_from(puffin, str(plain_of(path)), str(back), bloom=[], placement="row-group")
+    assert {key[2] for key in indexes(back)} == {"column", "offset"}
+
+
+def test_all_files_in_one_pass(tmp_path: Path) -> None:
+    paths = [indexed(tmp_path, number) for number in range(5)]
+    puffin, folder = str(tmp_path / "x.puffin"), tmp_path / "out"
+    sidecar.extract_files([str(path) for path in paths], puffin)
+    plain = [str(plain_of(path)) for path in paths]
+    reports = sidecar.embed_all_from(puffin, str(folder), plain)
+    assert len(reports) == 5
+    for path, source in zip(paths, plain, strict=True):
+        assert indexes(folder / Path(source).name) == indexes(path)
+    again = sidecar.embed_all_from(puffin, str(tmp_path / "again"))
+    assert {r.sidecar_bytes for r in again} == {again[0].sidecar_bytes}
+    assert again[0].sidecar_bytes <= 1.1 * Path(puffin).stat().st_size
+    some = sidecar.embed_all_from(puffin, str(tmp_path / "some"), plain[:1])
+    assert indexes(tmp_path / "some" / Path(plain[0]).name) == indexes(paths[0])
+    assert len(some) == 1
+
+
+def test_targets_keep_what_tells_files_apart() -> None:
+    paths = ["s3://b/t/a=1/x.parquet", "s3://b/t/a=2/x.parquet"]
+    assert module.targets_in("out/", paths) == ["out/a=1/x.parquet", "out/a=2/x.parquet"]
+    assert module.targets_in("out", ["/d/x.parquet"]) == ["out/x.parquet"]
+    assert module.targets_in("out", ["x.parquet", "d/x.parquet"]) == ["out/x.parquet", "out/d/x.parquet"]
+    with pytest.raises(UsageError, match="twice"):
+        module.targets_in("out", ["x", "x"])
+
+
+def test_of_many_plain_files_one_is_taken_exactly_until_that_costs_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [indexed(tmp_path, number, 300) for number in range(20)]
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(path) for path in paths], puffin)
+    report = sidecar.embed_from(puffin, str(plain_of(paths[3])), str(tmp_path / "a.parquet"))
+    assert report.ways()["bloom"] == {"exact": 9}
+    monkeypatch.setattr("sidecar.build.restorer.LARGE_BUNDLE", 0)
+    report = sidecar.embed_from(puffin, str(plain_of(paths[3])), str(tmp_path / "b.parquet"))
+    assert set(report.ways()["bloom"]) == {"values", "dictionary"}
+    assert all("bytes of values cost less than" in o.reason for o in report.outcomes if o.kind == "bloom")
+    assert verify_file(LocalSource(str(tmp_path / "b.parquet"))) == []
+    report = sidecar.embed_from(puffin, str(plain_of(paths[3])), str(tmp_path / "c.parquet"), way="exact")
+    assert indexes(tmp_path / "c.parquet") == indexes(paths[3])
+
+
+def test_values_ways_loses_no_value(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin)
+    sidecar.embed_from(puffin, str(plain_of(path)), str(back), way="values")
+    for name in ("k", "s", "n"):
+        for value in pq.read_table(path)[name].to_pylist()[::50]:
+            if value is not None:
+                units = sidecar.probe_file(str(back), name, value)["units"]
+                assert any(unit["might_contain"] for unit in units)
+
+
+def test_duckdb_reads_filters_out_of_a_sidecar(tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin)
+    sidecar.embed_from(puffin, str(plain_of(path)), str(back))
+    keys = pq.read_table(path)["k"].to_pylist()
+    query = f"select bloom_filter_excludes from parquet_bloom_probe('{back}', 'k', $1)"
+    for place in (0, 1500, 2999):
+        excluded = [row[0] for row in duckdb.execute(query, [keys[place]]).fetchall()]
+        assert not excluded[place // 1000]
+        assert excluded.count(True) >= 1
+    assert all(row[0] for row in duckdb.execute(query, [-5]).fetchall())
+    assert duckdb.execute(f"select count(*) from '{back}' where k = {keys[7]}").fetchone() == (1,)
+
+
+def test_a_damaged_sidecar_gives_no_wrong_index(tmp_path: Path) -> None:
+    """Single-byte changes: an index as it was, none, or our error; never other bytes."""
+    path = indexed(tmp_path, 1, 300)
+    puffin = tmp_path / "x.puffin"
+    sidecar.extract_files([str(path)], str(puffin))
+    good, data, right = puffin.read_bytes(), bytearray(puffin.read_bytes()), indexes(path)
+    chance = random.Random(3)
+    for number in range(120):
+        at = chance.randrange(len(good))
+        data[at] ^= 1 << chance.randrange(8)
+        damaged, back = tmp_path / f"{number}.puffin", tmp_path / f"{number}.parquet"
+        damaged.write_bytes(data)
+        data[at] = good[at]
+        try:
+            sidecar.embed_from(str(damaged), str(plain_of(path)), str(back))
+        except SidecarError:
+            assert not back.exists()
+            continue
+        assert indexes(back).items() <= right.items(), at
+        back.unlink()
+
+
+@pytest.mark.jvm
+def test_parquet_java_reads_filters_out_of_a_sidecar(spark: Any, tmp_path: Path) -> None:
+    path = indexed(tmp_path, 1)
+    puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
+    sidecar.extract_files([str(path)], puffin)
+    sidecar.embed_from(puffin, str(plain_of(path)), str(back))
+    jvm = spark._jvm
+    configuration = jvm.org.apache.hadoop.conf.Configuration()
+    hadoop = jvm.org.apache.hadoop.fs.Path(str(back))
+    opened = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(
+        jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(hadoop, configuration)
+    )
+    keys = pq.read_table(path)["k"].to_pylist()
+    try:
+        blocks = opened.getFooter().getBlocks()
+        for number in range(3):
+            chunk = next(c for c in blocks.get(number).getColumns() if c.getPath().toDotString() == "k")
+            found = opened.getBloomFilterDataReader(blocks.get(number)).readBloomFilter(chunk)
+            mine = keys[1000 * number : 1000 * (number + 1) : 37]
+            assert all(found.findHash(found.hash(jvm.java.lang.Long(key))) for key in mine)
+            assert not all(found.findHash(found.hash(jvm.java.lang.Long(-key))) for key in mine)
+            assert opened.readColumnIndex(chunk) is not None
+            assert opened.readOffsetIndex(chunk).getPageCount() > 1
+    finally:
+        opened.close()
+    assert spark.read.parquet(str(back)).where(f"k = {keys[1700]}").count() == 1
