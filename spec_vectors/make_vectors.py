@@ -35,6 +35,8 @@ from sidecar.bundle.model import (
     UnitEntry,
     UnitsTable,
 )
+from sidecar.bundle.page_index_blob import FieldPageIndexes
+from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.slicing import gather_blocks, group_pages
 from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
@@ -271,19 +273,106 @@ def rows() -> tuple[bytes, dict[str, Any]]:
     return write(header, table, {1: filters}), expected
 
 
-def write(header: SegmentHeader, table: UnitsTable, fields: dict[int, list[Filter]]) -> bytes:
+def pages() -> tuple[bytes, dict[str, Any]]:
+    """1,040 units. Field 1: page indexes in two groups, one of them with a table of two pieces; field 2: of one unit.
+
+    To a sidecar the structures are bytes, so texts stand for them here.
+    """
+    segment = bytes.fromhex("0f1e2d3c4b5a69788796a5b4c3d2e1f0")
+    first, other = (
+        PageIndexKind("int64", "id", "signed:8", 1),
+        PageIndexKind("byte_array", "name:a.list.element", "", 0, 3, 1),
+    )
+    kinds = {unit: other if unit % 90 == 7 else first for unit in range(1040) if unit != 5}
+    given = {
+        1: {unit: _structures(unit, kind is first) for unit, kind in kinds.items()},
+        2: {1039: _structures(1039, True)},
+    }
+    table = table_of(
+        [1, 1039],
+        [
+            Coverage.of(
+                1,
+                "page-index",
+                [
+                    CoverageState(INDEXED, kinds[u].resolution)
+                    if u in kinds
+                    else CoverageState("a page is damaged")
+                    for u in range(1040)
+                ],
+            )
+        ],
+    )
+    header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
+    blobs = [
+        page_index_bundle(field_id, {unit: (kinds.get(unit, first), *parts) for unit, parts in units.items()})
+        for field_id, units in given.items()
+    ]
+    told = {1: (0, 5, 6, 7, 97, 1023, 1024, 1025, 1039), 2: (0, 1038, 1039)}
+    expected = {
+        "table_uuid": TABLE,
+        "segment": segment.hex(),
+        "snapshot_id": SNAPSHOT,
+        "units": 1040,
+        "lookups": [],
+        "filters": [],
+        "page_indexes": [
+            {
+                "field": field_id,
+                "unit": unit,
+                **(
+                    {
+                        **kinds.get(unit, first)._asdict(),
+                        "column_index": given[field_id][unit][0].hex(),
+                        "offset_index": given[field_id][unit][1].hex(),
+                    }
+                    if unit in given[field_id]
+                    else {"column_index": None, "offset_index": None}
+                ),
+            }
+            for field_id, units in told.items()
+            for unit in units
+        ],
+        **expected_table(table),
+    }
+    return write(header, table, {}, blobs), expected
+
+
+def _structures(unit: int, with_bounds: bool) -> tuple[bytes, bytes]:
+    column = b"ColumnIndex of unit %d, as the file has it" % unit if with_bounds else b""
+    return column, b"OffsetIndex of unit %d" % unit + bytes(unit % 3)
+
+
+def page_index_bundle(
+    field_id: int, units: dict[int, tuple[PageIndexKind, bytes, bytes]]
+) -> FieldPageIndexes:
+    groups = plan_page_indexes(
+        PageIndexMember(unit, kind, len(column), len(offset))
+        for unit, (kind, column, offset) in units.items()
+    )
+    entries = [units[unit][1:] for group in groups for unit in group.units.tolist()]
+    return FieldPageIndexes(field_id, groups, entries)
+
+
+def write(
+    header: SegmentHeader,
+    table: UnitsTable,
+    fields: dict[int, list[Filter]],
+    page_indexes: Sequence[FieldPageIndexes] = (),
+) -> bytes:
     sink = io.BytesIO()
     puffin = PuffinWriter(sink, created_by="sidecar spec vectors")
     bundles = [bundle_of(field_id, filters, header.segment_id) for field_id, filters in fields.items()]
-    write_toc(puffin, write_segment(puffin, header, table, bundles, **PLACE), **PLACE)
+    write_toc(puffin, write_segment(puffin, header, table, bundles, page_indexes, **PLACE), **PLACE)
     puffin.finish()
     return sink.getvalue()
 
 
-def main() -> int:
+def main(names: Sequence[str]) -> int:
     HERE.mkdir(exist_ok=True)
-    for name, make in (("small", small), ("rows", rows)):
-        data, expected = make()
+    vectors = {"small": small, "rows": rows, "pages": pages}
+    for name in names or vectors:
+        data, expected = vectors[name]()
         reader = PuffinReader(BytesSource(data))
         expected["blobs"] = [
             {
@@ -303,4 +392,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -17,7 +17,7 @@ import pytest
 from xxhash import xxh64_intdigest
 
 VECTORS = Path(__file__).resolve().parents[2] / "spec_vectors" / "bundle"
-NAMES = ("small", "rows")
+NAMES = ("small", "rows", "pages")
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 KINDS = {
     "files": 16,
@@ -135,12 +135,43 @@ def sections(units: Blob) -> dict[tuple[str, int], list[bytes]]:
     return found
 
 
+def page_index(blob: Blob, unit: int) -> dict | None:
+    """The two structures of a unit, and what its group says of them."""
+    toc = blob.toc
+    for number, group in enumerate(toc["groups"]):
+        assert group["version"] == 1
+        units, count = members(group["units"]), group["members"]
+        assert len(units) == count
+        if unit not in units:
+            continue
+        position = units.index(unit)
+        piece = position // 1024
+        pieces = (count + 1023) // 1024
+        table = group["offset"] + group["length"] - 8 * count - 16 * pieces
+        at = table + piece * (8 * 1024 + 16)
+        held = min(1024, count - 1024 * piece)
+        data = unseal(blob.data[at : at + 8 * held + 16], 7, toc["field"], toc["segment"], piece, number)
+        (start,) = struct.unpack_from("<Q", data)
+        lengths = list(struct.iter_unpack("<II", data[8:]))
+        before = lengths[: position - 1024 * piece]
+        column, offset = lengths[position - 1024 * piece]
+        start += group["offset"] + sum(sum(pair) + 8 for pair in before)
+        entry = blob.data[start : start + column + offset + 8]
+        entry = unseal(entry, 6, toc["field"], toc["segment"], unit, number)
+        said = {
+            key: group[key] for key in ("encoding", "resolution", "comparison", "order", "max_def", "max_rep")
+        }
+        return {**said, "column_index": entry[:column].hex(), "offset_index": entry[column:].hex()}
+    return None
+
+
 @dataclass
 class Vector:
     data: bytes
     expected: dict
     footer: dict
     bundles: dict[int, Blob]
+    page_indexes: dict[int, Blob]
     units: Blob
 
 
@@ -155,7 +186,19 @@ def vector(request) -> Vector:
     bundles = {
         fields[0]: Blob.of(blob, b"SCBF") for (kind, fields), blob in cut.items() if kind == "sidecar-sbbf-v1"
     }
-    return Vector(data, expected, meta, bundles, Blob.of(cut["sidecar-units-v1", ()], b"SCUN"))
+    pages = {
+        fields[0]: Blob.of(blob, b"SCPI")
+        for (kind, fields), blob in cut.items()
+        if kind == "sidecar-page-index-v1"
+    }
+    return Vector(data, expected, meta, bundles, pages, Blob.of(cut["sidecar-units-v1", ()], b"SCUN"))
+
+
+def test_page_indexes(vector):
+    for described in vector.expected.get("page_indexes", ()):
+        found = page_index(vector.page_indexes[described["field"]], described["unit"])
+        wanted = {key: value for key, value in described.items() if key not in ("field", "unit")}
+        assert (found or {"column_index": None, "offset_index": None}) == wanted
 
 
 def test_lookups(vector):
@@ -186,7 +229,7 @@ def test_the_directory_repeats_every_table_of_contents(vector):
 def test_bundles_name_their_units(vector):
     toc = vector.units.toc
     digest = f"{xxh64_intdigest(vector.units.data[toc['toc_offset'] :]):016x}"
-    for field, bundle in vector.bundles.items():
+    for field, bundle in [*vector.bundles.items(), *vector.page_indexes.items()]:
         assert bundle.toc["units"] == {"count": toc["units"], "digest": digest}
         assert (bundle.toc["field"], bundle.toc["segment"]) == (field, toc["segment"])
         assert bundle.toc["table"] == toc["table"] == vector.expected["table_uuid"]
@@ -260,6 +303,12 @@ def test_sidecar_gives_the_same_answers(vector):
             file["entry"],
         )
     assert [vars(manifest) for manifest in segment.listed_manifests] == expected["manifests"]
+    for described in expected.get("page_indexes", ()):
+        stored = segment.page_index(described["field"], described["unit"])
+        column, offset, kind = stored or (None, None, None)
+        assert (column or b"").hex() == (described["column_index"] or "")
+        assert (offset or b"").hex() == (described["offset_index"] or "")
+        assert kind is None or kind._asdict().items() <= described.items()
     bitsets = {
         (field_id, unit): bitset
         for field_id, groups in segment.fields.items()
