@@ -74,6 +74,16 @@ def encode_value(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
         raise UsageError(f"the value has no bytes in encoding {encoding}: {reason}", found=value) from None
 
 
+def plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[bytes, ...] | None:
+    """Every PLAIN form of what equals ``value``: empty if no value of ``encoding`` does, ``None`` if not certain."""
+    try:
+        return _plain_forms(value, iceberg_type, encoding)
+    except _CannotExist:
+        return ()
+    except _Unknown:
+        return None
+
+
 def _plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[bytes, ...]:
     """Every PLAIN form whose value equals ``value``; the first is that of ``value`` itself."""
     base = iceberg_type.partition("(")[0].partition("[")[0].strip()

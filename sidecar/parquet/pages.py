@@ -140,13 +140,7 @@ class ChunkReader:
                 found=page.compressed_size,
             )
         data = self.read(page.body, page.compressed_size)
-        if page.crc is not None and zlib.crc32(data) != page.crc & 0xFFFFFFFF:
-            raise DamagedFileError(
-                "the checksum of a page is wrong",
-                offset=page.offset,
-                expected=page.crc & 0xFFFFFFFF,
-                found=zlib.crc32(data),
-            )
+        check_page_body(page, data)
         return data
 
     def pages(self, start: int | None = None) -> Iterator[PageHeader]:
@@ -156,6 +150,23 @@ class ChunkReader:
             page = self.header(offset)
             yield page
             offset = page.end
+
+
+def decode_page_header(data: bytes, offset: int) -> PageHeader:
+    """The page header that ``data`` begins with; ``offset`` is its place in the file."""
+    value, used = decode_struct(data, base=offset)
+    return _page(value, offset, used)
+
+
+def check_page_body(page: PageHeader, data: bytes | memoryview) -> None:
+    """Raise :class:`DamagedFileError` where a page has a checksum and it is not that of its body ``data``."""
+    if page.crc is not None and zlib.crc32(data) != page.crc & 0xFFFFFFFF:
+        raise DamagedFileError(
+            "the checksum of a page is wrong",
+            offset=page.offset,
+            expected=page.crc & 0xFFFFFFFF,
+            found=zlib.crc32(data),
+        )
 
 
 def _page(value: Struct, offset: int, header_length: int) -> PageHeader:

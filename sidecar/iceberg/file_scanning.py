@@ -1,0 +1,250 @@
+"""Rows of one plain Parquet file for a predicate, by whatever indexes the file has.
+
+The door of plain files: predicates are those of tables (:mod:`sidecar.iceberg.predicate`), and what they mean on the
+rows is what pyiceberg's expressions mean in Arrow: NULL matches neither = nor != but NOT IN, NaN no comparison.
+So the result is that of pyarrow's reading the whole file and filtering it; :mod:`sidecar.parquet.page_scan` sees to
+it that most of the file is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundEqualTo,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIn,
+    BoundIsNaN,
+    BoundIsNull,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundLiteralPredicate,
+    BoundNotNull,
+    BoundPredicate,
+    BoundStartsWith,
+    Or,
+)
+from pyiceberg.expressions.visitors import bind, rewrite_not, translate_column_names
+from pyiceberg.io.pyarrow import expression_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import FixedType, NestedField, UUIDType
+
+from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.iceberg.file_columns import (
+    FileColumns,
+    comparable_column,
+    file_columns,
+    residual_name,
+)
+from sidecar.iceberg.predicate import as_expression
+from sidecar.parquet.conditions import (
+    AllOf,
+    AnyOf,
+    Compares,
+    Condition,
+    HoldsAny,
+    IsNaN,
+    IsNull,
+    NotNull,
+    Operator,
+    StartsWith,
+)
+from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.page_scan import FoundRows, Request, Residual, ScanReport, scan_pages
+from sidecar.parquet.parts import read_shape
+from sidecar.parquet.schema import Leaf
+from sidecar.parquet.values import first_line
+from sidecar.source import CountingSource, Source, open_source
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+
+@dataclass
+class FileScan:
+    """A scan of one file: iterate :meth:`found` once; ``report`` fills in meanwhile."""
+
+    source: Source
+    footer: Footer
+    request: Request
+    limit: int | None = None
+    report: ScanReport = field(default_factory=ScanReport)
+
+    def found(self) -> Iterator[FoundRows]:
+        """Matching rows with their positions, a row group at a time."""
+        return scan_pages(self.source, self.footer, self.request, self.limit, self.report)
+
+    def to_table(self) -> pa.Table:
+        """All matching rows."""
+        tables = [found.rows for found in self.found()]
+        schema = self.request.shape.schema
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def scan_file(
+    file: str | Source,
+    predicate: str | BooleanExpression,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    *,
+    io: FileIO | None = None,
+    case_sensitive: bool = True,
+) -> pa.Table:
+    """The rows of a Parquet file that match ``predicate``, reading little else.
+
+    ``columns`` (dotted into structs) come in the order of the file, all of them by default; ``limit`` is the most rows
+    wanted. Types are those that pyarrow reads the file as, INT96 as microseconds. Raises :class:`UsageError` for a
+    predicate or column that does not fit the file, :class:`sidecar.errors.DamagedFileError`,
+    :class:`UnsupportedFeatureError` (encryption, types that cannot be compared) or
+    :class:`sidecar.errors.StorageError`.
+    """
+    with open_scan(file, predicate, columns, limit, io=io, case_sensitive=case_sensitive) as scan:
+        return scan.to_table()
+
+
+@contextmanager
+def open_scan(
+    file: str | Source,
+    predicate: str | BooleanExpression,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    *,
+    io: FileIO | None = None,
+    case_sensitive: bool = True,
+) -> Iterator[FileScan]:
+    """As :func:`scan_file`, for those who want the rows' positions, a row group at a time, or the report."""
+    if limit is not None and limit < 0:
+        raise UsageError("a limit cannot be negative", found=limit)
+    source = open_source(file, io) if isinstance(file, str) else file
+    try:
+        counted = CountingSource(source)
+        footer = read_footer(counted)
+        request = _request(footer, predicate, columns, case_sensitive)
+        yield FileScan(source, footer, request, limit, ScanReport(footer_bytes=counted.bytes_read))
+    finally:
+        if isinstance(file, str):
+            source.close()
+
+
+def _request(
+    footer: Footer, predicate: str | BooleanExpression, columns: Sequence[str] | None, case_sensitive: bool
+) -> Request:
+    shape = read_shape(footer)
+    known = file_columns(shape, footer.name)
+    bound = rewrite_not(bind(known.schema, as_expression(predicate, known.schema, case_sensitive), True))
+    ids = sorted({p.term.ref().field.field_id for p in _predicates(bound)})
+    return Request(
+        shape.select(columns),
+        condition_of(bound, known),
+        tuple(known.asked(field_id) for field_id in ids),
+        None if isinstance(bound, AlwaysTrue) else _residual(bound, known, ids),
+    )
+
+
+def _predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
+    """All leaves of an expression; chains of thousands are no problem."""
+    open_ = [expression]
+    while open_:
+        top = open_.pop()
+        if isinstance(top, And | Or):
+            open_ += [top.right, top.left]
+        elif isinstance(top, BoundPredicate):
+            yield top
+
+
+def _residual(bound: BooleanExpression, known: FileColumns, ids: list[int]) -> Residual:
+    """The predicate on a flat table of its columns, by pyiceberg's own translation."""
+    fields = [known.schema.find_field(field_id) for field_id in ids]
+    flat = Schema(*(NestedField(f.field_id, residual_name(f.field_id), _flat_type(f)) for f in fields))
+    try:
+        expression = expression_to_pyarrow(bind(flat, translate_column_names(bound, flat), True))
+    except RecursionError as error:
+        raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
+
+    def matching(table: pa.Table) -> npt.NDArray[np.int64]:
+        columns = {name: comparable_column(table[name]) for name in table.column_names}
+        columns["row"] = pa.chunked_array([pa.array(np.arange(table.num_rows))])
+        try:
+            rows = pa.table(columns).filter(expression)["row"]
+        except (pa.ArrowException, OverflowError) as error:
+            raise UnsupportedFeatureError(
+                f"the predicate cannot be evaluated: {first_line(error)}"
+            ) from error
+        return np.sort(rows.to_numpy())  # Arrow filters in threads
+
+    return matching
+
+
+def _flat_type(field_: NestedField) -> Any:
+    return FixedType(16) if isinstance(field_.field_type, UUIDType) else field_.field_type
+
+
+def condition_of(bound: BooleanExpression, known: FileColumns) -> Condition | None:
+    """What indexes can be asked about an expression without NOT; ``None`` if nothing."""
+    if isinstance(bound, AlwaysFalse):
+        return AnyOf(())
+    if isinstance(bound, And):
+        parts = [condition_of(part, known) for part in _chain(bound, And)]
+        asked = tuple(part for part in parts if part is not None)
+        return AllOf(asked) if asked else None
+    if isinstance(bound, Or):
+        parts = [condition_of(part, known) for part in _chain(bound, Or)]
+        return None if any(part is None for part in parts) else AnyOf(tuple(p for p in parts if p))
+    if not isinstance(bound, BoundPredicate):
+        return None
+    leaf = known.columns[bound.term.ref().field.field_id].leaf
+    return None if leaf is None else _leaf_condition(bound, leaf)
+
+
+def _chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list[BooleanExpression]:
+    """The parts of a chain of one operator, however it is nested."""
+    parts, open_ = [], [expression]
+    while open_:
+        top = open_.pop()
+        if isinstance(top, operator):
+            open_ += [top.right, top.left]
+        else:
+            parts.append(top)
+    return parts
+
+
+_OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
+    BoundLessThan: "<",
+    BoundLessThanOrEqual: "<=",
+    BoundGreaterThan: ">",
+    BoundGreaterThanOrEqual: ">=",
+}
+_UNARY: dict[type[BoundPredicate], Callable[[Leaf], Condition]] = {
+    BoundIsNull: IsNull,
+    BoundNotNull: NotNull,
+    BoundIsNaN: IsNaN,
+}
+
+
+def _leaf_condition(bound: BoundPredicate, leaf: Leaf) -> Condition | None:
+    if isinstance(bound, BoundEqualTo):
+        return HoldsAny(leaf, (_value(bound.literal.value, leaf),))
+    if isinstance(bound, BoundIn):
+        return HoldsAny(leaf, tuple(_value(literal.value, leaf) for literal in bound.literals))
+    if isinstance(bound, BoundStartsWith):
+        return StartsWith(leaf, str(bound.literal.value).encode())
+    if type(bound) in _OPERATORS and isinstance(bound, BoundLiteralPredicate):
+        return Compares(leaf, _OPERATORS[type(bound)], _value(bound.literal.value, leaf))
+    unary = _UNARY.get(type(bound))
+    return None if unary is None else unary(leaf)
+
+
+def _value(value: Any, leaf: Leaf) -> Any:
+    """A literal in the leaf's own type: predicates speak of microseconds where a file counts nanoseconds."""
+    return value * 1000 if leaf.iceberg_type.endswith("_ns") else value

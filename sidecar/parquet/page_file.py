@@ -1,0 +1,176 @@
+"""Pages of a part as a Parquet file in memory, for pyarrow to decode.
+
+The pages are the file's own, byte for byte: of each leaf the dictionary page, if it has one, then the data pages that
+are wanted, one after the other. The footer says that this is a column chunk. Data pages do not know their
+place, so pages that were apart in the file may stand side by side here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.parquet.compression import MAX_PAGE
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.pages import (
+    DICTIONARY_PAGE,
+    MAX_HEADER,
+    PageHeader,
+    check_page_body,
+    decode_page_header,
+)
+from sidecar.parquet.parts import MAGIC, OPTIONS, Part, Shape, finish_file, part_footer
+from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
+from sidecar.parquet.values import first_line
+
+MAX_RATIO = 4096
+"""Bytes that a byte of a page beyond ``MAX_PAGE`` may decompress to."""
+
+_USUAL_HEADER = 1024
+_KEPT_FIELDS = (1, 2, 3, 4)  # type, encodings, path_in_schema, codec
+
+
+@dataclass
+class ChunkPages:
+    """The pages of one leaf that are at hand; ``values`` has the number of values of each data page."""
+
+    chunk: ColumnChunk
+    dictionary: bytes | memoryview = b""
+    data: list[bytes | memoryview] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)
+
+    def add(self, raw: bytes | memoryview, header: PageHeader) -> None:
+        """A data page, header included."""
+        self.data.append(raw)
+        self.values.append(header.num_values)
+
+
+def read_page(raw: bytes | memoryview, offset: int) -> PageHeader:
+    """The header of the page that ``raw`` begins with; the page lies in ``raw`` and its checksum is right.
+
+    Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for pages that are too large.
+    """
+    try:
+        page = decode_page_header(bytes(raw[:_USUAL_HEADER]), offset)
+    except TruncatedError:
+        if len(raw) <= _USUAL_HEADER:
+            raise
+        page = decode_page_header(bytes(raw[:MAX_HEADER]), offset)
+    end = page.header_length + page.compressed_size
+    if end > len(raw):
+        raise DamagedFileError("a page reaches beyond its place", offset=offset, expected=len(raw), found=end)
+    if page.uncompressed_size > max(MAX_PAGE, page.compressed_size * MAX_RATIO):
+        raise UnsupportedFeatureError("a page is too large", offset=offset, found=page.uncompressed_size)
+    check_page_body(page, memoryview(raw)[page.header_length : end])
+    return page
+
+
+def split_chunk(chunk: ColumnChunk, raw: bytes) -> ChunkPages:
+    """All pages of a column chunk whose bytes are ``raw``; pages of unknown types are left out.
+
+    Raises :class:`DamagedFileError` where the pages do not add up to the chunk.
+    """
+    pages = ChunkPages(chunk)
+    view, at = memoryview(raw), 0
+    while at < len(raw) and (sum(pages.values) < chunk.num_values or not pages.data):
+        page = read_page(view[at:], chunk.start + at)
+        body = view[at : at + page.header_length + page.compressed_size]
+        at += len(body)
+        if page.is_data:
+            pages.add(body, page)
+        elif page.type == DICTIONARY_PAGE:
+            if pages.data or pages.dictionary:
+                raise DamagedFileError("a second or late dictionary page", offset=page.offset)
+            pages.dictionary = body
+    if sum(pages.values) != chunk.num_values:
+        raise DamagedFileError(
+            "the pages of a column chunk have another number of values",
+            expected=chunk.num_values,
+            found=sum(pages.values),
+        )
+    return pages
+
+
+def decode_part(footer: Footer, shape: Shape, part: Part, chunks: Sequence[ChunkPages], num_rows: int) -> Any:
+    """The part's rows: a chunked array of the top-level field, cut down to this part.
+
+    Raises :class:`DamagedFileError` where pyarrow cannot decode or finds another number of rows, and
+    :class:`UnsupportedFeatureError` where it does not know how.
+    """
+    pieces: list[bytes | memoryview] = []
+    metas, at = [], len(MAGIC)
+    for pages in chunks:
+        start = at
+        pieces += [pages.dictionary, *pages.data]
+        at += len(pages.dictionary) + sum(map(len, pages.data))
+        metas.append(_chunk(footer, pages, start, at))
+    data = finish_file(b"".join(pieces), part_footer(part, shape, metas, num_rows))
+    try:
+        with pq.ParquetFile(pa.BufferReader(data), **OPTIONS) as file:
+            column: Any = file.read(use_threads=False).column(0)
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFeatureError(
+            f"pyarrow cannot decode: {first_line(error)}", file=footer.name, column=part.path
+        ) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DamagedFileError(
+            f"pyarrow cannot decode: {first_line(error)}", file=footer.name, column=part.path
+        ) from error
+    if len(column) != num_rows:
+        raise DamagedFileError(
+            "the pages have another number of rows",
+            file=footer.name,
+            column=part.path,
+            expected=num_rows,
+            found=len(column),
+        )
+    return column
+
+
+def _chunk(footer: Footer, pages: ChunkPages, start: int, end: int) -> Struct:
+    """The metadata of a chunk from ``start`` to ``end`` in the new file."""
+    groups = footer.metadata.structs(4) or []
+    old = (groups[pages.chunk.row_group].structs(1) or [])[pages.chunk.leaf.index].struct(3) or Struct()
+    fields = {k: v for k, v in old.fields.items() if k in _KEPT_FIELDS}
+    size = (I64, end - start)
+    fields |= {5: (I64, sum(pages.values)), 6: size, 7: size, 9: (I64, start + len(pages.dictionary))}
+    if pages.dictionary:
+        fields[11] = (I64, start)
+    return Struct({2: (I64, 0), 3: (STRUCT, Struct(fields))})
+
+
+def count_entries(array: Any) -> list[npt.NDArray[np.int64]]:
+    """For each leaf below ``array`` its level entries in every row: one for a null or an empty list.
+
+    As many as there are values, nulls included, in the pages that the rows came from.
+    """
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return count_entries(array.storage)
+    if pa.types.is_struct(kind):
+        return [counts for child in array.flatten() for counts in count_entries(child)]
+    if pa.types.is_map(kind):  # Arrow counts and flattens lists only
+        return count_entries(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
+    if not _is_list(kind):
+        return [np.ones(len(array), np.int64)]
+    import pyarrow.compute as pc
+
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    ends = np.cumsum(lengths)
+    out = []
+    for below in count_entries(array.flatten()):
+        before = np.concatenate(([0], np.cumsum(below)))
+        out.append(np.maximum(before[ends] - before[ends - lengths], 1))
+    return out
+
+
+def _is_list(kind: Any) -> bool:
+    t = pa.types
+    return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind))

@@ -1,0 +1,234 @@
+"""From a condition to rows, touching as little of a Parquet file as its indexes allow.
+
+For each row group: statistics of the footer first; page indexes of the condition's columns, where they can change
+anything; then Bloom filters and dictionaries for what is left. A wholly dictionary-encoded chunk is probed by its
+dictionary, which is exact. Then the columns that the predicate asks are read for the rows that may match, the
+predicate itself (the *residual*) is evaluated on them, and of all other columns only pages with rows that do match
+are read.
+
+Nothing that is wrong with an index drops rows: it is not used, and the report says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sidecar.parquet.conditions import Condition
+from sidecar.parquet.footer import Footer, RowGroup
+from sidecar.parquet.page_reader import PageCounts, RowGroupReader
+from sidecar.parquet.page_verdicts import Verdicts
+from sidecar.parquet.parts import Part, Shape, assemble
+from sidecar.parquet.row_ranges import RowRanges
+from sidecar.source import CountingSource, Source
+
+
+class RowRange(NamedTuple):
+    """Rows that stand side by side in a file; ``first_row`` is the place of the first one, counted from 0."""
+
+    first_row: int
+    batch: pa.RecordBatch
+
+
+class FoundRows(NamedTuple):
+    """Rows of a file; ``positions`` (int64[n]) has the place of each in the file, counted from 0."""
+
+    positions: npt.NDArray[np.int64]
+    rows: pa.Table
+
+    def ranges(self) -> Iterator[RowRange]:
+        """The same rows as runs of neighbours."""
+        breaks = np.flatnonzero(np.diff(self.positions) != 1) + 1
+        edges = [0, *breaks.tolist(), len(self.positions)]
+        for start, end in pairwise(edges):
+            first = int(self.positions[start]) if start < end else 0
+            for batch in self.rows.slice(start, end - start).to_batches():
+                if batch.num_rows:
+                    yield RowRange(first, batch)
+                    first += batch.num_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A column that the residual speaks of: a part, or a struct ``depth`` fields below the top of one."""
+
+    name: str
+    part: Part
+    depth: int
+
+    def column(self, arrays: dict[Part, Any]) -> Any:
+        """The column, null where a parent is null."""
+        found = arrays[self.part]
+        for _ in range(self.depth):
+            found = pc.struct_field(found, [0])
+        return found
+
+
+Residual = Callable[[pa.Table], npt.NDArray[np.int64]]
+"""The places of the rows that match, in a table of the :class:`Asked` columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What is wanted of a file: columns, a condition that rows must be able to meet, and the residual."""
+
+    shape: Shape
+    condition: Condition | None
+    asked: tuple[Asked, ...] = ()
+    residual: Residual | None = None
+
+
+@dataclass
+class ScanReport:
+    """What a scan read and why; filled in as it goes on."""
+
+    file: str = ""
+    file_bytes: int = 0
+    rows: int = 0
+    rows_may_match: int = 0
+    rows_found: int = 0
+    row_groups: int = 0
+    row_groups_read: int = 0
+    dropped: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("statistics", "page_index", "filter", "dictionary"), 0)
+    )
+    """Row groups, by what said that no row matches."""
+    data_pages: int = 0
+    footer_bytes: int = 0
+    index_bytes: int = 0
+    index_reads: int = 0
+    data_bytes: int = 0
+    """Pages, dictionaries, and what lay between pages that were fetched together."""
+    data_reads: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def bytes_read(self) -> int:
+        """All of it: footer, indexes, filters and pages."""
+        return self.footer_bytes + self.index_bytes + self.data_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "file": self.file,
+            "rows": {"total": self.rows, "may_match": self.rows_may_match, "found": self.rows_found},
+            "row_groups": {
+                "total": self.row_groups,
+                "dropped": dict(self.dropped),
+                "read": self.row_groups_read,
+            },
+            "data_pages_read": self.data_pages,
+            "file_bytes": self.file_bytes,
+            "bytes_read": self.bytes_read,
+            "footer_bytes_read": self.footer_bytes,
+            "index_bytes_read": self.index_bytes,
+            "index_reads": self.index_reads,
+            "data_bytes_read": self.data_bytes,
+            "data_reads": self.data_reads,
+            "warnings": list(self.warnings),
+        }
+
+
+def scan_pages(
+    source: Source,
+    footer: Footer,
+    request: Request,
+    limit: int | None = None,
+    report: ScanReport | None = None,
+) -> Iterator[FoundRows]:
+    """The rows of each row group that match, at most ``limit`` in all, in the order of the file.
+
+    Tables have the fields of ``request.shape``. Raises :class:`sidecar.errors.DamagedFileError` for broken data and
+    :class:`sidecar.errors.UnsupportedFeatureError` for encrypted columns and what pyarrow cannot decode.
+    """
+    scan = _Scan(source, footer, request, report or ScanReport())
+    left = footer.num_rows if limit is None else limit
+    for group, rows, reader in scan.candidates():
+        if left <= 0:
+            return
+        found = scan.read(group, rows, reader, left)
+        if found is not None:
+            left -= len(found.positions)
+            yield found
+
+
+class _Scan:
+    def __init__(self, source: Source, footer: Footer, request: Request, report: ScanReport) -> None:
+        self._index, self._data = CountingSource(source), CountingSource(source)
+        self._footer = footer
+        self._request = request
+        self._counts = PageCounts()
+        self._report = report
+        report.file, report.file_bytes = footer.name, footer.size
+        report.rows = sum(group.num_rows for group in footer.row_groups)
+        report.row_groups = len(footer.row_groups)
+        first = list(dict.fromkeys(asked.part for asked in request.asked))
+        self._first = first
+        wanted = [part for node in request.shape.nodes for part in node.parts()]
+        self._same = {_key(part): part for part in first}
+        self._rest = [part for part in wanted if _key(part) not in self._same]
+
+    def candidates(self) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
+        """Row groups with the rows that may match; what is read for that is counted."""
+        verdicts = Verdicts(
+            self._index, self._data, self._footer, self._request.condition, self._report.dropped, self._counts
+        )
+        reader_of = self._reader
+        for group, rows, reader in verdicts.survivors(reader_of):
+            self._report.rows_may_match += rows.num_rows
+            self._report.row_groups_read += 1
+            yield group, rows, reader
+            self._count()
+        self._count()
+
+    def _reader(self, group: RowGroup) -> RowGroupReader:
+        return RowGroupReader(self._index, self._data, self._footer, group, self._request.shape, self._counts)
+
+    def read(self, group: RowGroup, rows: RowRanges, reader: RowGroupReader, most: int) -> FoundRows | None:
+        """The matching rows of a row group, ``None`` without any."""
+        first = reader.read(self._first, rows)
+        kept = self._matching(first, rows.num_rows)[:most]
+        if not len(kept):
+            return None
+        found = rows.rows()[kept]
+        if len(kept) < rows.num_rows:
+            places = pa.array(kept)
+            first = {part: column.take(places) for part, column in first.items()}
+        rest = reader.read(self._rest, RowRanges.of_rows(found))
+        self._report.rows_found += len(found)
+        return FoundRows(found + group.first_row, self._table(first | rest, len(found)))
+
+    def _matching(self, arrays: dict[Part, Any], num_rows: int) -> npt.NDArray[np.int64]:
+        residual = self._request.residual
+        if residual is None:
+            return np.arange(num_rows)
+        columns = {asked.name: asked.column(arrays) for asked in self._request.asked}
+        if not columns:  # TRUE or FALSE, of no column
+            columns = {"": pa.nulls(num_rows)}
+        return residual(pa.table(columns))
+
+    def _table(self, arrays: dict[Part, Any], num_rows: int) -> pa.Table:
+        shape = self._request.shape
+        by_key = {_key(part): column for part, column in arrays.items()}
+        parts = {part: by_key[_key(part)] for node in shape.nodes for part in node.parts()}
+        columns = [assemble(node, parts) for node in shape.nodes]
+        return pa.table(columns, schema=shape.schema)
+
+    def _count(self) -> None:
+        report = self._report
+        report.index_bytes, report.index_reads = self._index.bytes_read, self._index.reads
+        report.data_bytes, report.data_reads = self._data.bytes_read, self._data.reads
+        report.data_pages = self._counts.data_pages
+        report.warnings[:] = self._counts.doubts
+
+
+def _key(part: Part) -> int:
+    """Parts of one file are told apart by their first leaf, whichever shape they were selected for."""
+    return part.leaves[0].index

@@ -1,0 +1,314 @@
+"""Which rows of each row group may meet a condition: statistics, page indexes, filters, dictionaries, in that order.
+
+Each is asked only if its answer can change anything: no index is read for a part of the condition that the
+statistics settle, or that an OR makes useless; no filter that is larger than the pages it could save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.filters.values import plain_forms
+from sidecar.parquet.bloom import read_bloom_filter
+from sidecar.parquet.compression import decompress
+from sidecar.parquet.conditions import (
+    AllOf,
+    AnyOf,
+    Condition,
+    HoldsAny,
+    LeafCondition,
+    evaluate,
+    leaf_conditions,
+)
+from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, page_bounds
+from sidecar.parquet.page_file import read_page
+from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex, read_page_indexes
+from sidecar.parquet.page_reader import PageCounts, RowGroupReader
+from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, wholly_dictionary
+from sidecar.parquet.plain_file import decode_pages
+from sidecar.parquet.row_ranges import RowRanges
+from sidecar.parquet.schema import Leaf
+from sidecar.source import CountingSource
+
+MAX_VALUES = 100
+"""Values that a filter or dictionary is asked for at once: of more, some pass by chance."""
+
+_BATCH = 64
+"""Row groups whose page indexes are read together."""
+
+Readers = Callable[[RowGroup], RowGroupReader]
+
+
+class Verdicts:
+    """Verdicts on the row groups of one file; ``index`` and ``data`` count what is read."""
+
+    def __init__(
+        self,
+        index: CountingSource,
+        data: CountingSource,
+        footer: Footer,
+        condition: Condition | None,
+        dropped: dict[str, int],
+        counts: PageCounts,
+    ) -> None:
+        self._index = index
+        self._data = data
+        self._footer = footer
+        self._condition = condition
+        self._dropped = dropped
+        self._counts = counts
+
+    def survivors(self, reader_of: Readers) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
+        """Row groups in which rows may match, with those rows and a reader that knows the indexes read for it."""
+        groups = (group for group in self._footer.row_groups if group.num_rows)
+        while batch := list(islice(groups, _BATCH)):
+            verdicts = [_GroupVerdict(self._footer, group, reader_of(group)) for group in batch]
+            if self._condition is None:
+                yield from ((v.group, RowRanges.all(v.group.num_rows), v.reader) for v in verdicts)
+            else:
+                yield from self._judge(self._condition, verdicts)
+
+    def _judge(
+        self, condition: Condition, verdicts: list[_GroupVerdict]
+    ) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
+        left = [verdict for verdict in verdicts if evaluate(condition, verdict.may_match)]
+        self._dropped["statistics"] += len(verdicts) - len(left)
+        self._read_page_indexes(condition, left)
+        for verdict in left:
+            rows = narrow(condition, RowRanges.all(verdict.group.num_rows), verdict.rows)
+            if not rows:
+                self._dropped["page_index"] += 1
+                continue
+            filters = _Filters(self._index, self._data, verdict, self._counts)
+            rows = narrow(condition, rows, filters.rows)
+            if not rows:
+                self._dropped["dictionary" if filters.by_dictionary else "filter"] += 1
+                continue
+            yield verdict.group, rows, verdict.reader
+
+    def _read_page_indexes(self, condition: Condition, verdicts: list[_GroupVerdict]) -> None:
+        """The page indexes that can narrow the condition down, of all row groups in few reads."""
+        wanted = [(v, v.group.columns[i]) for v in verdicts for i in sorted(v.helpful(condition) or ())]
+        if not wanted:
+            return
+        chunks = [chunk for _, chunk in wanted]
+        columns, offsets = read_page_indexes(self._index, self._footer, chunks, chunks)
+        for (verdict, chunk), column, offset in zip(wanted, columns, offsets, strict=True):
+            known = verdict.reader.know_offset_index(chunk, offset)
+            if known is not None:
+                problem = verdict.know_pages(chunk, column, known)
+                if problem:
+                    self._counts.doubts.append(
+                        f"row group {chunk.row_group}, {chunk.leaf.path}: column index not used: {problem}"
+                    )
+
+
+def narrow(
+    condition: Condition, wanted: RowRanges, rows_of: Callable[[LeafCondition, RowRanges], RowRanges]
+) -> RowRanges:
+    """The rows among ``wanted`` that may meet the condition; filters are asked last, and only if it matters."""
+    if not wanted or not isinstance(condition, AllOf | AnyOf):
+        return rows_of(condition, wanted) if wanted else wanted  # type: ignore[arg-type]
+    parts = sorted(condition.parts, key=_asks_filters)
+    if isinstance(condition, AllOf):
+        for part in parts:
+            wanted = narrow(part, wanted, rows_of)
+        return wanted
+    found = RowRanges()
+    for part in parts:
+        if found != wanted:
+            found = found | narrow(part, wanted, rows_of)
+    return found
+
+
+def _asks_filters(condition: Condition) -> bool:
+    return any(isinstance(leaf, HoldsAny) for leaf in leaf_conditions(condition))
+
+
+class _GroupVerdict:
+    """What the statistics and page indexes of one row group say."""
+
+    def __init__(self, footer: Footer, group: RowGroup, reader: RowGroupReader) -> None:
+        self.group = group
+        self.reader = reader
+        self._footer = footer
+        self._bounds: dict[int, PageBounds] = {}
+        self._pages: dict[int, tuple[PageBounds, OffsetIndex]] = {}
+
+    def chunk(self, leaf: Leaf) -> ColumnChunk:
+        """The chunk of a leaf."""
+        return self.group.columns[leaf.index]
+
+    def statistics(self, leaf: Leaf) -> PageBounds:
+        """What the chunk's statistics prove, as of one page."""
+        if leaf.index not in self._bounds:
+            self._bounds[leaf.index] = chunk_bounds(self._footer, self.chunk(leaf))
+        return self._bounds[leaf.index]
+
+    def may_match(self, condition: LeafCondition) -> bool:
+        """Whether the statistics leave room for a row."""
+        return condition.may_match(self.statistics(condition.leaf), 0)
+
+    def helpful(self, condition: Condition) -> set[int] | None:
+        """Leaves whose page indexes can narrow the condition down; ``None`` if nothing can."""
+        if isinstance(condition, AllOf):
+            found = [leaves for part in condition.parts if (leaves := self.helpful(part)) is not None]
+            return set().union(*found) if found else None
+        if isinstance(condition, AnyOf):
+            parts = [self.helpful(part) for part in condition.parts]
+            return None if any(p is None for p in parts) else {leaf for p in parts if p for leaf in p}
+        chunk, statistics = self.chunk(condition.leaf), self.statistics(condition.leaf)
+        if not condition.may_match(statistics, 0):
+            return set()  # nothing is left of it
+        if condition.always_matches(statistics, 0) or not (
+            chunk.column_index_offset and chunk.offset_index_offset
+        ):
+            return None
+        return {condition.leaf.index}
+
+    def know_pages(self, chunk: ColumnChunk, column: ColumnIndexAnswer, offset: OffsetIndex) -> str:
+        """Keep a chunk's page index; the reason if it proves nothing."""
+        found = page_bounds(self._footer, chunk, column, offset)
+        if isinstance(found, str):
+            return found
+        problem = _outside(found, self.statistics(chunk.leaf))
+        if problem:
+            return problem
+        if not self.statistics(chunk.leaf).may_have_nan:
+            found = replace(found, may_have_nan=[False] * offset.num_pages)
+        self._pages[chunk.leaf.index] = found, offset
+        return ""
+
+    def rows(self, condition: LeafCondition, wanted: RowRanges) -> RowRanges:
+        """The rows among ``wanted`` whose pages may meet the condition."""
+        if not self.may_match(condition):
+            return RowRanges()
+        known = self._pages.get(condition.leaf.index)
+        if known is None:
+            return wanted
+        bounds, offset = known
+        keep = np.fromiter((condition.may_match(bounds, i) for i in range(offset.num_pages)), np.bool_)
+        return wanted & RowRanges.of_pages(offset.first_row_indexes, self.group.num_rows, keep)
+
+    def page_bytes(self, leaf: Leaf, rows: RowRanges) -> int:
+        """Bytes of the leaf's pages that hold ``rows``, as far as is known."""
+        known = self._pages.get(leaf.index)
+        if known is None:
+            return self.chunk(leaf).total_compressed_size
+        offset = known[1]
+        touched = rows.touches(np.append(offset.first_row_indexes, self.group.num_rows))
+        return int(offset.compressed_page_sizes[touched].sum())
+
+
+def _outside(pages: PageBounds, chunk: PageBounds) -> str:
+    """Why bounds of pages and of their chunk cannot both be right. Strings are cut, so they may lie outside."""
+    low, high = chunk.lower[0], chunk.upper[0]
+    if low is None or high is None or isinstance(low, bytes):
+        return ""
+    if any(bound is not None and bound < low for bound in pages.lower) or any(  # type: ignore[operator]
+        bound is not None and bound > high  # type: ignore[operator]
+        for bound in pages.upper
+    ):
+        return "bounds of a page lie outside those of the column chunk"
+    return ""
+
+
+class _Filters:
+    """Bloom filters and dictionaries of one row group, asked for the values of a condition."""
+
+    def __init__(
+        self, index: CountingSource, data: CountingSource, verdict: _GroupVerdict, counts: PageCounts
+    ) -> None:
+        self.by_dictionary = False
+        self._index = index
+        self._data = data
+        self._verdict = verdict
+        self._counts = counts
+        self._known: dict[LeafCondition, bool] = {}
+
+    def rows(self, condition: LeafCondition, wanted: RowRanges) -> RowRanges:
+        """As :meth:`_GroupVerdict.rows`, and none where a filter or dictionary knows of no such value."""
+        rows = self._verdict.rows(condition, wanted)
+        if not rows or not isinstance(condition, HoldsAny):
+            return rows
+        if condition not in self._known:
+            self._known[condition] = self._is_absent(condition, rows)
+        return RowRanges() if self._known[condition] else rows
+
+    def _is_absent(self, condition: HoldsAny, rows: RowRanges) -> bool:
+        leaf, chunk = condition.leaf, self._verdict.chunk(condition.leaf)
+        if len(condition.values) > MAX_VALUES or chunk.encrypted or chunk.file_path is not None:
+            return False
+        forms: list[bytes] = []
+        for value in condition.values:
+            found = plain_forms(value, leaf.iceberg_type, leaf.encoding)
+            if found is None:
+                return False
+            forms += found
+        if not forms:
+            return True  # no value of this encoding equals any of them
+        try:
+            if self._filter_denies(condition, chunk, rows):
+                return True
+            self.by_dictionary = self._dictionary_denies(forms, chunk)
+            return self.by_dictionary
+        except SidecarError as error:
+            self._counts.doubts.append(f"row group {chunk.row_group}, {leaf.path}: not used: {error.what}")
+            return False
+
+    def _filter_denies(self, condition: HoldsAny, chunk: ColumnChunk, rows: RowRanges) -> bool:
+        leaf, length = condition.leaf, chunk.bloom_filter_length
+        if not chunk.bloom_filter_offset or leaf.physical == "BOOLEAN":
+            return False
+        if length is not None and length >= self._verdict.page_bytes(leaf, rows):
+            return False
+        found = read_bloom_filter(self._index, chunk)
+        if found is None:
+            return False
+        if found.defect:
+            self._counts.doubts.append(
+                f"row group {chunk.row_group}, {leaf.path}: Bloom filter not used: {found.defect}"
+            )
+            return False
+        might = found.filter.might_contain
+        return not any(might(value, leaf.iceberg_type, leaf.encoding) for value in condition.values)
+
+    def _dictionary_denies(self, forms: list[bytes], chunk: ColumnChunk) -> bool:
+        length = chunk.data_page_offset - chunk.start
+        if not 0 < length <= chunk.total_compressed_size or not wholly_dictionary(self._data, chunk):
+            return False
+        raw = self._data.read(chunk.start, length)
+        page = read_page(raw, chunk.start)
+        if page.type != DICTIONARY_PAGE or page.encoding not in (PLAIN, PLAIN_DICTIONARY):
+            return False
+        end = page.header_length + page.compressed_size
+        self._verdict.reader.know_dictionary(chunk, raw[:end])
+        body = decompress(chunk.codec, raw[page.header_length : end], page.uncompressed_size)
+        return not dictionary_holds(chunk.leaf, body, page.num_values, forms)
+
+
+def dictionary_holds(leaf: Leaf, body: bytes, num_values: int, forms: list[bytes]) -> bool:
+    """Whether one of ``forms``, PLAIN values without a length in front, stands in a dictionary page.
+
+    Raises :class:`DamagedFileError` for a page that is not exactly its values.
+    """
+    if leaf.width is not None:
+        size = num_values * leaf.width
+        values = np.frombuffer(body, np.dtype((np.void, leaf.width)), len(body) // leaf.width)
+        held = any((values == np.void(form)).any() for form in forms)
+    else:
+        array: Any = decode_pages(leaf, [(PLAIN, num_values, body)])
+        size = 4 * num_values + (pc.sum(pc.binary_length(array)).as_py() or 0)
+        held = pc.any(pc.is_in(array, pa.array(forms, array.type))).as_py() is True
+    if size != len(body):
+        raise DamagedFileError("a dictionary page is longer than its values", expected=size, found=len(body))
+    return held

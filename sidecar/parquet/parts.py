@@ -1,0 +1,273 @@
+"""The parts of a Parquet schema that can be decoded alone, and how decoded parts become columns again.
+
+A *part* is a leaf whose parents are plain structs, or a list, map or anything else that takes its leaves together:
+their repetition levels must agree row by row. Each part has a schema of its own, cut out of the file's: the
+root, the structs on the way with one child each, and what lies below. A struct is put together from the parts of
+its fields; whether it is null itself, each of them knows.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.parquet.footer import Footer
+from sidecar.parquet.schema import Leaf
+from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
+from sidecar.parquet.values import first_line
+
+MAGIC = b"PAR1"
+ARROW_SCHEMA = "ARROW:schema"
+"""Key of the Arrow schema that Arrow's writers keep beside the Parquet schema."""
+
+OPTIONS: dict[str, Any] = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us"}
+"""How pyarrow decodes. INT96 counts microseconds: as nanoseconds, years before 1677 would come out as others."""
+
+_TYPE, _REPETITION, _CHILDREN, _CONVERTED, _LOGICAL = 1, 3, 5, 6, 10
+_REPEATED = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What is decoded together. ``depth`` counts the structs above; ``field`` is the top-level Arrow field."""
+
+    leaves: tuple[Leaf, ...]
+    elements: tuple[Struct, ...]
+    """The Parquet schema of the part, root included."""
+    field: Any
+    depth: int
+
+    @property
+    def path(self) -> str:
+        """The dotted path of its first leaf, for messages."""
+        return self.leaves[0].path
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A field: a part, or a struct whose fields are nodes."""
+
+    field: Any
+    children: tuple[Node, ...]
+    part: Part | None
+
+    def parts(self) -> Iterator[Part]:
+        """All parts, in the order of the schema."""
+        if self.part is not None:
+            yield self.part
+        for child in self.children:
+            yield from child.parts()
+
+    def select(self, paths: Sequence[Sequence[str]]) -> Node:
+        """The node with the fields that ``paths``, below it, lead to; an empty path leads to everything."""
+        if not all(paths):
+            return self
+        if self.part is not None:
+            raise KeyError(paths[0][0])
+        names = [child.field.name for child in self.children]
+        for path in paths:
+            if path[0] not in names:
+                raise KeyError(path[0])
+        chosen = tuple(
+            child.select(below)
+            for child in self.children
+            if (below := [path[1:] for path in paths if path[0] == child.field.name])
+        )
+        return Node(self.field.with_type(pa.struct([c.field for c in chosen])), chosen, None)
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A file's columns: its Arrow schema, and a node for each field of it."""
+
+    schema: Any
+    nodes: tuple[Node, ...]
+    created_by: str | None
+    has_arrow_schema: bool
+
+    def select(self, columns: Iterable[str] | None) -> Shape:
+        """The shape of some columns, dotted into structs, in the order of the file.
+
+        Raises :class:`UsageError` for a column that the file has not.
+        """
+        if columns is None:
+            return self
+        wanted = list(columns)
+        paths = [self._path(column) for column in wanted]
+        nodes = []
+        for node in self.nodes:
+            below = [path[1:] for path in paths if path[0] == node.field.name]
+            if below:
+                try:
+                    nodes.append(node.select(below))
+                except KeyError as error:
+                    raise self._unknown(f"{node.field.name}.{error.args[0]}") from None
+        schema = pa.schema([node.field for node in nodes], self.schema.metadata)
+        return Shape(schema, tuple(nodes), self.created_by, self.has_arrow_schema)
+
+    def part_of(self, leaf: Leaf) -> Part:
+        """The part that a leaf belongs to."""
+        return next(part for node in self.nodes for part in node.parts() if leaf in part.leaves)
+
+    def _path(self, column: str) -> tuple[str, ...]:
+        names = self.schema.names
+        if column in names:
+            return (column,)
+        path = tuple(column.split("."))
+        if path[0] not in names:
+            raise self._unknown(column)
+        return path
+
+    def _unknown(self, column: str) -> UsageError:
+        hint = f"It has: {', '.join(self.schema.names[:20])}."
+        return UsageError(f"the file has no column '{column}'", hint=hint)
+
+
+def read_shape(footer: Footer) -> Shape:
+    """The shape of a file; nothing is read. Raises :class:`DamagedFileError` where Arrow has no such schema."""
+    elements = footer.metadata.structs(2) or []
+    schema = _arrow_schema(footer)
+    tree = _Tree(footer.columns, elements)
+    nodes = tuple(tree.node(field, (elements[0],)) for field in schema)
+    return Shape(schema, nodes, footer.created_by, ARROW_SCHEMA in footer.key_value)
+
+
+def _arrow_schema(footer: Footer) -> Any:
+    """What pyarrow makes of the footer, read from one without row groups."""
+    kept = {k: v for k, v in footer.metadata.fields.items() if k in (1, 2, 5, 6)}
+    kept |= {3: (I64, 0), 4: (LIST, Items(STRUCT, []))}
+    kept.setdefault(1, (I32, 1))
+    try:
+        with pq.ParquetFile(
+            pa.BufferReader(finish_file(b"", Struct(dict(sorted(kept.items()))))), **OPTIONS
+        ) as file:
+            return file.schema_arrow
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFeatureError(
+            f"the schema has no counterpart in Arrow: {first_line(error)}", file=footer.name
+        ) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DamagedFileError(
+            f"pyarrow cannot open the file: {first_line(error)}", file=footer.name
+        ) from error
+
+
+def finish_file(pages: bytes, footer: Struct) -> bytes:
+    """A Parquet file of ``pages`` and a footer."""
+    end = encode_struct(footer)
+    return b"".join((MAGIC, pages, end, len(end).to_bytes(4, "little"), MAGIC))
+
+
+class _Tree:
+    """Walks schema elements and Arrow fields side by side; ``at`` is the next element, ``leaf`` the next leaf."""
+
+    def __init__(self, leaves: Sequence[Leaf], elements: Sequence[Struct]) -> None:
+        self._leaves = leaves
+        self._elements = elements
+        self._at = 1
+        self._leaf = 0
+
+    def node(self, field: Any, above: tuple[Struct, ...], names: tuple[Any, ...] = ()) -> Node:
+        """The node of the next element; ``above`` are the elements and ``names`` the Arrow fields over it."""
+        element = self._elements[self._at]
+        if self._splits(element, field):
+            self._at += 1
+            inside = tuple(self.node(child, (*above, element), (*names, field)) for child in field.type)
+            return Node(field, inside, None)
+        start, end = self._at, self._end(self._at)
+        leaves = sum(1 for e in self._elements[start:end] if _TYPE in e.fields)
+        if not leaves:
+            raise UnsupportedFeatureError("a group without columns cannot be read", column=field.name)
+        taken = tuple(self._leaves[self._leaf : self._leaf + leaves])
+        self._at, self._leaf = end, self._leaf + leaves
+        elements = (*map(_with_one_child, above), *self._elements[start:end])
+        part_field = field
+        for struct in reversed(names):
+            part_field = struct.with_type(pa.struct([part_field]))
+        return Node(field, (), Part(taken, elements, part_field, len(names)))
+
+    def _splits(self, element: Struct, field: Any) -> bool:
+        """Whether the next element is a plain struct: its children can be decoded one by one."""
+        count = element.integer(_CHILDREN) or 0
+        if _TYPE in element.fields or not count or not pa.types.is_struct(field.type):
+            return False
+        if _CONVERTED in element.fields or _LOGICAL in element.fields:
+            return False
+        if element.integer(_REPETITION) == _REPEATED or field.type.num_fields != count:
+            return False
+        at = self._at + 1
+        for _ in range(count):
+            end = self._end(at)
+            if all(_TYPE not in e.fields for e in self._elements[at:end]):
+                return False
+            at = end
+        return True
+
+    def _end(self, at: int) -> int:
+        """The element behind the subtree that begins at ``at``."""
+        left = 1
+        while left:
+            element = self._elements[at]
+            left += (0 if _TYPE in element.fields else element.integer(_CHILDREN) or 0) - 1
+            at += 1
+        return at
+
+
+def _with_one_child(element: Struct) -> Struct:
+    return Struct({k: (I32, 1) if k == _CHILDREN else v for k, v in element.fields.items()})
+
+
+def part_footer(part: Part, shape: Shape, chunks: Sequence[Struct], num_rows: int) -> Struct:
+    """The footer of a file of one row group that holds a part; ``chunks`` are its column chunks."""
+    metas = [meta for chunk in chunks if (meta := chunk.struct(3)) is not None]
+    size = sum(meta.integer(7) or 0 for meta in metas)
+    group = Struct({1: (LIST, Items(STRUCT, list(chunks))), 2: (I64, size), 3: (I64, num_rows)})
+    footer = Struct(
+        {
+            1: (I32, 1),
+            2: (LIST, Items(STRUCT, list(part.elements))),
+            3: (I64, num_rows),
+            4: (LIST, Items(STRUCT, [group])),
+        }
+    )
+    if shape.has_arrow_schema:
+        value = base64.b64encode(pa.schema([part.field]).serialize().to_pybytes())
+        entry = Struct({1: (BINARY, ARROW_SCHEMA.encode()), 2: (BINARY, value)})
+        footer.fields[5] = (LIST, Items(STRUCT, [entry]))
+    if shape.created_by is not None:
+        footer.fields[6] = (BINARY, shape.created_by.encode())
+    return footer
+
+
+def assemble(node: Node, arrays: dict[Part, Any]) -> Any:
+    """The column of a top-level node from the decoded parts, all cut to the same rows."""
+    if node.part is not None:
+        return arrays[node.part]
+    single = {part: _one_array(arrays[part]) for part in node.parts()}
+    return pa.chunked_array([_struct(node, single)], node.field.type)
+
+
+def _struct(node: Node, arrays: dict[Part, Any]) -> Any:
+    """The array of a node; each array in ``arrays`` is that of the part's ancestor at this depth."""
+    first = next(node.parts())
+    if node.part is not None:
+        return arrays[first]
+    children = [
+        _struct(child, {part: arrays[part].field(0) for part in child.parts()}) for child in node.children
+    ]
+    mask = arrays[first].is_null() if arrays[first].null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(node.field.type), mask=mask)
+
+
+def _one_array(chunked: Any) -> Any:
+    return (
+        chunked.chunk(0)
+        if chunked.num_chunks == 1
+        else pa.concat_arrays(chunked.chunks or [pa.array([], chunked.type)])
+    )

@@ -1,0 +1,107 @@
+"""Sets of rows of one row group, as ranges: what predicates leave over, and what pages hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.int64]
+
+
+class RowRanges:
+    """Rows as sorted ranges [start, end) that neither overlap nor touch; ``pairs`` is int64[n, 2]."""
+
+    __slots__ = ("_before", "pairs")
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] | npt.NDArray[np.int64] = ()) -> None:
+        """The union of ``pairs``, which may come in any order and overlap; empty ones count for nothing."""
+        table = np.array(pairs if isinstance(pairs, np.ndarray) else list(pairs), np.int64).reshape(-1, 2)
+        self.pairs = _merged(table[table[:, 0] < table[:, 1]])
+        lengths = self.pairs[:, 1] - self.pairs[:, 0]
+        self._before: Rows = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+
+    @classmethod
+    def all(cls, num_rows: int) -> RowRanges:
+        """Every row of a row group."""
+        return cls([(0, num_rows)])
+
+    @classmethod
+    def of_rows(cls, rows: Rows) -> RowRanges:
+        """The rows themselves, sorted."""
+        return cls(np.stack([rows, rows + 1], axis=1))
+
+    @classmethod
+    def of_pages(cls, first_rows: Rows, num_rows: int, keep: npt.NDArray[np.bool_]) -> RowRanges:
+        """The rows of the pages that are kept; ``first_rows`` has the first row of each page."""
+        ends = np.append(first_rows[1:], num_rows)
+        return cls(np.stack([first_rows, ends], axis=1)[keep])
+
+    def __and__(self, other: RowRanges) -> RowRanges:
+        """Rows of both."""
+        edges = np.unique(np.concatenate((self.pairs.ravel(), other.pairs.ravel())))
+        if len(edges) < 2:
+            return RowRanges()
+        starts = edges[:-1]
+        both = self.holds(starts) & other.holds(starts)
+        return RowRanges(np.stack([starts, edges[1:]], axis=1)[both])
+
+    def __or__(self, other: RowRanges) -> RowRanges:
+        """Rows of either."""
+        return RowRanges(np.concatenate((self.pairs, other.pairs)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowRanges) and np.array_equal(self.pairs, other.pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return len(self.pairs) > 0
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return int(self._before[-1])
+
+    def holds(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which of ``rows`` are here."""
+        at = np.searchsorted(self.pairs[:, 0], rows, side="right") - 1
+        ends = np.append(self.pairs[:, 1], -1)  # at == -1: in front of every range
+        found: npt.NDArray[np.bool_] = rows < ends[at]
+        return found
+
+    def touches(self, edges: Rows) -> npt.NDArray[np.bool_]:
+        """For each span from one of ``edges`` to the next, whether any row here lies in it: bool[edges - 1]."""
+        behind = np.searchsorted(self.pairs[:, 1], edges[:-1], side="right")
+        starts = np.append(self.pairs[:, 0], np.iinfo(np.int64).max)
+        found: npt.NDArray[np.bool_] = starts[behind] < edges[1:]
+        return found
+
+    def rows(self) -> Rows:
+        """Each row, in order."""
+        shifts = np.repeat(self.pairs[:, 0] - self._before[:-1], np.diff(self._before))
+        return np.arange(self.num_rows, dtype=np.int64) + shifts
+
+    def places_of(self, rows: Rows) -> Rows:
+        """Where each of ``rows``, all of them here, stands among the rows of these ranges."""
+        at = np.searchsorted(self.pairs[:, 0], rows, side="right") - 1
+        places: Rows = rows - self.pairs[at, 0] + self._before[at]
+        return places
+
+    def close_gaps(self, most: int) -> RowRanges:
+        """The ranges with gaps of at most ``most`` rows filled in."""
+        wider = self.pairs.copy()
+        wider[:-1, 1] = np.where(wider[1:, 0] - wider[:-1, 1] <= most, wider[1:, 0], wider[:-1, 1])
+        return RowRanges(wider)
+
+
+def _merged(pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Sorted, and ranges that overlap or touch made one."""
+    if len(pairs) < 2:
+        return pairs
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(pairs[:, 1])
+    first = np.append(True, pairs[1:, 0] > ends[:-1])
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(pairs) - 1)
+    return np.stack([pairs[first, 0], ends[last]], axis=1)
