@@ -88,7 +88,7 @@ def embed_from(
         work = plan_restore(Finder(opened), footer, choice)
         pool.load(work.exact_parts)
         restorer = stack.enter_context(closing(Restorer(data, work, choice, pool)))
-        report = _write(opened, _Prepared(data, target, work, restorer, start), choice, io, progress)
+        report = _write(opened, _Prepared(source, data, target, work, restorer, start), choice, io, progress)
         report.sidecar_bytes = opened.index_bytes - before
         return report
 
@@ -136,6 +136,7 @@ def embed_all_from(
 class _Prepared:
     """A file whose indexes are at hand, to be written."""
 
+    path: str
     source: Source
     target: str
     work: Work
@@ -153,7 +154,7 @@ def _prepare(
         check_embeddable(source, footer)
         work = plan_restore(finder, footer, choice)
         _make_folder(target)
-        return _Prepared(source, target, work, Restorer(source, work, choice, pool), start)
+        return _Prepared(path, source, target, work, Restorer(source, work, choice, pool), start)
     except BaseException:
         source.close()
         raise
@@ -167,7 +168,7 @@ def _write(
     with create_target(file.target, io) as sink:
         written = embed(file.source, file.work.footer, sink, groups, placement=choice.placement)
     return RestoreReport(
-        source=file.source.name,
+        source=file.path,
         target=file.target,
         placement=choice.placement,
         size_before=file.work.footer.size,
