@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sidecar.build.embed import EmbedReport, Progress
@@ -78,17 +79,12 @@ def embed_from(
     """
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io)
-        data = stack.enter_context(closing(open_source(source, io)))
         pool = stack.enter_context(closing(FilterPool()))
-        start = time.monotonic()
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         choice = Choice(bloom, page_index, _checked_way(way), placement)
-        footer = read_footer(data)
-        check_embeddable(data, footer)
-        work = plan_restore(Finder(opened), footer, choice)
-        pool.load(work.exact_parts)
-        restorer = stack.enter_context(closing(Restorer(data, work, choice, pool)))
-        report = _write(opened, _Prepared(source, data, target, work, restorer, start), choice, io, progress)
+        file = _prepare(source, target, Finder(opened), choice, pool, io)
+        load = partial(pool.load, file.work.exact_parts)
+        (report,) = _write_behind(opened, iter([file]), choice, load, io, progress)
         report.sidecar_bytes = opened.index_bytes - before
         return report
 
@@ -117,13 +113,15 @@ def embed_all_from(
         targets = targets_in(folder, paths)
         choice = Choice(bloom, page_index, "exact", placement)
         pool = stack.enter_context(closing(FilterPool()))
-        _load(pool, opened, finder, paths, choice, io)
+        load = _loading(pool, opened, finder, paths, choice, io)
+        for target in targets:
+            _make_folder(target)
         files = (
             _prepare(path, target, finder, choice, pool, io)
             for path, target in zip(paths, targets, strict=True)
         )
         reports: list[RestoreReport] = []
-        for report in _write_behind(opened, files, choice, io):
+        for report in _write_behind(opened, files, choice, load, io):
             reports.append(report)
             if progress is not None:
                 progress("files", len(reports), len(paths))
@@ -134,7 +132,7 @@ def embed_all_from(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A file whose indexes are at hand, to be written."""
+    """A file that is to be written, and what finds its indexes."""
 
     path: str
     source: Source
@@ -153,7 +151,6 @@ def _prepare(
         footer = read_footer(source)
         check_embeddable(source, footer)
         work = plan_restore(finder, footer, choice)
-        _make_folder(target)
         return _Prepared(path, source, target, work, Restorer(source, work, choice, pool), start)
     except BaseException:
         source.close()
@@ -182,22 +179,36 @@ def _write(
 
 
 def _write_behind(
-    sidecar: SidecarFile, files: Iterator[_Prepared], choice: Choice, io: FileIO | None
+    sidecar: SidecarFile,
+    files: Iterator[_Prepared],
+    choice: Choice,
+    load_filters: Callable[[], None],
+    io: FileIO | None,
+    progress: Progress | None = None,
 ) -> Iterator[RestoreReport]:
-    """Write each file in another thread while the next one is prepared; at most two are open."""
+    """Copy each file's pages in another thread while its indexes are read in this one; at most two files are open.
+
+    ``load_filters`` is called once, when the first copy has begun.
+    """
 
     def write(file: _Prepared) -> RestoreReport:
         with closing(file.source), closing(file.restorer):
-            return _write(sidecar, file, choice, io, None)
+            return _write(sidecar, file, choice, io, progress)
 
     with ThreadPoolExecutor(1, thread_name_prefix="sidecar-embed") as pool:
         writing: Future[RestoreReport] | None = None
         for file in files:
-            if writing is not None:
-                yield writing.result()
-            writing = pool.submit(write, file)
+            before, writing = writing, pool.submit(write, file)
+            file.restorer.load(load_filters)
+            load_filters = _nothing
+            if before is not None:
+                yield before.result()
         if writing is not None:
             yield writing.result()
+
+
+def _nothing() -> None:
+    """Filters are loaded once."""
 
 
 def targets_in(folder: str, paths: Sequence[str]) -> list[str]:
@@ -213,24 +224,23 @@ def targets_in(folder: str, paths: Sequence[str]) -> list[str]:
     return ["/".join([folder.rstrip("/"), *parts[common:]]) for parts in split]
 
 
-def _load(
+def _loading(
     pool: FilterPool,
     sidecar: SidecarFile,
     finder: Finder,
     paths: Sequence[str],
     choice: Choice,
     io: FileIO | None,
-) -> None:
-    """The filters of all these files: whole groups where most of their files are meant, else only what is wanted."""
+) -> Callable[[], None]:
+    """What loads the filters of all these files: whole groups where most of their files are meant, else some."""
     listed = sum(segment.num_files for segment in sidecar.segments)
     if choice.bloom is None and 2 * len(paths) >= listed:
-        pool.load_all(sidecar.segments)
-        return
+        return partial(pool.load_all, sidecar.segments)
     parts: list[Part] = []
     for path in paths:
         with closing(open_source(path, io)) as data:
             parts += plan_restore(finder, read_footer(data), choice).exact_parts
-    pool.load(parts)
+    return partial(pool.load, parts)
 
 
 def _make_folder(target: str) -> None:

@@ -6,7 +6,8 @@ Indexes that the file has and the sidecar has not are carried over as :mod:`side
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from sidecar.build.embed import Progress
@@ -14,7 +15,14 @@ from sidecar.build.embed_filters import FilterMaker, FilterRules, Outcome, encod
 from sidecar.build.embed_pages import PageIndexMaker
 from sidecar.convert.match import Finder, Match, is_plain
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
-from sidecar.convert.restore import FilterPool, Part, filter_parts, missing_reasons, restore_pages
+from sidecar.convert.restore import (
+    FilterPool,
+    Part,
+    RestoredPages,
+    filter_parts,
+    missing_reasons,
+    restore_pages,
+)
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.parquet.embed import GroupIndexes, Piece
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
@@ -103,21 +111,39 @@ class Restorer:
         self._parts: dict[tuple[int, int], Part] = {
             (row_group, part.leaf.index): part for part in work.exact_parts for row_group in part.units
         }
-        wanted = _indexes(work.footer, choice.page_index)
-        self._restored = restore_pages(work.matches, work.footer, wanted)
-        self._lacking = {
-            (kind, row_group, leaf.index): reason
-            for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index))
-            for row_group, leaf, reason in missing_reasons(work.matches, work.footer, kind)
-            if names is None or leaf.path in names
-        }
+        self._choice = choice
+        self._restored: dict[tuple[int, int], RestoredPages] = {}
+        self._lacking: dict[tuple[str, int, int], str] = {}
+        self._loaded: Future[None] = Future()
+
+    def load(self, load_filters: Callable[[], None]) -> None:
+        """Read what the file needs of the sidecar; whoever waits for it in :meth:`groups` goes on, or fails."""
+        work, choice = self._work, self._choice
+        try:
+            load_filters()
+            wanted = _indexes(work.footer, choice.page_index)
+            self._restored = restore_pages(work.matches, work.footer, wanted)
+            self._lacking = {
+                (kind, row_group, leaf.index): reason
+                for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index))
+                for row_group, leaf, reason in missing_reasons(work.matches, work.footer, kind)
+                if names is None or leaf.path in names
+            }
+        except BaseException as error:
+            self._loaded.set_exception(error)
+            raise
+        self._loaded.set_result(None)
 
     def close(self) -> None:
         """Close what was opened for decoding; the source stays open."""
         self._filters.close()
 
     def groups(self, outcomes: list[Outcome], progress: Progress | None) -> Iterator[GroupIndexes]:
-        """Indexes of each row group in order; what became of them is added to ``outcomes``."""
+        """Indexes of each row group in order; what became of them is added to ``outcomes``.
+
+        Waits until :meth:`load` is done, in whatever thread that runs.
+        """
+        self._loaded.result()
         count = len(self._work.footer.row_groups)
         for group in self._work.footer.row_groups:
             if progress is not None:

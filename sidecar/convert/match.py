@@ -33,6 +33,11 @@ class Match:
     entry: FileEntry
     units: tuple[int, ...]
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether the footer says the same of every page as when the file was indexed, places aside."""
+        return is_plain(self.segment) and bool(self.entry.entry)
+
 
 def is_plain(segment: Segment) -> bool:
     """Whether a segment speaks of plain files, not of a table's."""

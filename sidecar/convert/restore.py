@@ -175,8 +175,38 @@ def restore_pages(
                 leaf = find_leaf(footer, field_id, stored.kind.resolution, stored.kind.encoding)
                 if leaf is not None and (wanted is None or leaf.index in wanted):
                     chunk = footer.row_groups[by_unit[unit]].columns[leaf.index]
-                    found[chunk.row_group, leaf.index] = _checked(footer, chunk, stored)
+                    known = match.is_proven and first_page(stored.offset_index) == chunk.data_page_offset
+                    found[chunk.row_group, leaf.index] = (
+                        RestoredPages(stored.column_index, stored.offset_index)
+                        if known
+                        else _checked(footer, chunk, stored)
+                    )
     return found
+
+
+def first_page(offset_index: bytes | None) -> int | None:
+    """Offset of the first page in an OffsetIndex, as all writers begin one; ``None`` for any other beginning.
+
+    A list of structs as field 1, and in the first of them an i64 as field 1: the rest of the structure is not looked
+    at. Of pages that are known to be those that were indexed, it tells whether they lie where they lay.
+    """
+    data = offset_index or b""
+    if data[:1] != b"\x19" or data[1:2] == b"" or data[1] & 15 != 12 or data[1] < 16:
+        return None
+    at = 2
+    if data[1] >> 4 == 15:  # the number of pages follows
+        while data[at : at + 1] >= b"\x80":
+            at += 1
+        at += 1
+    if data[at : at + 1] != b"\x16":
+        return None
+    number = shift = 0
+    for byte in data[at + 1 : at + 11]:
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return number >> 1 if number & 1 == 0 else None
+    return None
 
 
 def _checked(footer: Footer, chunk: ColumnChunk, stored: StoredPageIndex) -> RestoredPages:
