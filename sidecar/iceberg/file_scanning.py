@@ -142,13 +142,15 @@ def _request(
 ) -> Request:
     shape = read_shape(footer)
     known = file_columns(shape, footer.name)
-    bound = rewrite_not(bind(known.schema, as_expression(predicate, known.schema, case_sensitive), True))
+    asked = bind(known.schema, as_expression(predicate, known.schema, case_sensitive), True)
+    bound = rewrite_not(asked)
     ids = sorted({p.term.ref().field.field_id for p in _predicates(bound)})
     return Request(
         shape.select(columns),
         condition_of(bound, known),
         tuple(known.asked(field_id) for field_id in ids),
-        None if isinstance(bound, AlwaysTrue) else _residual(bound, known, ids),
+        # As it was asked: NOT (x > 1) holds for NaN, which x <= 1 does not.
+        None if isinstance(bound, AlwaysTrue) else _residual(asked, known, ids),
     )
 
 
