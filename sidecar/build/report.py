@@ -76,7 +76,8 @@ class BuildReport:
         self.segments_carried = len(earlier.segments)
         if earlier.why_not:
             self.warnings.append(f"all files were indexed again: {earlier.why_not}")
-        for column in self.columns:
+        # Where no file is served, all filters of these columns are built anew, and the earlier ones left behind.
+        for column in self.columns if earlier.served else ():
             for segment in earlier.segments:
                 bundle = segment.bundles.get(column.field_id)
                 column.expected_false_units += (bundle and bundle.toc.expected_false_units) or 0.0
