@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -31,6 +32,8 @@ from sidecar.target import create_target
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
+WRITERS = 2
+"""Threads that write files: while one waits for the disk, another copies."""
 WAYS = ("auto", "exact", "values")
 
 
@@ -186,7 +189,7 @@ def _write_behind(
     io: FileIO | None,
     progress: Progress | None = None,
 ) -> Iterator[RestoreReport]:
-    """Copy each file's pages in another thread while its indexes are read in this one; at most two files are open.
+    """Copy the pages of files in other threads while their indexes are read in this one; at most three are open.
 
     ``load_filters`` is called once, when the first copy has begun.
     """
@@ -195,16 +198,16 @@ def _write_behind(
         with closing(file.source), closing(file.restorer):
             return _write(sidecar, file, choice, io, progress)
 
-    with ThreadPoolExecutor(1, thread_name_prefix="sidecar-embed") as pool:
-        writing: Future[RestoreReport] | None = None
+    with ThreadPoolExecutor(WRITERS, thread_name_prefix="sidecar-embed") as pool:
+        writing: deque[Future[RestoreReport]] = deque()
         for file in files:
-            before, writing = writing, pool.submit(write, file)
+            writing.append(pool.submit(write, file))
             file.restorer.load(load_filters)
             load_filters = _nothing
-            if before is not None:
-                yield before.result()
-        if writing is not None:
-            yield writing.result()
+            if len(writing) > WRITERS:
+                yield writing.popleft().result()
+        while writing:
+            yield writing.popleft().result()
 
 
 def _nothing() -> None:

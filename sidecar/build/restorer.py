@@ -114,6 +114,7 @@ class Restorer:
         self._choice = choice
         self._restored: dict[tuple[int, int], RestoredPages] = {}
         self._lacking: dict[tuple[str, int, int], str] = {}
+        self._rates: dict[tuple[int, int], float] = {}
         self._loaded: Future[None] = Future()
 
     def load(self, load_filters: Callable[[], None]) -> None:
@@ -121,6 +122,9 @@ class Restorer:
         work, choice = self._work, self._choice
         try:
             load_filters()
+            self._rates = {
+                place: self._pool.get(part, place[0]).estimated_fpp() for place, part in self._parts.items()
+            }
             wanted = _indexes(work.footer, choice.page_index)
             self._restored = restore_pages(work.matches, work.footer, wanted)
             self._lacking = {
@@ -165,9 +169,8 @@ class Restorer:
             if path in outcomes and outcomes[path].way in ("values", "dictionary"):
                 outcomes[path] = replace(outcomes[path], reason=reason)
         for leaf, part in mine.items():
-            found = self._pool.get(part, group.ordinal)
-            data = encode_filter(found.to_bytes())
-            rate = found.estimated_fpp()
+            data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
+            rate = self._rates[group.ordinal, leaf]
             pieces[leaf] = data
             outcomes[part.leaf.path] = Outcome(
                 group.ordinal, part.leaf.path, BLOOM, "exact", len(data), rate, rate

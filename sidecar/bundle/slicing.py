@@ -74,23 +74,16 @@ def unslice_pages(group: Group, first_block: int, count: int, pages: bytes | mem
     if layout.sliced:
         regions = data.reshape(count, layout.region_stride)
         return blocks_from_regions(regions, members, layout.row_bytes, layout.row_stride)
-    parts = [
-        np.frombuffer(page, np.uint32, count=(len(page) - SEAL_BYTES) // 4).reshape(-1, members, 8)
-        for page in split_pages(group, first_block, count, pages)
-    ]
-    return np.ascontiguousarray(np.concatenate(parts).transpose(1, 0, 2))
-
-
-def split_pages(
-    group: Group, first_block: int, count: int, pages: bytes | memoryview
-) -> Iterator[bytes | memoryview]:
-    """The single pages (regions) of a range of blocks."""
-    layout = group.layout
-    at, view = 0, memoryview(pages)
-    for page in range(first_block // layout.page_regions, -(-(first_block + count) // layout.page_regions)):
-        length = layout.page_length(page)
-        yield view[at : at + length]
-        at += length
+    blocks = np.empty((members, count, 8), np.uint32)
+    step, stride = layout.page_regions, layout.page_offset(1)
+    full = count // step
+    shape, strides = (full, step, members, 8), (stride, members * BLOCK_BYTES, BLOCK_BYTES, 4)
+    whole = np.ndarray(shape, np.uint32, pages, 0, strides)
+    blocks[:, : full * step].reshape(members, full, step, 8)[:] = whole.transpose(2, 0, 1, 3)
+    if count % step:
+        rest = np.frombuffer(pages, np.uint32, (count % step) * members * 8, full * stride)
+        blocks[:, full * step :] = rest.reshape(-1, members, 8).transpose(1, 0, 2)
+    return blocks
 
 
 def tail_piece(group: Group, tails: Sequence[bytes | None], place: Place) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from sidecar.bundle.extract import extract_blocks, take_own_blocks
 from sidecar.bundle.layout import BLOCK_BYTES
@@ -32,6 +33,12 @@ from sidecar.parquet.schema import Leaf
 
 GroupKey = tuple[str, int, int]
 """Segment id, field number, group ordinal."""
+
+
+IN_MEMORY = 128 << 20
+"""Bytes of filters that are kept in memory."""
+
+Blocks = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -102,11 +109,12 @@ def find_leaf(footer: Footer, field_id: int, resolution: str, encoding: str) -> 
 
 
 class FilterPool:
-    """Filters that were read out of groups, kept in a temporary file. To be closed."""
+    """Filters that were read out of groups, kept in memory, those beyond 128 MiB in a temporary file. To be closed."""
 
     def __init__(self) -> None:
         self._spool = Spool()
-        self._kept: dict[tuple[str, int, int], KeptFilter] = {}
+        self._kept: dict[tuple[str, int, int], SplitBlockBloomFilter | KeptFilter] = {}
+        self._in_memory = 0
 
     def load(self, parts: Iterable[Part]) -> None:
         """Read the groups of these parts, each once, and keep the filters of their units.
@@ -131,33 +139,49 @@ class FilterPool:
     def get(self, part: Part, row_group: int) -> SplitBlockBloomFilter:
         """A filter of a part that was loaded."""
         kept = self._kept[part.segment.id, part.field_id, part.units[row_group]]
+        if isinstance(kept, SplitBlockBloomFilter):
+            return kept
         data = self._spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
         return SplitBlockBloomFilter.from_bytes(data + kept.tail)
 
     def close(self) -> None:
         """Drop everything."""
+        self._kept.clear()
         self._spool.close()
 
     def _load_group(self, segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int]) -> None:
         bundle = segment.bundles[field_id]
         positions = np.flatnonzero(np.isin(group.ordinals(), units)).tolist()
-        own = read_own_blocks(group, bundle.place, bundle.read_ranges)
+        sizes = read_own_blocks(group, bundle.place, bundle.read_ranges)[positions].tolist()
         tails = read_tails(group, bundle.place, bundle.read_ranges)
-        for unit, position in zip(units, positions, strict=True):
-            blocks = int(own[position])
-            offset = self._spool.reserve(blocks * BLOCK_BYTES)
-            self._kept[segment.id, field_id, unit] = KeptFilter(
-                group.encoding, offset, blocks, tails[position]
-            )
-        spooled = self._spool.array()
-        targets = []
-        for unit in units:
-            kept = self._kept[segment.id, field_id, unit]
-            view = spooled[kept.offset : kept.offset + kept.blocks * BLOCK_BYTES]
-            targets.append(view.view("<u4").reshape(-1, 8))
+        targets = self._make_room(group, sizes, [tails[position] for position in positions])
         for first, blocks_of_all in extract_blocks(segment, field_id, group):
-            for position, target in zip(positions, targets, strict=True):
+            for position, (target, _) in zip(positions, targets, strict=True):
                 take_own_blocks(blocks_of_all[position], first, group.layout.blocks // len(target), target)
+        for unit, (_, kept) in zip(units, targets, strict=True):
+            self._kept[segment.id, field_id, unit] = kept
+
+    def _make_room(
+        self, group: StoredGroup, sizes: Sequence[int], tails: Sequence[bytes]
+    ) -> list[tuple[Blocks, SplitBlockBloomFilter | KeptFilter]]:
+        """Empty filters of so many blocks: in memory, or in the temporary file once that is full."""
+        total = sum(sizes) * BLOCK_BYTES
+        if self._in_memory + total <= IN_MEMORY:
+            self._in_memory += total
+            made = [
+                SplitBlockBloomFilter(np.empty((size, 8), np.uint32), tail)
+                for size, tail in zip(sizes, tails, strict=True)
+            ]
+            return [(found.blocks, found) for found in made]
+        places = [self._spool.reserve(size * BLOCK_BYTES) for size in sizes]
+        spooled = self._spool.array()
+        return [
+            (
+                spooled[at : at + size * BLOCK_BYTES].view("<u4").reshape(-1, 8),
+                KeptFilter(group.encoding, at, size, tail),
+            )
+            for at, size, tail in zip(places, sizes, tails, strict=True)
+        ]
 
 
 def restore_pages(

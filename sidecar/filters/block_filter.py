@@ -200,9 +200,11 @@ class BlockFilter(ABC):
         A random hash passes block b if its bit is set in every word: the product of the words' shares of set
         bits. Blocks are equally likely, so the rate is the mean of the products over the blocks.
         """
-        shares = np.bitwise_count(self.blocks).astype(np.float64)
-        shares /= 32.0
-        return float(shares.prod(axis=1).mean())
+        counts = np.bitwise_count(self.blocks)
+        product = counts[:, 0].astype(np.float64)
+        for word in range(1, 8):
+            product *= counts[:, word]  # exact: at most 2^40
+        return float(product.mean()) / 2.0**40
 
     # --- sizes ----------------------------------------------------------------------------------------------
 
