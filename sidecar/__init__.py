@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter
     from sidecar.filters.theta import ThetaSketch as ThetaSketch
     from sidecar.iceberg.catalog import open_table as open_table
+    from sidecar.iceberg.file_scanning import open_scan as open_scan
+    from sidecar.iceberg.file_scanning import scan_file as scan_file
     from sidecar.iceberg.inspect import inspect_table as inspect_table
     from sidecar.iceberg.planning import plan as plan
     from sidecar.iceberg.probe import probe_table as probe_table
@@ -64,6 +66,8 @@ _HOMES = {
     "plan": "sidecar.iceberg.planning",
     "read": "sidecar.iceberg.scanning",
     "scan": "sidecar.iceberg.scanning",
+    "scan_file": "sidecar.iceberg.file_scanning",
+    "open_scan": "sidecar.iceberg.file_scanning",
     "inspect_file": "sidecar.files",
     "probe_file": "sidecar.files",
     "verify_file": "sidecar.files",
@@ -95,6 +99,7 @@ __all__ = [
     "extract_files",
     "inspect_file",
     "inspect_table",
+    "open_scan",
     "open_sidecar",
     "open_table",
     "plan",
@@ -102,6 +107,7 @@ __all__ = [
     "probe_table",
     "read",
     "scan",
+    "scan_file",
     "strip_file",
     "verify_file",
     "verify_table",

@@ -1,18 +1,25 @@
-"""``sidecar scan``: the rows for a predicate, read from the surviving files alone."""
+"""``sidecar scan``: the rows for a predicate, read from the surviving files or from the surviving pages of one file."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.options import Catalog, Predicate, Snapshot, Table, names
-from sidecar.cli.output import Output, console
+from sidecar.cli import humane
+from sidecar.cli.options import Catalog, Predicate, Snapshot, Target, is_path, names, refuse_table_options
+from sidecar.cli.output import Output, console, facts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
 
 
 def scan(
-    table: Table,
+    target: Target,
     predicate: Predicate,
     columns: Annotated[
         str | None, typer.Option("--columns", "-c", metavar="A,B", help="Columns to read [all].")
@@ -24,13 +31,16 @@ def scan(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to .arrow, .csv, .jsonl or .parquet."),
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Read the rows, but print what was read for them instead.")
+    ] = False,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the rows as JSON, one a line; with --output, what was done.")
     ] = False,
 ) -> None:
-    """Read the rows for a predicate, from the files that can hold them.
+    """Read the rows for a predicate, from the files of a table or the pages of a file that can hold them.
 
     Example: sidecar scan db.lineitem "l_partkey = 42" --columns l_orderkey,l_comment
     """
@@ -40,18 +50,91 @@ def scan(
     chosen = None if columns is None else names(columns)
     if output is not None:
         rows.check_output(output)
+    if is_path(target) and not target.endswith(".metadata.json"):
+        refuse_table_options(catalog, snapshot)
+        found, done, draw = _scan_file(out, target, predicate, chosen, limit)
+    else:
+        found, done, draw = _scan_table(out, target, predicate, chosen, limit, catalog, snapshot)
+    if output is not None:
+        rows.write_rows(found, output)
+    if explain:
+        out.result(done, draw)
+    elif output is not None:
+        out.result(
+            {"rows": found.num_rows, "output": str(output), "files": done.get("files")},
+            lambda to, data: to.print(f"{data['rows']:,} rows written to {output}", markup=False),
+        )
+    elif as_json:
+        out.lines(rows.json_rows(found))
+    else:
+        rows.draw_rows(console(), found)
+
+
+_Found = tuple["pa.Table", dict[str, Any], "Callable[[Console, Any], None]"]
+"""Rows, what was read for them, and how that is drawn."""
+
+
+def _scan_table(
+    out: Output,
+    table: str,
+    predicate: str,
+    columns: list[str] | None,
+    limit: int | None,
+    catalog: str | None,
+    snapshot: int | None,
+) -> _Found:
     from sidecar import open_table, plan, read
+    from sidecar.cli.plan import draw
 
     found = plan(open_table(table, catalog), predicate, snapshot_id=snapshot)
     out.warn(found.warnings)
-    result = read(found, chosen, limit)
-    if output is not None:
-        rows.write_rows(result, output)
-        done = {"rows": result.num_rows, "output": str(output), "files": found.to_dict()["files"]}
-        out.result(
-            done, lambda to, data: to.print(f"{data['rows']:,} rows written to {output}", markup=False)
+    return read(found, columns, limit), found.to_dict(), draw
+
+
+def _scan_file(
+    out: Output, path: str, predicate: str, columns: list[str] | None, limit: int | None
+) -> _Found:
+    from sidecar import open_scan
+
+    started = time.perf_counter()
+    with open_scan(path, predicate, columns, limit) as opened:
+        found = opened.to_table()
+    out.warn(opened.report.warnings)
+    return found, {**opened.report.to_dict(), "seconds": time.perf_counter() - started}, draw_report
+
+
+def draw_report(to: Console, data: Any) -> None:
+    """What was read of a file, and what was not."""
+    groups, rows = data["row_groups"], data["rows"]
+    lines = [("row groups", f"{humane.count(groups['total']):>10}")]
+    for name, reason in (
+        ("by statistics", "statistics"),
+        ("by page index", "page_index"),
+        ("by Bloom filter", "filter"),
+        ("by dictionary", "dictionary"),
+    ):
+        if groups["dropped"][reason]:
+            lines.append((f"dropped {name}", f"{'−' + humane.count(groups['dropped'][reason]):>10}"))
+    lines += [
+        ("rows", f"{humane.count(rows['total']):>10}"),
+        ("may match", f"{humane.count(rows['may_match']):>10}"),
+        ("match", f"[bold]{humane.count(rows['found']):>10}[/]"),
+        ("data pages read", f"{humane.count(data['data_pages_read']):>10}"),
+    ]
+    share = data["bytes_read"] / data["file_bytes"]
+    parts = ", ".join(
+        f"{name} {humane.size(data[key])}"
+        for name, key in (
+            ("footer", "footer_bytes_read"),
+            ("indexes", "index_bytes_read"),
+            ("pages", "data_bytes_read"),
         )
-    elif as_json:
-        out.lines(rows.json_rows(result))
-    else:
-        rows.draw_rows(console(), result)
+    )
+    lines += [
+        (
+            "bytes read",
+            f"{humane.size(data['bytes_read']):>10}  {humane.percent(share)} of the file: {parts}",
+        ),
+        ("time", f"{humane.duration(data['seconds']):>10}"),
+    ]
+    to.print(facts(lines))

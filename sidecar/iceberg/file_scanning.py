@@ -33,7 +33,12 @@ from pyiceberg.expressions import (
     BoundNotNull,
     BoundPredicate,
     BoundStartsWith,
+    EqualTo,
+    Not,
+    NotIn,
+    NotNull,
     Or,
+    SetPredicate,
 )
 from pyiceberg.expressions.visitors import bind, rewrite_not, translate_column_names
 from pyiceberg.io.pyarrow import expression_to_pyarrow
@@ -53,10 +58,10 @@ from sidecar.parquet.conditions import (
     AnyOf,
     Compares,
     Condition,
+    HasNaN,
+    HasNull,
+    HasValue,
     HoldsAny,
-    IsNaN,
-    IsNull,
-    NotNull,
     Operator,
     StartsWith,
 )
@@ -170,7 +175,8 @@ def _residual(bound: BooleanExpression, known: FileColumns, ids: list[int]) -> R
     fields = [known.schema.find_field(field_id) for field_id in ids]
     flat = Schema(*(NestedField(f.field_id, residual_name(f.field_id), _flat_type(f)) for f in fields))
     try:
-        expression = expression_to_pyarrow(bind(flat, translate_column_names(bound, flat), True))
+        unbound = _zeros_made_equal(translate_column_names(bound, flat))
+        expression = expression_to_pyarrow(bind(flat, unbound, True))
     except RecursionError as error:
         raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
 
@@ -186,6 +192,27 @@ def _residual(bound: BooleanExpression, known: FileColumns, ids: list[int]) -> R
         return np.sort(rows.to_numpy())  # Arrow filters in threads
 
     return matching
+
+
+_equal_to: Callable[..., BooleanExpression] = EqualTo
+_not_null: Callable[..., BooleanExpression] = NotNull
+
+
+def _zeros_made_equal(expression: BooleanExpression) -> BooleanExpression:
+    """Lists that hold a zero of either sign as comparisons: Arrow looks lists up by bits, in which the zeros differ."""
+    if isinstance(expression, And | Or):
+        return type(expression)(_zeros_made_equal(expression.left), _zeros_made_equal(expression.right))
+    if isinstance(expression, Not):
+        return Not(_zeros_made_equal(expression.child))
+    if not isinstance(expression, SetPredicate) or not any(
+        isinstance(literal.value, float) and literal.value == 0 for literal in expression.literals
+    ):
+        return expression
+    found: BooleanExpression = AlwaysFalse()
+    for literal in expression.literals:
+        found = Or(found, _equal_to(expression.term, literal))
+    found = And(found, _not_null(expression.term))  # NULL is in no list, so NOT IN holds for it
+    return Not(found) if isinstance(expression, NotIn) else found
 
 
 def _flat_type(field_: NestedField) -> Any:
@@ -228,9 +255,9 @@ _OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
     BoundGreaterThanOrEqual: ">=",
 }
 _UNARY: dict[type[BoundPredicate], Callable[[Leaf], Condition]] = {
-    BoundIsNull: IsNull,
-    BoundNotNull: NotNull,
-    BoundIsNaN: IsNaN,
+    BoundIsNull: HasNull,
+    BoundNotNull: HasValue,
+    BoundIsNaN: HasNaN,
 }
 
 

@@ -146,7 +146,7 @@ class StartsWith:
 
 
 @dataclass(frozen=True)
-class IsNull:
+class HasNull:
     """No value; NaN counts, since in some engines it does."""
 
     leaf: Leaf
@@ -161,7 +161,7 @@ class IsNull:
 
 
 @dataclass(frozen=True)
-class NotNull:
+class HasValue:
     """A value."""
 
     leaf: Leaf
@@ -176,7 +176,7 @@ class NotNull:
 
 
 @dataclass(frozen=True)
-class IsNaN:
+class HasNaN:
     """A NaN."""
 
     leaf: Leaf
@@ -204,7 +204,7 @@ class AnyOf:
     parts: tuple[Condition, ...]
 
 
-LeafCondition = Compares | HoldsAny | StartsWith | IsNull | NotNull | IsNaN
+LeafCondition = Compares | HoldsAny | StartsWith | HasNull | HasValue | HasNaN
 Condition = LeafCondition | AllOf | AnyOf
 
 
