@@ -298,6 +298,31 @@ def test_all_files_in_one_pass(tmp_path: Path) -> None:
     assert len(some) == 1
 
 
+def test_filters_beyond_memory_go_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [indexed(tmp_path, number, 300) for number in range(3)] + [foreign("j118_maxbytes1000")]
+    puffin = str(tmp_path / "x.puffin")
+    sidecar.extract_files([str(path) for path in paths], puffin)
+    monkeypatch.setattr("sidecar.convert.restore.IN_MEMORY", 3000)
+    sidecar.embed_all_from(puffin, str(tmp_path / "out"), [str(path) for path in paths])
+    for path in paths:
+        (written,) = (tmp_path / "out").rglob(path.name)
+        assert indexes(written) == indexes(path)
+
+
+def test_one_file_that_fails_leaves_the_others_and_no_half(tmp_path: Path) -> None:
+    paths = [indexed(tmp_path, number, 300) for number in range(4)]
+    puffin, folder = str(tmp_path / "x.puffin"), tmp_path / "out"
+    sidecar.extract_files([str(path) for path in paths], puffin)
+    folder.mkdir()
+    (folder / paths[2].name).write_bytes(b"mine")
+    with pytest.raises(UsageError, match="exists"):
+        sidecar.embed_all_from(puffin, str(folder), [str(path) for path in paths])
+    assert (folder / paths[2].name).read_bytes() == b"mine"
+    for path in folder.glob("*.parquet"):
+        assert path.name == paths[2].name or indexes(path) == indexes(paths[int(path.stem[-1])])
+    assert not list(folder.glob(".*"))
+
+
 def test_targets_keep_what_tells_files_apart() -> None:
     paths = ["s3://b/t/a=1/x.parquet", "s3://b/t/a=2/x.parquet"]
     assert module.targets_in("out/", paths) == ["out/a=1/x.parquet", "out/a=2/x.parquet"]
