@@ -29,7 +29,7 @@ COLUMNS = ["l_partkey", "l_comment"]
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="embed_from", description=__doc__)
     parser.add_argument("--scale", default="0.5", help="scale factor of TPC-H")
-    parser.add_argument("--files", type=int, default=100)
+    parser.add_argument("--files", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as name:
