@@ -150,13 +150,16 @@ def scan_pages(
     """
     scan = _Scan(source, footer, request, report or ScanReport())
     left = footer.num_rows if limit is None else limit
+    if left <= 0:
+        return
     for group, rows, reader in scan.candidates():
-        if left <= 0:
-            return
         found = scan.read(group, rows, reader, left)
         if found is not None:
             left -= len(found.positions)
+            scan.count()
             yield found
+        if left <= 0:
+            return
 
 
 class _Scan:
@@ -185,8 +188,8 @@ class _Scan:
             self._report.rows_may_match += rows.num_rows
             self._report.row_groups_read += 1
             yield group, rows, reader
-            self._count()
-        self._count()
+            self.count()
+        self.count()
 
     def _reader(self, group: RowGroup) -> RowGroupReader:
         return RowGroupReader(self._index, self._data, self._footer, group, self._request.shape, self._counts)
@@ -221,7 +224,8 @@ class _Scan:
         columns = [assemble(node, parts) for node in shape.nodes]
         return pa.table(columns, schema=shape.schema)
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Bring the report up to date."""
         report = self._report
         report.index_bytes, report.index_reads = self._index.bytes_read, self._index.reads
         report.data_bytes, report.data_reads = self._data.bytes_read, self._data.reads
