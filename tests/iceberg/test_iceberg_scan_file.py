@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions.visitors import bind
@@ -92,11 +93,12 @@ def test_random_predicates_give_the_rows_of_a_full_read(
         **options,
     )
     full = pq.read_table(path)
+    # Arrow's is_in tells the zeros apart, which are equal: x + 0.0 turns -0.0 into 0.0
+    numbered = full.set_column(3, "f", pc.add(full["f"], 0.0)).append_column("row", pa.array(range(ROWS)))
     draw = random.Random(f"{version} {dictionary} {codec}")
     for _ in range(CASES):
         text = predicate(draw)
-        wanted = full.filter(
-            expression_to_pyarrow(bind(SCHEMA, as_expression(text, SCHEMA, True), True), SCHEMA)
-        )
+        matching = expression_to_pyarrow(bind(SCHEMA, as_expression(text, SCHEMA, True), True), SCHEMA)
+        wanted = full.take(numbered.filter(matching)["row"])
         # as text, since NaN equals no NaN
         assert str(scan_file(path, text).to_pylist()) == str(wanted.to_pylist()), text
