@@ -25,15 +25,14 @@ from sidecar.errors import (
 )
 
 if TYPE_CHECKING:
-    from sidecar.build.convert import convert_files as convert_files
-    from sidecar.build.driver import build as build
-    from sidecar.build.embed import embed_file as embed_file
-    from sidecar.build.embed import strip_file as strip_file
-    from sidecar.build.embed_from import embed_all_from as embed_all_from
-    from sidecar.build.embed_from import embed_from as embed_from
-    from sidecar.build.embed_table import embed_table as embed_table
     from sidecar.convert.extract import extract_files as extract_files
     from sidecar.convert.filter_file import convert_filter as convert_filter
+    from sidecar.embedding.convert import convert_files as convert_files
+    from sidecar.embedding.file import embed_file as embed_file
+    from sidecar.embedding.file import strip_file as strip_file
+    from sidecar.embedding.from_sidecar import embed_all_from as embed_all_from
+    from sidecar.embedding.from_sidecar import embed_from as embed_from
+    from sidecar.embedding.table import embed_table as embed_table
     from sidecar.files import inspect_file as inspect_file
     from sidecar.files import probe_file as probe_file
     from sidecar.files import verify_file as verify_file
@@ -50,16 +49,17 @@ if TYPE_CHECKING:
     from sidecar.iceberg.scanning import scan as scan
     from sidecar.iceberg.statistics import open_sidecar as open_sidecar
     from sidecar.iceberg.verify import verify_table as verify_table
+    from sidecar.indexing.driver import build as build
 
 _HOMES = {
     "open_table": "sidecar.iceberg.catalog",
-    "build": "sidecar.build.driver",
-    "convert_files": "sidecar.build.convert",
-    "embed_file": "sidecar.build.embed",
-    "embed_table": "sidecar.build.embed_table",
-    "strip_file": "sidecar.build.embed",
-    "embed_from": "sidecar.build.embed_from",
-    "embed_all_from": "sidecar.build.embed_from",
+    "build": "sidecar.indexing.driver",
+    "convert_files": "sidecar.embedding.convert",
+    "embed_file": "sidecar.embedding.file",
+    "embed_table": "sidecar.embedding.table",
+    "strip_file": "sidecar.embedding.file",
+    "embed_from": "sidecar.embedding.from_sidecar",
+    "embed_all_from": "sidecar.embedding.from_sidecar",
     "extract_files": "sidecar.convert.extract",
     "open_sidecar": "sidecar.iceberg.statistics",
     "convert_filter": "sidecar.convert.filter_file",

@@ -21,7 +21,8 @@ LAYERS = [
     {"bundle"},
     {"files", "convert"},
     {"iceberg"},
-    {"build"},
+    {"indexing"},
+    {"embedding"},
     {"spark"},
     {"cli"},
 ]
@@ -31,9 +32,9 @@ ROOMS_OF = {
     "pyspark": {"spark"},
     "rich": {"cli"},
     "typer": {"cli"},
-    "pyiceberg": {"source", "target", "files", "convert", "iceberg", "build", "spark"},
+    "pyiceberg": {"source", "target", "files", "convert", "iceberg", "indexing", "embedding", "spark"},
 }
-UPWARD = {("build", "spark")}
+UPWARD = {("indexing", "spark")}
 """The driver picks an engine by name and loads Spark's only then."""
 
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

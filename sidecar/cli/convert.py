@@ -71,7 +71,7 @@ def convert(
     if isinstance(target_rate, str):
         raise UsageError("--fpp is a rate between 0 and 1 here, not 'auto'")
     from sidecar import convert_files, convert_filter
-    from sidecar.build.convert import is_filter_file
+    from sidecar.embedding.convert import is_filter_file
     from sidecar.filters.sizing import DEFAULT_FPP
 
     if values is not None or (len(paths) == 2 and is_filter_file(paths[0])):

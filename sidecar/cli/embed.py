@@ -22,8 +22,8 @@ from sidecar.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sidecar.build.embed import EmbedReport
-    from sidecar.build.embed_table_report import EmbedTableReport
+    from sidecar.embedding.file import EmbedReport
+    from sidecar.embedding.table_report import EmbedTableReport
 
 Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet file, local or by URL.")]
 Destination = Annotated[

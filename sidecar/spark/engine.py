@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sidecar.build.engine import Progress
-from sidecar.build.slices import GroupTask, Key, cut, gather
-from sidecar.build.tasks import Opener, Plan, Record, UnitsTask, index_units
 from sidecar.errors import SidecarError, StorageError
+from sidecar.indexing.engine import Progress
+from sidecar.indexing.slices import GroupTask, Key, cut, gather
+from sidecar.indexing.tasks import Opener, Plan, Record, UnitsTask, index_units
 from sidecar.parquet.values import first_line
 
 Names = dict[str, pa.DataType]
@@ -56,7 +56,7 @@ RESULTS = pa.schema(
         max_rep=pa.int32(),
     )
 )
-"""One row for each :class:`sidecar.build.tasks.Record`; applyInArrow knows ``binary`` alone."""
+"""One row for each :class:`sidecar.indexing.tasks.Record`; applyInArrow knows ``binary`` alone."""
 
 POSITIONS = pa.schema(
     Names(file=pa.int32(), row_group=pa.int32(), field_id=pa.int32(), group=pa.int32(), position=pa.int32())
@@ -84,7 +84,7 @@ class SparkEngine:
         self._indexed: Any = None
 
     def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
-        """See :meth:`sidecar.build.engine.Engine.index`."""
+        """See :meth:`sidecar.indexing.engine.Engine.index`."""
         if not tasks:
             return []
         progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
@@ -101,7 +101,7 @@ class SparkEngine:
         return _records(self._indexed.selectExpr(*others, sketches).toArrow())
 
     def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
-        """See :meth:`sidecar.build.engine.Engine.slices`."""
+        """See :meth:`sidecar.indexing.engine.Engine.slices`."""
         ranges = [(group.number, part) for group in groups for part in range(group.parts)]
         if not ranges:
             return
@@ -130,7 +130,7 @@ class SparkEngine:
         return rows
 
     def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
-        """See :meth:`sidecar.build.engine.Engine.page_indexes`."""
+        """See :meth:`sidecar.indexing.engine.Engine.page_indexes`."""
         if not keys:
             return
         table = pa.table(

@@ -15,9 +15,9 @@ import pytest
 from convert_cases import FOREIGN, foreign, indexed, indexes, plain_of, rows
 
 import sidecar
-from sidecar.build import embed_from as module
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
+from sidecar.embedding import from_sidecar as module
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.identity import is_distinctive, pages_fingerprint
@@ -340,7 +340,7 @@ def test_of_many_plain_files_one_is_taken_exactly_until_that_costs_too_much(
     sidecar.extract_files([str(path) for path in paths], puffin)
     report = sidecar.embed_from(puffin, str(plain_of(paths[3])), str(tmp_path / "a.parquet"))
     assert report.ways()["bloom"] == {"exact": 9}
-    monkeypatch.setattr("sidecar.build.restorer.LARGE_BUNDLE", 0)
+    monkeypatch.setattr("sidecar.embedding.restorer.LARGE_BUNDLE", 0)
     report = sidecar.embed_from(puffin, str(plain_of(paths[3])), str(tmp_path / "b.parquet"))
     assert set(report.ways()["bloom"]) == {"values", "dictionary"}
     assert all("bytes of values cost less than" in o.reason for o in report.outcomes if o.kind == "bloom")

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from build_cases import Filters, filters_of, sidecar_of, sketches_of
+from indexing_cases import Filters, filters_of, sidecar_of, sketches_of
 
 import sidecar
-from sidecar.build import slices
-from sidecar.build.tasks import TableOpener
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
+from sidecar.indexing import slices
+from sidecar.indexing.tasks import TableOpener
 from sidecar.source import LocalSource, local_path
 from sidecar.spark import session as spark_session
 

@@ -1,0 +1,278 @@
+"""Embedding: give a Parquet file filters and page indexes without touching its pages; or take them all away.
+
+What a row group gets is decided by threads (:mod:`embed_filters <sidecar.embedding.filters>`, :mod:`embed_pages
+<sidecar.embedding.pages>`) while the pages are copied, not far ahead of its turn, and
+:func:`sidecar.parquet.embed.embed` puts it in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sidecar.embedding.ahead import Ahead
+from sidecar.embedding.filters import HARVEST_RULES, FilterMaker, FilterRules, Outcome
+from sidecar.embedding.pages import PageIndexMaker
+from sidecar.errors import UsageError
+from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.parquet.embed import PLACEMENTS, Embedded, GroupIndexes, check_embeddable, embed
+from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.inspect import find_leaf
+from sidecar.source import Source, local_path, open_source
+from sidecar.target import Target, create_target
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+Progress = Callable[[str, int, int], None]
+
+MOST_THREADS = 4
+"""Threads that build indexes, unless told otherwise; another one copies."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a file is to get; see :func:`embed_file`."""
+
+    filters: FilterRules = field(default_factory=FilterRules)
+    page_index: bool = False
+    placement: str = "end"
+
+
+@dataclass
+class EmbedReport:
+    """What was written, and what became of every index that was there or asked for."""
+
+    source: str
+    target: str
+    placement: str
+    size_before: int
+    written: Embedded
+    outcomes: list[Outcome]
+    seconds: float
+    fpp: float = 1.0
+    """The rate that new filters were to have."""
+
+    def ways(self) -> dict[str, dict[str, int]]:
+        """How many indexes of each kind came about in which way."""
+        counts: dict[str, Counter[str]] = {}
+        for outcome in self.outcomes:
+            counts.setdefault(outcome.kind, Counter())[outcome.way] += 1
+        return {kind: dict(ways) for kind, ways in counts.items()}
+
+    def warnings(self) -> list[str]:
+        """Columns whose new filters miss their rate by far: only a wrong number of distinct values does that."""
+        worst: dict[str, float] = {}
+        for outcome in self.outcomes:
+            if outcome.way in ("dictionary", "values") and outcome.rate_after is not None:
+                worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
+        return [
+            f"{column}: a filter finds {rate:.2g} of absent values; its row group has more distinct values than told"
+            for column, rate in worst.items()
+            if rate > 2 * self.fpp
+        ]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether some index is missing because bytes of the source are broken."""
+        return any(outcome.damaged for outcome in self.outcomes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the totals, ``ways`` by kind, and one entry of ``units`` an index."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "placement": self.placement,
+            "size_before": self.size_before,
+            **asdict(self.written),
+            "ways": self.ways(),
+            "units": [asdict(outcome) for outcome in self.outcomes],
+            "warnings": self.warnings(),
+            "seconds": self.seconds,
+        }
+
+
+def embed_file(
+    source: str,
+    target: str,
+    *,
+    bloom: Sequence[str] = (),
+    page_index: bool = False,
+    fpp: float = DEFAULT_FPP,
+    ndv: Mapping[str, int] | None = None,
+    placement: str = "end",
+    harvest: str = "good",
+    even_if_dictionary: bool = False,
+    threads: int | None = None,
+    io: FileIO | None = None,
+    progress: Progress | None = None,
+) -> EmbedReport:
+    """Write the Parquet file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
+
+    Pages are copied as bytes; everything in the footer that speaks of something else survives. ``bloom`` names
+    leaf columns by dotted paths. ``fpp``: target false-positive rate; ``ndv``: distinct values of a chunk, by
+    column, where they are known to be fewer than its values. ``placement``: filters at the ``end`` of the file or
+    after each ``row-group``. ``harvest``: filters and page indexes of the file are taken if they are ``good``
+    (at most ``fpp`` by their bits), ``always`` or ``never``; those of other columns stay in any case, unless they
+    are known to lose rows. ``even_if_dictionary``: a filter even where the dictionary is no larger. ``threads``: how
+    many build indexes while another one copies; one a core by default, at most four.
+
+    Damage costs the column chunk that it hits and is reported. Nothing is at ``target`` after an error:
+    :class:`UsageError` for unknown columns and for a target that exists, :class:`UnsupportedFeatureError` for
+    encrypted files and those that name other files, :class:`DamagedFileError` and :class:`StorageError`.
+    """
+    if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
+        raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+    with _opened(source, target, io) as opened:
+        footer = read_footer(opened)
+        leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
+        counts = {
+            find_leaf(footer, name).index: _check_ndv(name, count) for name, count in (ndv or {}).items()
+        }
+        rules = FilterRules(leaves, check_fpp(fpp), counts, harvest, even_if_dictionary)
+        with create_target(target, io) as sink:
+            return embed_into(opened, footer, sink, Wanted(rules, page_index, placement), progress, threads)
+
+
+def strip_file(source: str, target: str, *, io: FileIO | None = None) -> EmbedReport:
+    """Write the Parquet file ``source`` without filters and page indexes to the new file ``target``.
+
+    They are left out where they stand between the pages and the footer, as most writers put them; between row
+    groups they stay as dead bytes (``written.dead_bytes``), so that no page moves. Raises as
+    :func:`embed_file`.
+    """
+    start = time.monotonic()
+    with _opened(source, target, io) as opened:
+        footer = read_footer(opened)
+        check_embeddable(opened, footer)
+        with create_target(target, io) as sink:
+            written = embed(opened, footer, sink, [GroupIndexes() for _ in footer.row_groups])
+    removed = list(_removed(footer))
+    return EmbedReport(source, target, "end", footer.size, written, removed, time.monotonic() - start)
+
+
+def embed_into(
+    source: Source,
+    footer: Footer,
+    target: Target,
+    wanted: Wanted,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> EmbedReport:
+    """As :func:`embed_file`, from an open source to an empty target."""
+    start = time.monotonic()
+    check_embeddable(source, footer)
+    outcomes: list[Outcome] = []
+    makers = _Makers(source, footer, wanted)
+    count = len(footer.row_groups)
+    ahead = Ahead(makers.make, count, threads or _threads(), _length)
+    with closing(makers), closing(ahead):
+        written = embed(
+            source, footer, target, _told(ahead, count, outcomes, progress), placement=wanted.placement
+        )
+    return EmbedReport(
+        source.name,
+        target.name,
+        wanted.placement,
+        footer.size,
+        written,
+        outcomes,
+        time.monotonic() - start,
+        wanted.filters.fpp,
+    )
+
+
+def _threads() -> int:
+    return min(os.cpu_count() or 1, MOST_THREADS)
+
+
+class _Made(NamedTuple):
+    """What a row group gets, and what is to be told of it."""
+
+    indexes: GroupIndexes
+    outcomes: list[Outcome]
+
+
+class _Makers:
+    """Decides upon row groups, in any order; each thread has readers of its own."""
+
+    def __init__(self, source: Source, footer: Footer, wanted: Wanted) -> None:
+        self._source = source
+        self._footer = footer
+        self._wanted = wanted
+        self._local = threading.local()
+        self._filters: list[FilterMaker] = []
+
+    def make(self, ordinal: int) -> _Made:
+        """Filters and page indexes of one row group."""
+        if not hasattr(self._local, "filters"):
+            self._local.filters = FilterMaker(self._source, self._footer, self._wanted.filters)
+            self._filters.append(self._local.filters)
+        filters: FilterMaker = self._local.filters
+        rules = self._wanted.filters
+        pages = PageIndexMaker(
+            self._source, self._footer, build=self._wanted.page_index, harvest=rules.harvest
+        )
+        group = self._footer.row_groups[ordinal]
+        work = filters.begin(group)
+        indexed, told_of_pages = pages.make(group, work.waiting)
+        made, told = filters.finish(work)
+        return _Made(GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes), told + told_of_pages)
+
+    def close(self) -> None:
+        """Close the readers of all threads, which have ended."""
+        for filters in self._filters:
+            filters.close()
+
+
+def _length(made: _Made) -> int:
+    indexes = made.indexes
+    kinds = (indexes.filters, indexes.column_indexes, indexes.offset_indexes)
+    return sum(len(piece) for kind in kinds for piece in kind.values() if isinstance(piece, bytes))
+
+
+def _told(
+    made: Iterable[_Made], count: int, outcomes: list[Outcome], progress: Progress | None
+) -> Iterator[GroupIndexes]:
+    for number, group in enumerate(made):
+        if progress is not None:
+            progress("row groups", number + 1, count)
+        outcomes += group.outcomes
+        yield group.indexes
+
+
+def _removed(footer: Footer) -> Iterator[Outcome]:
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            place = (group.ordinal, chunk.leaf.path)
+            if chunk.bloom_filter_offset:
+                yield Outcome(*place, "bloom", "none", reason="removed")
+            if chunk.column_index_offset or chunk.offset_index_offset:
+                yield Outcome(*place, "page-index", "none", reason="removed")
+
+
+def _check_ndv(column: str, count: int) -> int:
+    if count < 1:
+        raise UsageError(f"the number of distinct values of '{column}' is at least 1", found=count)
+    return count
+
+
+@contextmanager
+def _opened(source: str, target: str, io: FileIO | None) -> Iterator[Source]:
+    if _same_file(source, target):
+        raise UsageError("source and target are the same file", file=source, hint="Write to another path.")
+    with closing(open_source(source, io)) as opened:
+        yield opened
+
+
+def _same_file(source: str, target: str) -> bool:
+    paths = local_path(source), local_path(target)
+    if paths[0] is not None and paths[1] is not None and os.path.exists(paths[1]):
+        return os.path.exists(paths[0]) and os.path.samefile(paths[0], paths[1])
+    return source == target

@@ -1,0 +1,248 @@
+"""Which filters the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
+
+A filter of the file is carried over byte for byte, header included, where it is not asked for anew or is good
+enough. One that is known to lose rows (its lengths contradict each other, it is of a BOOLEAN column, it is
+empty beside values, it cannot be read) is dropped: a missing filter loses nothing. A wholly dictionary-encoded
+chunk whose dictionary page is no larger than the filter gets none, because readers that prune by filters read
+the dictionary instead, which is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
+from sidecar.indexing.chunks import ChunkIndexer, ChunkResult, Options
+from sidecar.indexing.faults import STORAGE
+from sidecar.indexing.sketches import TaskSketches
+from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
+from sidecar.parquet.embed import Piece
+from sidecar.parquet.extents import Range
+from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.page_hashes import PageHasher
+from sidecar.parquet.page_index_build import scan_chunk
+from sidecar.parquet.pages import ChunkReader, wholly_dictionary
+from sidecar.parquet.schema import Leaf
+from sidecar.source import Source
+
+HARVEST_RULES = ("good", "always", "never")
+WAYS = {"dictionary": "dictionary", "scanned": "values"}
+XXH64 = "XXH64"
+_FIRST_PAGE = 4 << 10
+
+
+@dataclass(frozen=True)
+class FilterRules:
+    """What to build: ``leaves``, at rate ``fpp``, from ``ndv`` distinct values by leaf index.
+
+    ``harvest``: a trusted filter of the file is taken if it is ``good`` (at most ``fpp`` by its bits),
+    ``always`` or ``never``.
+    """
+
+    leaves: tuple[Leaf, ...] = ()
+    fpp: float = DEFAULT_FPP
+    ndv: Mapping[int, int] = field(default_factory=dict)
+    harvest: str = "good"
+    even_if_dictionary: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one index of one column chunk.
+
+    ``way``: ``exact`` (bytes of the source), ``dictionary`` or ``values`` (built from them), ``none``. ``bytes``
+    count the header too. Rates are estimated from the bits, ``None`` where there is no filter.
+    """
+
+    row_group: int
+    column: str
+    kind: str
+    way: str
+    bytes: int = 0
+    rate_before: float | None = None
+    rate_after: float | None = None
+    reason: str = ""
+    damaged: bool = False
+    """Whether the reason is that bytes of the source are broken."""
+
+
+class ValuesFilter:
+    """A filter that takes the values of a chunk as its pages are walked."""
+
+    def __init__(self, leaf: Leaf, blocks: int) -> None:
+        self.filter = SplitBlockBloomFilter.empty(blocks)
+        self.hasher = PageHasher(leaf, self.filter.insert)
+
+
+@dataclass
+class GroupFilters:
+    """The filters of a row group at work, by leaf index."""
+
+    group: RowGroup
+    filters: dict[int, Piece] = field(default_factory=dict)
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    waiting: dict[int, ValuesFilter] = field(default_factory=dict)
+    """Those that need the values; whoever walks a chunk's pages may feed its hasher on the way."""
+
+    def take(self, chunk: ColumnChunk, bitset: bytes, way: str, rate: float) -> None:
+        """Give the chunk a new filter."""
+        data = encode_filter(bitset)
+        index = chunk.leaf.index
+        self.filters[index] = data
+        self.outcomes[index] = Outcome(*_place(chunk), way, len(data), self._rate_before(index), rate)
+
+    def refuse(self, chunk: ColumnChunk, outcome: Outcome) -> None:
+        """Leave the chunk without a filter."""
+        index = chunk.leaf.index
+        self.outcomes[index] = replace(outcome, rate_before=self._rate_before(index))
+
+    def _rate_before(self, index: int) -> float | None:
+        return self.outcomes[index].rate_before if index in self.outcomes else None
+
+
+class FilterMaker:
+    """Decides upon the filters of one open file, row group by row group."""
+
+    def __init__(self, source: Source, footer: Footer, rules: FilterRules) -> None:
+        self._source = source
+        self._footer = footer
+        self._rules = rules
+        self._wanted = {leaf.index for leaf in rules.leaves}
+        options = Options(
+            bloom=True, theta=False, fpp=rules.fpp, max_bits=None, harvest="never", lg_k=12, ndv=rules.ndv
+        )
+        self._indexer = ChunkIndexer(source, options, TaskSketches(options.lg_k))
+
+    def close(self) -> None:
+        """Close what was opened for decoding; the source stays open."""
+        self._indexer.close()
+
+    def begin(self, group: RowGroup) -> GroupFilters:
+        """All filters of a row group but those that need its values: carry over, then dictionaries."""
+        work = GroupFilters(group)
+        for chunk, outcome in self._old(group):
+            work.outcomes[chunk.leaf.index] = outcome
+            if outcome.way == "exact":
+                work.filters[chunk.leaf.index] = Range(chunk.bloom_filter_offset or 0, outcome.bytes)
+        by_indexer: list[Leaf] = []
+        for leaf in self._rules.leaves:
+            if leaf.index in work.filters:
+                continue
+            if leaf.encoding.not_indexable is None and not self._is_dictionary(group.columns[leaf.index]):
+                work.waiting[leaf.index] = self._from_values(group.columns[leaf.index])
+            else:
+                by_indexer.append(leaf)
+        self._index(work, by_indexer)
+        return work
+
+    def finish(self, work: GroupFilters) -> tuple[dict[int, Piece], list[Outcome]]:
+        """The filters of the row group by leaf index, and what became of each that was there or asked for."""
+        not_walked: list[Leaf] = []
+        for index, waiting in work.waiting.items():
+            chunk = work.group.columns[index]
+            try:
+                if not waiting.hasher.complete:
+                    waiting = self._from_values(chunk)
+                    scan_chunk(self._source, self._footer, chunk, waiting.hasher, bounds=False)
+            except StorageError:
+                raise
+            except UnsupportedFeatureError:
+                pass
+            except SidecarError as error:
+                work.refuse(chunk, Outcome(*_place(chunk), "none", reason=reason_of(error), damaged=True))
+                continue
+            if waiting.hasher.complete:
+                built = waiting.filter.fold_to(self._rules.fpp)
+                work.take(chunk, built.to_bytes(), "values", built.estimated_fpp())
+            else:
+                not_walked.append(chunk.leaf)
+        self._index(work, not_walked)
+        return work.filters, [work.outcomes[index] for index in sorted(work.outcomes)]
+
+    def _is_dictionary(self, chunk: ColumnChunk) -> bool:
+        try:
+            return wholly_dictionary(self._source, chunk)
+        except StorageError:
+            raise
+        except SidecarError:  # whoever reads the values will say what is wrong
+            return False
+
+    def _from_values(self, chunk: ColumnChunk) -> ValuesFilter:
+        values = self._rules.ndv.get(chunk.leaf.index, chunk.num_values - (chunk.null_count or 0))
+        return ValuesFilter(chunk.leaf, blocks_for(max(values, 1), self._rules.fpp))
+
+    def _index(self, work: GroupFilters, leaves: Sequence[Leaf]) -> None:
+        """From dictionaries, or from what only pyarrow decodes; and why some have no filter at all."""
+        columns = {leaf.index: (leaf.iceberg_type, leaf) for leaf in leaves}
+        for index, result in self._indexer.index(work.group, columns).items():
+            chunk = work.group.columns[index]
+            if result.fault == STORAGE:
+                raise StorageError(result.reason, file=self._source.name)
+            if result.bitset is None:
+                work.refuse(
+                    chunk, Outcome(*_place(chunk), "none", reason=result.reason, damaged=result.damaged)
+                )
+            elif self._dictionary_is_no_larger(chunk, result):
+                reason = "the dictionary is exact, and no larger than a filter"
+                work.refuse(chunk, Outcome(*_place(chunk), "none", reason=reason))
+            else:
+                work.take(chunk, result.bitset, WAYS[result.how], result.rate)
+
+    def _old(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
+        """The filters that the source has: carried over (``exact``) or not (``none``)."""
+        chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
+        for chunk, found in read_bloom_filters(self._source, chunks):
+            if isinstance(found, StorageError):
+                raise found
+            reason = _defect(chunk, found)
+            rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
+            if not reason and chunk.leaf.index in self._wanted and isinstance(found, FoundFilter):
+                reason = self._not_harvested(found, rate or 0.0)
+            if reason or not isinstance(found, FoundFilter):
+                yield chunk, Outcome(*_place(chunk), "none", 0, rate, None, f"dropped: {reason}")
+            else:
+                yield chunk, Outcome(*_place(chunk), "exact", found.length, rate, rate)
+
+    def _not_harvested(self, found: FoundFilter, rate: float) -> str:
+        if self._rules.harvest == "never":
+            return "to be built anew"
+        if not found.trusted or found.hash != XXH64:
+            return found.reason or f"its hash is {found.hash}"
+        too_many = self._rules.harvest == "good" and rate > self._rules.fpp
+        return f"its rate is more than {self._rules.fpp}" if too_many else ""
+
+    def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ChunkResult) -> bool:
+        if result.how != "dictionary" or self._rules.even_if_dictionary or result.bitset is None:
+            return False
+        return _dictionary_length(self._source, chunk) <= len(encode_filter(result.bitset))
+
+
+def encode_filter(bitset: bytes) -> bytes:
+    """A filter as it stands in a file: header and bitset."""
+    return encode_header(len(bitset)) + bitset
+
+
+def _place(chunk: ColumnChunk) -> tuple[int, str, str]:
+    return chunk.row_group, chunk.leaf.path, "bloom"
+
+
+def _defect(chunk: ColumnChunk, found: FoundFilter | SidecarError | None) -> str:
+    """Why a filter of the source must not live on; those that only others understand may."""
+    if not isinstance(found, FoundFilter):
+        return reason_of(found) if found is not None else "its offset is 0"
+    contradictory = chunk.bloom_filter_length not in (None, found.length)
+    if found.trusted or not (
+        contradictory or chunk.leaf.physical == "BOOLEAN" or not found.filter.blocks.any()
+    ):
+        return ""
+    return found.reason
+
+
+def _dictionary_length(source: Source, chunk: ColumnChunk) -> int:
+    """Bytes of the dictionary page, header included: what a reader fetches instead of a filter."""
+    page = ChunkReader(source, chunk, _FIRST_PAGE).header(chunk.start)
+    return page.end - page.offset

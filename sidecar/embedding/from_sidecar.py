@@ -1,0 +1,271 @@
+"""``embed --from``: a file's filters and page indexes out of a sidecar, put back byte for byte; no page is read.
+
+One filter of a bundle costs reading its whole group. For a single file out of many that can be more than reading
+the column's values, and then the filter is built from those; the report names the way and why. All files of a
+sidecar together (:func:`embed_all_from`) read each group once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.convert.match import Finder
+from sidecar.convert.restore import FilterPool, Part
+from sidecar.embedding.file import EmbedReport, Progress
+from sidecar.embedding.filters import Outcome
+from sidecar.embedding.restorer import Choice, Restorer, Work, plan_restore, rules_of
+from sidecar.errors import StorageError, UsageError
+from sidecar.parquet.embed import check_embeddable, embed
+from sidecar.parquet.footer import read_footer
+from sidecar.source import Source, local_path, open_source
+from sidecar.target import create_target
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+WRITERS = 2
+"""Threads that write files: while one waits for the disk, another copies."""
+WAYS = ("auto", "exact", "values")
+
+
+@dataclass
+class RestoreReport(EmbedReport):
+    """As for embedding; ``exact`` means the bytes that the sidecar has, or those of the file itself."""
+
+    sidecar: str = ""
+    sidecar_bytes: int = 0
+    """Bytes read from the sidecar for this file, or for all files of one call."""
+    doubts: list[str] = field(default_factory=list)
+    """What is wrong with the sidecar, as far as it was read."""
+
+    def warnings(self) -> list[str]:
+        """Those of embedding, and what is wrong with the sidecar."""
+        return [*super().warnings(), *self.doubts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as :meth:`EmbedReport.to_dict`, with ``sidecar`` and ``sidecar_bytes``."""
+        return {**super().to_dict(), "sidecar": self.sidecar, "sidecar_bytes": self.sidecar_bytes}
+
+
+def embed_from(
+    sidecar: str | SidecarFile,
+    source: str,
+    target: str,
+    *,
+    bloom: Sequence[str] | None = None,
+    page_index: Sequence[str] | None = None,
+    way: str = "auto",
+    placement: str = "end",
+    io: FileIO | None = None,
+    progress: Progress | None = None,
+) -> RestoreReport:
+    """Write the Parquet file ``source`` with what a ``sidecar`` has of it to the new file ``target``.
+
+    ``bloom`` and ``page_index`` name the leaf columns whose filters and page indexes are wanted, ``None`` all, an
+    empty list none. Pages are copied, not read. ``way``: ``exact`` takes the filters out of the sidecar whatever
+    that costs; ``values`` builds them from the columns; ``auto`` compares the bytes to be read: for a file of a table
+    strictly, for a plain file, which should come back to the byte, beyond 64 MiB of other files' filters. Indexes
+    that the file has and the sidecar has not stay.
+
+    Raises :class:`UsageError` if the file is not the one that was indexed (its path may differ; size, rows and row
+    groups, and for plain files what the footer says of the pages, must agree), and as
+    :func:`sidecar.embedding.file.embed_file`.
+    """
+    with ExitStack() as stack:
+        opened = _open_sidecar(stack, sidecar, io)
+        pool = stack.enter_context(closing(FilterPool()))
+        before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
+        choice = Choice(bloom, page_index, _checked_way(way), placement)
+        file = _prepare(source, target, Finder(opened), choice, pool, io)
+        load = partial(pool.load, file.work.exact_parts)
+        (report,) = _write_behind(opened, iter([file]), choice, load, io, progress)
+        report.sidecar_bytes = opened.index_bytes - before
+        return report
+
+
+def embed_all_from(
+    sidecar: str | SidecarFile,
+    folder: str,
+    sources: Sequence[str] | None = None,
+    *,
+    bloom: Sequence[str] | None = None,
+    page_index: Sequence[str] | None = None,
+    placement: str = "end",
+    io: FileIO | None = None,
+    progress: Progress | None = None,
+) -> list[RestoreReport]:
+    """As :func:`embed_from` for many files, each group of the sidecar read once: into new files in ``folder``.
+
+    ``sources``: all files that the sidecar speaks of by default, at the paths that it has for them. The new files
+    lie in ``folder`` as they lay below the deepest folder that they have in common.
+    """
+    with ExitStack() as stack:
+        opened = _open_sidecar(stack, sidecar, io)
+        before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
+        finder = Finder(opened)
+        paths = list(sources) if sources is not None else [file.path for file in finder.listed_files()]
+        targets = targets_in(folder, paths)
+        choice = Choice(bloom, page_index, "exact", placement)
+        pool = stack.enter_context(closing(FilterPool()))
+        load = _loading(pool, opened, finder, paths, choice, io)
+        for target in targets:
+            _make_folder(target)
+        files = (
+            _prepare(path, target, finder, choice, pool, io)
+            for path, target in zip(paths, targets, strict=True)
+        )
+        reports: list[RestoreReport] = []
+        for report in _write_behind(opened, files, choice, load, io):
+            reports.append(report)
+            if progress is not None:
+                progress("files", len(reports), len(paths))
+        for report in reports:
+            report.sidecar_bytes = opened.index_bytes - before
+        return reports
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A file that is to be written, and what finds its indexes."""
+
+    path: str
+    source: Source
+    target: str
+    work: Work
+    restorer: Restorer
+    start: float
+
+
+def _prepare(
+    path: str, target: str, finder: Finder, choice: Choice, pool: FilterPool, io: FileIO | None
+) -> _Prepared:
+    start = time.monotonic()
+    source = open_source(path, io)
+    try:
+        footer = read_footer(source)
+        check_embeddable(source, footer)
+        work = plan_restore(finder, footer, choice)
+        return _Prepared(path, source, target, work, Restorer(source, work, choice, pool), start)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _write(
+    sidecar: SidecarFile, file: _Prepared, choice: Choice, io: FileIO | None, progress: Progress | None
+) -> RestoreReport:
+    outcomes: list[Outcome] = []
+    groups = file.restorer.groups(outcomes, progress)
+    with create_target(file.target, io) as sink:
+        written = embed(file.source, file.work.footer, sink, groups, placement=choice.placement)
+    return RestoreReport(
+        source=file.path,
+        target=file.target,
+        placement=choice.placement,
+        size_before=file.work.footer.size,
+        written=written,
+        outcomes=outcomes,
+        seconds=time.monotonic() - file.start,
+        fpp=rules_of(file.work).fpp,
+        sidecar=sidecar.source.name,
+        doubts=list(sidecar.warnings),
+    )
+
+
+def _write_behind(
+    sidecar: SidecarFile,
+    files: Iterator[_Prepared],
+    choice: Choice,
+    load_filters: Callable[[], None],
+    io: FileIO | None,
+    progress: Progress | None = None,
+) -> Iterator[RestoreReport]:
+    """Copy the pages of files in other threads while their indexes are read in this one; at most three are open.
+
+    ``load_filters`` is called once, when the first copy has begun.
+    """
+
+    def write(file: _Prepared) -> RestoreReport:
+        with closing(file.source), closing(file.restorer):
+            return _write(sidecar, file, choice, io, progress)
+
+    with ThreadPoolExecutor(WRITERS, thread_name_prefix="sidecar-embed") as pool:
+        writing: deque[Future[RestoreReport]] = deque()
+        for file in files:
+            writing.append(pool.submit(write, file))
+            file.restorer.load(load_filters)
+            load_filters = _nothing
+            if len(writing) > WRITERS:
+                yield writing.popleft().result()
+        while writing:
+            yield writing.popleft().result()
+
+
+def _nothing() -> None:
+    """Filters are loaded once."""
+
+
+def targets_in(folder: str, paths: Sequence[str]) -> list[str]:
+    """Where files go in ``folder``: as they lie below the deepest folder that all have in common."""
+    split = [path.split("/") for path in paths]
+    if len({tuple(parts) for parts in split}) < len(paths):
+        raise UsageError("a file is named twice")
+    common = 0
+    while len({parts[common] if common < len(parts) - 1 else None for parts in split}) == 1:
+        if common >= len(split[0]) - 1:
+            break
+        common += 1
+    return ["/".join([folder.rstrip("/"), *parts[common:]]) for parts in split]
+
+
+def _loading(
+    pool: FilterPool,
+    sidecar: SidecarFile,
+    finder: Finder,
+    paths: Sequence[str],
+    choice: Choice,
+    io: FileIO | None,
+) -> Callable[[], None]:
+    """What loads the filters of all these files: whole groups where most of their files are meant, else some."""
+    listed = sum(segment.num_files for segment in sidecar.segments)
+    if choice.bloom is None and 2 * len(paths) >= listed:
+        return partial(pool.load_all, sidecar.segments)
+    parts: list[Part] = []
+    for path in paths:
+        with closing(open_source(path, io)) as data:
+            parts += plan_restore(finder, read_footer(data), choice).exact_parts
+    return partial(pool.load, parts)
+
+
+def _make_folder(target: str) -> None:
+    """The folder of a local target; stores have none."""
+    local = local_path(target)
+    if local is not None:
+        try:
+            os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot make the folder: {error.strerror}", file=target) from error
+
+
+def _open_sidecar(stack: ExitStack, sidecar: str | SidecarFile, io: FileIO | None) -> SidecarFile:
+    if isinstance(sidecar, SidecarFile):
+        return sidecar
+    opened = SidecarFile.open(stack.enter_context(closing(open_source(sidecar, io))))
+    if not opened.segments:
+        raise UsageError("the Puffin file is no sidecar", file=sidecar, found="; ".join(opened.warnings[:1]))
+    return opened
+
+
+def _checked_way(way: str) -> str:
+    if way not in WAYS:
+        raise UsageError("unknown way", expected=" or ".join(WAYS), found=way)
+    return way

@@ -1,0 +1,146 @@
+"""Which page indexes the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
+
+An old ColumnIndex or OffsetIndex is carried over byte for byte if nothing contradicts it, and dropped otherwise:
+one that is wrong loses rows or keeps readers from opening the file. New ones are built from the pages. Readers
+filter pages only where every column that they read has an OffsetIndex, and some refuse a file where a column
+has none, so a row group in which one cannot be built gets no new ones at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sidecar.embedding.filters import Outcome, ValuesFilter
+from sidecar.errors import SidecarError, StorageError
+from sidecar.parquet.embed import Piece
+from sidecar.parquet.extents import Range
+from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
+from sidecar.parquet.page_index import (
+    ColumnIndex,
+    ColumnIndexAnswer,
+    OffsetIndex,
+    OffsetIndexAnswer,
+    read_page_indexes,
+)
+from sidecar.parquet.page_index_build import build_page_index
+from sidecar.source import Source
+
+
+@dataclass
+class PageIndexes:
+    """The page indexes of a row group by leaf index."""
+
+    column_indexes: dict[int, Piece] = field(default_factory=dict)
+    offset_indexes: dict[int, Piece] = field(default_factory=dict)
+
+    def drop(self, leaf: int) -> None:
+        """Leave a chunk without."""
+        self.column_indexes.pop(leaf, None)
+        self.offset_indexes.pop(leaf, None)
+
+
+class PageIndexMaker:
+    """Decides upon the page indexes of one open file, row group by row group."""
+
+    def __init__(self, source: Source, footer: Footer, *, build: bool, harvest: str) -> None:
+        self._source = source
+        self._footer = footer
+        self._build = build
+        self._rebuild = harvest == "never"
+
+    def make(self, group: RowGroup, waiting: Mapping[int, ValuesFilter]) -> tuple[PageIndexes, list[Outcome]]:
+        """The page indexes of a row group, and what became of each that was there or asked for.
+
+        Filters in ``waiting`` (by leaf index) are fed where pages are walked anyway.
+        """
+        made = PageIndexes()
+        outcomes = dict(self._old(group, made))
+        if self._build and group.num_rows:
+            for chunk in group.columns:
+                if chunk.leaf.index not in made.column_indexes or self._rebuild:
+                    outcomes[chunk.leaf.index] = self._new(chunk, made, waiting.get(chunk.leaf.index))
+            self._all_or_none(group, made, outcomes)
+        return made, [outcomes[leaf] for leaf in sorted(outcomes)]
+
+    def _old(self, group: RowGroup, made: PageIndexes) -> Iterator[tuple[int, Outcome]]:
+        """Carry over the sound page indexes of the source."""
+        with_columns = [chunk for chunk in group.columns if chunk.column_index_offset]
+        with_offsets = [chunk for chunk in group.columns if chunk.offset_index_offset]
+        answers = read_page_indexes(self._source, self._footer, with_columns, with_offsets)
+        columns = dict(zip((chunk.leaf.index for chunk in with_columns), answers[0], strict=True))
+        offsets = dict(zip((chunk.leaf.index for chunk in with_offsets), answers[1], strict=True))
+        for leaf in sorted(columns.keys() | offsets.keys()):
+            yield leaf, self._carry(group.columns[leaf], columns.get(leaf), offsets.get(leaf), made)
+
+    def _carry(
+        self,
+        chunk: ColumnChunk,
+        columns: ColumnIndexAnswer,
+        offsets: OffsetIndexAnswer,
+        made: PageIndexes,
+    ) -> Outcome:
+        place = (chunk.row_group, chunk.leaf.path, "page-index")
+        problem = self._offset_problem(chunk, offsets)
+        if problem or not isinstance(offsets, OffsetIndex):
+            return Outcome(*place, "none", reason=f"dropped: {problem}")
+        leaf, length = chunk.leaf.index, len(offsets.raw)
+        made.offset_indexes[leaf] = Range(chunk.offset_index_offset or 0, length)
+        problem = self._column_problem(chunk, columns, offsets)
+        if problem or not isinstance(columns, ColumnIndex):
+            return Outcome(
+                *place, "exact", length, reason=f"column index dropped: {problem}" if problem else ""
+            )
+        made.column_indexes[leaf] = Range(chunk.column_index_offset or 0, len(columns.raw))
+        return Outcome(*place, "exact", length + len(columns.raw))
+
+    def _offset_problem(self, chunk: ColumnChunk, index: OffsetIndexAnswer) -> str:
+        if index is None:
+            return "a column index without an offset index"
+        if isinstance(index, SidecarError):
+            return reason_of(index)
+        return next(offset_index_problems(self._footer, chunk, index), "")
+
+    def _column_problem(self, chunk: ColumnChunk, index: ColumnIndexAnswer, offsets: OffsetIndex) -> str:
+        if index is None:
+            return ""
+        if isinstance(index, SidecarError):
+            return reason_of(index)
+        return next(column_index_problems(self._footer, chunk, index, offsets), "")
+
+    def _new(self, chunk: ColumnChunk, made: PageIndexes, waiting: ValuesFilter | None) -> Outcome:
+        place = (chunk.row_group, chunk.leaf.path, "page-index")
+        leaf = chunk.leaf.index
+        try:
+            hasher = waiting.hasher if waiting is not None else None
+            built = build_page_index(self._source, self._footer, chunk, hasher)
+        except StorageError:
+            raise
+        except SidecarError as error:
+            made.drop(leaf)
+            return Outcome(*place, "none", reason=reason_of(error), damaged=True)
+        if built.offset_index is None:
+            made.drop(leaf)
+            return Outcome(*place, "none", reason=built.reason)
+        made.drop(leaf)
+        made.offset_indexes[leaf] = built.offset_index.raw
+        length = len(built.offset_index.raw)
+        if built.column_index is not None:
+            made.column_indexes[leaf] = built.column_index.raw
+            length += len(built.column_index.raw)
+        return Outcome(*place, "values", length, reason=built.reason)
+
+    def _all_or_none(self, group: RowGroup, made: PageIndexes, outcomes: dict[int, Outcome]) -> None:
+        """Without an OffsetIndex in every chunk, drop what was built; what was there stays."""
+        missing = next((c.leaf for c in group.columns if c.leaf.index not in made.offset_indexes), None)
+        if missing is None:
+            return
+        for leaf, outcome in outcomes.items():
+            if outcome.way == "values":
+                made.drop(leaf)
+                reason = f"{missing.path} of the row group has none"
+                outcomes[leaf] = Outcome(
+                    outcome.row_group, outcome.column, outcome.kind, "none", reason=reason
+                )

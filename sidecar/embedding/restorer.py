@@ -1,0 +1,243 @@
+"""What each row group of a file gets back from a sidecar: filters of a pool that was loaded, and page indexes.
+
+Indexes that the file has and the sidecar has not are carried over as :mod:`sidecar.embedding.file` does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+from sidecar.convert.match import Finder, Match, is_plain
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.convert.restore import (
+    FilterPool,
+    Part,
+    RestoredPages,
+    filter_parts,
+    missing_reasons,
+    restore_pages,
+)
+from sidecar.embedding.file import Progress
+from sidecar.embedding.filters import FilterMaker, FilterRules, Outcome, encode_filter
+from sidecar.embedding.pages import PageIndexMaker
+from sidecar.filters.sizing import DEFAULT_FPP
+from sidecar.parquet.embed import GroupIndexes, Piece
+from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.inspect import find_leaf
+from sidecar.source import Source
+
+LARGE_BUNDLE = 64 << 20
+"""Bytes of other files' filters that are read so that a plain file's own come back to the byte."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to come out of a sidecar: ``bloom`` and ``page_index`` name leaves, ``None`` all of them."""
+
+    bloom: Sequence[str] | None = None
+    page_index: Sequence[str] | None = None
+    way: str = "auto"
+    placement: str = "end"
+
+
+@dataclass
+class Work:
+    """One file at work: what the sidecar has for it, and which leaves are built from values instead."""
+
+    footer: Footer
+    matches: list[Match]
+    parts: list[Part]
+    from_values: dict[int, str] = field(default_factory=dict)
+    """Leaf index and the reason."""
+
+    @property
+    def exact_parts(self) -> list[Part]:
+        """Parts that are read from the sidecar."""
+        return [part for part in self.parts if part.leaf.index not in self.from_values]
+
+
+def plan_restore(finder: Finder, footer: Footer, choice: Choice) -> Work:
+    """What the sidecar has for the file with this footer, and what is cheaper built from values."""
+    matches = finder.find(footer)
+    work = Work(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
+    by_leaf: dict[int, list[Part]] = defaultdict(list)
+    for part in work.parts:
+        by_leaf[part.leaf.index].append(part)
+    for leaf, parts in by_leaf.items():
+        reason = _why_values(footer, leaf, parts, choice.way)
+        if reason:
+            work.from_values[leaf] = reason
+    return work
+
+
+def _indexes(footer: Footer, names: Sequence[str] | None) -> set[int] | None:
+    return None if names is None else {find_leaf(footer, name).index for name in names}
+
+
+def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str) -> str:
+    """Why a column's filters are built from its values; empty if they are taken out of the sidecar."""
+    if footer.columns[leaf].encoding.not_indexable is not None or way == "exact":
+        return ""
+    if way == "values":
+        return "as asked for"
+    bundle = sum(part.group.layout.length for part in parts)
+    values = sum(footer.row_groups[i].columns[leaf].total_compressed_size for p in parts for i in p.units)
+    own = sum(len(part.units) / part.group.layout.members * part.group.layout.length for part in parts)
+    allowed = LARGE_BUNDLE + own if is_plain(parts[0].segment) else values
+    if bundle <= max(allowed, values):
+        return ""
+    return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
+
+
+def rules_of(work: Work) -> FilterRules:
+    """How filters are built from values: at the rate that the sidecar's were built for."""
+    leaves = tuple(work.footer.columns[leaf] for leaf in sorted(work.from_values))
+    bundles = [part.segment.bundles[part.field_id] for part in work.parts]
+    rates = [bundle.toc.fpp for bundle in bundles if bundle.toc.fpp is not None]
+    return FilterRules(leaves, min(rates, default=DEFAULT_FPP), even_if_dictionary=True)
+
+
+class Restorer:
+    """What each row group of one file gets. To be closed."""
+
+    def __init__(self, source: Source, work: Work, choice: Choice, pool: FilterPool) -> None:
+        self._work = work
+        self._pool = pool
+        self._filters = FilterMaker(source, work.footer, rules_of(work))
+        self._pages = PageIndexMaker(source, work.footer, build=False, harvest="good")
+        self._parts: dict[tuple[int, int], Part] = {
+            (row_group, part.leaf.index): part for part in work.exact_parts for row_group in part.units
+        }
+        self._choice = choice
+        self._restored: dict[tuple[int, int], RestoredPages] = {}
+        self._lacking: dict[tuple[str, int, int], str] = {}
+        self._rates: dict[tuple[int, int], float] = {}
+        self._loaded: Future[None] = Future()
+
+    def load(self, load_filters: Callable[[], None]) -> None:
+        """Read what the file needs of the sidecar; whoever waits for it in :meth:`groups` goes on, or fails."""
+        work, choice = self._work, self._choice
+        try:
+            load_filters()
+            self._rates = {
+                place: self._pool.get(part, place[0]).estimated_fpp() for place, part in self._parts.items()
+            }
+            wanted = _indexes(work.footer, choice.page_index)
+            self._restored = restore_pages(work.matches, work.footer, wanted)
+            self._lacking = {
+                (kind, row_group, leaf.index): reason
+                for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index))
+                for row_group, leaf, reason in missing_reasons(work.matches, work.footer, kind)
+                if names is None or leaf.path in names
+            }
+        except BaseException as error:
+            self._loaded.set_exception(error)
+            raise
+        self._loaded.set_result(None)
+
+    def close(self) -> None:
+        """Close what was opened for decoding; the source stays open."""
+        self._filters.close()
+
+    def groups(self, outcomes: list[Outcome], progress: Progress | None) -> Iterator[GroupIndexes]:
+        """Indexes of each row group in order; what became of them is added to ``outcomes``.
+
+        Waits until :meth:`load` is done, in whatever thread that runs.
+        """
+        self._loaded.result()
+        count = len(self._work.footer.row_groups)
+        for group in self._work.footer.row_groups:
+            if progress is not None:
+                progress("row groups", group.ordinal, count)
+            filters, told = self._filters_of(group)
+            columns, offsets, told_too = self._page_indexes_of(group)
+            outcomes += told + told_too
+            yield GroupIndexes(filters, columns, offsets)
+
+    def _filters_of(self, group: RowGroup) -> tuple[Mapping[int, Piece], list[Outcome]]:
+        """The sidecar's filters, beside those that the file has and the sidecar has not."""
+        mine = {leaf: part for (row_group, leaf), part in self._parts.items() if row_group == group.ordinal}
+        work = self._filters.begin(_without(group, mine, filters=True))
+        made, told = self._filters.finish(work)
+        pieces = dict(made)
+        outcomes = {outcome.column: outcome for outcome in told}
+        for leaf, reason in self._work.from_values.items():
+            path = self._work.footer.columns[leaf].path
+            if path in outcomes and outcomes[path].way in ("values", "dictionary"):
+                outcomes[path] = replace(outcomes[path], reason=reason)
+        for leaf, part in mine.items():
+            data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
+            rate = self._rates[group.ordinal, leaf]
+            pieces[leaf] = data
+            outcomes[part.leaf.path] = Outcome(
+                group.ordinal, part.leaf.path, BLOOM, "exact", len(data), rate, rate
+            )
+        self._add_lacking(group, BLOOM, outcomes)
+        return pieces, [outcomes[path] for path in sorted(outcomes)]
+
+    def _page_indexes_of(
+        self, group: RowGroup
+    ) -> tuple[Mapping[int, Piece], Mapping[int, Piece], list[Outcome]]:
+        mine = {
+            leaf: found
+            for (row_group, leaf), found in self._restored.items()
+            if row_group == group.ordinal and found.offset_index is not None
+        }
+        made, told = self._pages.make(_without(group, mine, filters=False), {})
+        columns, offsets = dict(made.column_indexes), dict(made.offset_indexes)
+        outcomes = {outcome.column: outcome for outcome in told}
+        missing = _first_without(group, {*mine, *offsets})
+        for leaf in sorted({leaf for row_group, leaf in self._restored if row_group == group.ordinal}):
+            found = self._restored[group.ordinal, leaf]
+            path = group.columns[leaf].leaf.path
+            place = (group.ordinal, path, PAGE_INDEX)
+            if found.offset_index is None:
+                outcomes.setdefault(path, Outcome(*place, "none", reason=found.reason))
+            elif missing is not None:
+                # Readers filter pages only where all columns have an OffsetIndex, and some refuse other files.
+                outcomes[path] = Outcome(*place, "none", reason=f"{missing} of the row group has none")
+            else:
+                offsets[leaf] = found.offset_index
+                columns.pop(leaf, None)
+                if found.column_index is not None:
+                    columns[leaf] = found.column_index
+                length = len(found.offset_index) + len(found.column_index or b"")
+                outcomes[path] = Outcome(*place, "exact", length, reason=found.reason)
+        self._add_lacking(group, PAGE_INDEX, outcomes)
+        return columns, offsets, [outcomes[path] for path in sorted(outcomes)]
+
+    def _add_lacking(self, group: RowGroup, kind: str, outcomes: dict[str, Outcome]) -> None:
+        for chunk in group.columns:
+            reason = self._lacking.get((kind, group.ordinal, chunk.leaf.index))
+            if reason is not None:
+                path = chunk.leaf.path
+                outcomes.setdefault(path, Outcome(group.ordinal, path, kind, "none", reason=reason))
+
+
+def _without(group: RowGroup, leaves: Collection[int], *, filters: bool) -> RowGroup:
+    """The row group as if these leaves had no filters, or no page indexes: those are about to be replaced."""
+
+    def bare(chunk: ColumnChunk) -> ColumnChunk:
+        if chunk.leaf.index not in leaves:
+            return chunk
+        if filters:
+            return replace(chunk, bloom_filter_offset=None, bloom_filter_length=None)
+        return replace(
+            chunk,
+            column_index_offset=None,
+            column_index_length=None,
+            offset_index_offset=None,
+            offset_index_length=None,
+        )
+
+    return replace(group, columns=tuple(map(bare, group.columns)))
+
+
+def _first_without(group: RowGroup, leaves: Collection[int]) -> str | None:
+    """The first column without an OffsetIndex, if the row group has rows."""
+    if not group.num_rows:
+        return None
+    return next((chunk.leaf.path for chunk in group.columns if chunk.leaf.index not in leaves), None)

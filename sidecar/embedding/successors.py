@@ -1,0 +1,211 @@
+"""Writing the successors of a table's data files: the same pages, other filters and page indexes, a new path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field
+from threading import Lock
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import NameMapping
+
+from sidecar.embedding.file import Wanted, embed_into
+from sidecar.embedding.filters import FilterRules, Outcome
+from sidecar.embedding.table_report import LeftAlone
+from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError
+from sidecar.iceberg.listing import ListedFile
+from sidecar.iceberg.replace import new_path
+from sidecar.iceberg.resolve import Column, Found, resolve_in_file
+from sidecar.iceberg.snapshot_producer import NewFile
+from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.schema import Leaf
+from sidecar.source import Source, local_path, open_source
+from sidecar.target import create_target
+
+THREADS = 4
+"""Threads that build indexes, unless told otherwise: for as many files at once, or several for one file."""
+NOTHING_NEW = "it has all that was asked for, or cannot have it"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The columns that get filters, and how many distinct values a row group has of some of them."""
+
+    columns: tuple[Column, ...]
+    ndv: Mapping[int, int]
+    schema: Schema
+    name_mapping: NameMapping | None
+
+
+@dataclass(frozen=True)
+class Successor:
+    """A successor that storage has, and what became of each index in it."""
+
+    file: NewFile
+    outcomes: tuple[Outcome, ...]
+
+
+class _NothingNewError(Exception):
+    """Leaves the block of a target, so that nothing is published."""
+
+
+@dataclass
+class Successors:
+    """The files of one table, and the successors that were written so far."""
+
+    table: Table
+    fields: Fields
+    wanted: Wanted
+    paths: list[str] = field(default_factory=list)
+    """Everything that was begun."""
+    _lock: Lock = field(default_factory=Lock)
+    _stopped: bool = False
+
+    def write_all(
+        self, files: Sequence[ListedFile], threads: int | None
+    ) -> Generator[tuple[ListedFile, Successor | LeftAlone]]:
+        """Write the successors of ``files``, a few at a time; yields them as they are done."""
+        threads = threads or min(os.cpu_count() or 1, THREADS)
+        at_once = max(min(threads, len(files)), 1)
+        each = threads // at_once
+        with ThreadPoolExecutor(at_once, thread_name_prefix="sidecar-embed") as pool:
+            waiting = iter(files)
+            running: dict[Future[Successor | LeftAlone], ListedFile] = {}
+            try:
+                while True:
+                    for file in waiting:
+                        running[pool.submit(self._write, file, each)] = file
+                        if len(running) > at_once:
+                            break
+                    if not running:
+                        return
+                    for done in wait(running, return_when=FIRST_COMPLETED).done:
+                        yield running.pop(done), done.result()
+            finally:
+                self._stopped = True
+                pool.shutdown(cancel_futures=True)
+
+    def delete_written(self) -> None:
+        """Delete every successor; :class:`StorageError` names what could not be deleted."""
+        left = []
+        for path in self.paths:
+            try:
+                self.table.io.delete(path)
+            except FileNotFoundError:
+                continue
+            except Exception:
+                left.append(path)
+        if left:
+            raise StorageError(
+                f"nothing was replaced, but {len(left)} new files could not be deleted",
+                file=left[0],
+                hint="Remove them with the table's orphan files.",
+            )
+
+    def _write(self, file: ListedFile, threads: int) -> Successor | LeftAlone:
+        """The successor of a file; its damage leaves it alone, storage that fails ends everything."""
+        if self._stopped:
+            return LeftAlone(file.path, NOTHING_NEW)
+        try:
+            with closing(open_source(file.path, self.table.io, file.file_size)) as source:
+                return self._write_from(source, file, threads)
+        except (DamagedFileError, UnsupportedFeatureError) as error:
+            return LeftAlone(file.path, reason_of(error), failed=True)
+        except _NothingNewError:
+            return LeftAlone(file.path, NOTHING_NEW)
+
+    def _write_from(self, source: Source, file: ListedFile, threads: int) -> Successor:
+        footer = read_footer(source)
+        _check(source, footer, file)
+        leaves, absent = self._resolve(footer, file)
+        rules = self.wanted.filters
+        counts = {leaf.index: self.fields.ndv[i] for i, leaf in leaves.items() if i in self.fields.ndv}
+        rules = FilterRules(
+            tuple(leaves.values()), rules.fpp, counts, rules.harvest, rules.even_if_dictionary
+        )
+        wanted = Wanted(rules, self.wanted.page_index, self.wanted.placement)
+        path = new_path(self.table, file.path)
+        with create_target(self._begin(path), self.table.io) as target:
+            report = embed_into(source, footer, target, wanted, threads=threads)
+            if not any(_is_new(outcome) for outcome in report.outcomes):
+                raise _NothingNewError
+        written = self._read_back(path, report.written.size, footer, file)
+        return Successor(written, (*report.outcomes, *absent))
+
+    def _begin(self, path: str) -> str:
+        with self._lock:
+            self.paths.append(path)
+        local = local_path(path)
+        if local is not None:
+            os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
+        return path
+
+    def _resolve(self, footer: Footer, file: ListedFile) -> tuple[dict[int, Leaf], list[Outcome]]:
+        """The leaves that get filters by field id, and why columns have none in this file."""
+        leaves: dict[int, Leaf] = {}
+        absent: list[Outcome] = []
+        for column in self.fields.columns:
+            found = resolve_in_file(
+                footer.columns, column.field_id, self.fields.schema, self.fields.name_mapping, file.identity
+            )
+            if isinstance(found, Found):
+                leaves[column.field_id] = found.leaf
+            else:
+                absent += [
+                    Outcome(group.ordinal, column.path, "bloom", "none", reason=found.reason)
+                    for group in footer.row_groups
+                ]
+        return leaves, absent
+
+    def _read_back(self, path: str, size: int, before: Footer, file: ListedFile) -> NewFile:
+        """What is committed must be what storage has."""
+        with closing(open_source(path, self.table.io)) as source:
+            if source.size != size:
+                raise StorageError(
+                    "the new file was not stored whole", file=path, expected=size, found=source.size
+                )
+            after = read_footer(source)
+        rows = [group.num_rows for group in before.row_groups]
+        if [group.num_rows for group in after.row_groups] != rows:
+            raise StorageError("the new file was not stored as it was written", file=path)
+        return NewFile(path, size, _split_offsets(file, before, after))
+
+
+def _check(source: Source, footer: Footer, file: ListedFile) -> None:
+    """The file must be the one that the table means."""
+    for what, expected, found in (
+        ("length", file.file_size, source.size),
+        ("number of rows", file.record_count, footer.num_rows),
+    ):
+        if expected != found:
+            raise DamagedFileError(
+                f"the file has another {what} than its manifest says",
+                file=file.path,
+                expected=expected,
+                found=found,
+            )
+
+
+def _is_new(outcome: Outcome) -> bool:
+    """Whether an index was built, or one that loses rows was taken out."""
+    return outcome.way in ("dictionary", "values") or "dropped: " in outcome.reason
+
+
+def _split_offsets(file: ListedFile, before: Footer, after: Footer) -> tuple[int, ...] | None:
+    """Where readers may split the new file: where they might split the old one, its row groups."""
+    offsets = file.data_file.split_offsets
+    if offsets is None:
+        return None
+    moved = {
+        old.start: new.start
+        for group, successor in zip(before.row_groups, after.row_groups, strict=True)
+        for old, new in zip(group.columns, successor.columns, strict=True)
+    }
+    if not moved.keys() >= set(offsets):
+        return None
+    return tuple(moved[offset] for offset in offsets)

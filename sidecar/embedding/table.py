@@ -1,0 +1,138 @@
+"""Embedding into a table: its data files written again with filters and page indexes, and swapped in one commit.
+
+Each file gets a successor with the same pages (:func:`sidecar.embedding.file.embed_into`), and one commit of the
+operation ``replace`` puts all of them in place (:mod:`sidecar.iceberg.replace`). Until then nothing of the table
+changes; after an error the new files are deleted, unless the commit may have happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from pyiceberg.table import Table
+
+from sidecar.embedding.file import Progress, Wanted
+from sidecar.embedding.filters import HARVEST_RULES, FilterRules
+from sidecar.embedding.successors import Fields, Successor, Successors
+from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
+from sidecar.errors import UsageError
+from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.replace import CommitUnknownError, commit_replace, find_replaceable
+from sidecar.iceberg.resolve import resolve_columns
+from sidecar.iceberg.snapshot_producer import NewFile
+from sidecar.iceberg.statistics import find_sidecar
+from sidecar.parquet.embed import PLACEMENTS
+
+
+def embed_table(
+    table: Table,
+    *,
+    bloom: Sequence[str] = (),
+    page_index: bool = False,
+    fpp: float = DEFAULT_FPP,
+    ndv: Mapping[str, int] | None = None,
+    placement: str = "end",
+    harvest: str = "good",
+    even_if_dictionary: bool = False,
+    dry_run: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> EmbedTableReport:
+    """Give the data files of a table's current snapshot filters on ``bloom`` and page indexes.
+
+    ``bloom`` and ``ndv`` name primitive columns of the table (``a``, ``struct.field``, ``list.element``); the
+    other options are those of :func:`sidecar.embedding.file.embed_file`. Every file is written anew under a new
+    path, pages copied as bytes, and one ``replace`` commit exchanges them. Left alone, with the reason: files that
+    deletes apply to, files that are not Parquet, encrypted or broken, and files for which nothing new was built.
+    ``dry_run`` only tells which files would be written; ``threads`` build indexes, one a core by default, at most
+    four. ``table`` is refreshed after the commit.
+
+    Raises :class:`UsageError` for unknown columns, wrong options and a table without a snapshot,
+    :class:`UnsupportedFeatureError` for format versions other than 2, :class:`StorageError`, and
+    :class:`CommitConflictError` if another commit changed one of the files meanwhile. The new files are deleted
+    then; only where it is not known whether the commit happened are they left, and the error says so.
+    """
+    start = time.monotonic()
+    fields = _fields(table, bloom, page_index, ndv or {})
+    if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
+        raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+    rules = FilterRules((), check_fpp(fpp), {}, harvest, even_if_dictionary)
+    replaceable = find_replaceable(table)
+    report = EmbedTableReport(".".join(table.name()), dry_run, replaceable.listing.snapshot_id, fpp)
+    report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
+    if dry_run:
+        report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
+    else:
+        work = Successors(table, fields, Wanted(rules, page_index, placement))
+        _run(work, replaceable.listing, replaceable.files, report, threads, progress)
+    report.seconds = time.monotonic() - start
+    return report
+
+
+def _fields(table: Table, bloom: Sequence[str], page_index: bool, ndv: Mapping[str, int]) -> Fields:
+    if not bloom and not page_index:
+        raise UsageError("nothing to embed", hint="Name columns for filters, or ask for page indexes.")
+    schema = table.schema()
+    for name, number in ndv.items():
+        if number < 1:
+            raise UsageError(f"the number of distinct values of '{name}' is at least 1", found=number)
+    counts = {resolve_columns(schema, [name])[0].field_id: number for name, number in ndv.items()}
+    columns = tuple(resolve_columns(schema, bloom)) if bloom else ()
+    return Fields(columns, counts, schema, table.name_mapping())
+
+
+def _run(
+    work: Successors,
+    listing: Listing,
+    files: Sequence[ListedFile],
+    report: EmbedTableReport,
+    threads: int | None,
+    progress: Progress | None,
+) -> None:
+    """Write the successors and commit them; those of a commit that did not happen are deleted."""
+    new_files: dict[str, NewFile] = {}
+    try:
+        with closing(work.write_all(files, threads)) as successors:
+            for done, (file, written) in enumerate(successors, 1):
+                if progress is not None:
+                    progress("files", done, len(files))
+                _take(file, written, new_files, report)
+        report.replaced.sort(key=lambda replaced: replaced.old_path)
+        if not new_files:
+            return
+        stale = _sidecar_path(work.table)
+        committed = commit_replace(work.table, listing, new_files)
+    except CommitUnknownError as error:
+        error.file = f"{next(iter(new_files.values())).path} and {len(new_files) - 1} more"
+        raise
+    except BaseException:
+        work.delete_written()
+        raise
+    report.snapshot_id, report.parent_snapshot_id = committed.snapshot_id, committed.parent_snapshot_id
+    report.attempts = committed.attempts
+    report.stale_sidecar = stale
+    with contextlib.suppress(Exception):  # it is committed, whatever the caller's handle shows
+        work.table.refresh()
+
+
+def _take(
+    file: ListedFile, written: Successor | LeftAlone, new_files: dict[str, NewFile], report: EmbedTableReport
+) -> None:
+    if isinstance(written, LeftAlone):
+        report.left_alone.append(written)
+        return
+    new_files[file.path] = written.file
+    report.count(written.outcomes)
+    report.replaced.append(ReplacedFile(file.path, file.file_size, written.file.path, written.file.size))
+
+
+def _sidecar_path(table: Table) -> str | None:
+    found = find_sidecar(table)
+    if found is None:
+        return None
+    found.sidecar.close()
+    return found.statistics.statistics_path

@@ -1,0 +1,121 @@
+"""What embedding into a table did, or would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sidecar.embedding.filters import Outcome
+
+
+@dataclass(frozen=True)
+class ReplacedFile:
+    """One file and its successor; of a dry run, the file alone."""
+
+    old_path: str
+    old_size: int
+    new_path: str | None = None
+    new_size: int | None = None
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A file that stays as it is, and why; ``failed`` if it is broken or cannot be read here."""
+
+    path: str
+    reason: str
+    failed: bool = False
+
+
+@dataclass
+class IndexCount:
+    """All indexes of one column and kind that came about in one way, over the files that were replaced."""
+
+    column: str
+    kind: str
+    way: str
+    reason: str
+    damaged: bool
+    count: int = 0
+    bytes: int = 0
+    worst_rate: float | None = None
+
+
+@dataclass
+class EmbedTableReport:
+    """What was replaced and what became of every index; of a dry run, what would be replaced."""
+
+    table: str
+    dry_run: bool
+    parent_snapshot_id: int
+    fpp: float
+    """The rate that new filters were to have."""
+    snapshot_id: int | None = None
+    """The snapshot that was committed; ``None`` if nothing was."""
+    replaced: list[ReplacedFile] = field(default_factory=list)
+    left_alone: list[LeftAlone] = field(default_factory=list)
+    indexes: dict[tuple[str, str, str, str, bool], IndexCount] = field(default_factory=dict)
+    stale_sidecar: str | None = None
+    """The table's sidecar, if it lists replaced files: plans keep their successors until the next build."""
+    attempts: int = 0
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> list[LeftAlone]:
+        """Files that are broken or cannot be read here."""
+        return [file for file in self.left_alone if file.failed]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something is missing because bytes of a file are broken."""
+        return bool(self.failed) or any(count.damaged for count in self.indexes.values())
+
+    def count(self, outcomes: Iterable[Outcome]) -> None:
+        """Add what became of the indexes of one file."""
+        for outcome in outcomes:
+            key = (outcome.column, outcome.kind, outcome.way, outcome.reason, outcome.damaged)
+            counted = self.indexes.setdefault(key, IndexCount(*key))
+            counted.count += 1
+            counted.bytes += outcome.bytes
+            if outcome.rate_after is not None:
+                counted.worst_rate = max(outcome.rate_after, counted.worst_rate or 0.0)
+
+    def warnings(self) -> list[str]:
+        """What the caller should do or know."""
+        found = [
+            f"{count.column}: a filter finds {count.worst_rate:.2g} of absent values; its row group has more "
+            "distinct values than told"
+            for count in self.indexes.values()
+            if count.way in ("dictionary", "values") and (count.worst_rate or 0.0) > 2 * self.fpp
+        ]
+        if self.stale_sidecar is not None:
+            found.append(
+                f"the sidecar {self.stale_sidecar} lists the files that were replaced: build again, "
+                "or their successors are kept by every plan"
+            )
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "table": self.table,
+            "dry_run": self.dry_run,
+            "parent_snapshot_id": self.parent_snapshot_id,
+            "snapshot_id": self.snapshot_id,
+            "files": {
+                "total": len(self.replaced) + len(self.left_alone),
+                "replaced": len(self.replaced),
+                "left_alone": len(self.left_alone),
+                "failed": len(self.failed),
+            },
+            "size_before": sum(file.old_size for file in self.replaced),
+            "size": sum(file.new_size or file.old_size for file in self.replaced),
+            "replaced": [asdict(file) for file in self.replaced],
+            "left_alone": [asdict(file) for file in self.left_alone],
+            "indexes": [asdict(self.indexes[key]) for key in sorted(self.indexes)],
+            "rebuild_needed": self.stale_sidecar is not None,
+            "warnings": self.warnings(),
+            "attempts": self.attempts,
+            "seconds": self.seconds,
+        }

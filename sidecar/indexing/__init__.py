@@ -1,0 +1,1 @@
+"""Indexing a snapshot: the stages, the in-process engine and the driver."""

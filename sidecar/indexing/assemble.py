@@ -1,0 +1,261 @@
+"""From the records of stage 1 to what a segment says: files with their units, coverage, groups, sketches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.model import (
+    INDEXED,
+    UNLISTED,
+    Coverage,
+    CoverageState,
+    FieldBounds,
+    FileEntry,
+    ListedManifest,
+    UnitEntry,
+    UnitsTable,
+)
+from sidecar.bundle.page_index_toc import PageIndexGroup, PageIndexMember, plan_page_indexes
+from sidecar.bundle.positions import GroupMember, plan_groups
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg import listing as iceberg
+from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.resolve import Column
+from sidecar.indexing.chunks import Options
+from sidecar.indexing.engine import Engine
+from sidecar.indexing.faults import STORAGE
+from sidecar.indexing.slices import GroupTask, part_step
+from sidecar.indexing.tasks import Record
+
+THETA = "theta"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A row group that was indexed: its file, its entry in the units table, its records by field id."""
+
+    file: int
+    entry: UnitEntry
+    columns: Mapping[int, Record]
+    pages: Mapping[int, Record] = field(default_factory=dict)
+    """Records of page indexes by field id."""
+
+
+@dataclass
+class Indexed:
+    """The outcome of stage 1, checked and in order."""
+
+    units: list[Unit]
+    """In the order of files and row groups: the place in this list is the unit's ordinal."""
+    failed: dict[int, str]
+    """Files that could not be indexed at all, by ordinal, with the reason."""
+    unread: set[int]
+    """Those of them that could not even be read: storage failed."""
+    sketches: dict[int, ThetaSketch] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The files of a listing that a segment lists, in its order: those of whole manifests first."""
+
+    files: Sequence[ListedFile]
+    manifests: Sequence[tuple[iceberg.ListedManifest, int]]
+    """Manifests all of whose live files are here, and the place of their first one."""
+
+
+def select(listing: Listing, wanted: set[int]) -> Selection:
+    """The files of these ordinals."""
+    files: list[ListedFile] = []
+    manifests = []
+    for manifest in listing.manifests:
+        mine = range(manifest.first_file, manifest.first_file + manifest.live_files)
+        if wanted.issuperset(mine):
+            manifests.append((manifest, len(files)))
+            files += listing.files[mine.start : mine.stop]
+    whole = {file.ordinal for file in files}
+    files += [file for file in listing.files if file.ordinal in wanted - whole]
+    return Selection(files, manifests)
+
+
+def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -> Indexed:
+    """Put records in order. A file of which one piece failed, or of which row groups are missing, counts as
+    failed."""
+    unread: set[int] = set()
+    failed: dict[int, str] = {}
+    entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
+    columns: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
+    pages: dict[tuple[int, int], dict[int, Record]] = defaultdict(dict)
+    parts: dict[int, list[ThetaSketch]] = defaultdict(list)
+    for record in records:
+        if record.kind == "file":
+            failed.setdefault(record.file, record.reason)
+            if record.fault == STORAGE:
+                unread.add(record.file)
+        elif record.kind == "unit":
+            entries[record.file][record.row_group] = UnitEntry(
+                record.row_group, record.first_row, record.rows
+            )
+        elif record.kind == "column":
+            columns[record.file, record.row_group][record.field_id] = record
+        elif record.kind == "pages":
+            pages[record.file, record.row_group][record.field_id] = record
+        else:
+            parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
+    units: list[Unit] = []
+    for file in files:
+        found = entries.get(file.ordinal, {})
+        if file.ordinal not in failed and sorted(found) != list(range(len(found))):
+            failed[file.ordinal] = "not all row groups of the file were seen"
+        if file.ordinal in failed or file.not_indexable:
+            continue
+        for row_group, entry in sorted(found.items()):
+            place = (file.ordinal, row_group)
+            units.append(Unit(file.ordinal, entry, columns[place], pages[place]))
+    sketches = {field_id: ThetaSketch.union(sketches, lg_k) for field_id, sketches in parts.items()}
+    return Indexed(units, failed, unread, sketches)
+
+
+def units_table(
+    selection: Selection, indexed: Indexed, columns: Sequence[Column], options: Options
+) -> UnitsTable:
+    """What the segment's units blob says: every selected file, indexed or not."""
+    by_file: dict[int, list[UnitEntry]] = defaultdict(list)
+    for unit in indexed.units:
+        by_file[unit.file].append(unit.entry)
+    schemas = {manifest.avro_schema: None for manifest, _ in selection.manifests}
+    ordinals = {schema: i for i, schema in enumerate(schemas)}
+    places = {manifest.ordinal: i for i, (manifest, _) in enumerate(selection.manifests)}
+    return UnitsTable(
+        files=[
+            _file_entry(file, tuple(by_file[file.ordinal]), places.get(file.manifest, UNLISTED))
+            for file in selection.files
+        ],
+        manifests=[
+            ListedManifest(
+                path=manifest.path,
+                length=manifest.length,
+                spec_id=manifest.spec_id,
+                sequence_number=manifest.sequence_number,
+                min_sequence_number=manifest.min_sequence_number,
+                added_snapshot_id=manifest.added_snapshot_id,
+                live_files=manifest.live_files,
+                live_rows=manifest.live_rows,
+                first_file=first_file,
+                schema=ordinals[manifest.avro_schema],
+            )
+            for manifest, first_file in selection.manifests
+        ],
+        schemas=list(schemas),
+        coverage=[
+            Coverage.of(
+                column.field_id, kind, (_state(unit, column.field_id, kind) for unit in indexed.units)
+            )
+            for column in columns
+            for kind in kinds_of(options)
+        ],
+    )
+
+
+def kinds_of(options: Options) -> list[str]:
+    """Names of the kinds that are asked for."""
+    wanted = {BLOOM: options.bloom, THETA: options.theta, PAGE_INDEX: options.page_index}
+    return [kind for kind, is_wanted in wanted.items() if is_wanted]
+
+
+def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> dict[int, list[GroupTask]]:
+    """Groups of each field that has filters, numbered over all fields; every position is fixed here, once."""
+    tasks: dict[int, list[GroupTask]] = {}
+    number = 0
+    for column in columns:
+        place = Place(segment, column.field_id)
+        groups = plan_groups(_members(indexed, column.field_id))
+        for group in groups:
+            keys = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
+            tasks.setdefault(column.field_id, []).append(
+                GroupTask(number, group, place, part_step(group), keys)
+            )
+            number += 1
+    return tasks
+
+
+def page_index_groups(indexed: Indexed, columns: Sequence[Column]) -> dict[int, list[PageIndexGroup]]:
+    """Groups of page indexes of each field that has some."""
+    planned = {
+        column.field_id: plan_page_indexes(
+            PageIndexMember(ordinal, record.page_index_kind, record.column_length, record.offset_length)
+            for ordinal, unit in enumerate(indexed.units)
+            if column.field_id in unit.pages and (record := unit.pages[column.field_id]).offset_length
+        )
+        for column in columns
+    }
+    return {field_id: groups for field_id, groups in planned.items() if groups}
+
+
+def page_index_entries(
+    groups: Sequence[PageIndexGroup], field_id: int, indexed: Indexed, engine: Engine
+) -> Iterator[tuple[bytes, bytes]]:
+    """ColumnIndex and OffsetIndex of each member of the groups of a field, in order."""
+    units = [unit for group in groups for unit in group.units.tolist()]
+    keys = [_key(indexed.units[unit], field_id) for unit in units]
+    for unit, data in zip(units, engine.page_indexes(keys), strict=True):
+        length = indexed.units[unit].pages[field_id].column_length
+        yield data[:length], data[length:]
+
+
+def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:
+    """Odd bytes of the filters of a group, by position."""
+    return [indexed.units[unit].columns[task.place.field_id].tail for unit in task.group.units.tolist()]
+
+
+def expected_false_units(indexed: Indexed, field_id: int) -> float:
+    """How many units a lookup of an absent value keeps, by the rates that the filters' bits show."""
+    return sum(record.rate for unit in indexed.units if (record := unit.columns[field_id]).blocks)
+
+
+def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:
+    members = []
+    for ordinal, unit in enumerate(indexed.units):
+        record = unit.columns[field_id]
+        if record.blocks:
+            length = record.blocks * BLOCK_BYTES + len(record.tail)
+            harvested = record.how == "harvested"
+            members.append(GroupMember(ordinal, record.encoding, record.resolution, length, harvested))
+    return members
+
+
+def _key(unit: Unit, field_id: int) -> tuple[int, int, int]:
+    return unit.file, unit.entry.row_group, field_id
+
+
+def _state(unit: Unit, field_id: int, kind: str) -> CoverageState:
+    if kind == PAGE_INDEX:
+        pages = unit.pages[field_id]
+        return CoverageState(INDEXED if pages.offset_length else pages.reason, pages.resolution)
+    record = unit.columns[field_id]
+    if kind == BLOOM and not record.blocks:
+        return CoverageState(record.reason or "no filter was made", record.resolution)
+    reason = "" if kind == BLOOM else record.theta_reason
+    return CoverageState(reason or INDEXED, record.resolution)
+
+
+def _file_entry(file: ListedFile, units: tuple[UnitEntry, ...], manifest: int) -> FileEntry:
+    bounds = {
+        field_id: FieldBounds(b.lower, b.upper, b.value_count, b.null_count, b.nan_count)
+        for field_id, b in file.bounds.items()
+    }
+    return FileEntry(
+        path=file.path,
+        file_size=file.file_size,
+        record_count=file.record_count,
+        spec_id=file.spec_id,
+        manifest=manifest,
+        entry=file.raw_entry,
+        units=units,
+        partition=file.partition,
+        bounds=bounds,
+    )

@@ -1,0 +1,42 @@
+"""Files into tasks of roughly equal size: large files are split by byte ranges, small ones go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from sidecar.iceberg.listing import ListedFile
+from sidecar.indexing.tasks import Piece, UnitsTask
+
+MIN_BIN = 16 << 20
+MAX_BIN = 128 << 20
+BINS = 64
+"""Tasks aimed at: enough to keep a pool evenly busy; more only where tasks would exceed :data:`MAX_BIN`."""
+
+
+def make_tasks(files: Sequence[ListedFile]) -> list[UnitsTask]:
+    """Tasks over all ``files``, the same ones whoever runs them: sketches are united in this order."""
+    total = sum(file.file_size for file in files)
+    size = min(max(total // BINS, MIN_BIN), MAX_BIN)
+    tasks: list[UnitsTask] = []
+    pieces: list[Piece] = []
+    held = 0
+    for piece in (piece for file in files for piece in _pieces(file, size)):
+        length = piece.stop - piece.start
+        if pieces and held + length > size:
+            tasks.append(UnitsTask(len(tasks), tuple(pieces)))
+            pieces, held = [], 0
+        pieces.append(piece)
+        held += length
+    if pieces:
+        tasks.append(UnitsTask(len(tasks), tuple(pieces)))
+    return tasks
+
+
+def _pieces(file: ListedFile, size: int) -> Iterator[Piece]:
+    """Equal byte ranges of a file, the whole of a small one. A piece may turn out to own no row group."""
+    length = max(file.file_size, 1)
+    count = max(1, round(length / size))
+    bounds = [length * i // count for i in range(count + 1)]
+    for start, stop in pairwise(bounds):
+        yield Piece(file.ordinal, file.path, file.file_size, start, stop, file.identity)

@@ -1,0 +1,361 @@
+"""The driver of a build: pin the snapshot, index its files, fix positions once, write and register.
+
+What needs memory in proportion to the table is metadata alone: the listing and one record a (unit, column).
+Filters stay with the engine and pass through as finished regions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, TypedDict
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.page_index_blob import FieldPageIndexes
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.slicing import tail_piece
+from sidecar.bundle.toc import TocEntry, write_toc
+from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.errors import StorageError, UsageError
+from sidecar.filters.sizing import MAX_BITS_PER_VALUE, auto_fpp, check_fpp
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.merge import Theta
+from sidecar.iceberg.resolve import Column, resolve_columns
+from sidecar.iceberg.statistics import Registration, check_writable, register
+from sidecar.indexing.assemble import (
+    THETA,
+    Indexed,
+    Selection,
+    collect,
+    expected_false_units,
+    group_tasks,
+    page_index_entries,
+    page_index_groups,
+    select,
+    tails,
+    units_table,
+)
+from sidecar.indexing.bins import make_tasks
+from sidecar.indexing.chunks import Options
+from sidecar.indexing.earlier import Earlier, look_back, other_segments
+from sidecar.indexing.engine import Engine, Progress
+from sidecar.indexing.local import LocalEngine
+from sidecar.indexing.report import BuildReport, blob_dict, make_report
+from sidecar.indexing.slices import GroupTask
+from sidecar.indexing.tasks import Plan, TableOpener
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
+from sidecar.puffin.types import SBBF
+from sidecar.puffin.writer import PuffinWriter
+
+KINDS = (BLOOM, THETA, PAGE_INDEX)
+USUAL_KINDS = (BLOOM, THETA)
+HARVEST = ("good", "always", "never")
+ENGINES = ("auto", "spark", "local")
+
+LOCAL_BYTES = 4 << 30
+"""``engine="auto"`` runs tables of at most this many bytes of data files in this process."""
+
+
+def build(
+    table: Table,
+    columns: Sequence[str],
+    *,
+    kinds: Sequence[str] = USUAL_KINDS,
+    fpp: float | str = "auto",
+    harvest: str = "good",
+    engine: str = "auto",
+    snapshot_id: int | None = None,
+    spark: Any = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    lg_k: int = 12,
+    full: bool = False,
+    force: bool = False,
+) -> BuildReport:
+    """Index ``columns`` of a snapshot (the current one by default) and register the sidecar.
+
+    ``kinds``: ``bloom``, ``theta``, ``page-index`` (the first two by default). ``fpp``: target false-positive rate,
+    or ``auto``, the smaller of 1 % and one over the number of units, at up to 32 bits a value. ``harvest``: filters
+    that files carry are taken if they are ``good`` (at most 1 % by their bits), ``always`` or ``never``, and page
+    indexes unless ``never``. ``engine``: ``local`` runs in this process, ``spark`` on ``spark`` or an embedded session;
+    ``auto`` takes ``spark`` if one is given, else this process for tables up to 4 GiB or where Spark cannot start.
+    ``lg_k``: log2 of a sketch's entries.
+    Files that the sidecar of the snapshot or of its nearest ancestor answers for are not indexed again; its
+    segments are carried over, those of other columns too. ``full`` indexes all files again.
+    ``force`` registers even if an existing statistics file cannot be read and is lost.
+
+    Damage costs the file or column chunk that it hits and is reported. Raises :class:`UsageError` before any
+    work for unknown columns, a table without a snapshot and wrong options, and what
+    :func:`sidecar.iceberg.statistics.register` raises.
+    """
+    start = time.monotonic()
+    snapshot = snapshot_of(table, snapshot_id)
+    schema = _schema(table, snapshot)
+    wanted = _typed(table, snapshot, resolve_columns(schema, columns))
+    _check_options(kinds, harvest, engine)
+    if engine == "spark" and spark is None:
+        from sidecar.spark.session import check_available
+
+        check_available()
+    check_writable(table)
+    show = progress or _silent
+    show("listing files")
+    listing = list_snapshot(table, snapshot.snapshot_id)
+    options = _options(listing, kinds, fpp, harvest, lg_k)
+    plan = Plan(wanted, schema, table.name_mapping(), options)
+    earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full)
+    try:
+        files = [file for file in listing.files if file.ordinal not in earlier.served]
+        runner, why = _engine(table, files, engine, spark, threads)
+        try:
+            return _Build(table, listing, files, plan, earlier, runner, why, show, force).run(start)
+        finally:
+            runner.close()
+    finally:
+        earlier.close()
+
+
+class Registered(TypedDict):
+    """The snapshot that the file is registered for: what each of our blobs in it says of itself."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
+@dataclass
+class _Build:
+    """One build at work; the engine holds the filters between the stages."""
+
+    table: Table
+    listing: Listing
+    files: Sequence[ListedFile]
+    """Those of the listing that no earlier segment serves."""
+    plan: Plan
+    earlier: Earlier
+    engine: Engine
+    why: str
+    progress: Progress
+    force: bool
+
+    def run(self, start: float) -> BuildReport:
+        indexable = [file for file in self.files if file.not_indexable is None]
+        selection = select(self.listing, {file.ordinal for file in self.files})
+        records = self.engine.index(make_tasks(indexable), self.plan, self.progress)
+        indexed = collect(selection.files, records, self.plan.options.lg_k)
+        self._check_any_read(indexable, indexed)
+        for field_id, sketch in self.earlier.sketches.items():
+            parts = [sketch, *([indexed.sketches[field_id]] if field_id in indexed.sketches else [])]
+            indexed.sketches[field_id] = ThetaSketch.union(parts, self.plan.options.lg_k)
+        report = make_report(
+            self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why)
+        )
+        report.carry(self.earlier)
+        if indexable or not self._is_registered():
+            self._add_registration(report, self._register(selection, indexed))
+        report.seconds = time.monotonic() - start
+        return report
+
+    def _check_any_read(self, files: Sequence[ListedFile], indexed: Indexed) -> None:
+        """Storage that is not there at all is no reason to replace the sidecar that is."""
+        if files and indexed.unread.issuperset(file.ordinal for file in files):
+            first = files[0]
+            raise StorageError(
+                f"no data file could be read, so nothing was registered: {indexed.failed[first.ordinal]}",
+                file=first.path,
+                hint="Check paths and credentials.",
+            )
+
+    def _is_registered(self) -> bool:
+        """Whether the snapshot has the earlier sidecar itself, and all of it is still wanted."""
+        found = self.earlier.found
+        if found is None or found.snapshot_id != self.listing.snapshot_id:
+            return False
+        return len(self.earlier.segments) == len(found.sidecar.segments)
+
+    def _add_registration(self, report: BuildReport, registration: Registration) -> None:
+        report.statistics_path = registration.statistics_path
+        report.file_size = registration.file_size
+        report.blobs = [blob_dict(blob) for blob in registration.blobs]
+        report.warnings += registration.notes
+        if self.listing.delete_files and self.plan.options.theta:
+            report.warnings.append(
+                "the snapshot has delete files: rows that they remove are counted in the sketches"
+            )
+
+    def _register(self, selection: Selection, indexed: Indexed) -> Registration:
+        header = SegmentHeader(
+            table_uuid=self.listing.table_uuid,
+            snapshot_id=self.listing.snapshot_id,
+            sequence_number=self.listing.sequence_number,
+            created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+        place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
+        units = units_table(selection, indexed, self.plan.columns, self.plan.options)
+        groups = group_tasks(indexed, self.plan.columns, header.segment_id)
+        page_groups = page_index_groups(indexed, self.plan.columns)
+        thetas = [Theta(i, sketch.to_bytes(), sketch.ndv) for i, sketch in sorted(indexed.sketches.items())]
+
+        def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
+            """Our blobs; called again, and slicing again, if another commit came between."""
+            entries = self._carry(writer, replaced, place)
+            if selection.files or not entries:
+                slices = self.engine.slices([t for tasks in groups.values() for t in tasks], self.progress)
+                fields = (
+                    FieldBundle(
+                        field_id,
+                        [task.group for task in tasks],
+                        _pages(tasks, slices, indexed),
+                        self.plan.options.fpp,
+                        expected_false_units(indexed, field_id),
+                    )
+                    for field_id, tasks in groups.items()
+                )
+                pages = (
+                    FieldPageIndexes(field_id, own, page_index_entries(own, field_id, indexed, self.engine))
+                    for field_id, own in page_groups.items()
+                )
+                entries += write_segment(writer, header, units, fields, pages, **place)
+            write_toc(writer, entries, **place)
+
+        return register(self.table, self.listing.snapshot_id, thetas, write, force=self.force)
+
+    def _carry(
+        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered
+    ) -> list[TocEntry]:
+        """Segments of the earlier sidecar, and those that other builds have registered meanwhile."""
+        entries: list[TocEntry] = []
+        known: set[str] = set()
+        if self.earlier.found is not None:
+            old = self.earlier.found.sidecar
+            known = {segment.id for segment in old.segments}
+            entries += copy_segments(
+                old, writer, segments=self.earlier.segments, keep=self._is_wanted, **place
+            )
+        for reader in replaced:
+            now = SidecarFile.open(
+                reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
+            )
+            new = other_segments(now.segments, known, self.plan)
+            known |= {segment.id for segment in new}
+            entries += copy_segments(now, writer, segments=new, keep=self._is_wanted, **place)
+        return entries
+
+    def _is_wanted(self, entry: TocEntry) -> bool:
+        """Whether an earlier blob of a field is still of use: not if the column is gone or built anew for all files."""
+        anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
+        live = self.table.schema().field_ids
+        options = self.plan.options
+        rebuilt = {SBBF: options.bloom, PAGE_INDEX_BLOB: options.page_index}
+        if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
+            return False
+        return live >= set(entry.fields)
+
+
+def _schema(table: Table, snapshot: Snapshot) -> Schema:
+    """The schema that names columns: the table's present one for its current snapshot, else the snapshot's."""
+    current = table.metadata.current_snapshot()
+    if snapshot.schema_id is None or (current and current.snapshot_id == snapshot.snapshot_id):
+        return table.schema()
+    return table.schemas()[snapshot.schema_id]
+
+
+def _typed(table: Table, snapshot: Snapshot, columns: Sequence[Column]) -> tuple[Column, ...]:
+    """``columns`` with their types in the snapshot's own schema: sketches are of those."""
+    own = table.schemas().get(snapshot.schema_id) if snapshot.schema_id is not None else None
+    if own is None:
+        return tuple(columns)
+    types = {c.field_id: str(own.find_type(c.field_id)) for c in columns if c.field_id in own.field_ids}
+    return tuple(replace(column, type=types.get(column.field_id, column.type)) for column in columns)
+
+
+def _pages(
+    tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: Indexed
+) -> Iterator[bytes]:
+    """The pages of one field's groups, taken from the slices of all fields, and each group's tails."""
+    for task in tasks:
+        for _ in range(task.parts):
+            number, data = next(slices, (-1, b""))
+            if number != task.number:
+                raise StorageError("slices of the index were lost", expected=task.number, found=number)
+            yield data
+        if task.group.tail:
+            yield tail_piece(task.group, tails(task, indexed), task.place)
+
+
+def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
+    """Progress that nobody watches."""
+
+
+def _check_options(kinds: Sequence[str], harvest: str, engine: str) -> None:
+    if not kinds:
+        raise UsageError("nothing is to be built", hint=f"Name kinds: {', '.join(KINDS)}.")
+    for what, value, known in (
+        *(("kind", kind, KINDS) for kind in kinds),
+        ("harvest rule", harvest, HARVEST),
+        ("engine", engine, ENGINES),
+    ):
+        if value not in known:
+            raise UsageError(f"there is no {what} '{value}'", expected=" or ".join(known))
+
+
+def _options(listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: str, lg_k: int) -> Options:
+    auto = fpp == "auto"
+    if isinstance(fpp, str) and not auto:
+        raise UsageError("a false-positive rate is a number or 'auto'", found=fpp)
+    if not 7 <= lg_k <= 20:
+        raise UsageError("lg_k is out of range", expected="7 to 20", found=lg_k)
+    return Options(
+        bloom=BLOOM in kinds,
+        theta=THETA in kinds,
+        page_index=PAGE_INDEX in kinds,
+        fpp=auto_fpp(_units_expected(listing)) if auto else check_fpp(float(fpp)),
+        max_bits=MAX_BITS_PER_VALUE if auto else None,
+        harvest=harvest,
+        lg_k=lg_k,
+    )
+
+
+def _units_expected(listing: Listing) -> int:
+    """Row groups of the table as far as manifests tell them (split offsets), before any footer is read."""
+    return sum(max(len(file.data_file.split_offsets or ()), 1) for file in listing.files)
+
+
+def _engine(
+    table: Table, files: Sequence[ListedFile], engine: str, spark: Any, threads: int | None
+) -> tuple[Engine, str]:
+    """The engine and why it was chosen."""
+    opener = TableOpener(table.io.properties, table.metadata_location, table.io)
+    name, why = _choose(files, engine, spark)
+    if name == "local":
+        return LocalEngine(opener, threads), why
+    from sidecar.spark.engine import SparkEngine
+    from sidecar.spark.session import embedded_session
+
+    return SparkEngine(spark if spark is not None else embedded_session(threads), opener), why
+
+
+def _choose(files: Sequence[ListedFile], engine: str, spark: Any) -> tuple[str, str]:
+    if not files:
+        return "local", "there is nothing to index"
+    if engine != "auto":
+        return engine, "as asked for"
+    if spark is not None:
+        return "spark", "a Spark session was given"
+    size = sum(file.file_size for file in files)
+    if size <= LOCAL_BYTES:
+        return "local", f"at most {LOCAL_BYTES >> 30} GiB of data files are to be indexed"
+    from sidecar.spark.session import unavailable
+
+    missing = unavailable()
+    if missing:
+        return "local", f"Spark cannot start: {missing}"
+    return "spark", f"more than {LOCAL_BYTES >> 30} GiB of data files are to be indexed"

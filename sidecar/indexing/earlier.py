@@ -1,0 +1,192 @@
+"""What an earlier sidecar spares a build: files that it answers for need not be indexed again.
+
+The sidecar of the snapshot, or of its nearest ancestor that has one, is looked at segment by segment. A file is
+*served* if, for each column and kind that is asked for, some segment lists it with that kind, found in the file as it
+would be found today. Segments are carried over as bytes: those that serve files, and those that hold other
+columns, which a build of some columns must not lose. A segment without a live file is dropped, and so is one
+that only holds what is built anew.
+
+Sketches cannot forget: an earlier one counts on only while every file that it counted is still live and its column
+has the type that it had. Where that fails, all files are indexed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+
+from sidecar.bundle.model import INDEXED, Coverage
+from sidecar.bundle.sidecar_file import Segment
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.errors import SidecarError
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.merge import MARK
+from sidecar.iceberg.resolve import resolution_holds
+from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
+from sidecar.indexing.assemble import THETA, kinds_of
+from sidecar.indexing.tasks import Plan
+from sidecar.puffin.types import THETA as THETA_BLOB
+
+Want = tuple[int, str]
+"""A field id and a kind."""
+
+
+@dataclass
+class Earlier:
+    """An earlier sidecar as far as it counts; empty where there is none. To be closed."""
+
+    found: FoundSidecar | None = None
+    segments: list[Segment] = field(default_factory=list)
+    """To be carried over."""
+    served: set[int] = field(default_factory=set)
+    """Ordinals of the files that need not be indexed."""
+    sketches: dict[int, ThetaSketch] = field(default_factory=dict)
+    """Earlier sketches of the fields that are asked for."""
+    why_not: str = ""
+    """Why files that were indexed before are indexed again, if they are."""
+
+    def close(self) -> None:
+        """Close the earlier file."""
+        if self.found is not None:
+            self.found.sidecar.close()
+
+
+def look_back(table: Table, listing: Listing, plan: Plan, fpp: float | None, full: bool) -> Earlier:
+    """What the sidecar of the snapshot or its nearest ancestor spares; ``fpp`` if one was asked for.
+
+    ``full`` serves nothing. A sidecar that is damaged anywhere is not built upon: nothing of it is carried.
+    """
+    found = find_sidecar(table, listing.snapshot_id)
+    if found is None:
+        return Earlier()
+    earlier = Earlier(found)
+    try:
+        _fill(earlier, table, listing, plan, fpp, full)
+    except SidecarError as error:
+        return Earlier(found, why_not=f"the earlier sidecar cannot be built upon: {error.what}")
+    if found.sidecar.warnings:
+        return Earlier(found, why_not=f"the earlier sidecar is damaged: {found.sidecar.warnings[0]}")
+    return earlier
+
+
+def other_segments(segments: Sequence[Segment], known: Collection[str], plan: Plan) -> list[Segment]:
+    """Segments beside the ``known`` ones (by id) that hold columns which this build does not ask for."""
+    asked = set(_wanted(plan))
+    return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
+
+
+def _fill(
+    earlier: Earlier, table: Table, listing: Listing, plan: Plan, fpp: float | None, full: bool
+) -> None:
+    assert earlier.found is not None
+    segments = earlier.found.sidecar.segments
+    live = {segment.id: _live_files(segment, listing.files) for segment in segments}
+    if not full:
+        earlier.served = _served(segments, live, plan, fpp)
+        earlier.sketches, earlier.why_not = _sketches(earlier, table, segments, live, plan)
+        if earlier.why_not:
+            earlier.served = set()
+    wanted = set(_wanted(plan))
+    for segment in segments:
+        others = {want for want, _ in _kinds(segment)} - wanted
+        if live[segment.id] and (others or earlier.served.intersection(live[segment.id])):
+            earlier.segments.append(segment)
+
+
+def _wanted(plan: Plan) -> list[Want]:
+    return [(column.field_id, kind) for column in plan.columns for kind in kinds_of(plan.options)]
+
+
+def _kinds(segment: Segment) -> list[tuple[Want, Coverage]]:
+    return [((coverage.field_id, coverage.kind), coverage) for coverage in segment.coverages]
+
+
+def _live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]:
+    """Live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
+    found = ((f.ordinal, segment.file_ordinal(f.path, f.file_size, f.record_count)) for f in files)
+    return {ordinal: known for ordinal, known in found if known is not None}
+
+
+def _served(
+    segments: Sequence[Segment], live: dict[str, dict[int, int]], plan: Plan, fpp: float | None
+) -> set[int]:
+    """Files with units for which every wanted kind of every column stands in some segment."""
+    having: dict[int, set[Want]] = {}
+    holds = _resolution_holds(plan)
+    for segment in segments:
+        wants = {want for want, c in _kinds(segment) if holds(c) and _has_rate(segment, want, fpp)}
+        first = segment.unit_ranges
+        for ordinal, known in live[segment.id].items():
+            if first[known + 1] > first[known]:  # a file that could not be read is tried again
+                having.setdefault(ordinal, set()).update(wants)
+    return {ordinal for ordinal, wants in having.items() if wants.issuperset(_wanted(plan))}
+
+
+def _resolution_holds(plan: Plan) -> Callable[[Coverage], bool]:
+    def holds(coverage: Coverage) -> bool:
+        return all(
+            resolution_holds(state.resolution, coverage.field_id, plan.name_mapping, plan.schema)
+            for state in coverage.states
+            if state.state == INDEXED and state.resolution
+        )
+
+    return holds
+
+
+def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
+    """Whether the filters are there, and built for the rate that is asked for, if one is."""
+    field_id, kind = want
+    coverage, bundle = segment.coverage(field_id, kind), segment.bundles.get(field_id)
+    if kind == PAGE_INDEX and coverage is not None and coverage.indexed.any():
+        return field_id in segment.page_index_blobs
+    if kind != BLOOM or coverage is None or not coverage.indexed.any():
+        return True
+    return bundle is not None and fpp in (None, bundle.toc.fpp)
+
+
+def _sketches(
+    earlier: Earlier,
+    table: Table,
+    segments: Sequence[Segment],
+    live: dict[str, dict[int, int]],
+    plan: Plan,
+) -> tuple[dict[int, ThetaSketch], str]:
+    """Earlier sketches of the wanted fields, or why they cannot be continued."""
+    assert earlier.found is not None
+    if not plan.options.theta or not earlier.served:
+        return {}, ""
+    puffin = earlier.found.sidecar.puffin
+    blobs = {
+        blob.fields[0]: blob
+        for blob in puffin.metadata.blobs
+        if blob.type == THETA_BLOB and len(blob.fields) == 1 and MARK in blob.properties
+    }
+    sketches: dict[int, ThetaSketch] = {}
+    for column in plan.columns:
+        counted = [s for s in segments if s.coverage(column.field_id, THETA) is not None]
+        if any(len(live[segment.id]) < segment.num_files for segment in counted):
+            return {}, "files were removed since, and a sketch cannot forget them"
+        if any(_type_then(table, segment, column.field_id) != column.type for segment in counted):
+            return {}, f"the type of {column.path} has changed since it was sketched"
+        states = [state for s in counted for state in _states(s, column.field_id)]
+        if column.field_id in blobs:
+            data = puffin.read_blob(blobs[column.field_id])
+            sketches[column.field_id] = ThetaSketch.from_bytes(data, plan.options.lg_k)
+        elif INDEXED in states:
+            return {}, f"the earlier sketch of {column.path} is not there"
+    return sketches, ""
+
+
+def _states(segment: Segment, field_id: int) -> list[str]:
+    coverage = segment.coverage(field_id, THETA)
+    return [] if coverage is None else [state for state, count in coverage.counts().items() if count]
+
+
+def _type_then(table: Table, segment: Segment, field_id: int) -> str | None:
+    """The type of a field in the schema of the snapshot that a segment indexed; ``None`` if that is not known."""
+    snapshot = table.metadata.snapshot_by_id(segment.snapshot_id)
+    schema = table.schemas().get(snapshot.schema_id) if snapshot and snapshot.schema_id is not None else None
+    return str(schema.find_type(field_id)) if schema and field_id in schema.field_ids else None

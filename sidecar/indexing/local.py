@@ -1,0 +1,149 @@
+"""The in-process engine: a pool of threads over the same tasks that Spark runs.
+
+Decoding (pyarrow) and hashing (kernels) both release the interpreter's lock. Filters are spooled to a
+temporary file that has no name any more, so a build needs memory for its metadata, one batch of values a
+thread and one range of blocks a thread, whatever the table's size.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.convert.spool import Spool
+from sidecar.indexing.engine import Progress
+from sidecar.indexing.slices import GroupTask, Key, gather_spooled
+from sidecar.indexing.tasks import Opener, Plan, Record, Shared, UnitsTask, index_units
+from sidecar.parquet.footer import Footer, read_footer
+from sidecar.source import Source
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class LocalEngine:
+    """Runs both stages in this process on ``threads`` threads."""
+
+    name = "local"
+
+    def __init__(self, opener: Opener, threads: int | None = None) -> None:
+        self.threads = threads or os.cpu_count() or 1
+        self._opener = opener
+        self._spool = Spool()
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="sidecar-build")
+        self._shared = Shared(FooterCache())
+        self._at: dict[Key, int] = {}
+        self._pages = Spool()
+        self._pages_at: dict[Key, tuple[int, int]] = {}
+
+    def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
+        """See :meth:`sidecar.indexing.engine.Engine.index`."""
+        records: list[Record] = []
+        progress("indexing", 0, len(tasks))
+        parts = _ahead(self._pool, lambda task: self._run(task, plan), tasks, 2 * self.threads)
+        for done, part in enumerate(parts, 1):
+            records.extend(part)
+            progress("indexing", done, len(tasks))
+        return records
+
+    def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
+        """See :meth:`sidecar.indexing.engine.Engine.slices`."""
+        blocks = self._spool.array().view("<u4").reshape(-1, 8)
+        ranges = [
+            (group, first, part)
+            for group, first in ((group, self._first(group)) for group in groups)
+            for part in range(group.parts)
+        ]
+        progress("slicing", 0, len(ranges))
+        finished = _ahead(self._pool, lambda work: _slice(blocks, *work), ranges, self.threads + 1)
+        for done, ((group, _, _), data) in enumerate(zip(ranges, finished, strict=True), 1):
+            yield group.number, data
+            progress("slicing", done, len(ranges))
+
+    def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
+        """See :meth:`sidecar.indexing.engine.Engine.page_indexes`."""
+        return (self._pages.read(*self._pages_at[key]) for key in keys)
+
+    def close(self) -> None:
+        """Stop the threads and drop the spooled filters."""
+        self._pool.shutdown(cancel_futures=True)
+        self._spool.close()
+        self._pages.close()
+
+    def _run(self, task: UnitsTask, plan: Plan) -> list[Record]:
+        return [self._keep(record) for record in index_units(task, plan, self._opener, self._shared)]
+
+    def _keep(self, record: Record) -> Record:
+        if record.kind not in ("column", "pages") or record.data is None:
+            return record
+        key = (record.file, record.row_group, record.field_id)
+        if record.kind == "column":
+            self._at[key] = self._spool.append(record.data) // BLOCK_BYTES
+        else:
+            self._pages_at[key] = self._pages.append(record.data), len(record.data)
+        return record._replace(data=None)
+
+    def _first(self, group: GroupTask) -> npt.NDArray[np.int64]:
+        """Where the filter of each position begins in the spool, in blocks: one array for all parts of a
+        group."""
+        return np.array([self._at[key] for key in group.keys], dtype=np.int64)
+
+
+def _slice(
+    blocks: npt.NDArray[np.uint32], group: GroupTask, first: npt.NDArray[np.int64], part: int
+) -> bytes:
+    return group.slice(part, gather_spooled(group, part, blocks, first))
+
+
+class FooterCache:
+    """The footers of the files that were opened last: pieces of one file are neighbours, and decoding takes
+    long."""
+
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Future[Footer]] = OrderedDict()
+
+    def __call__(self, source: Source) -> Footer:
+        """The footer of a file; tasks that want the same one wait for the first of them."""
+        with self._lock:
+            known = self._kept.get(source.name)
+            waiting: Future[Footer] = known or Future()
+            if known is None:
+                self._kept[source.name] = waiting
+                while len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+        if known is None:
+            try:
+                waiting.set_result(read_footer(source))
+            except BaseException as error:
+                waiting.set_exception(error)
+        return waiting.result()
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, function: Callable[[T], R], items: Sequence[T], ahead: int
+) -> Iterator[R]:
+    """Results in order, with at most ``ahead`` of them computed before they are asked for."""
+    waiting: deque[Future[Any]] = deque()
+    source = iter(items)
+    try:
+        for item in islice(source, ahead):
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            result = waiting.popleft().result()
+            for item in islice(source, 1):
+                waiting.append(pool.submit(function, item))
+            yield result
+    finally:
+        for future in waiting:
+            future.cancel()

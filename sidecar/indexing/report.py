@@ -1,0 +1,200 @@
+"""What a build did: one object for programs, the same as a dict for the command line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sidecar.convert.outcome import PAGE_INDEX
+from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.listing import Listing
+from sidecar.iceberg.resolve import Column
+from sidecar.indexing.assemble import THETA, Indexed, expected_false_units, kinds_of
+from sidecar.indexing.chunks import Options
+from sidecar.indexing.earlier import Earlier
+from sidecar.indexing.tasks import Record
+from sidecar.puffin.metadata import BlobMetadata
+
+
+@dataclass
+class ColumnReport:
+    """What became of one column over all units."""
+
+    name: str
+    field_id: int
+    type: str
+    filters: dict[str, int]
+    """Filters by origin: ``harvested``, ``dictionary``, ``scanned``."""
+    filter_bytes: int
+    expected_false_units: float
+    """Units that a lookup of an absent value is expected to keep, by the rates estimated from the filters'
+    bits."""
+    ndv: dict[str, float] | None
+    """``estimate`` and, for two standard deviations, ``lower`` and ``upper``; ``None`` without a sketch."""
+    page_indexes: dict[str, int]
+    """Page indexes by origin: ``harvested``, ``built``."""
+    uncovered: dict[str, dict[str, int]]
+    """For each kind, the reasons for units without an entry and how many there are."""
+
+
+@dataclass
+class BuildReport:
+    """The outcome of :func:`sidecar.indexing.driver.build`."""
+
+    snapshot_id: int
+    statistics_path: str | None
+    engine: str
+    engine_reason: str
+    files_total: int
+    files_indexed: int
+    files_failed: dict[str, str]
+    """Path and reason of each file that could not be indexed, or not in all its column chunks."""
+    files_unsupported: dict[str, str]
+    """Path and reason of each file in a format that is not indexed."""
+    units: int
+    fpp: float
+    columns: list[ColumnReport]
+    bytes_read: int
+    blobs: list[dict[str, Any]] = field(default_factory=list)
+    file_size: int = 0
+    files_carried: int = 0
+    """Files that an earlier sidecar answers for; ``units``, filters and bytes do not count them."""
+    segments_carried: int = 0
+    warnings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def expected_false_units(self) -> float:
+        """The worst column's expectation: units kept for a value that no file has."""
+        return max((column.expected_false_units for column in self.columns), default=0.0)
+
+    def carry(self, earlier: Earlier) -> None:
+        """Add what an earlier sidecar contributes; its registration stands for ours if nothing is new."""
+        self.files_carried = len(earlier.served)
+        self.segments_carried = len(earlier.segments)
+        if earlier.why_not:
+            self.warnings.append(f"all files were indexed again: {earlier.why_not}")
+        # Where no file is served, all filters of these columns are built anew, and the earlier ones left behind.
+        for column in self.columns if earlier.served else ():
+            for segment in earlier.segments:
+                bundle = segment.bundles.get(column.field_id)
+                column.expected_false_units += (bundle and bundle.toc.expected_false_units) or 0.0
+        if earlier.found is not None:
+            entry, puffin = earlier.found.statistics, earlier.found.sidecar.puffin
+            self.statistics_path, self.file_size = entry.statistics_path, entry.file_size_in_bytes
+            self.blobs = [blob_dict(blob) for blob in puffin.metadata.blobs]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``sidecar build --json`` prints it."""
+        return {
+            "snapshot_id": self.snapshot_id,
+            "statistics_path": self.statistics_path,
+            "engine": self.engine,
+            "engine_reason": self.engine_reason,
+            "files": {
+                "total": self.files_total,
+                "indexed": self.files_indexed,
+                "failed": len(self.files_failed),
+            },
+            "carried": {"files": self.files_carried, "segments": self.segments_carried},
+            "failed_files": self.files_failed,
+            "unsupported_files": self.files_unsupported,
+            "units": self.units,
+            "fpp": self.fpp,
+            "columns": {column.name: _column_dict(column) for column in self.columns},
+            "blobs": self.blobs,
+            "file_size": self.file_size,
+            "expected_false_units": self.expected_false_units,
+            "bytes_read": self.bytes_read,
+            "warnings": self.warnings,
+            "seconds": self.seconds,
+        }
+
+
+def blob_dict(blob: BlobMetadata) -> dict[str, Any]:
+    """A blob as the report lists it."""
+    return {"type": blob.type, "fields": list(blob.fields), "length": blob.length}
+
+
+def make_report(
+    listing: Listing,
+    indexed: Indexed,
+    columns: Sequence[Column],
+    options: Options,
+    engine: tuple[str, str],
+) -> BuildReport:
+    """The report of stage 1; what registering adds is filled in later."""
+    paths = {file.ordinal: file.path for file in listing.files}
+    failed = {paths[ordinal]: reason for ordinal, reason in sorted(indexed.failed.items())}
+    for unit in indexed.units:
+        for record in (*unit.columns.values(), *unit.pages.values()):
+            if record.fault:
+                failed.setdefault(paths[unit.file], record.reason or record.theta_reason)
+    unsupported = {file.path: file.not_indexable for file in listing.files if file.not_indexable}
+    name, why = engine
+    return BuildReport(
+        snapshot_id=listing.snapshot_id,
+        statistics_path=None,
+        engine=name,
+        engine_reason=why,
+        files_total=len(listing.files),
+        files_indexed=len(listing.files) - len(failed) - len(unsupported),
+        files_failed=failed,
+        files_unsupported=unsupported,
+        units=len(indexed.units),
+        fpp=options.fpp,
+        columns=[_column(column, indexed, options) for column in columns],
+        bytes_read=sum(
+            record.bytes_read
+            for unit in indexed.units
+            for record in (*unit.columns.values(), *unit.pages.values())
+        ),
+    )
+
+
+def _column(column: Column, indexed: Indexed, options: Options) -> ColumnReport:
+    records = [unit.columns[column.field_id] for unit in indexed.units]
+    filters = [record for record in records if record.blocks]
+    pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]
+    uncovered: dict[str, dict[str, int]] = {}
+    for kind in kinds_of(options):
+        told = pages if kind == PAGE_INDEX else records
+        reasons = Counter(_reason(record, kind) for record in told)
+        del reasons[""]
+        uncovered[kind] = dict(reasons)
+    return ColumnReport(
+        name=column.path,
+        field_id=column.field_id,
+        type=column.type,
+        filters=dict(Counter(record.how for record in filters)),
+        filter_bytes=sum(record.blocks * 32 + len(record.tail) for record in filters),
+        expected_false_units=expected_false_units(indexed, column.field_id),
+        ndv=_ndv(indexed.sketches.get(column.field_id)),
+        page_indexes=dict(Counter(record.how for record in pages if record.offset_length)),
+        uncovered=uncovered,
+    )
+
+
+def _reason(record: Record, kind: str) -> str:
+    return record.theta_reason if kind == THETA else record.reason
+
+
+def _ndv(sketch: ThetaSketch | None) -> dict[str, float] | None:
+    if sketch is None:
+        return None
+    return {"estimate": sketch.estimate, "lower": sketch.lower_bound(2), "upper": sketch.upper_bound(2)}
+
+
+def _column_dict(column: ColumnReport) -> dict[str, Any]:
+    return {
+        "field_id": column.field_id,
+        "type": column.type,
+        "filters": column.filters,
+        "filter_bytes": column.filter_bytes,
+        "expected_false_units": column.expected_false_units,
+        "ndv": column.ndv,
+        "page_indexes": column.page_indexes,
+        "uncovered": column.uncovered,
+    }

@@ -1,0 +1,310 @@
+"""Stage 1 of a build: from row groups to filters and sketches. Pure over byte sources; both engines run it.
+
+A task is a list of pieces: whole files, or byte ranges of a large one. A row group belongs to the piece in
+whose range its first page lies, so files can be split before anybody has read a footer, and every row group
+is indexed exactly once. For each column of each row group (a *unit*) the cheapest way is taken:
+
+1. **harvested**: the file has a trusted filter that is good enough;
+2. **dictionary**: every data page is proven to be dictionary-encoded, so the dictionary page has all values
+   (for a sketch, only the entries that data pages use);
+3. **scanned**: the values are decoded once, for filter and sketch together.
+
+Damage costs what it hits: a bad footer the piece's file, anything else one column chunk. What is lost is a
+reason in the record, never an exception, and never an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
+
+from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.page_index_toc import PageIndexKind
+from sidecar.bundle.page_index_use import page_index_kind
+from sidecar.iceberg.resolve import ABSENT, Column, Found, NotFound, resolve_in_file
+from sidecar.indexing.chunks import ChunkIndexer, Options
+from sidecar.indexing.faults import fault_of, reason_of
+from sidecar.indexing.pages import index_pages
+from sidecar.indexing.sketches import TaskSketches, Thresholds
+from sidecar.parquet.footer import Footer, RowGroup, read_footer
+from sidecar.parquet.schema import Leaf
+from sidecar.source import Source, local_path, open_source
+
+Opener = Callable[[str, int], Source]
+"""Opens the file at a location whose length is known."""
+
+
+class TableOpener:
+    """An opener for the files of a table, fit to be sent to other processes.
+
+    The properties of the table's FileIO may hold secrets: they are neither shown nor compared.
+    """
+
+    def __init__(self, properties: Mapping[str, str], location: str, io: FileIO | None = None) -> None:
+        self._properties = dict(properties)
+        self._location = location
+        self._io = io
+
+    def __call__(self, path: str, size: int) -> Source:
+        """The file at ``path``; local ones are opened directly."""
+        if local_path(path) is not None:
+            return open_source(path, size=size)
+        if self._io is None:
+            self._io = load_file_io(self._properties, self._location)
+        return open_source(path, self._io, size)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_properties": self._properties, "_location": self._location, "_io": None}
+
+    def __repr__(self) -> str:
+        return f"TableOpener({self._location!r})"
+
+
+class Record(NamedTuple):
+    """One result of stage 1. ``kind`` says which of the fields count.
+
+    - ``unit``: a row group was seen; ``file``, ``row_group``, ``first_row``, ``rows``.
+    - ``column``: one column of that row group, with its filter if there is one.
+    - ``pages``: the page index of that column, if there is one: ``data`` is ColumnIndex, then OffsetIndex.
+    - ``sketch``: theta of column ``field_id`` over the whole task; ``data`` is the compact sketch.
+    - ``file``: the file cannot be indexed at all; ``reason``.
+    """
+
+    kind: str
+    file: int
+    row_group: int = -1
+    field_id: int = -1
+    first_row: int = 0
+    rows: int = 0
+    encoding: str = ""
+    resolution: str = ""
+    how: str = ""
+    """``harvested``, ``dictionary`` or ``scanned``: where the filter came from; ``built``: a page index."""
+    data: bytes | None = None
+    """The filter's whole blocks, or the compact sketch."""
+    blocks: int = 0
+    """Number of blocks of the filter, 0 if there is none."""
+    tail: bytes = b""
+    """The odd bytes after the last whole block of a harvested filter."""
+    reason: str = ""
+    """Why there is no filter (empty if there is one, or if none was asked for)."""
+    theta_reason: str = ""
+    """Why the sketch does not count this unit (empty if it does, or if none was asked for)."""
+    fault: str = ""
+    """``damage`` if a reason is that bytes could not be decoded, ``storage`` if they could not be read."""
+    rate: float = 0.0
+    """False-positive rate of the filter, estimated from its bits."""
+    bytes_read: int = 0
+    column_length: int = 0
+    """Bytes of the ColumnIndex."""
+    offset_length: int = 0
+    """Bytes of the OffsetIndex, 0 if there is no page index."""
+    comparison: str = ""
+    """This and what follows: as :class:`sidecar.bundle.page_index_toc.PageIndexKind` has it."""
+    column_order: int = 0
+    max_def: int = 0
+    max_rep: int = 0
+
+    @property
+    def page_index_kind(self) -> PageIndexKind:
+        """What a reader of the page index must know of the file."""
+        return PageIndexKind(
+            self.encoding,
+            self.resolution,
+            self.comparison,
+            self.column_order,
+            self.max_def,
+            self.max_rep,
+        )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The row groups of one file whose first page lies in ``[start, stop)``."""
+
+    file: int
+    path: str
+    size: int
+    start: int
+    stop: int
+    identity: Mapping[int, bool] = field(default_factory=dict)
+    """:attr:`sidecar.iceberg.listing.ListedFile.identity` of the file."""
+
+
+@dataclass(frozen=True)
+class UnitsTask:
+    """One task of stage 1."""
+
+    number: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all tasks of a build share."""
+
+    columns: tuple[Column, ...]
+    schema: Schema
+    """The schema of the snapshot, in whose types sketches are hashed."""
+    name_mapping: NameMapping | None
+    options: Options
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What tasks of one process share: the way to footers, which may remember them, and known thetas."""
+
+    footers: Callable[[Source], Footer] = read_footer
+    thresholds: Thresholds = field(default_factory=dict)
+
+
+def index_units(
+    task: UnitsTask, plan: Plan, opener: Opener, shared: Shared | None = None
+) -> Iterator[Record]:
+    """Index the task's row groups; the records of one unit follow each other, sketches come last."""
+    shared = shared or Shared()
+    sketches = TaskSketches(plan.options.lg_k, shared.thresholds)
+    last = -1
+    for piece in task.pieces:
+        yield from _index_piece(piece, plan, opener, shared, sketches)
+        last = piece.file
+    for field_id, sketch in sorted(sketches.united.items()):
+        yield Record("sketch", last, field_id=field_id, data=sketch.to_bytes())
+
+
+def _index_piece(
+    piece: Piece, plan: Plan, opener: Opener, shared: Shared, sketches: TaskSketches
+) -> Iterator[Record]:
+    try:
+        source = opener(piece.path, piece.size)
+    except Exception as error:  # a FileIO may raise anything
+        yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
+        return
+    try:
+        footer = shared.footers(source)
+        found = {column.field_id: _resolve(footer, column, piece, plan) for column in plan.columns}
+        mine = [group for group in footer.row_groups if piece.start <= _start(group, piece.size) < piece.stop]
+    except Exception as error:  # whatever a broken footer leads to, it costs this file alone
+        source.close()
+        yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
+        return
+    indexer = ChunkIndexer(source, plan.options, sketches)
+    try:
+        for group in mine:
+            yield Record("unit", piece.file, group.ordinal, first_row=group.first_row, rows=group.num_rows)
+            yield from _index_group(piece.file, group, plan, found, indexer, sketches)
+            if plan.options.page_index:
+                yield from _index_pages(piece.file, source, footer, group, plan, found)
+    finally:
+        indexer.close()
+        source.close()
+
+
+def _index_group(
+    file: int,
+    group: RowGroup,
+    plan: Plan,
+    found: Mapping[int, Found[Leaf] | NotFound],
+    indexer: ChunkIndexer,
+    sketches: TaskSketches,
+) -> Iterator[Record]:
+    chunks = {}
+    for column in plan.columns:
+        where = found[column.field_id]
+        if isinstance(where, Found):
+            chunks[column.field_id] = (column.type, where.leaf)
+    indexed = indexer.index(group, chunks)
+    for column in plan.columns:
+        where = found[column.field_id]
+        if isinstance(where, NotFound):
+            yield _absent(file, group, column, where.reason, plan)
+            continue
+        result = indexed[column.field_id]
+        if result.sketch is not None:
+            sketches.add(column.field_id, result.sketch)
+        yield Record(
+            "column",
+            file,
+            group.ordinal,
+            column.field_id,
+            encoding=where.leaf.encoding.name,
+            resolution=where.resolution,
+            how=result.how,
+            data=result.bitset,
+            blocks=len(result.bitset or b"") // BLOCK_BYTES,
+            tail=result.tail,
+            reason=result.reason,
+            theta_reason=result.theta_reason,
+            fault=result.fault,
+            rate=result.rate,
+            bytes_read=result.bytes_read,
+        )
+
+
+def _index_pages(
+    file: int,
+    source: Source,
+    footer: Footer,
+    group: RowGroup,
+    plan: Plan,
+    found: Mapping[int, Found[Leaf] | NotFound],
+) -> Iterator[Record]:
+    for column in plan.columns:
+        where = found[column.field_id]
+        if isinstance(where, NotFound):
+            yield Record("pages", file, group.ordinal, column.field_id, reason=where.reason)
+            continue
+        pages = index_pages(source, footer, group.columns[where.leaf.index], plan.options.harvest)
+        kind = page_index_kind(footer, where.leaf, where.resolution)
+        parts = (pages.column_index or b"", pages.offset_index or b"")
+        yield Record(
+            "pages",
+            file,
+            group.ordinal,
+            column.field_id,
+            encoding=kind.encoding,
+            resolution=kind.resolution,
+            how=pages.how,
+            data=b"".join(parts) or None,
+            reason=pages.reason,
+            fault=pages.fault,
+            bytes_read=pages.bytes_read,
+            column_length=len(parts[0]),
+            offset_length=len(parts[1]),
+            comparison=kind.comparison,
+            column_order=kind.order,
+            max_def=kind.max_def,
+            max_rep=kind.max_rep,
+        )
+
+
+def _absent(file: int, group: RowGroup, column: Column, reason: str, plan: Plan) -> Record:
+    """A column that the file does not have is no empty column: it may have a default or a partition's
+    constant.
+
+    Only where it has neither are its values all null, which a sketch counts by counting nothing.
+    """
+    nothing = reason == ABSENT and plan.schema.find_field(column.field_id).initial_default is None
+    return Record(
+        "column",
+        file,
+        group.ordinal,
+        column.field_id,
+        reason=reason if plan.options.bloom else "",
+        theta_reason=reason if plan.options.theta and not nothing else "",
+    )
+
+
+def _resolve(footer: Footer, column: Column, piece: Piece, plan: Plan) -> Found[Leaf] | NotFound:
+    return resolve_in_file(footer.columns, column.field_id, plan.schema, plan.name_mapping, piece.identity)
+
+
+def _start(group: RowGroup, size: int) -> int:
+    """Where a row group begins, forced into the file so that some piece owns it whatever the footer says."""
+    offsets = [chunk.start for chunk in group.columns]
+    return min(max(min(offsets, default=0), 0), size - 1)

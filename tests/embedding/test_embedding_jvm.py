@@ -1,0 +1,240 @@
+"""parquet-java and Spark read embedded files: the filters and page indexes are found, believed and used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from embed_cases import chunks, flat, leaf_paths, nested, opened, written
+
+from sidecar.embedding.file import embed_file
+from sidecar.parquet.bloom import read_bloom_filter
+from sidecar.parquet.page_index import read_column_index, read_offset_index
+
+pytestmark = pytest.mark.jvm
+PLACEMENTS = pytest.mark.parametrize("placement", ["end", "row-group"])
+ROWS = 10_000
+
+
+class ParquetJava:
+    """The parts of parquet-java that find, believe and use indexes."""
+
+    def __init__(self, spark: Any) -> None:
+        self.jvm = spark._jvm
+        self.hadoop = self.jvm.org.apache.parquet.hadoop
+        self.predicates = self.jvm.org.apache.parquet.filter2.predicate.FilterApi
+
+    def open(self, path: Path, predicate: Any = None, **uses: bool) -> Any:
+        """A ParquetFileReader; with a predicate, by the statistics, dictionaries and indexes in ``uses`` alone."""
+        where = self.jvm.org.apache.hadoop.fs.Path(str(path))
+        file = self.hadoop.util.HadoopInputFile.fromPath(
+            where, self.jvm.org.apache.hadoop.conf.Configuration()
+        )
+        builder = self.jvm.org.apache.parquet.ParquetReadOptions.builder()
+        if predicate is not None:
+            builder = builder.withRecordFilter(
+                self.jvm.org.apache.parquet.filter2.compat.FilterCompat.get(predicate)
+            )
+        for name in ("useStatsFilter", "useDictionaryFilter", "useBloomFilter", "useColumnIndexFilter"):
+            builder = getattr(builder, name)(uses.get(name, False))
+        return self.hadoop.ParquetFileReader.open(file, builder.build())
+
+    def equals(self, column: str, value: int | str) -> Any:
+        if isinstance(value, str):
+            binary = self.jvm.org.apache.parquet.io.api.Binary.fromString(value)
+            return self.predicates.eq(self.predicates.binaryColumn(column), binary)
+        assert abs(value) >= 2**31, "py4j would make an Integer of it"
+        return self.predicates.eq(self.predicates.longColumn(column), value)
+
+    def row_groups(self, path: Path, predicate: Any, **uses: bool) -> int:
+        """How many row groups are left."""
+        reader = self.open(path, predicate, **uses)
+        try:
+            return int(reader.getRowGroups().size())
+        finally:
+            reader.close()
+
+    def rows(self, path: Path, predicate: Any) -> int:
+        """How many rows are left by the page indexes."""
+        reader = self.open(path, predicate, useColumnIndexFilter=True)
+        try:
+            return int(reader.getFilteredRecordCount())
+        finally:
+            reader.close()
+
+
+@pytest.fixture(scope="module")
+def java(spark: Any) -> ParquetJava:
+    return ParquetJava(spark)
+
+
+@pytest.fixture(scope="module")
+def clustered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Ten row groups of random even keys beyond 32 bits, and ``n``, sorted, in many pages."""
+    rng = np.random.default_rng(11)
+    keys = rng.integers(2**32, 2**40, ROWS) * 2
+    table = pa.table(
+        {"k": keys, "s": [f"s{k}" for k in keys], "n": np.arange(ROWS) + 2**40, "d": rng.normal(size=ROWS)}
+    )
+    folder = tmp_path_factory.mktemp("java")
+    files = {"plain": folder / "plain.parquet"}
+    written(
+        files["plain"],
+        table,
+        row_group_size=1000,
+        data_page_size=1000,
+        write_batch_size=100,
+        use_dictionary=False,
+    )
+    for placement in ("end", "row-group"):
+        files[placement] = folder / f"{placement}.parquet"
+        embed_file(
+            str(files["plain"]), str(files[placement]), bloom=["k", "s"], page_index=True, placement=placement
+        )
+    return files
+
+
+@PLACEMENTS
+def test_row_groups_are_skipped_by_filters(
+    java: ParquetJava, clustered: dict[str, Path], placement: str
+) -> None:
+    table = pq.read_table(clustered["plain"])
+    path = clustered[placement]
+    for column in ("k", "s"):
+        for row in (0, 1234, 9999):
+            present = table[column][row].as_py()
+            assert 1 <= java.row_groups(path, java.equals(column, present), useBloomFilter=True) <= 3
+    absent = [int(table["k"][row].as_py()) + 1 for row in range(0, ROWS, 500)]
+    left = [java.row_groups(path, java.equals("k", value), useBloomFilter=True) for value in absent]
+    assert sum(left) <= 10, f"{left} of 10 each: more than 5 % false"
+    left = [java.row_groups(path, java.equals("s", f"s{value}"), useBloomFilter=True) for value in absent]
+    assert sum(left) <= 10
+    for value in absent[:3]:
+        assert java.row_groups(path, java.equals("k", value), useBloomFilter=False) == 10
+        assert java.row_groups(clustered["plain"], java.equals("k", value), useBloomFilter=True) == 10
+
+
+@PLACEMENTS
+def test_pages_are_skipped_by_page_indexes(
+    java: ParquetJava, clustered: dict[str, Path], placement: str
+) -> None:
+    for row in (0, 4321, 9999):
+        predicate = java.equals("n", row + 2**40)
+        assert 1 <= java.rows(clustered[placement], predicate) <= 200
+        assert java.rows(clustered["plain"], predicate) == ROWS
+    assert java.rows(clustered[placement], java.equals("n", 2**41)) == 0
+
+
+@PLACEMENTS
+def test_every_index_is_read_as_it_was_written(java: ParquetJava, tmp_path: Path, placement: str) -> None:
+    for name, table in (("flat", flat(2000)), ("nested", nested(1000))):
+        source = written(
+            tmp_path / f"{name}.parquet", table, row_group_size=700, data_page_size=2000, write_batch_size=100
+        )
+        path = tmp_path / f"{name}-{placement}.parquet"
+        columns = leaf_paths(source)
+        embed_file(
+            str(source),
+            str(path),
+            bloom=columns,
+            page_index=True,
+            placement=placement,
+            even_if_dictionary=True,
+        )
+        file, footer = opened(path)
+        reader = java.open(path)
+        theirs = [column for block in reader.getFooter().getBlocks() for column in block.getColumns()]
+        found = 0
+        for chunk, column in zip(chunks(footer), theirs, strict=True):
+            offsets, index = read_offset_index(file, footer, chunk), read_column_index(file, footer, chunk)
+            their_offsets, their_index = reader.readOffsetIndex(column), reader.readColumnIndex(column)
+            assert offsets is not None
+            assert their_offsets.getPageCount() == offsets.num_pages
+            for page in range(offsets.num_pages):
+                assert their_offsets.getOffset(page) == offsets.offsets[page]
+                assert their_offsets.getCompressedPageSize(page) == offsets.compressed_page_sizes[page]
+                assert their_offsets.getFirstRowIndex(page) == offsets.first_row_indexes[page]
+            if index is not None and their_index is not None:
+                assert list(their_index.getNullPages()) == index.null_pages
+                assert list(their_index.getNullCounts()) == index.null_counts
+                assert [bytes_of(b) for b in their_index.getMinValues()] == index.min_values
+                assert [bytes_of(b) for b in their_index.getMaxValues()] == index.max_values
+                found += 1
+            ours, their_filter = read_bloom_filter(file, chunk), reader.readBloomFilter(column)
+            assert (ours is None) == (their_filter is None)
+            if ours is not None:
+                assert their_filter.getBitsetSize() == ours.bitset_length
+        reader.close()
+        assert found >= len(columns), "column indexes that parquet-java accepts"
+
+
+def bytes_of(buffer: Any) -> bytes:
+    return bytes(buffer.array()[buffer.arrayOffset() + buffer.position() :][: buffer.remaining()])
+
+
+@PLACEMENTS
+def test_spark_reads_the_right_rows(
+    spark: Any, clustered: dict[str, Path], tmp_path: Path, placement: str
+) -> None:
+    table = pq.read_table(clustered["plain"])
+    frame = spark.read.parquet(str(clustered[placement]))
+    for row in (0, 4321, 9999):
+        key, text = table["k"][row].as_py(), table["s"][row].as_py()
+        n = row + 2**40
+        for predicate in (
+            f"k = {key}",
+            f"s = '{text}'",
+            f"n = {n}",
+            f"n >= {n} and n < {n} + 1",
+            f"k in ({key}, 7)",
+        ):
+            assert [r["n"] for r in frame.where(predicate).select("n").collect()] == [n]
+        assert frame.where(f"k = {key + 1}").count() == 0
+    assert frame.where(f"n between {2**40 + 990} and {2**40 + 1010}").count() == 21
+    assert frame.exceptAll(spark.read.parquet(str(clustered["plain"]))).count() == 0
+    assert frame.count() == ROWS
+
+
+@PLACEMENTS
+@pytest.mark.parametrize(
+    ("table", "predicates"),
+    [
+        (
+            flat(3000),
+            ("d = 0.0", "d = -0.0", "d = double('NaN')", "d > 2", "f > 2", "i is null", "small = 'x1'"),
+        ),
+        (nested(1500), ("id = 77", "pair.x = 8589934592", "tags is null", "pair.y is not null")),
+    ],
+    ids=["flat", "nested"],
+)
+def test_spark_loses_no_row_by_our_indexes(
+    spark: Any, tmp_path: Path, placement: str, table: pa.Table, predicates: tuple[str, ...]
+) -> None:
+    """The writer leaves no statistics: Spark would lose NaN by them already."""
+    source = written(
+        tmp_path / "plain.parquet",
+        table,
+        row_group_size=1000,
+        data_page_size=2000,
+        write_batch_size=100,
+        write_statistics=False,
+    )
+    path = tmp_path / "embedded.parquet"
+    embed_file(
+        str(source),
+        str(path),
+        bloom=leaf_paths(source),
+        page_index=True,
+        placement=placement,
+        even_if_dictionary=True,
+    )
+    plain, frame = spark.read.parquet(str(source)), spark.read.parquet(str(path))
+    assert list(map(repr, frame.collect())) == list(map(repr, plain.collect()))
+    for predicate in predicates:
+        expected = list(map(repr, plain.where(predicate).collect()))
+        assert expected, predicate
+        assert list(map(repr, frame.where(predicate).collect())) == expected, predicate
