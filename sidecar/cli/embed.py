@@ -22,7 +22,7 @@ from sidecar.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sidecar.embedding.file import EmbedReport
+    from sidecar.embedding.report import EmbedReport
     from sidecar.embedding.table_report import EmbedTableReport
 
 Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet file, local or by URL.")]

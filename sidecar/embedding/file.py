@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.embedding.ahead import Ahead
-from sidecar.embedding.filters import HARVEST_RULES, FilterMaker, FilterRules, Outcome
+from sidecar.embedding.filters import HARVEST_RULES, FilterMaker, FilterRules
 from sidecar.embedding.pages import PageIndexMaker
+from sidecar.embedding.report import EmbedReport, Outcome, Progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.parquet.embed import PLACEMENTS, Embedded, GroupIndexes, check_embeddable, embed
+from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, check_embeddable, embed
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.source import Source, local_path, open_source
@@ -29,8 +29,6 @@ from sidecar.target import Target, create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-
-Progress = Callable[[str, int, int], None]
 
 MOST_THREADS = 4
 """Threads that build indexes, unless told otherwise; another one copies."""
@@ -43,59 +41,6 @@ class Wanted:
     filters: FilterRules = field(default_factory=FilterRules)
     page_index: bool = False
     placement: str = "end"
-
-
-@dataclass
-class EmbedReport:
-    """What was written, and what became of every index that was there or asked for."""
-
-    source: str
-    target: str
-    placement: str
-    size_before: int
-    written: Embedded
-    outcomes: list[Outcome]
-    seconds: float
-    fpp: float = 1.0
-    """The rate that new filters were to have."""
-
-    def ways(self) -> dict[str, dict[str, int]]:
-        """How many indexes of each kind came about in which way."""
-        counts: dict[str, Counter[str]] = {}
-        for outcome in self.outcomes:
-            counts.setdefault(outcome.kind, Counter())[outcome.way] += 1
-        return {kind: dict(ways) for kind, ways in counts.items()}
-
-    def warnings(self) -> list[str]:
-        """Columns whose new filters miss their rate by far: only a wrong number of distinct values does that."""
-        worst: dict[str, float] = {}
-        for outcome in self.outcomes:
-            if outcome.way in ("dictionary", "values") and outcome.rate_after is not None:
-                worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
-        return [
-            f"{column}: a filter finds {rate:.2g} of absent values; its row group has more distinct values than told"
-            for column, rate in worst.items()
-            if rate > 2 * self.fpp
-        ]
-
-    @property
-    def damaged(self) -> bool:
-        """Whether some index is missing because bytes of the source are broken."""
-        return any(outcome.damaged for outcome in self.outcomes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data: the totals, ``ways`` by kind, and one entry of ``units`` an index."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "placement": self.placement,
-            "size_before": self.size_before,
-            **asdict(self.written),
-            "ways": self.ways(),
-            "units": [asdict(outcome) for outcome in self.outcomes],
-            "warnings": self.warnings(),
-            "seconds": self.seconds,
-        }
 
 
 def embed_file(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sidecar.embedding.report import Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
@@ -48,26 +49,6 @@ class FilterRules:
     ndv: Mapping[int, int] = field(default_factory=dict)
     harvest: str = "good"
     even_if_dictionary: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one index of one column chunk.
-
-    ``way``: ``exact`` (bytes of the source), ``dictionary`` or ``values`` (built from them), ``none``. ``bytes``
-    count the header too. Rates are estimated from the bits, ``None`` where there is no filter.
-    """
-
-    row_group: int
-    column: str
-    kind: str
-    way: str
-    bytes: int = 0
-    rate_before: float | None = None
-    rate_after: float | None = None
-    reason: str = ""
-    damaged: bool = False
-    """Whether the reason is that bytes of the source are broken."""
 
 
 class ValuesFilter:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.match import Finder
 from sidecar.convert.restore import FilterPool, Part
-from sidecar.embedding.file import EmbedReport, Progress
-from sidecar.embedding.filters import Outcome
+from sidecar.embedding.report import EmbedReport, Outcome, Progress
 from sidecar.embedding.restorer import Choice, Restorer, Work, plan_restore, rules_of
 from sidecar.errors import StorageError, UsageError
 from sidecar.parquet.embed import check_embeddable, embed

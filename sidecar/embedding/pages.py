@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sidecar.embedding.filters import Outcome, ValuesFilter
+from sidecar.embedding.filters import ValuesFilter
+from sidecar.embedding.report import Outcome
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.extents import Range

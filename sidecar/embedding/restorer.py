@@ -20,9 +20,9 @@ from sidecar.convert.restore import (
     missing_reasons,
     restore_pages,
 )
-from sidecar.embedding.file import Progress
-from sidecar.embedding.filters import FilterMaker, FilterRules, Outcome, encode_filter
+from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
 from sidecar.embedding.pages import PageIndexMaker
+from sidecar.embedding.report import Outcome, Progress
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.parquet.embed import GroupIndexes, Piece
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup

@@ -14,7 +14,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.embedding.file import Wanted, embed_into
-from sidecar.embedding.filters import FilterRules, Outcome
+from sidecar.embedding.filters import FilterRules
+from sidecar.embedding.report import Outcome
 from sidecar.embedding.table_report import LeftAlone
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.listing import ListedFile

@@ -14,8 +14,9 @@ from contextlib import closing
 
 from pyiceberg.table import Table
 
-from sidecar.embedding.file import Progress, Wanted
+from sidecar.embedding.file import Wanted
 from sidecar.embedding.filters import HARVEST_RULES, FilterRules
+from sidecar.embedding.report import Progress
 from sidecar.embedding.successors import Fields, Successor, Successors
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
 from sidecar.errors import UsageError

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sidecar.embedding.filters import Outcome
+from sidecar.embedding.report import Outcome
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""What became of each index of a file that was written again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sidecar.parquet.embed import Embedded
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one index of one column chunk.
+
+    ``way``: ``exact`` (bytes of the source), ``dictionary`` or ``values`` (built from them), ``none``. ``bytes``
+    count the header too. Rates are estimated from the bits, ``None`` where there is no filter.
+    """
+
+    row_group: int
+    column: str
+    kind: str
+    way: str
+    bytes: int = 0
+    rate_before: float | None = None
+    rate_after: float | None = None
+    reason: str = ""
+    damaged: bool = False
+    """Whether the reason is that bytes of the source are broken."""
+
+
+@dataclass
+class EmbedReport:
+    """What was written, and what became of every index that was there or asked for."""
+
+    source: str
+    target: str
+    placement: str
+    size_before: int
+    written: Embedded
+    outcomes: list[Outcome]
+    seconds: float
+    fpp: float = 1.0
+    """The rate that new filters were to have."""
+
+    def ways(self) -> dict[str, dict[str, int]]:
+        """How many indexes of each kind came about in which way."""
+        counts: dict[str, Counter[str]] = {}
+        for outcome in self.outcomes:
+            counts.setdefault(outcome.kind, Counter())[outcome.way] += 1
+        return {kind: dict(ways) for kind, ways in counts.items()}
+
+    def warnings(self) -> list[str]:
+        """Columns whose new filters miss their rate by far: only a wrong number of distinct values does that."""
+        worst: dict[str, float] = {}
+        for outcome in self.outcomes:
+            if outcome.way in ("dictionary", "values") and outcome.rate_after is not None:
+                worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
+        return [
+            f"{column}: a filter finds {rate:.2g} of absent values; its row group has more distinct values than told"
+            for column, rate in worst.items()
+            if rate > 2 * self.fpp
+        ]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether some index is missing because bytes of the source are broken."""
+        return any(outcome.damaged for outcome in self.outcomes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the totals, ``ways`` by kind, and one entry of ``units`` an index."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "placement": self.placement,
+            "size_before": self.size_before,
+            **asdict(self.written),
+            "ways": self.ways(),
+            "units": [asdict(outcome) for outcome in self.outcomes],
+            "warnings": self.warnings(),
+            "seconds": self.seconds,
+        }
