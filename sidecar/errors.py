@@ -13,6 +13,9 @@ No message ever holds a secret, a key or the properties of a catalog.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SidecarError(Exception):
     """Root of all errors of sidecar.
@@ -79,3 +82,15 @@ class StorageError(SidecarError):
 
 class CommitConflictError(SidecarError):
     """Another commit came between and trying again did not help."""
+
+
+@contextmanager
+def located(file: str, column: str | None = None, offset: int | None = None) -> Iterator[None]:
+    """Give errors raised inside the file, column and offset that they do not have yet."""
+    try:
+        yield
+    except SidecarError as error:
+        error.file = error.file or file
+        error.column = error.column or column
+        error.offset = offset if error.offset is None else error.offset
+        raise

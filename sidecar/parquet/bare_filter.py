@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UsageError, located
 from sidecar.filters import historical
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
@@ -20,7 +20,7 @@ from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import MAX_HEADER, FoundFilter, check_num_bytes, header_doubt
 from sidecar.parquet.inspect import ProbedUnit, describe_found, reason_of
 from sidecar.parquet.problem import Problem
-from sidecar.parquet.thrift import decode_struct, located
+from sidecar.parquet.thrift import decode_struct
 from sidecar.source import Source
 
 _ENCODINGS = {

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.hashing import hash_plain_fixed, hash_plain_spans
 from sidecar.kernels import rle
@@ -38,7 +38,6 @@ from sidecar.parquet.pages import (
     PageHeader,
 )
 from sidecar.parquet.schema import Leaf
-from sidecar.parquet.thrift import located
 from sidecar.source import Source
 
 DATA_WINDOW = 512 << 10

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.parquet.schema import PHYSICAL, Leaf, decode_leaves
-from sidecar.parquet.thrift import Struct, decode_struct, located
+from sidecar.parquet.thrift import Struct, decode_struct
 from sidecar.source import Source
 
 TAIL = 64 * 1024

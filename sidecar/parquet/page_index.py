@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.thrift import (
     BINARY,
@@ -47,7 +47,6 @@ from sidecar.parquet.thrift import (
     Struct,
     decode_struct,
     encode_struct,
-    located,
 )
 from sidecar.source import Source, read_ranges
 

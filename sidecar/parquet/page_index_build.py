@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
 from sidecar.parquet.bounds import TYPE_ORDER, Ordering, find_ordering, truncate_lower, truncate_upper
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.dictionary import decode_dictionary
@@ -51,7 +51,6 @@ from sidecar.parquet.page_index import (
 )
 from sidecar.parquet.page_values import PageFolder, PageValues
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, ChunkReader, PageHeader
-from sidecar.parquet.thrift import located
 from sidecar.source import Source
 
 WINDOW = 4 << 20

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.page_bounds import offset_index_problems
 from sidecar.parquet.page_file import ChunkPages, count_entries, decode_part, read_page, split_chunk
@@ -27,7 +27,6 @@ from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer, read_page
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE
 from sidecar.parquet.parts import Part, Shape
 from sidecar.parquet.row_ranges import RowRanges
-from sidecar.parquet.thrift import located
 from sidecar.source import Source, read_ranges
 
 _DENSE = 0.9

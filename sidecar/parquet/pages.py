@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.parquet.compression import MAX_PAGE
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.thrift import Struct, TruncatedError, decode_struct, located
+from sidecar.parquet.thrift import Struct, TruncatedError, decode_struct
 from sidecar.source import Source
 
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)

@@ -27,8 +27,6 @@ element of a list takes at least one byte, so a tree is never larger than a cons
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from sidecar.errors import DamagedFileError, SidecarError
@@ -187,18 +185,6 @@ def _text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError as error:
         raise DamagedFileError("a string is not UTF-8") from error
-
-
-@contextmanager
-def located(file: str, column: str | None = None, offset: int | None = None) -> Iterator[None]:
-    """Give errors raised inside the file, column and offset that they do not have yet."""
-    try:
-        yield
-    except SidecarError as error:
-        error.file = error.file or file
-        error.column = error.column or column
-        error.offset = offset if error.offset is None else error.offset
-        raise
 
 
 def decode_struct(data: bytes, offset: int = 0, *, base: int = 0) -> tuple[Struct, int]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, located
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
 from sidecar.parquet.problem import Problem
-from sidecar.parquet.thrift import located
 from sidecar.parquet.verify_index import verify_page_index
 from sidecar.source import Source
 

@@ -1,0 +1,1 @@
+"""ORC files: tail, stripe footers, row indexes, statistics and Bloom filters."""

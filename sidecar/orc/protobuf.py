@@ -1,0 +1,271 @@
+"""Protocol Buffers as a generic field list: nothing is lost, nothing is interpreted.
+
+A message is a sequence of fields, each a tag (varint: field number << 3 | wire type) and a value:
+
+| wire type | name | bytes after the tag |
+| --- | --- | --- |
+| 0 | VARINT | 7 bits a byte, lowest first, the top bit says that another byte follows; 64 bits at most |
+| 1 | FIXED64 | 8 bytes, little-endian |
+| 2 | BYTES | length as varint, then that many bytes: a string, a message, or packed numbers |
+| 5 | FIXED32 | 4 bytes, little-endian |
+
+Groups (3, 4) are long deprecated and no message of ORC has one: they are refused. Signed numbers (``sint64``)
+are varints in zigzag: n is 2n, -n is 2n - 1. Of a field that may stand once only, the last one counts.
+
+A message inside another is bytes until it is asked for, so that nothing recurses, fields that are not known stay
+as they were, and :func:`encode` gives back the bytes of every writer that uses the shortest form of varints.
+
+Any bytes give a message or :class:`DamagedFileError`. No length is believed before the bytes are there, and a
+message has at most :data:`MAX_FIELDS` fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from sidecar.errors import DamagedFileError
+
+VARINT, FIXED64, BYTES, START_GROUP, END_GROUP, FIXED32 = range(6)
+
+MAX_FIELDS = 1 << 18
+"""Fields of one message: some 30 MB of memory. The largest are a footer's stripes and a row index's entries."""
+
+_NAMES = ("varint", "fixed64", "bytes", "group", "end of a group", "fixed32", "type 6", "type 7")
+_U64 = (1 << 64) - 1
+
+Field = tuple[int, int, "int | bytes"]
+"""Number, wire type, and the value: an unsigned integer, or bytes for wire type 2."""
+
+
+class Message:
+    """Fields in their order on disk.
+
+    Getters of one value answer the last field of that number, or the default if there is none. They raise
+    :class:`DamagedFileError` where it has another wire type.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: list[Field] | None = None) -> None:
+        self.fields: list[Field] = [] if fields is None else fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self.fields == other.fields
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def has(self, number: int) -> bool:
+        """Whether there is a field of that number."""
+        return any(field[0] == number for field in self.fields)
+
+    def varint(self, number: int, default: int = 0) -> int:
+        """An unsigned integer."""
+        value = self._last(number, VARINT)
+        return default if value is None else int(value)
+
+    def signed(self, number: int) -> int | None:
+        """A ``sint32`` or ``sint64`` (zigzag)."""
+        value = self._last(number, VARINT)
+        return None if value is None else unzigzag(int(value))
+
+    def double(self, number: int) -> float | None:
+        """A ``double``."""
+        value = self._last(number, FIXED64)
+        return None if value is None else float(struct.unpack("<d", int(value).to_bytes(8, "little"))[0])
+
+    def bytes_(self, number: int) -> bytes | None:
+        """Bytes."""
+        value = self._last(number, BYTES)
+        return value if isinstance(value, bytes) else None
+
+    def text(self, number: int) -> str | None:
+        """Bytes that must be UTF-8."""
+        value = self.bytes_(number)
+        return None if value is None else _text(value, number)
+
+    def message(self, number: int) -> Message | None:
+        """A message inside this one."""
+        value = self.bytes_(number)
+        return None if value is None else decode(value)
+
+    def messages(self, number: int) -> list[Message]:
+        """Every message of that number."""
+        return [decode(value) for value in self.all_bytes(number)]
+
+    def texts(self, number: int) -> list[str]:
+        """Every text of that number."""
+        return [_text(value, number) for value in self.all_bytes(number)]
+
+    def all_bytes(self, number: int) -> list[bytes]:
+        """The bytes of every field of that number."""
+        out: list[bytes] = []
+        for field, kind, value in self.fields:
+            if field == number:
+                if not isinstance(value, bytes):
+                    raise _wrong_type(number, BYTES, kind)
+                out.append(value)
+        return out
+
+    def repeated_varints(self, number: int) -> list[int]:
+        """Unsigned integers, packed or one a field; both forms may be mixed."""
+        out: list[int] = []
+        for field, kind, value in self.fields:
+            if field == number:
+                if isinstance(value, bytes):
+                    out += unpack(value)
+                elif kind == VARINT:
+                    out.append(value)
+                else:
+                    raise _wrong_type(number, VARINT, kind)
+        return out
+
+    def set(self, number: int, value: int | bytes | Message | None) -> None:
+        """Put one field where the first of that number stood (else at the end), and drop the others of it."""
+        self.set_all(number, [] if value is None else [value])
+
+    def set_all(self, number: int, values: Iterable[int | bytes | Message]) -> None:
+        """Put these fields where the first of that number stood (else at the end), instead of all of it."""
+        fields = [_field(number, value) for value in values]
+        at = next((i for i, field in enumerate(self.fields) if field[0] == number), len(self.fields))
+        rest = [field for field in self.fields[at:] if field[0] != number]
+        self.fields = [*self.fields[:at], *fields, *rest]
+
+    def _last(self, number: int, kind: int) -> int | bytes | None:
+        for field, found, value in reversed(self.fields):
+            if field == number:
+                if found != kind:
+                    raise _wrong_type(number, kind, found)
+                return value
+        return None
+
+
+def _field(number: int, value: int | bytes | Message) -> Field:
+    if isinstance(value, int):
+        return number, VARINT, value & _U64
+    return number, BYTES, encode(value) if isinstance(value, Message) else value
+
+
+def _wrong_type(number: int, expected: int, found: int) -> DamagedFileError:
+    return DamagedFileError(
+        f"protobuf field {number} has another wire type", expected=_NAMES[expected], found=_NAMES[found]
+    )
+
+
+def _text(value: bytes, number: int) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(f"protobuf field {number} is not UTF-8") from error
+
+
+def unzigzag(value: int) -> int:
+    """The signed number of a zigzag varint."""
+    return (value >> 1) ^ -(value & 1)
+
+
+def zigzag(value: int) -> int:
+    """The varint of a signed 64-bit number."""
+    return (value << 1) ^ (value >> 63)
+
+
+def decode(data: bytes) -> Message:
+    """The message that is all of ``data``. Raises :class:`DamagedFileError`."""
+    return Message(list(fields_of(data)))
+
+
+def fields_of(data: bytes) -> Iterator[Field]:
+    """The fields of a message one by one. Raises :class:`DamagedFileError`."""
+    at, end, count = 0, len(data), 0
+    try:
+        while at < end:
+            tag, at = _varint(data, at)
+            number, kind = tag >> 3, tag & 7
+            count += 1
+            if not 0 < number < 1 << 29 or count > MAX_FIELDS:
+                raise DamagedFileError(
+                    "a protobuf message has field number 0 or too many fields", found=number
+                )
+            if kind == VARINT:
+                value, at = _varint(data, at)
+                yield number, kind, value
+                continue
+            if kind == BYTES:
+                length, at = _varint(data, at)
+            elif kind in (FIXED64, FIXED32):
+                length = 8 if kind == FIXED64 else 4
+            else:
+                raise DamagedFileError(
+                    "a protobuf field has a wire type that is not known", found=_NAMES[kind]
+                )
+            if length > end - at:
+                raise IndexError
+            content = data[at : at + length]
+            at += length
+            yield number, kind, content if kind == BYTES else int.from_bytes(content, "little")
+    except IndexError:
+        raise DamagedFileError("a protobuf message ends early", found=f"{end} bytes") from None
+
+
+def unpack(data: bytes) -> list[int]:
+    """The varints of a packed field."""
+    out: list[int] = []
+    at = 0
+    try:
+        while at < len(data):
+            value, at = _varint(data, at)
+            out.append(value)
+    except IndexError:
+        raise DamagedFileError("a packed protobuf field ends early") from None
+    return out
+
+
+def pack(values: Iterable[int]) -> bytes:
+    """Unsigned integers as a packed field."""
+    out = bytearray()
+    for value in values:
+        _put_varint(out, value)
+    return bytes(out)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A varint and the place behind it; IndexError where the bytes end."""
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return byte, at
+    value, shift = byte & 0x7F, 7
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise DamagedFileError("a protobuf varint is longer than 10 bytes")
+    if value > _U64:
+        raise DamagedFileError("a protobuf varint has more than 64 bits", found=value)
+    return value, at
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message, every varint in its shortest form."""
+    out = bytearray()
+    for number, kind, value in message.fields:
+        _put_varint(out, number << 3 | kind)
+        if isinstance(value, bytes):
+            _put_varint(out, len(value))
+            out += value
+        elif kind == VARINT:
+            _put_varint(out, value)
+        else:
+            out += value.to_bytes(8 if kind == FIXED64 else 4, "little")
+    return bytes(out)
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    while value >= 0x80:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
