@@ -12,6 +12,7 @@ The postscript itself is never compressed. Specification: orc-v1.md, "Compressio
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 import lz4.block
 import pyarrow as pa
@@ -187,7 +188,7 @@ def _deflate(data: bytes) -> bytes:
     return deflate.compress(data) + deflate.flush()
 
 
-_COMPRESS = {
+_COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "ZLIB": _deflate,
     "SNAPPY": lambda data: pa.Codec("snappy").compress(data, asbytes=True),
     "LZ4": lambda data: lz4.block.compress(data, store_size=False),

@@ -1,0 +1,180 @@
+"""Columns of an ORC file: the footer's list of types, flattened as it is stored, with a path for each.
+
+Types stand in the footer in pre-order; a column's id is its place in that list, and 0 is the root, a struct in every
+table. Paths join the names of fields by dots, as Iceberg does: the element of a list is ``element``, a map has
+``key`` and ``value``, and of a union, which Iceberg does not have, the members are ``tag_0``, ``tag_1``, ....
+
+Iceberg's writers put a field's id and whether it is required in its attributes: ``iceberg.id``, ``iceberg.required``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.orc.protobuf import Message
+
+# fmt: off
+KINDS = (
+    "BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "STRING", "BINARY", "TIMESTAMP", "LIST", "MAP",
+    "STRUCT", "UNION", "DECIMAL", "DATE", "VARCHAR", "CHAR", "TIMESTAMP_INSTANT", "GEOMETRY", "GEOGRAPHY",
+)
+# fmt: on
+"""Type.Kind, by number."""
+
+MAX_DEPTH = 100
+"""Names in a path."""
+
+MAX_PATHS = 16 << 20
+"""Characters of all paths of a file together."""
+
+COMPOUND = frozenset({"LIST", "MAP", "STRUCT", "UNION"})
+
+_ICEBERG = {
+    "BOOLEAN": "boolean",
+    "BYTE": "int",
+    "SHORT": "int",
+    "INT": "int",
+    "LONG": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "STRING": "string",
+    "VARCHAR": "string",
+    "CHAR": "string",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_INSTANT": "timestamptz",
+}
+_BINARY_TYPES = {"UUID": "uuid", "FIXED": "fixed"}
+
+
+@dataclass(frozen=True)
+class OrcColumn:
+    """One entry of the footer's types. ``None`` stands for an absent field."""
+
+    id: int
+    path: str
+    """Names joined by dots; empty for the root."""
+    kind: str
+    """A name of :data:`KINDS`, or the number of a kind that is not known."""
+    field_id: int | None
+    required: bool
+    precision: int | None
+    scale: int | None
+    max_length: int | None
+    parent: int | None
+    children: tuple[int, ...]
+    nested_in_repeated: bool
+    """Whether a list, map or union stands above: its values are not one a row."""
+    nullable_parent: bool
+    """Whether something other than the root stands above: where that is null, this column has no value at all."""
+    encrypted: bool
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_compound(self) -> bool:
+        """Whether it has no values of its own: a list, map, struct or union."""
+        return self.kind in COMPOUND
+
+    @property
+    def iceberg_type(self) -> str | None:
+        """The Iceberg type that a column of this kind has by itself; ``None`` if there is none."""
+        if self.kind == "DECIMAL":
+            return f"decimal({self.precision}, {self.scale or 0})" if self.precision is not None else None
+        if self.kind == "BINARY" and (name := self.attributes.get("iceberg.binary-type")) in _BINARY_TYPES:
+            length = self.attributes.get("iceberg.length", "")
+            return "uuid" if name == "UUID" else f"fixed[{length}]" if length.isdecimal() else None
+        if self.kind == "LONG" and self.attributes.get("iceberg.long-type") == "TIME":
+            return "time"
+        return _ICEBERG.get(self.kind)
+
+
+def decode_columns(types: Sequence[Message], encrypted_roots: frozenset[int]) -> list[OrcColumn]:
+    """The columns in the order of their ids; ``encrypted_roots`` are the roots of encryption variants.
+
+    Raises :class:`DamagedFileError` unless the types form one tree in pre-order.
+    """
+    if not types:
+        raise DamagedFileError("the footer has no types")
+    children = [tuple(message.repeated_varints(2)) for message in types]
+    parents = _parents(children)
+    columns: list[OrcColumn] = []
+    names: dict[int, str] = {}
+    total = 0
+    for number, message in enumerate(types):
+        parent = parents[number]
+        above = None if parent is None else columns[parent]
+        column = _column(number, message, above, names.get(number, ""), children[number], encrypted_roots)
+        total += len(column.path)
+        if column.path.count(".") > MAX_DEPTH or total > MAX_PATHS:
+            raise UnsupportedFeatureError("the footer's types are nested too deeply or have names too long")
+        names.update(zip(children[number], _child_names(column, message), strict=True))
+        columns.append(column)
+    return columns
+
+
+def _parents(children: Sequence[tuple[int, ...]]) -> list[int | None]:
+    parents: list[int | None] = [None] * len(children)
+    for number, subtypes in enumerate(children):
+        for child in subtypes:
+            if not number < child < len(children) or parents[child] is not None:
+                raise DamagedFileError(
+                    "the footer's types are no tree", found=f"type {number} has the child {child}"
+                )
+            parents[child] = number
+    if (orphan := next((i for i, parent in enumerate(parents) if i and parent is None), None)) is not None:
+        raise DamagedFileError("the footer's types are no tree", found=f"type {orphan} has no parent")
+    return parents
+
+
+def _child_names(column: OrcColumn, message: Message) -> list[str]:
+    """The last part of each child's path."""
+    children = len(column.children)
+    if column.kind == "STRUCT":
+        names = message.texts(3)
+    elif column.kind == "UNION":
+        names = [f"tag_{i}" for i in range(children)]
+    else:
+        names = {"LIST": ["element"], "MAP": ["key", "value"]}.get(column.kind, [])
+    if len(names) != children:
+        raise DamagedFileError(
+            f"a type of kind {column.kind} has another number of children than it has names",
+            column=column.path,
+            expected=len(names),
+            found=children,
+        )
+    return names
+
+
+def _column(
+    number: int,
+    message: Message,
+    above: OrcColumn | None,
+    name: str,
+    children: tuple[int, ...],
+    encrypted_roots: frozenset[int],
+) -> OrcColumn:
+    kind = message.varint(1)
+    attributes = {pair.text(1) or "": pair.text(2) or "" for pair in message.messages(7)}
+    field_id = attributes.get("iceberg.id", "")
+    return OrcColumn(
+        id=number,
+        path=f"{above.path}.{name}" if above is not None and above.id else name,
+        kind=KINDS[kind] if kind < len(KINDS) else str(kind),
+        field_id=int(field_id)
+        if field_id.isascii() and field_id.isdecimal() and len(field_id) < 11
+        else None,
+        required=attributes.get("iceberg.required") == "true",
+        precision=message.varint(5) if message.has(5) else None,
+        scale=message.varint(6) if message.has(6) else None,
+        max_length=message.varint(4) if message.has(4) else None,
+        parent=None if above is None else above.id,
+        children=children,
+        nested_in_repeated=above is not None
+        and (above.nested_in_repeated or above.kind in ("LIST", "MAP", "UNION")),
+        nullable_parent=above is not None and above.id != 0,
+        encrypted=number in encrypted_roots or (above is not None and above.encrypted),
+        attributes=attributes,
+    )

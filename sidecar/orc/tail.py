@@ -1,0 +1,351 @@
+"""The tail of an ORC file: one read when it is small, two otherwise.
+
+A file ends with these parts, back to back; all but the last two are compression chunks
+(:mod:`sidecar.orc.compression`) of a protobuf message:
+
+| part | its length stands in |
+| --- | --- |
+| statistics of encrypted columns | postscript, field 7 |
+| Metadata: statistics of every stripe | postscript, field 5 |
+| Footer | postscript, field 1 |
+| PostScript | the file's last byte |
+| one byte: the postscript's length | |
+
+The postscript ends with the magic ``ORC``; files of the oldest writers have it at their start alone. Lengths are
+believed only if the parts then lie inside the file. What the footer says about one stripe is checked against the
+file's size here, and against the stripe's own footer where that is read.
+
+Metadata is not needed to find an index and may be large, so it is decoded on demand
+(:func:`read_stripe_statistics`), without another read where the first one had it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
+from sidecar.orc.compression import CODECS, MAX_BLOCK, bound, decompress
+from sidecar.orc.protobuf import Message, decode
+from sidecar.orc.schema import OrcColumn, decode_columns
+from sidecar.source import Source
+
+MAGIC = b"ORC"
+
+TAIL = 32 * 1024
+"""Bytes of the first read: most footers, and the statistics of a few stripes."""
+
+MAX_FOOTER = 256 << 20
+"""Bytes of the longest footer or metadata that is read, decompressed."""
+
+MAX_ROW_GROUPS = 1 << 18
+"""Row groups of the largest stripe that is taken apart."""
+
+WRITERS = ("Java", "C++", "Presto", "Go", "Trino", "cuDF")
+CALENDARS = ("unknown", "julian_gregorian", "proleptic_gregorian")
+
+JAVA, CPP, PRESTO, GO, TRINO, CUDF = range(6)
+"""Footer.writer."""
+
+_I64 = (1 << 63) - 1
+
+
+class RowGroup(NamedTuple):
+    """Rows of a stripe that a row index tells apart; ``first_row`` counts rows of the file."""
+
+    ordinal: int
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """A stripe: index streams, data streams and a footer, back to back from ``offset``."""
+
+    ordinal: int
+    offset: int
+    index_length: int
+    data_length: int
+    footer_length: int
+    num_rows: int
+    first_row: int
+    stride: int
+    """Rows of a row group; 0 where the file has no row indexes."""
+    information: Message
+
+    @property
+    def footer_offset(self) -> int:
+        """Where the stripe's footer begins."""
+        return self.offset + self.index_length + self.data_length
+
+    @property
+    def end(self) -> int:
+        """Where the stripe ends."""
+        return self.footer_offset + self.footer_length
+
+    @property
+    def num_row_groups(self) -> int:
+        """Number of row groups: one where the file has no row indexes, none where there are no rows."""
+        return -(-self.num_rows // self.stride) if self.stride else int(self.num_rows > 0)
+
+    @property
+    def row_groups(self) -> list[RowGroup]:
+        """The row groups in their order. :class:`UnsupportedFeatureError` beyond :data:`MAX_ROW_GROUPS`."""
+        count = self.num_row_groups
+        if count > MAX_ROW_GROUPS:
+            raise UnsupportedFeatureError(
+                f"stripe {self.ordinal} has too many row groups",
+                expected=f"at most {MAX_ROW_GROUPS}",
+                found=count,
+            )
+        stride = self.stride or self.num_rows
+        return [
+            RowGroup(i, self.first_row + i * stride, min(stride, self.num_rows - i * stride))
+            for i in range(count)
+        ]
+
+
+@dataclass(frozen=True)
+class OrcTail:
+    """A decoded tail; the messages are whole, unknown fields included."""
+
+    name: str
+    size: int
+    postscript: Message
+    postscript_offset: int
+    postscript_length: int
+    footer: Message
+    footer_offset: int
+    footer_length: int
+    metadata_offset: int
+    metadata_length: int
+    """Bytes in the file; 0 where there is none."""
+    stripe_statistics_length: int
+    """Bytes of the encrypted columns' statistics, which lie in front of the metadata."""
+    compression: str
+    """A name of :data:`sidecar.orc.compression.CODECS`."""
+    block_size: int
+    row_index_stride: int
+    num_rows: int
+    writer: int
+    """Who wrote the file: :data:`JAVA`, :data:`CPP`, ...; any other number is a writer that is not known."""
+    writer_version: int
+    software_version: str | None
+    file_version: tuple[int, int]
+    """(0, 11), (0, 12), or (1, 9999) for what writers call UNSTABLE-PRE-2.0."""
+    calendar: str
+    """A name of :data:`CALENDARS`."""
+    encrypted: bool
+    encrypted_columns: frozenset[int]
+    """Ids of the columns that have an encrypted variant; what stands in clear for them is masked."""
+    columns: list[OrcColumn]
+    stripes: list[Stripe]
+    read_bytes: bytes = field(repr=False)
+    """The file's last bytes, as far as they were read for this tail."""
+
+    @property
+    def created_by(self) -> str:
+        """Writer and version, as a person would say it."""
+        name = WRITERS[self.writer] if self.writer < len(WRITERS) else f"writer {self.writer}"
+        version = self.software_version or f"(writer version {self.writer_version})"
+        return f"ORC {name} {version}"
+
+    @property
+    def num_row_groups(self) -> int:
+        """Row groups of all stripes."""
+        return sum(stripe.num_row_groups for stripe in self.stripes)
+
+    @cached_property
+    def _by_path(self) -> dict[str, OrcColumn | None]:
+        known: dict[str, OrcColumn | None] = {}
+        for column in self.columns:
+            known[column.path] = None if column.path in known else column
+        return known
+
+    def column(self, path: str) -> OrcColumn | None:
+        """The column of that dotted path; ``None`` if there is none, or two of them."""
+        return self._by_path.get(path)
+
+    def subtree(self, column_id: int) -> list[int]:
+        """Ids of the column and of all columns below it."""
+        out, todo = [], [column_id]
+        while todo:
+            out.append(todo.pop())
+            todo += reversed(self.columns[out[-1]].children)
+        return out
+
+
+def read_tail(source: Source) -> OrcTail:
+    """Read and decode postscript and footer: one read, or two if they are longer than :data:`TAIL`.
+
+    Raises :class:`DamagedFileError` for anything that contradicts the format, and
+    :class:`UnsupportedFeatureError` for a compression that cannot be read.
+    """
+    with located(source.name):
+        size = source.size
+        if size < len(MAGIC) + 2:
+            raise DamagedFileError(
+                "too short for an ORC file", expected=f"at least {len(MAGIC) + 2} bytes", found=size
+            )
+        first = min(size, TAIL)
+        data = source.read(size - first, first)
+        postscript_length = data[-1]
+        if not 0 < postscript_length < first:
+            raise DamagedFileError(
+                "the postscript's length is out of range",
+                offset=size - 1,
+                expected=f"1 to {first - 1}",
+                found=postscript_length,
+            )
+        postscript_offset = size - 1 - postscript_length
+        raw = data[-1 - postscript_length : -1]
+        if not raw.endswith(MAGIC):
+            _check_magic(source.read(0, len(MAGIC)), postscript_offset)
+        with located(source.name, offset=postscript_offset):
+            postscript = decode(raw)
+            parts = _Parts.of(postscript, postscript_offset)
+        if (missing := size - parts.footer_offset - len(data)) > 0:
+            data = source.read(parts.footer_offset, missing) + data
+        with located(source.name, offset=parts.footer_offset):
+            return _decode(source.name, size, data, postscript, postscript_offset, parts)
+
+
+def _check_magic(head: bytes, offset: int) -> None:
+    if head != MAGIC:
+        raise DamagedFileError(
+            "not an ORC file: no magic, neither in the postscript nor at the start",
+            offset=offset,
+            expected=MAGIC,
+            found=head,
+        )
+
+
+class _Parts(NamedTuple):
+    """Where the parts in front of the postscript lie, and how they are compressed."""
+
+    compression: str
+    block_size: int
+    footer_offset: int
+    footer_length: int
+    metadata_offset: int
+    metadata_length: int
+    statistics_length: int
+
+    @classmethod
+    def of(cls, postscript: Message, end: int) -> _Parts:
+        number = postscript.varint(2)
+        compression = CODECS[number] if number < len(CODECS) else str(number)
+        block_size = postscript.varint(3)
+        if compression != "NONE" and not 0 < block_size <= MAX_BLOCK:
+            raise DamagedFileError(
+                "the compression block size is out of range", expected=f"1 to {MAX_BLOCK}", found=block_size
+            )
+        footer, metadata, statistics = (postscript.varint(field) for field in (1, 5, 7))
+        if footer == 0 or footer + metadata + statistics > end:
+            raise DamagedFileError(
+                "footer, metadata and statistics do not fit into the file",
+                expected=f"together at most {end} bytes",
+                found=f"{footer} + {metadata} + {statistics}",
+            )
+        at = end - footer
+        return cls(compression, block_size, at, footer, at - metadata, metadata, statistics)
+
+
+def _decode(
+    name: str, size: int, data: bytes, postscript: Message, postscript_offset: int, parts: _Parts
+) -> OrcTail:
+    start = parts.footer_offset - (size - len(data))
+    footer = decode(
+        decompress(
+            data[start : start + parts.footer_length],
+            parts.compression,
+            parts.block_size,
+            offset=parts.footer_offset,
+            limit=bound(parts.footer_length, MAX_FOOTER),
+        )
+    )
+    encryption = footer.message(10)
+    variants = [] if encryption is None else encryption.messages(3)
+    roots = frozenset(variant.varint(1) for variant in variants)
+    columns = decode_columns(footer.messages(4), roots)
+    stride, version = _count(footer.varint(8)), postscript.repeated_varints(4)
+    calendar = footer.varint(11)
+    end = parts.metadata_offset - parts.statistics_length
+    return OrcTail(
+        name=name,
+        size=size,
+        postscript=postscript,
+        postscript_offset=postscript_offset,
+        postscript_length=size - 1 - postscript_offset,
+        footer=footer,
+        footer_offset=parts.footer_offset,
+        footer_length=parts.footer_length,
+        metadata_offset=parts.metadata_offset,
+        metadata_length=parts.metadata_length,
+        stripe_statistics_length=parts.statistics_length,
+        compression=parts.compression,
+        block_size=parts.block_size,
+        row_index_stride=stride,
+        num_rows=_count(footer.varint(6)),
+        writer=footer.varint(9),
+        writer_version=postscript.varint(6),
+        software_version=footer.text(12),
+        file_version=(version[0], version[1]) if len(version) > 1 else (0, 11),
+        calendar=CALENDARS[calendar] if calendar < len(CALENDARS) else str(calendar),
+        encrypted=encryption is not None,
+        encrypted_columns=frozenset(column.id for column in columns if column.encrypted),
+        columns=columns,
+        stripes=_stripes(footer.messages(3), stride, end),
+        read_bytes=data,
+    )
+
+
+def _count(value: int) -> int:
+    if value > _I64:
+        raise DamagedFileError("a count of the footer is negative", found=value)
+    return value
+
+
+def _stripes(messages: Iterable[Message], stride: int, end: int) -> list[Stripe]:
+    stripes: list[Stripe] = []
+    first_row = 0
+    for ordinal, message in enumerate(messages):
+        offset, index, data, footer, rows = (message.varint(field) for field in range(1, 6))
+        if offset + index + data + footer > end or footer == 0:
+            raise DamagedFileError(
+                f"stripe {ordinal} does not fit into the file",
+                offset=offset,
+                expected=f"an end at most at {end}",
+                found=f"{index} + {data} + {footer} bytes from {offset}",
+            )
+        stripes.append(Stripe(ordinal, offset, index, data, footer, rows, first_row, stride, message))
+        first_row = _count(first_row + rows)
+    return stripes
+
+
+def read_stripe_statistics(source: Source, tail: OrcTail) -> list[list[Message]]:
+    """The ColumnStatistics messages of each stripe, one a column; no stripes where the file has no metadata.
+
+    No read where the tail's own read had them. What they mean is for
+    :func:`sidecar.orc.statistics.decode_statistics`. Raises :class:`DamagedFileError`.
+    """
+    if tail.metadata_length == 0:
+        return []
+    with located(tail.name, offset=tail.metadata_offset):
+        start = tail.metadata_offset - (tail.size - len(tail.read_bytes))
+        if start >= 0:
+            data = tail.read_bytes[start : start + tail.metadata_length]
+        else:
+            data = source.read(tail.metadata_offset, tail.metadata_length)
+        metadata = decode(
+            decompress(
+                data,
+                tail.compression,
+                tail.block_size,
+                offset=tail.metadata_offset,
+                limit=bound(tail.metadata_length, MAX_FOOTER),
+            )
+        )
+        return [stripe.messages(1) for stripe in metadata.messages(1)]
