@@ -11,6 +11,9 @@ page is *unknown* in that respect:
 - NaN is possible in a page of floats unless nan_counts say 0 there; a bound that is NaN is no bound.
 
 ``boundary_order`` is checked and not used: a reader that looks at each page needs no order.
+
+What the index is held against is a :class:`ChunkFacts`: of a file whose footer was read, or what is known of a
+chunk without touching its file.
 """
 
 from __future__ import annotations
@@ -54,6 +57,17 @@ class PageBounds:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class ChunkFacts:
+    """What a page index of a chunk is held against; ``None`` is unknown. ``ordering``: or why there is none."""
+
+    leaf: Leaf
+    ordering: Ordering | str
+    num_rows: int
+    num_values: int | None = None
+    null_count: int | None = None
+
+
 def page_bounds(
     footer: Footer, chunk: ColumnChunk, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
 ) -> PageBounds | str:
@@ -61,14 +75,25 @@ def page_bounds(
 
     The offset index itself is checked by :func:`offset_index_problems`; ask that first.
     """
+    return proven_bounds(_facts(footer, chunk), column_index, offset_index)
+
+
+def proven_bounds(
+    facts: ChunkFacts, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
+) -> PageBounds | str:
+    """As :func:`page_bounds`, by what is known of the chunk; :func:`first_row_problems` come first."""
     if column_index is None:
         return "the column has no column index"
     if not isinstance(column_index, ColumnIndex):
         return f"the column index cannot be read: {column_index.what}"
-    problem = next(column_index_problems(footer, chunk, column_index, offset_index), None)
-    if problem is not None:
-        return problem
-    return _proven(find_ordering(footer, chunk.leaf), chunk.leaf, column_index)
+    problem = next(_column_problems(facts, column_index, offset_index), None)
+    return _proven(facts.ordering, facts.leaf, column_index) if problem is None else problem
+
+
+def _facts(footer: Footer, chunk: ColumnChunk) -> ChunkFacts:
+    num_rows = footer.row_groups[chunk.row_group].num_rows
+    ordering = find_ordering(footer, chunk.leaf)
+    return ChunkFacts(chunk.leaf, ordering, num_rows, chunk.num_values, chunk.null_count)
 
 
 def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> PageBounds:
@@ -110,9 +135,22 @@ def is_float(leaf: Leaf) -> bool:
 
 def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex) -> Iterator[str]:
     """Why an offset index cannot be right; nothing where its pages can be read and their rows counted."""
-    num_rows = footer.row_groups[chunk.row_group].num_rows
     end = chunk.start + chunk.total_compressed_size
-    offsets, sizes, rows = index.offsets, index.compressed_page_sizes, index.first_row_indexes
+    offsets, sizes = index.offsets, index.compressed_page_sizes
+    yield from first_row_problems(footer.row_groups[chunk.row_group].num_rows, index)
+    if not index.num_pages:
+        return
+    if (sizes <= 0).any():
+        yield "a page has no bytes"
+    elif (sizes > end - offsets).any() or (offsets < chunk.start).any():
+        yield "a page lies outside the column chunk"
+    elif (offsets[1:] < offsets[:-1] + sizes[:-1]).any():
+        yield "pages overlap or are out of order"
+
+
+def first_row_problems(num_rows: int, index: OffsetIndex) -> Iterator[str]:
+    """Why the rows of an offset index cannot be those of a row group of ``num_rows``."""
+    rows = index.first_row_indexes
     if not index.num_pages:
         if num_rows:
             yield f"no page for {num_rows} rows"
@@ -123,18 +161,18 @@ def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex
         yield "first_row_index does not increase from page to page"
     if rows.max() >= max(num_rows, 1):
         yield f"a page begins at row {rows.max()} of {num_rows}"
-    if (sizes <= 0).any():
-        yield "a page has no bytes"
-    elif (sizes > end - offsets).any() or (offsets < chunk.start).any():
-        yield "a page lies outside the column chunk"
-    elif (offsets[1:] < offsets[:-1] + sizes[:-1]).any():
-        yield "pages overlap or are out of order"
 
 
 def column_index_problems(
     footer: Footer, chunk: ColumnChunk, index: ColumnIndex, offset_index: OffsetIndex | None
 ) -> Iterator[str]:
     """Every contradiction of a column index with itself, with the chunk and with its offset index."""
+    return _column_problems(_facts(footer, chunk), index, offset_index)
+
+
+def _column_problems(
+    facts: ChunkFacts, index: ColumnIndex, offset_index: OffsetIndex | None
+) -> Iterator[str]:
     if offset_index is None:
         yield "a column index without an offset index"
         rows = None
@@ -142,12 +180,12 @@ def column_index_problems(
         yield f"{index.num_pages} pages in the column index, {offset_index.num_pages} in the offset index"
         rows = None
     else:
-        rows = offset_index.rows(footer.row_groups[chunk.row_group].num_rows).tolist()
-    yield from _null_problems(chunk, index, rows)
-    yield from _bound_problems(find_ordering(footer, chunk.leaf), index)
+        rows = offset_index.rows(facts.num_rows).tolist()
+    yield from _null_problems(facts, index, rows)
+    yield from _bound_problems(facts.ordering, index)
     if index.nan_counts is not None:
         yield from _count_problems("nan_counts", index.nan_counts, index.num_pages)
-        if not is_float(chunk.leaf):
+        if not is_float(facts.leaf):
             yield "nan_counts on a column that is no float"
 
 
@@ -158,10 +196,10 @@ def _count_problems(name: str, counts: Sequence[int], pages: int) -> Iterator[st
         yield f"{name} has a negative number"
 
 
-def _null_problems(chunk: ColumnChunk, index: ColumnIndex, rows: list[int] | None) -> Iterator[str]:
+def _null_problems(facts: ChunkFacts, index: ColumnIndex, rows: list[int] | None) -> Iterator[str]:
     """null_pages, null_counts, histograms and rows of the pages against each other."""
-    leaf, pages, nulls = chunk.leaf, index.num_pages, index.null_counts
-    problems = list(_histogram_problems(chunk, index))
+    leaf, pages, nulls = facts.leaf, index.num_pages, index.null_counts
+    problems = list(_histogram_problems(facts, index))
     if nulls is not None:
         problems += _count_problems("null_counts", nulls, pages)
     yield from problems
@@ -183,18 +221,18 @@ def _null_problems(chunk: ColumnChunk, index: ColumnIndex, rows: list[int] | Non
             yield "null_pages contradict definition_level_histograms"
     if repetitions is not None and rows is not None and [page[0] for page in repetitions] != rows:
         yield "repetition_level_histograms count other rows than the offset index"
-    yield from _null_page_problems(chunk, index, nulls, entries)
+    yield from _null_page_problems(facts, index, nulls, entries)
 
 
 def _null_page_problems(
-    chunk: ColumnChunk, index: ColumnIndex, nulls: list[int] | None, entries: list[int] | None
+    facts: ChunkFacts, index: ColumnIndex, nulls: list[int] | None, entries: list[int] | None
 ) -> Iterator[str]:
-    if chunk.leaf.max_def == 0 and any(index.null_pages):
+    if facts.leaf.max_def == 0 and any(index.null_pages):
         yield "a null page in a column without nulls"  # parquet-java without statistics
     if nulls is None:
         return
-    if chunk.null_count is not None and sum(nulls) != chunk.null_count:
-        yield f"null_counts add up to {sum(nulls)}, the chunk's statistics say {chunk.null_count}"
+    if facts.null_count is not None and sum(nulls) != facts.null_count:
+        yield f"null_counts add up to {sum(nulls)}, the chunk's statistics say {facts.null_count}"
     if any(null and not count for null, count in zip(index.null_pages, nulls, strict=True)):
         yield "null_pages contradict null_counts: a null page without a null"
     if entries is None:
@@ -205,8 +243,8 @@ def _null_page_problems(
         yield "null_pages contradict null_counts"
 
 
-def _histogram_problems(chunk: ColumnChunk, index: ColumnIndex) -> Iterator[str]:
-    leaf = chunk.leaf
+def _histogram_problems(facts: ChunkFacts, index: ColumnIndex) -> Iterator[str]:
+    leaf = facts.leaf
     for name, histogram, highest in (
         ("repetition_level_histograms", index.repetition_level_histograms, leaf.max_rep),
         ("definition_level_histograms", index.definition_level_histograms, leaf.max_def),
@@ -217,8 +255,8 @@ def _histogram_problems(chunk: ColumnChunk, index: ColumnIndex) -> Iterator[str]
             yield f"{name} has {len(histogram)} entries, not {index.num_pages} pages x {highest + 1} levels"
         elif any(count < 0 for count in histogram):
             yield f"{name} has a negative number"
-        elif sum(histogram) != chunk.num_values:
-            yield f"{name} has {sum(histogram)} entries in all, the column chunk {chunk.num_values}"
+        elif facts.num_values is not None and sum(histogram) != facts.num_values:
+            yield f"{name} has {sum(histogram)} entries in all, the column chunk {facts.num_values}"
 
 
 def _table(histogram: list[int] | None, pages: int, highest: int) -> list[list[int]] | None:
