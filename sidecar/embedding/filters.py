@@ -16,7 +16,8 @@ from sidecar.embedding.report import Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
-from sidecar.indexing.chunks import ChunkIndexer, ChunkResult, Options
+from sidecar.indexing.chunks import ChunkIndexer
+from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.faults import STORAGE
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
@@ -196,7 +197,7 @@ class FilterMaker:
         too_many = self._rules.harvest == "good" and rate > self._rules.fpp
         return f"its rate is more than {self._rules.fpp}" if too_many else ""
 
-    def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ChunkResult) -> bool:
+    def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ColumnResult) -> bool:
         if result.how != "dictionary" or self._rules.even_if_dictionary or result.bitset is None:
             return False
         return _dictionary_length(self._source, chunk) <= len(encode_filter(result.bitset))

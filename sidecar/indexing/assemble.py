@@ -26,7 +26,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import Column
-from sidecar.indexing.chunks import Options
+from sidecar.indexing.columns import Options
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.faults import STORAGE
 from sidecar.indexing.slices import GroupTask, part_step

@@ -39,4 +39,6 @@ def _pieces(file: ListedFile, size: int) -> Iterator[Piece]:
     count = max(1, round(length / size))
     bounds = [length * i // count for i in range(count + 1)]
     for start, stop in pairwise(bounds):
-        yield Piece(file.ordinal, file.path, file.file_size, start, stop, file.identity)
+        yield Piece(
+            file.ordinal, file.path, file.file_size, start, stop, file.data_file.file_format, file.identity
+        )

@@ -44,7 +44,7 @@ from sidecar.indexing.assemble import (
     units_table,
 )
 from sidecar.indexing.bins import make_tasks
-from sidecar.indexing.chunks import Options
+from sidecar.indexing.columns import Options
 from sidecar.indexing.earlier import Earlier, look_back, other_segments
 from sidecar.indexing.engine import Engine, Progress
 from sidecar.indexing.local import LocalEngine

@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pyiceberg.manifest import FileFormat
 
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.convert.spool import Spool
 from sidecar.indexing.engine import Progress
+from sidecar.indexing.formats import Metadata, read_metadata
 from sidecar.indexing.slices import GroupTask, Key, gather_spooled
 from sidecar.indexing.tasks import Opener, Plan, Record, Shared, UnitsTask, index_units
-from sidecar.parquet.footer import Footer, read_footer
 from sidecar.source import Source
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class LocalEngine:
         self._opener = opener
         self._spool = Spool()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="sidecar-build")
-        self._shared = Shared(FooterCache())
+        self._shared = Shared(MetadataCache())
         self._at: dict[Key, int] = {}
         self._pages = Spool()
         self._pages_at: dict[Key, tuple[int, int]] = {}
@@ -104,27 +105,27 @@ def _slice(
     return group.slice(part, gather_spooled(group, part, blocks, first))
 
 
-class FooterCache:
-    """The footers of the files that were opened last: pieces of one file are neighbours, and decoding takes
+class MetadataCache:
+    """The metadata of the files that were opened last: pieces of one file are neighbours, and decoding takes
     long."""
 
     def __init__(self, most: int = 4) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Future[Footer]] = OrderedDict()
+        self._kept: OrderedDict[str, Future[Metadata]] = OrderedDict()
 
-    def __call__(self, source: Source) -> Footer:
-        """The footer of a file; tasks that want the same one wait for the first of them."""
+    def __call__(self, source: Source, kind: FileFormat) -> Metadata:
+        """The metadata of a file; tasks that want the same one wait for the first of them."""
         with self._lock:
             known = self._kept.get(source.name)
-            waiting: Future[Footer] = known or Future()
+            waiting: Future[Metadata] = known or Future()
             if known is None:
                 self._kept[source.name] = waiting
                 while len(self._kept) > self._most:
                     self._kept.popitem(last=False)
         if known is None:
             try:
-                waiting.set_result(read_footer(source))
+                waiting.set_result(read_metadata(source, kind))
             except BaseException as error:
                 waiting.set_exception(error)
         return waiting.result()

@@ -12,7 +12,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import Column
 from sidecar.indexing.assemble import THETA, Indexed, expected_false_units, kinds_of
-from sidecar.indexing.chunks import Options
+from sidecar.indexing.columns import Options
 from sidecar.indexing.earlier import Earlier
 from sidecar.indexing.tasks import Record
 from sidecar.puffin.metadata import BlobMetadata

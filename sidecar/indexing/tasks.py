@@ -1,16 +1,16 @@
-"""Stage 1 of a build: from row groups to filters and sketches. Pure over byte sources; both engines run it.
+"""Stage 1 of a build: from data files to filters and sketches. Pure over byte sources; both engines run it.
 
-A task is a list of pieces: whole files, or byte ranges of a large one. A row group belongs to the piece in
-whose range its first page lies, so files can be split before anybody has read a footer, and every row group
-is indexed exactly once. For each column of each row group (a *unit*) the cheapest way is taken:
+A task is a list of pieces: whole files, or byte ranges of a large one. A row group (of ORC: a stripe) belongs to
+the piece in whose range it begins, so files can be split before anybody has read a footer, and every unit is
+indexed exactly once. For each column of each *unit* the cheapest way is taken:
 
 1. **harvested**: the file has a trusted filter that is good enough;
-2. **dictionary**: every data page is proven to be dictionary-encoded, so the dictionary page has all values
-   (for a sketch, only the entries that data pages use);
+2. **dictionary** (Parquet): every data page is proven to be dictionary-encoded, so the dictionary page has all
+   values (for a sketch, only the entries that data pages use);
 3. **scanned**: the values are decoded once, for filter and sketch together.
 
-Damage costs what it hits: a bad footer the piece's file, anything else one column chunk. What is lost is a
-reason in the record, never an exception, and never an entry.
+Damage costs what it hits: a bad footer the piece's file, anything else one column of a row group or stripe. What
+is lost is a reason in the record, never an exception, and never an entry.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.page_index_toc import PageIndexKind
-from sidecar.bundle.page_index_use import page_index_kind
-from sidecar.iceberg.resolve import ABSENT, Column, Found, NotFound, resolve_in_file
-from sidecar.indexing.chunks import ChunkIndexer, Options
+from sidecar.iceberg.resolve import ABSENT, Column, FileLeaf, Found, NotFound, resolve_in_file
+from sidecar.indexing.columns import ColumnResult, Options
+from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn
 from sidecar.indexing.faults import fault_of, reason_of
-from sidecar.indexing.pages import index_pages
+from sidecar.indexing.formats import Metadata, open_data_file, read_metadata
 from sidecar.indexing.sketches import TaskSketches, Thresholds
-from sidecar.parquet.footer import Footer, RowGroup, read_footer
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source, local_path, open_source
 
 Opener = Callable[[str, int], Source]
@@ -68,8 +68,8 @@ class TableOpener:
 class Record(NamedTuple):
     """One result of stage 1. ``kind`` says which of the fields count.
 
-    - ``unit``: a row group was seen; ``file``, ``row_group``, ``first_row``, ``rows``.
-    - ``column``: one column of that row group, with its filter if there is one.
+    - ``unit``: a unit was seen; ``file``, ``row_group``, ``first_row``, ``rows``.
+    - ``column``: one column of that unit, with its filter if there is one.
     - ``pages``: the page index of that column, if there is one: ``data`` is ColumnIndex, then OffsetIndex.
     - ``sketch``: theta of column ``field_id`` over the whole task; ``data`` is the compact sketch.
     - ``file``: the file cannot be indexed at all; ``reason``.
@@ -125,13 +125,14 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """The row groups of one file whose first page lies in ``[start, stop)``."""
+    """The units of one file that begin in the bytes ``[start, stop)``."""
 
     file: int
     path: str
     size: int
     start: int
     stop: int
+    format: FileFormat = FileFormat.PARQUET
     identity: Mapping[int, bool] = field(default_factory=dict)
     """:attr:`sidecar.iceberg.listing.ListedFile.identity` of the file."""
 
@@ -157,9 +158,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Shared:
-    """What tasks of one process share: the way to footers, which may remember them, and known thetas."""
+    """What tasks of one process share: the way to files' metadata, which may remember it, and known thetas."""
 
-    footers: Callable[[Source], Footer] = read_footer
+    metadata: Callable[[Source, FileFormat], Metadata] = read_metadata
     thresholds: Thresholds = field(default_factory=dict)
 
 
@@ -186,125 +187,97 @@ def _index_piece(
         yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     try:
-        footer = shared.footers(source)
-        found = {column.field_id: _resolve(footer, column, piece, plan) for column in plan.columns}
-        mine = [group for group in footer.row_groups if piece.start <= _start(group, piece.size) < piece.stop]
+        file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
+        found = {column.field_id: _resolve(file, column, piece, plan) for column in plan.columns}
     except Exception as error:  # whatever a broken footer leads to, it costs this file alone
         source.close()
         yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
-    indexer = ChunkIndexer(source, plan.options, sketches)
+    wanted = {
+        column.field_id: WantedColumn(column.type, where.leaf, where.resolution)
+        for column in plan.columns
+        if isinstance(where := found[column.field_id], Found)
+    }
     try:
-        for group in mine:
-            yield Record("unit", piece.file, group.ordinal, first_row=group.first_row, rows=group.num_rows)
-            yield from _index_group(piece.file, group, plan, found, indexer, sketches)
-            if plan.options.page_index:
-                yield from _index_pages(piece.file, source, footer, group, plan, found)
+        for unit in file.index(piece.start, piece.stop, wanted):
+            entry = unit.entry
+            yield Record("unit", piece.file, entry.row_group, first_row=entry.first_row, rows=entry.rows)
+            for column in plan.columns:
+                where = found[column.field_id]
+                if isinstance(where, NotFound):
+                    yield from _absent(piece.file, entry, column, where.reason, plan)
+                    continue
+                result = unit.columns[column.field_id]
+                if result.sketch is not None:
+                    sketches.add(column.field_id, result.sketch)
+                yield _column(piece.file, entry, column.field_id, where.resolution, result)
+                if column.field_id in unit.pages:
+                    yield _pages(piece.file, entry, column.field_id, unit.pages[column.field_id])
     finally:
-        indexer.close()
+        file.close()
         source.close()
 
 
-def _index_group(
-    file: int,
-    group: RowGroup,
-    plan: Plan,
-    found: Mapping[int, Found[Leaf] | NotFound],
-    indexer: ChunkIndexer,
-    sketches: TaskSketches,
-) -> Iterator[Record]:
-    chunks = {}
-    for column in plan.columns:
-        where = found[column.field_id]
-        if isinstance(where, Found):
-            chunks[column.field_id] = (column.type, where.leaf)
-    indexed = indexer.index(group, chunks)
-    for column in plan.columns:
-        where = found[column.field_id]
-        if isinstance(where, NotFound):
-            yield _absent(file, group, column, where.reason, plan)
-            continue
-        result = indexed[column.field_id]
-        if result.sketch is not None:
-            sketches.add(column.field_id, result.sketch)
-        yield Record(
-            "column",
-            file,
-            group.ordinal,
-            column.field_id,
-            encoding=where.leaf.encoding.name,
-            resolution=where.resolution,
-            how=result.how,
-            data=result.bitset,
-            blocks=len(result.bitset or b"") // BLOCK_BYTES,
-            tail=result.tail,
-            reason=result.reason,
-            theta_reason=result.theta_reason,
-            fault=result.fault,
-            rate=result.rate,
-            bytes_read=result.bytes_read,
-        )
+def _column(file: int, unit: UnitEntry, field_id: int, resolution: str, result: ColumnResult) -> Record:
+    return Record(
+        "column",
+        file,
+        unit.row_group,
+        field_id,
+        encoding=result.encoding,
+        resolution=resolution,
+        how=result.how,
+        data=result.bitset,
+        blocks=len(result.bitset or b"") // BLOCK_BYTES,
+        tail=result.tail,
+        reason=result.reason,
+        theta_reason=result.theta_reason,
+        fault=result.fault,
+        rate=result.rate,
+        bytes_read=result.bytes_read,
+    )
 
 
-def _index_pages(
-    file: int,
-    source: Source,
-    footer: Footer,
-    group: RowGroup,
-    plan: Plan,
-    found: Mapping[int, Found[Leaf] | NotFound],
-) -> Iterator[Record]:
-    for column in plan.columns:
-        where = found[column.field_id]
-        if isinstance(where, NotFound):
-            yield Record("pages", file, group.ordinal, column.field_id, reason=where.reason)
-            continue
-        pages = index_pages(source, footer, group.columns[where.leaf.index], plan.options.harvest)
-        kind = page_index_kind(footer, where.leaf, where.resolution)
-        parts = (pages.column_index or b"", pages.offset_index or b"")
-        yield Record(
-            "pages",
-            file,
-            group.ordinal,
-            column.field_id,
-            encoding=kind.encoding,
-            resolution=kind.resolution,
-            how=pages.how,
-            data=b"".join(parts) or None,
-            reason=pages.reason,
-            fault=pages.fault,
-            bytes_read=pages.bytes_read,
-            column_length=len(parts[0]),
-            offset_length=len(parts[1]),
-            comparison=kind.comparison,
-            column_order=kind.order,
-            max_def=kind.max_def,
-            max_rep=kind.max_rep,
-        )
+def _pages(file: int, unit: UnitEntry, field_id: int, pages: PagesResult) -> Record:
+    return Record(
+        "pages",
+        file,
+        unit.row_group,
+        field_id,
+        encoding=pages.kind.encoding,
+        resolution=pages.kind.resolution,
+        how=pages.how,
+        data=b"".join(pages.parts) or None,
+        reason=pages.reason,
+        fault=pages.fault,
+        bytes_read=pages.bytes_read,
+        column_length=len(pages.parts[0]),
+        offset_length=len(pages.parts[1]),
+        comparison=pages.kind.comparison,
+        column_order=pages.kind.order,
+        max_def=pages.kind.max_def,
+        max_rep=pages.kind.max_rep,
+    )
 
 
-def _absent(file: int, group: RowGroup, column: Column, reason: str, plan: Plan) -> Record:
+def _absent(file: int, unit: UnitEntry, column: Column, reason: str, plan: Plan) -> Iterator[Record]:
     """A column that the file does not have is no empty column: it may have a default or a partition's
     constant.
 
     Only where it has neither are its values all null, which a sketch counts by counting nothing.
     """
     nothing = reason == ABSENT and plan.schema.find_field(column.field_id).initial_default is None
-    return Record(
+    yield Record(
         "column",
         file,
-        group.ordinal,
+        unit.row_group,
         column.field_id,
         reason=reason if plan.options.bloom else "",
         theta_reason=reason if plan.options.theta and not nothing else "",
     )
+    if plan.options.page_index:
+        yield Record("pages", file, unit.row_group, column.field_id, reason=reason)
 
 
-def _resolve(footer: Footer, column: Column, piece: Piece, plan: Plan) -> Found[Leaf] | NotFound:
-    return resolve_in_file(footer.columns, column.field_id, plan.schema, plan.name_mapping, piece.identity)
-
-
-def _start(group: RowGroup, size: int) -> int:
-    """Where a row group begins, forced into the file so that some piece owns it whatever the footer says."""
-    offsets = [chunk.start for chunk in group.columns]
-    return min(max(min(offsets, default=0), 0), size - 1)
+def _resolve(file: DataFile, column: Column, piece: Piece, plan: Plan) -> Found[FileLeaf] | NotFound:
+    return resolve_in_file(file.leaves, column.field_id, plan.schema, plan.name_mapping, piece.identity)

@@ -21,7 +21,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.filters.values import probe_hashes
 from sidecar.iceberg.resolve import primitive_columns, resolve_columns
 from sidecar.iceberg.statistics import find_sidecar
-from sidecar.indexing.chunks import Options
+from sidecar.indexing.columns import Options
 from sidecar.indexing.tasks import Piece, Plan, Record, UnitsTask, index_units
 from sidecar.source import LocalSource, Source, local_path
 

@@ -126,7 +126,8 @@ def test_an_empty_one_for_values_is_a_defect() -> None:
 
 def test_a_build_takes_it_for_no_group_and_hashes_the_values(tmp_path: Path, old_file: bytes) -> None:
     """Hash and index rule never mix in a group: such a filter is not harvested, whatever its rate."""
-    from sidecar.indexing.chunks import ChunkIndexer, Options
+    from sidecar.indexing.chunks import ChunkIndexer
+    from sidecar.indexing.columns import Options
     from sidecar.indexing.sketches import TaskSketches
 
     (tmp_path / "old.parquet").write_bytes(old_file)

@@ -1,0 +1,161 @@
+"""What is wanted of one column of one unit, and what gathers it from values, whatever the file's format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from sidecar.errors import UsageError
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.hashing import hash_arrow, theta_hashes
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.filters.sizing import blocks_for
+from sidecar.filters.theta import ThetaSketch
+from sidecar.indexing.faults import reason_of
+from sidecar.indexing.sketches import ChunkSketch, TaskSketches
+from sidecar.indexing.types import to_column_type
+
+HARVEST_RATE = 0.01
+"""A filter that is already in the file is good if the rate estimated from its bits is at most this."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to build. ``fpp`` is the target rate; ``harvest`` is ``good``, ``always`` or ``never``."""
+
+    bloom: bool
+    theta: bool
+    fpp: float
+    max_bits: float | None
+    """Limit of bits a value, ``None`` for none."""
+    harvest: str
+    lg_k: int
+    ndv: Mapping[int, int] = field(default_factory=dict)
+    """Distinct values of a unit to begin with, by field id; the number of values where nothing is said."""
+    page_index: bool = False
+
+
+@dataclass
+class ColumnResult:
+    """What became of one column of one unit; reasons are empty where all that was asked for is there."""
+
+    encoding: str = ""
+    """The encoding of the filter, by its registered name."""
+    how: str = ""
+    bitset: bytes | None = None
+    reason: str = ""
+    sketch: ThetaSketch | None = None
+    theta_reason: str = ""
+    fault: str = ""
+    """As :attr:`sidecar.indexing.tasks.Record.fault`."""
+    tail: bytes = b""
+    """Odd bytes after the last whole block of a harvested filter."""
+    rate: float = 0.0
+    """False-positive rate estimated from the filter's bits."""
+    bytes_read: int = 0
+
+    @property
+    def damaged(self) -> bool:
+        """Whether bytes could not be read or decoded."""
+        return bool(self.fault)
+
+    def take(self, found: SplitBlockBloomFilter, how: str) -> None:
+        """Make ``found`` the filter."""
+        self.bitset = found.blocks.tobytes()
+        self.tail = found.tail
+        self.rate = found.estimated_fpp()
+        self.how = how
+
+
+class FilterMaker(Protocol):
+    """A filter that values are put into."""
+
+    def insert(self, values: pa.Array[Any]) -> None:
+        """Count values in, in the file's Arrow type. Raises :class:`UsageError` if that has no certain bytes."""
+
+    def finish(self) -> SplitBlockBloomFilter:
+        """The filter, at its target size."""
+
+
+class SplitBlockMaker:
+    """A split-block filter for at most ``values`` values in ``encoding``, folded to the target rate in the end."""
+
+    def __init__(self, encoding: Encoding, values: int, options: Options) -> None:
+        self._encoding = encoding
+        self._fpp = options.fpp
+        blocks = blocks_for(_rounded(values), options.fpp, max_bits_per_value=options.max_bits)
+        self._filter = SplitBlockBloomFilter(np.zeros((blocks, 8), dtype=np.uint32))
+
+    def insert(self, values: pa.Array[Any]) -> None:
+        """See :class:`FilterMaker`."""
+        self._filter.insert(hash_arrow(values, self._encoding))
+
+    def finish(self) -> SplitBlockBloomFilter:
+        """See :class:`FilterMaker`."""
+        return self._filter.fold_to(self._fpp)
+
+
+class ColumnWork:
+    """One column of one unit at work: what is still wanted of it, and what gathers its values."""
+
+    def __init__(self, field_id: int, column_type: str, encoding: str, options: Options) -> None:
+        self.field_id = field_id
+        self.column_type = column_type
+        self.result = ColumnResult(encoding)
+        self.bloom = options.bloom
+        self.theta = options.theta
+        self._maker: FilterMaker | None = None
+        self._sketch: ChunkSketch | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is still missing."""
+        return self.bloom or self.theta
+
+    def start(self, maker: FilterMaker | None, sketches: TaskSketches) -> None:
+        """Begin to gather: ``maker`` if a filter is wanted, and a sketch if one is."""
+        self._maker = maker if self.bloom else None
+        self._sketch = sketches.begin(self.field_id) if self.theta else None
+
+    def add(self, values: pa.Array[Any]) -> None:
+        """Count ``values`` (the file's Arrow type) in; a type that is not understood ends only what it is
+        for."""
+        if self._maker is not None:
+            try:
+                self._maker.insert(values)
+            except (UsageError, pa.ArrowException) as error:
+                self._maker, self.bloom, self.result.reason = None, False, reason_of(error)
+        if self._sketch is not None:
+            try:
+                typed = to_column_type(values, self.column_type)
+                self._sketch.update(theta_hashes(typed, self.column_type))
+            except (UsageError, pa.ArrowException) as error:
+                self._sketch, self.theta, self.result.theta_reason = None, False, reason_of(error)
+
+    def finish(self, how: str) -> None:
+        """Hand over the filter, at its target size, and the sketch."""
+        if self._maker is not None:
+            self.result.take(self._maker.finish(), how)
+        if self._sketch is not None:
+            self.result.sketch = self._sketch.finish()
+        self.bloom = self.theta = False
+
+    def fail(self, reason: str, fault: str = "") -> None:
+        """Leave uncovered what is still wanted."""
+        self.result.fault = fault
+        if self.bloom:
+            self.result.reason = reason
+        if self.theta:
+            self.result.theta_reason = reason
+        self._maker = self._sketch = None
+        self.bloom = self.theta = False
+
+
+def _rounded(values: int) -> int:
+    """``values`` rounded up to six significant bits, so that few sizes need to be computed."""
+    drop = max(values.bit_length() - 6, 0)
+    return max((values + (1 << drop) - 1) >> drop << drop, 1)

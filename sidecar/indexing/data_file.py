@@ -1,0 +1,67 @@
+"""What stage 1 asks of a data file, whatever its format; each format answers in a module of its own.
+
+A file is cut into *units*: row groups of Parquet, row groups (strides) of ORC. The file's columns are resolved
+once; then the file gives its units in order, each with what became of every column that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sidecar.bundle.model import UnitEntry
+from sidecar.bundle.page_index_toc import PageIndexKind
+from sidecar.iceberg.resolve import FileLeaf
+from sidecar.indexing.columns import ColumnResult
+
+
+@dataclass(frozen=True)
+class WantedColumn:
+    """A column of the table as this file has it: its Iceberg type, the file's leaf, and how that was found."""
+
+    type: str
+    leaf: Any
+    """One of the file's own :attr:`DataFile.leaves`."""
+    resolution: str
+
+
+@dataclass(frozen=True)
+class PagesResult:
+    """The page index of one column of one unit: ``parts`` are ColumnIndex and OffsetIndex, empty if there is none."""
+
+    kind: PageIndexKind
+    parts: tuple[bytes, bytes] = (b"", b"")
+    how: str = ""
+    reason: str = ""
+    """Why there is none."""
+    fault: str = ""
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True)
+class IndexedUnit:
+    """A unit, and by field id what became of the columns that were asked for."""
+
+    entry: UnitEntry
+    columns: Mapping[int, ColumnResult]
+    pages: Mapping[int, PagesResult] = field(default_factory=dict)
+    """Page indexes, if they were asked for."""
+
+
+class DataFile(Protocol):
+    """An open data file whose metadata was read. To be closed; the source stays open."""
+
+    @property
+    def leaves(self) -> Sequence[FileLeaf]:
+        """All leaf columns of the file."""
+
+    def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
+        """The units that begin in the bytes ``[start, stop)``, in order.
+
+        What is wrong with the bytes of a column costs that column of the units that it hits, and is told in
+        their results; nothing is raised for it.
+        """
+
+    def close(self) -> None:
+        """Close what was opened for decoding."""

@@ -1,0 +1,59 @@
+"""A Parquet file for stage 1: its units are the row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sidecar.bundle.model import UnitEntry
+from sidecar.bundle.page_index_use import page_index_kind
+from sidecar.indexing.chunks import ChunkIndexer
+from sidecar.indexing.columns import Options
+from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
+from sidecar.indexing.pages import index_pages
+from sidecar.indexing.sketches import TaskSketches
+from sidecar.parquet.footer import Footer, RowGroup
+from sidecar.parquet.schema import Leaf
+from sidecar.source import Source
+
+
+class ParquetDataFile:
+    """See :class:`sidecar.indexing.data_file.DataFile`."""
+
+    def __init__(self, source: Source, footer: Footer, options: Options, sketches: TaskSketches) -> None:
+        self._source = source
+        self._footer = footer
+        self._options = options
+        self._indexer = ChunkIndexer(source, options, sketches)
+
+    @property
+    def leaves(self) -> Sequence[Leaf]:
+        """See :class:`sidecar.indexing.data_file.DataFile`."""
+        return self._footer.columns
+
+    def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
+        """See :class:`sidecar.indexing.data_file.DataFile`; a row group begins where its first page lies."""
+        chunks = {field_id: (wanted.type, wanted.leaf) for field_id, wanted in columns.items()}
+        for group in self._footer.row_groups:
+            if start <= _start(group, self._source.size) < stop:
+                entry = UnitEntry(group.ordinal, group.first_row, group.num_rows)
+                results = self._indexer.index(group, chunks)
+                asked = columns if self._options.page_index else {}
+                pages = {field_id: self._pages(group, wanted) for field_id, wanted in asked.items()}
+                yield IndexedUnit(entry, results, pages)
+
+    def close(self) -> None:
+        """See :class:`sidecar.indexing.data_file.DataFile`."""
+        self._indexer.close()
+
+    def _pages(self, group: RowGroup, wanted: WantedColumn) -> PagesResult:
+        chunk = group.columns[wanted.leaf.index]
+        found = index_pages(self._source, self._footer, chunk, self._options.harvest)
+        kind = page_index_kind(self._footer, wanted.leaf, wanted.resolution)
+        parts = (found.column_index or b"", found.offset_index or b"")
+        return PagesResult(kind, parts, found.how, found.reason, found.fault, found.bytes_read)
+
+
+def _start(group: RowGroup, size: int) -> int:
+    """Where a row group begins, forced into the file so that some piece owns it whatever the footer says."""
+    offsets = [chunk.start for chunk in group.columns]
+    return min(max(min(offsets, default=0), 0), size - 1)
