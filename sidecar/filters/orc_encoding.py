@@ -1,0 +1,74 @@
+"""ORC encodings: how a column's value becomes the key that an ORC Bloom filter hashes.
+
+Writers disagree about keys (time zones, fractions of a millisecond before 1970, charsets), and nothing in a filter
+says how it was made. So every ORC filter carries an encoding, by a name of a fixed registry that bundles repeat:
+
+    orc/long              the integer; smallint, int and bigint alike, and Iceberg's times
+    orc/date              days since 1970-01-01, as stored
+    orc/double            the 64 bits of the double
+    orc/float             the 64 bits of the double that equals the float
+    orc/bytes             bytes, or text in UTF-8
+    orc/ascii             text in the unknown charset of the writer: certain for ASCII alone
+    orc/char:N            UTF-8, cut or filled with blanks to N code points
+    orc/varchar:N         UTF-8, cut to N code points
+    orc/decimal:S         ASCII of the shortest plain number: 1.5 for 1.50, 100, -0.01, 0
+    orc/decimal64:S       the unscaled integer (file version UNSTABLE-PRE-2.0)
+    orc/instant:W         milliseconds of a TIMESTAMP_INSTANT since the epoch
+    orc/timestamp:W:ZONE  milliseconds of a TIMESTAMP as the wall clock of the writer's time zone shows it
+
+N is a length in code points, S a scale. W is the writer's way with fractions of a millisecond: ``java`` rounds
+down, ``c++`` (as pyarrow feeds it) toward zero. ZONE is ``UTC`` or the name of another zone: the key itself is the
+wall clock, but readers that know other rules for the zone see another one.
+
+Keys are integers or bytes, hashed as :mod:`sidecar.filters.orc_hash` says.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sidecar.errors import UnsupportedFeatureError
+
+_PLAIN = ("long", "date", "double", "float", "bytes", "ascii")
+_LENGTH = re.compile(r"orc/(char|varchar):([1-9][0-9]{0,9})")
+_SCALE = re.compile(r"orc/(decimal|decimal64):(0|[1-9][0-9]?)")
+_TIME = re.compile(r"orc/(?:(instant):(java|c\+\+)|(timestamp):(java|c\+\+):([A-Za-z0-9_+:/-]{1,64}))")
+_MAX_SCALE = 38
+
+
+@dataclass(frozen=True)
+class OrcEncoding:
+    """One entry of the registry; equal encodings have equal names.
+
+    ``family`` is the name's first word; ``length`` the N of ``char`` and ``varchar``, ``scale`` the S of decimals,
+    ``writer`` and ``zone`` those of timestamps; ``None`` elsewhere.
+    """
+
+    name: str
+    family: str
+    length: int | None = None
+    scale: int | None = None
+    writer: str | None = None
+    zone: str | None = None
+
+    @staticmethod
+    def parse(name: str) -> OrcEncoding:
+        """The encoding of a registered name; :class:`UnsupportedFeatureError` for any other."""
+        if name.startswith("orc/") and name[4:] in _PLAIN:
+            return OrcEncoding(name, name[4:])
+        if match := _LENGTH.fullmatch(name):
+            return OrcEncoding(name, match[1], length=int(match[2]))
+        if (match := _SCALE.fullmatch(name)) and int(match[2]) <= _MAX_SCALE:
+            return OrcEncoding(name, match[1], scale=int(match[2]))
+        if match := _TIME.fullmatch(name):
+            return OrcEncoding(name, match[1] or match[3], writer=match[2] or match[4], zone=match[5])
+        raise UnsupportedFeatureError("unknown ORC encoding", found=name[:80])
+
+    @property
+    def not_indexable(self) -> str | None:
+        """Why sidecar builds no filter in this encoding, or ``None`` where it does."""
+        return "the charset of the file's writer is unknown" if self.family == "ascii" else None
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,149 @@
+"""Arrow arrays to the hashes of ORC filters: the building side of :mod:`sidecar.filters.orc_values`.
+
+Nulls add nothing. Equal values must not be asked for by a key that a filter lacks, so by default a filter that
+sees a zero gets both zeros, one that sees a NaN the canonical NaN, and one of C++ timestamps both neighbouring
+milliseconds (*twins*): our own probing asks for all of them anyhow, other readers for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sidecar.errors import UsageError
+from sidecar.filters import layouts
+from sidecar.filters.orc_encoding import OrcEncoding
+
+Hashes = NDArray[np.uint64]
+
+_UNITS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
+"""Counts of an Arrow timestamp to the millisecond (seconds are widened first)."""
+_ROWS = 1 << 14
+"""Decimals a step: their text is kept in the cache."""
+_TEXT_WIDTH = 48
+
+
+def hash_orc(
+    values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding, *, twins: bool = True
+) -> Hashes:
+    """Hashes of the keys of every non-null value, uint64 [<= n + twins], in no promised order.
+
+    ``values`` has the type by which pyarrow reads the column: timestamps of any unit (a TIMESTAMP as its wall
+    clock), text as text or binary, decimals of the encoding's scale. ``twins=False`` is the strict mode, bit for
+    bit what the file's writer inserts. :class:`UsageError` for an encoding that sidecar does not build in, or for
+    values that are not exactly of it.
+    """
+    if encoding.not_indexable:
+        raise UsageError(f"no filter for {encoding}: {encoding.not_indexable}")
+    parts = [_FAMILIES[encoding.family](chunk, encoding, twins) for chunk in layouts.chunks(values)]
+    return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.uint64)])
+
+
+def _longs(keys: NDArray[Any]) -> Hashes:
+    from sidecar.kernels import orc_bloom
+
+    out = np.empty(len(keys), np.uint64)
+    orc_bloom.hash_longs(np.ascontiguousarray(keys).view(np.int64), out)
+    return out
+
+
+def _spans(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Hashes:
+    from sidecar.kernels import orc_bloom
+
+    out = np.empty(len(starts), np.uint64)
+    orc_bloom.hash_spans(data, starts, lengths, out)
+    return out
+
+
+def _integers(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
+    if pa.types.is_time(chunk.type):
+        return _longs(layouts.words(chunk, pa.time64("us")))
+    return _longs(layouts.words(chunk, pa.int64()))
+
+
+def _dates(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
+    return _longs(layouts.words(chunk, pa.date32()).view(np.int32).astype(np.int64))
+
+
+def _floats(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
+    if encoding.family == "float" and not pa.types.is_float32(chunk.type):
+        raise UsageError(f"values of type {chunk.type} are not float")
+    numbers = layouts.words(chunk, pa.float64()).view(np.float64)
+    extra = _float_twins(numbers) if twins else ()
+    return _longs(np.concatenate([numbers, extra]) if len(extra) else numbers)
+
+
+def _float_twins(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Both zeros if any zero is there, the canonical NaN if any NaN is."""
+    zeros = [0.0, -0.0] if (numbers == 0).any() else []
+    return np.array(zeros + ([np.nan] if np.isnan(numbers).any() else []))
+
+
+def _texts(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
+    if pa.types.is_fixed_size_binary(chunk.type):
+        chunk = chunk.cast(pa.large_binary())
+    return _spans(*layouts.spans(chunk))
+
+
+def _bounded_texts(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
+    """Code points are counted as Java's writers count them, not the UTF-16 units of its strings."""
+    assert encoding.length is not None
+    layouts.spans(chunk)  # refuses what is no text
+    try:
+        cut = pc.utf8_slice_codeunits(chunk.cast(pa.large_string()), 0, encoding.length)
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"values of {encoding} are no UTF-8: {error}") from None
+    return _spans(*layouts.spans(pc.utf8_rpad(cut, encoding.length) if encoding.family == "char" else cut))
+
+
+def _decimals(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
+    from sidecar.kernels import decimals
+
+    assert encoding.scale is not None
+    halves = layouts.decimal_rows(chunk, encoding.scale, 16).view(">u8").astype(np.uint64)
+    out = np.empty(len(halves), np.uint64)
+    text = np.empty((min(len(halves), _ROWS), _TEXT_WIDTH), np.uint8)
+    for at in range(0, len(halves), _ROWS):
+        some = halves[at : at + _ROWS]
+        starts, lengths = np.empty(len(some), np.int64), np.empty(len(some), np.int64)
+        decimals.plain_text(some, encoding.scale, text, starts, lengths)
+        out[at : at + _ROWS] = _spans(text.reshape(-1), starts, lengths)
+    return out
+
+
+def _unscaled(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
+    assert encoding.scale is not None
+    return _longs(layouts.decimal_words(chunk, encoding.scale, 8))
+
+
+def _timestamps(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
+    if not pa.types.is_timestamp(chunk.type):
+        raise UsageError(f"values of type {chunk.type} are not timestamps")
+    unit = "ms" if chunk.type.unit == "s" else chunk.type.unit
+    counts = layouts.words(chunk, pa.timestamp(unit, chunk.type.tz)).view(np.int64)
+    floors = np.floor_divide(counts, _UNITS[unit])
+    if encoding.writer == "java":
+        return _longs(floors)
+    odd = (counts < 0) & (floors * _UNITS[unit] != counts)
+    ceilings = floors + odd  # of positive counts the floor: rounded toward zero
+    return _longs(np.concatenate([ceilings, floors[odd]]) if twins else ceilings)
+
+
+_FAMILIES: dict[str, Callable[[Any, OrcEncoding, bool], Hashes]] = {
+    "long": _integers,
+    "date": _dates,
+    "float": _floats,
+    "double": _floats,
+    "bytes": _texts,
+    "char": _bounded_texts,
+    "varchar": _bounded_texts,
+    "decimal": _decimals,
+    "decimal64": _unscaled,
+    "instant": _timestamps,
+    "timestamp": _timestamps,
+}

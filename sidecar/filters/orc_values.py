@@ -1,0 +1,231 @@
+"""The table *value -> key -> hash* of ORC filters: what a literal of a column is in a file's ORC encoding.
+
+A literal is turned first into its exact PLAIN forms by :mod:`sidecar.filters.values`, which refuses what is not
+certain (NaN, a double that no float equals, a decimal of more places), then into keys of the filter's encoding:
+
+| column | encoding | keys that equal values can have been hashed by |
+| --- | --- | --- |
+| int, long, time | long | the number; a promotion from int to long changes nothing |
+| date | date | the day; unknown before 1582-10-15, where readers disagree over the calendar |
+| float, double | float, double | the bits as a double; of both zeros |
+| string, binary, fixed, uuid | bytes | the bytes |
+| string | ascii | the bytes, of ASCII alone |
+| string | char, varchar | filled with blanks, or as it is; unknown if longer than the column |
+| decimal | decimal, decimal64 | the shortest plain number; the unscaled integer |
+| timestamp, timestamptz | timestamp, instant | see below |
+
+**Timestamps** are hashed in milliseconds. Java rounds down; C++ as it is fed, so both neighbours are asked for.
+Before 1970 Java takes pyarrow's negative nanoseconds for a second less, so what it reads is asked for one second
+later too. Both writers store an instant between -1 s and 0 as its mirror image one second later: the first second
+of 1970 is asked for one second earlier as well. Before 1582-10-15 calendars differ: unknown.
+
+A TIMESTAMP is the wall clock of the writer's zone. Writer and reader may know different rules for a zone, so away
+from UTC the literal is asked for at each difference of two offsets that the zone has had since 1970; earlier
+wall clocks (zone databases disagree, local mean time) and zones of many offsets are unknown.
+
+No compiled code here: planning hashes a handful of literals.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc_hash import hash_bytes, hash_long
+from sidecar.filters.values import Probe, plain_forms, probe_hashes
+
+GREGORIAN_DAY = -141_427
+"""1582-10-15 in days since 1970-01-01: the first day on which all calendars agree."""
+_DAY_MS = 86_400_000
+_WEEK_S = 7 * 86_400
+_MAX_DIFFERENCES = 9
+
+Keys = tuple[int | bytes, ...]
+
+
+class _Unknown(Exception):
+    """The literal has no certain key in the encoding."""
+
+
+def probe_orc(value: object, iceberg_type: str, encoding: OrcEncoding) -> Probe:
+    """The hashes by which an ORC filter of ``encoding`` is asked for ``value``, a literal of ``iceberg_type``.
+
+    Both are as for :func:`sidecar.filters.values.probe_hashes`. Never raises: what is not certain is ``unknown``.
+    """
+    base = iceberg_type.partition("(")[0].partition("[")[0].strip()
+    rule = _RULES.get((base, encoding.family))
+    if rule is None:
+        return Probe("unknown", reason=f"no certain rule for {iceberg_type} in {encoding}")
+    plain = Encoding.parse(rule.plain(iceberg_type, encoding))
+    column = rule.column or iceberg_type
+    forms = plain_forms(value, column, plain)
+    if not forms:
+        return probe_hashes(value, column, plain)
+    try:
+        keys = [key for form in forms for key in rule.keys(form, encoding)]
+    except _Unknown as reason:
+        return Probe("unknown", reason=str(reason))
+    return Probe("probe", tuple(dict.fromkeys(map(_hash, keys))))
+
+
+def _hash(key: int | bytes) -> int:
+    return hash_bytes(key) if isinstance(key, bytes) else hash_long(key)
+
+
+# --- keys of one PLAIN form ---------------------------------------------------------------------------------
+
+
+def _number(form: bytes, encoding: OrcEncoding) -> Keys:
+    return (int.from_bytes(form, "little", signed=True),)
+
+
+def _day(form: bytes, encoding: OrcEncoding) -> Keys:
+    (day,) = struct.unpack("<i", form)
+    if day < GREGORIAN_DAY:
+        raise _Unknown("readers disagree over the calendar before 1582-10-15")
+    return (day,)
+
+
+def _widened(form: bytes, encoding: OrcEncoding) -> Keys:
+    return _number(struct.pack("<d", *struct.unpack("<f", form)), encoding)
+
+
+def _bytes(form: bytes, encoding: OrcEncoding) -> Keys:
+    return (form,)
+
+
+def _ascii(form: bytes, encoding: OrcEncoding) -> Keys:
+    if not form.isascii():
+        raise _Unknown("text beyond ASCII, hashed in the unknown charset of the writer")
+    return (form,)
+
+
+def _bounded_text(form: bytes, encoding: OrcEncoding) -> Keys:
+    assert encoding.length is not None
+    missing = encoding.length - len(form.decode())
+    if missing < 0:
+        raise _Unknown(f"text longer than the file's column of {encoding.length}")
+    return (form + b" " * missing if encoding.family == "char" else form,)
+
+
+def _decimal_text(form: bytes, encoding: OrcEncoding) -> Keys:
+    assert encoding.scale is not None
+    return (decimal_text(int.from_bytes(form, "big", signed=True), encoding.scale),)
+
+
+def decimal_text(unscaled: int, scale: int) -> bytes:
+    """``unscaled / 10**scale`` as the shortest plain number: no exponent, no trailing zero of a fraction."""
+    digits = str(abs(unscaled)).zfill(scale + 1)
+    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :].rstrip("0")
+    text = f"{whole}.{fraction}" if fraction else whole
+    return f"-{text}".encode() if unscaled < 0 else text.encode()
+
+
+def _milliseconds(units: int) -> Callable[[bytes, OrcEncoding], Keys]:
+    """Keys of a timestamp that the column counts in ``units`` to the millisecond."""
+
+    def keys(form: bytes, encoding: OrcEncoding) -> Keys:
+        (count,) = struct.unpack("<q", form)
+        floor, ceiling = count // units, -(-count // units)
+        if floor < GREGORIAN_DAY * _DAY_MS:
+            raise _Unknown("readers disagree over the calendar before 1582-10-15")
+        if encoding.zone not in (None, "UTC"):
+            return _zoned(floor, encoding.zone or "")
+        return _at_utc(floor, ceiling, encoding)
+
+    return keys
+
+
+def _at_utc(floor: int, ceiling: int, encoding: OrcEncoding) -> Keys:
+    keys = [floor]
+    if encoding.writer != "java" and floor < 0:
+        keys += [ceiling, floor + 1000, ceiling + 1000]
+    if 0 <= floor < 1000:
+        keys.append(floor - 1000)
+    return tuple(keys)
+
+
+def _zoned(floor: int, zone: str) -> Keys:
+    """At or after 1970-01-02 on the wall, so after 1970 began everywhere: no fraction is rounded but down."""
+    if floor < _DAY_MS:
+        raise _Unknown(f"zone databases disagree over {zone} before 1970")
+    differences = _offset_differences(zone)
+    if differences is None:
+        raise _Unknown(f"the offsets of {zone} are unknown or too many")
+    return tuple(floor + 1000 * difference for difference in differences)
+
+
+@lru_cache(maxsize=64)
+def _offset_differences(zone: str) -> tuple[int, ...] | None:
+    """Every difference, in seconds, of two offsets that ``zone`` has had since 1970; ``None`` if not usable."""
+    try:
+        info = ZoneInfo(zone)
+    except Exception:  # not found, or no name at all: each platform has errors of its own
+        return None
+    weeks = (datetime.fromtimestamp(t, timezone.utc) for t in range(0, 1 << 31, _WEEK_S))
+    offsets = {int(week.astimezone(info).utcoffset().total_seconds()) for week in weeks}  # type: ignore[union-attr]
+    differences = sorted({a - b for a in offsets for b in offsets}, key=abs)
+    return tuple(differences) if len(differences) <= _MAX_DIFFERENCES else None
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+class _Rule(NamedTuple):
+    """PLAIN encoding that the literal is put in first, and the keys of that form.
+
+    ``column`` is the type that the literal is taken for, where it is not the column's own.
+    """
+
+    plain: Callable[[str, OrcEncoding], str]
+    keys: Callable[[bytes, OrcEncoding], Keys]
+    column: str | None = None
+
+
+def _named(name: str) -> Callable[[str, OrcEncoding], str]:
+    return lambda iceberg_type, encoding: name
+
+
+def _fixed(iceberg_type: str, encoding: OrcEncoding) -> str:
+    return f"flba:{iceberg_type.partition('[')[2].rstrip('] ')}"
+
+
+def _decimal(iceberg_type: str, encoding: OrcEncoding) -> str:
+    return f"flba:16/decimal:{encoding.scale}"
+
+
+def _decimal64(iceberg_type: str, encoding: OrcEncoding) -> str:
+    return f"int64/decimal:{encoding.scale}"
+
+
+_MICROS, _NANOS = _named("int64/timestamp-us"), _named("int64/timestamp-ns")
+
+_RULES: dict[tuple[str, str], _Rule] = {
+    ("int", "long"): _Rule(_named("int64"), _number, column="long"),
+    ("long", "long"): _Rule(_named("int64"), _number),
+    ("time", "long"): _Rule(_named("int64/time-us"), _number),
+    ("date", "date"): _Rule(_named("int32/date"), _day),
+    ("float", "float"): _Rule(_named("float"), _widened),
+    ("double", "double"): _Rule(_named("double"), _number),
+    ("double", "float"): _Rule(_named("float"), _widened),  # promoted
+    ("string", "bytes"): _Rule(_named("byte_array"), _bytes),
+    ("string", "ascii"): _Rule(_named("byte_array"), _ascii),
+    ("string", "char"): _Rule(_named("byte_array"), _bounded_text),
+    ("string", "varchar"): _Rule(_named("byte_array"), _bounded_text),
+    ("binary", "bytes"): _Rule(_named("byte_array"), _bytes),
+    ("fixed", "bytes"): _Rule(_fixed, _bytes),
+    ("uuid", "bytes"): _Rule(_named("flba:16"), _bytes),
+    ("decimal", "decimal"): _Rule(_decimal, _decimal_text),
+    ("decimal", "decimal64"): _Rule(_decimal64, _number),
+    ("timestamp", "timestamp"): _Rule(_MICROS, _milliseconds(1_000)),
+    ("timestamp_ns", "timestamp"): _Rule(_NANOS, _milliseconds(1_000_000)),
+    ("timestamptz", "instant"): _Rule(_MICROS, _milliseconds(1_000)),
+    ("timestamptz_ns", "instant"): _Rule(_NANOS, _milliseconds(1_000_000)),
+}
+"""(column type, family of the encoding) -> keys. A pair stands here only if equal values have just these keys."""

@@ -1,0 +1,117 @@
+"""ORC Bloom filter loops: hashes of integer and byte keys, and k bits of each in ``words`` uint64 [m / 64].
+
+The rules, and one-value twins of the hashes, stand in :mod:`sidecar.filters.orc_hash`; the choice of bits in
+:mod:`sidecar.filters.orc_bloom`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidecar.kernels._jit import kernel
+from sidecar.kernels._load import load64
+
+SEED = np.uint64(104729)
+C1 = np.uint64(0x87C37B91114253D5)
+C2 = np.uint64(0x4CF5AD432745937F)
+
+
+@kernel
+def hash_longs(keys: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
+    """``out[i]`` = hash of the integer key ``keys[i]``; signed, for the right shifts keep the sign."""
+    for i in range(len(keys)):
+        k = keys[i]
+        k = (~k) + (k << 21)
+        k ^= k >> 24
+        k = k + (k << 3) + (k << 8)
+        k ^= k >> 14
+        k = k + (k << 2) + (k << 4)
+        k ^= k >> 28
+        out[i] = np.uint64(k + (k << 31))
+
+
+@kernel
+def _rotl(x: Any, bits: int) -> Any:
+    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+
+@kernel
+def _mix(k: Any) -> Any:
+    return _rotl(k * C1, 31) * C2
+
+
+@kernel
+def _tail(data: NDArray[np.uint8], at: int, end: int, length: int) -> Any:
+    """The last ``end - at`` (1 to 7) bytes of a value as a little-endian number."""
+    if length >= 8:  # they come with the eight bytes that end the value, shifted down
+        return load64(data, end - 8) >> np.uint64(8 * (8 - (end - at)))
+    word = np.uint64(0)
+    for i in range(end - 1, at - 1, -1):
+        word = (word << np.uint64(8)) | np.uint64(data[i])
+    return word
+
+
+@kernel
+def hash_spans(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint64]
+) -> None:
+    """``out[i]`` = hash of the byte key ``data[starts[i] : starts[i] + lengths[i]]``."""
+    for i in range(len(out)):
+        length = lengths[i]
+        at = starts[i]
+        end = at + length
+        h = SEED
+        while at + 8 <= end:
+            h ^= _mix(load64(data, at))
+            h = _rotl(h, 27) * np.uint64(5) + np.uint64(0x52DCE729)
+            at += 8
+        if at < end:
+            h ^= _mix(_tail(data, at, end, length))
+        h ^= np.uint64(length)
+        h ^= h >> np.uint64(33)
+        h *= np.uint64(0xFF51AFD7ED558CCD)
+        h ^= h >> np.uint64(33)
+        h *= np.uint64(0xC4CEB9FE1A85EC53)
+        out[i] = h ^ (h >> np.uint64(33))
+
+
+@kernel
+def _position(sum32: Any, bits: Any) -> Any:
+    """Bit of a sum of hash halves: as int32 it wraps, and is inverted where it is negative."""
+    c = sum32 & np.uint64(0xFFFFFFFF)
+    if c >> np.uint64(31):
+        c ^= np.uint64(0xFFFFFFFF)
+    return c % bits
+
+
+@kernel
+def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> None:
+    """Set the ``k`` bits of every hash."""
+    bits = np.uint64(len(words) * 64)
+    for i in range(len(hashes)):
+        upper = hashes[i] >> np.uint64(32)
+        total = hashes[i]
+        for _ in range(k):
+            total += upper
+            at = _position(total, bits)
+            words[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
+
+
+@kernel
+def check(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
+    """``out[i]``: whether all ``k`` bits of ``hashes[i]`` are set."""
+    bits = np.uint64(len(words) * 64)
+    for i in range(len(hashes)):
+        upper = hashes[i] >> np.uint64(32)
+        total = hashes[i]
+        found = True
+        for _ in range(k):
+            total += upper
+            at = _position(total, bits)
+            if not (words[at >> np.uint64(6)] >> (at & np.uint64(63))) & np.uint64(1):
+                found = False
+                break
+        out[i] = found
