@@ -1,0 +1,181 @@
+"""Row indexes: for each row group of a column, where its values begin in every stream, and statistics.
+
+A ROW_INDEX stream is one message RowIndex: 1 entry (repeated). A RowIndexEntry is: 1 positions (uint64, packed),
+2 statistics (:mod:`sidecar.orc.statistics`). The positions are one flat list, those of the column's streams one
+after another, in this order, PRESENT first if the stripe has that stream for the column:
+
+| kind | streams after PRESENT |
+| --- | --- |
+| BOOLEAN | DATA (bits) |
+| BYTE | DATA (bytes) |
+| SHORT, INT, LONG, DATE | DATA (integers) |
+| FLOAT, DOUBLE | DATA (raw) |
+| STRING, CHAR, VARCHAR direct; BINARY, GEOMETRY, GEOGRAPHY | DATA (raw), LENGTH (integers) |
+| STRING, CHAR, VARCHAR with a dictionary | DATA (integers); the dictionary's streams have none |
+| TIMESTAMP, TIMESTAMP_INSTANT | DATA (integers), SECONDARY (integers) |
+| DECIMAL | DATA (raw), SECONDARY (integers); up to 18 digits in UNSTABLE-PRE-2.0 files: DATA (integers) |
+| LIST, MAP | LENGTH (integers) |
+| UNION | DATA (bytes: tags) |
+| STRUCT | none |
+
+and each stream has these numbers, all relative to the stream's start; with compression the first is an offset of a
+chunk, and one more follows it, the bytes to skip in the chunk's content:
+
+| stream | numbers |
+| --- | --- |
+| raw | byte offset |
+| integers (RLE v1, v2), bytes (byte RLE) | byte offset of a run, values to skip |
+| bits (PRESENT, BOOLEAN's DATA) | byte offset of a run, bytes to skip, bits to skip |
+
+The first entry may be empty: all zeros are meant. Messages are kept as they were, so an index can be carried to another
+place as it is. The published text and the writers agree here; the order is that of the writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sidecar.errors import DamagedFileError
+from sidecar.orc.protobuf import Message, decode, encode
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import ColumnEncoding
+
+MAX_POSITIONS = 64
+"""Positions of one entry; the most that a type has are 11."""
+
+RAW, INTEGERS, BYTES, BITS = "raw", "integers", "bytes", "bits"
+_NUMBERS = {RAW: 1, INTEGERS: 2, BYTES: 2, BITS: 3}
+
+_STREAMS: dict[str, tuple[tuple[str, str], ...]] = {
+    "BOOLEAN": (("DATA", BITS),),
+    "BYTE": (("DATA", BYTES),),
+    **dict.fromkeys(("SHORT", "INT", "LONG", "DATE"), (("DATA", INTEGERS),)),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), (("DATA", RAW),)),
+    **dict.fromkeys(
+        ("STRING", "CHAR", "VARCHAR", "BINARY", "GEOMETRY", "GEOGRAPHY"),
+        (("DATA", RAW), ("LENGTH", INTEGERS)),
+    ),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_INSTANT"), (("DATA", INTEGERS), ("SECONDARY", INTEGERS))),
+    "DECIMAL": (("DATA", RAW), ("SECONDARY", INTEGERS)),
+    **dict.fromkeys(("LIST", "MAP"), (("LENGTH", INTEGERS),)),
+    "UNION": (("DATA", BYTES),),
+    "STRUCT": (),
+}
+_DICTIONARY = (("DATA", INTEGERS),)
+_DECIMAL64 = (("DATA", INTEGERS),)
+_PRESENT = ("PRESENT", BITS)
+_DECIMAL64_DIGITS = 18
+_UNSTABLE = (1, 9999)
+
+
+@dataclass(frozen=True)
+class RowIndexEntry:
+    """What the index says of one row group; ``statistics`` is ``None`` where a writer left it out."""
+
+    positions: tuple[int, ...]
+    statistics: Message | None
+    raw: Message
+
+
+@dataclass(frozen=True)
+class RowIndex:
+    """The entries of one column in one stripe, one a row group, as bytes until they are asked for."""
+
+    parts: list[bytes]
+    """The RowIndexEntry messages as they were."""
+    raw: Message
+    """The whole index, what is not known included."""
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def entry(self, ordinal: int) -> RowIndexEntry:
+        """The entry of one row group. Raises :class:`DamagedFileError`."""
+        return decode_entry(self.parts[ordinal])
+
+    @property
+    def entries(self) -> list[RowIndexEntry]:
+        """All entries, decoded anew. Raises :class:`DamagedFileError`."""
+        return [decode_entry(part) for part in self.parts]
+
+
+def decode_row_index(data: bytes) -> RowIndex:
+    """The row index of a decompressed ROW_INDEX stream. Raises :class:`DamagedFileError`."""
+    raw = decode(data)
+    return RowIndex(raw.all_bytes(1), raw)
+
+
+def decode_entry(data: bytes) -> RowIndexEntry:
+    """One RowIndexEntry. Raises :class:`DamagedFileError`."""
+    raw = decode(data)
+    positions = raw.repeated_varints(1)
+    if len(positions) > MAX_POSITIONS:
+        raise DamagedFileError(
+            "an entry of a row index has too many positions",
+            expected=f"at most {MAX_POSITIONS}",
+            found=len(positions),
+        )
+    return RowIndexEntry(tuple(positions), raw.message(2), raw)
+
+
+def encode_row_index(entries: Sequence[RowIndexEntry | bytes]) -> bytes:
+    """A RowIndex message of these entries, whether decoded or still bytes."""
+    index = Message()
+    index.set_all(1, [entry if isinstance(entry, bytes) else entry.raw for entry in entries])
+    return encode(index)
+
+
+def stream_order(
+    column: OrcColumn,
+    encoding: ColumnEncoding,
+    *,
+    has_present: bool,
+    file_version: tuple[int, int] = (0, 12),
+) -> tuple[tuple[str, str], ...]:
+    """The column's streams that have positions, each with what it holds: raw, integers, bytes or bits."""
+    streams = _STREAMS.get(column.kind)
+    if streams is None:
+        raise DamagedFileError("a type is not known", column=column.path, found=column.kind)
+    if encoding.is_dictionary:
+        streams = _DICTIONARY
+    elif column.kind == "DECIMAL" and _is_decimal64(column, file_version):
+        streams = _DECIMAL64
+    return (_PRESENT, *streams) if has_present else streams
+
+
+def _is_decimal64(column: OrcColumn, file_version: tuple[int, int]) -> bool:
+    return (
+        file_version == _UNSTABLE and column.precision is not None and column.precision <= _DECIMAL64_DIGITS
+    )
+
+
+def take_apart(
+    entry: RowIndexEntry,
+    column: OrcColumn,
+    encoding: ColumnEncoding,
+    *,
+    has_present: bool,
+    compressed: bool,
+    file_version: tuple[int, int] = (0, 12),
+) -> dict[str, tuple[int, ...]]:
+    """The entry's positions by stream: ``(offset, skip...)``, with compression ``(chunk, bytes, skip...)``.
+
+    Raises :class:`DamagedFileError` where there are more or fewer of them than the column's streams need.
+    """
+    order = stream_order(column, encoding, has_present=has_present, file_version=file_version)
+    counts = [_NUMBERS[content] + compressed for _, content in order]
+    positions = entry.positions or (0,) * sum(counts)
+    if len(positions) != sum(counts):
+        raise DamagedFileError(
+            "an entry of a row index has another number of positions than its streams need",
+            column=column.path,
+            expected=f"{sum(counts)} ({', '.join(kind for kind, _ in order)})",
+            found=len(positions),
+        )
+    out: dict[str, tuple[int, ...]] = {}
+    at = 0
+    for (kind, _), count in zip(order, counts, strict=True):
+        out[kind] = positions[at : at + count]
+        at += count
+    return out

@@ -1,0 +1,258 @@
+"""Statistics of a column: of a row group, a stripe or a file. What of them may be believed.
+
+| ColumnStatistics | | what is in it |
+| --- | --- | --- |
+| 1 | numberOfValues | values that are not null |
+| 2 | IntegerStatistics | 1 minimum, 2 maximum, 3 sum (sint64) |
+| 3 | DoubleStatistics | 1 minimum, 2 maximum, 3 sum (double) |
+| 4 | StringStatistics | 1 minimum, 2 maximum, 3 sum of lengths, 4 lowerBound, 5 upperBound: instead of long ones |
+| 5 | BucketStatistics | 1 count: of true (packed) |
+| 6 | DecimalStatistics | 1 minimum, 2 maximum, 3 sum (texts) |
+| 7 | DateStatistics | 1 minimum, 2 maximum (days, sint32) |
+| 9 | TimestampStatistics | 1, 2 in the writer's zone; 3 minimumUtc, 4 maximumUtc (milliseconds, sint64) |
+| 10 | hasNull | absent: not known |
+| 11 | bytesOnDisk | |
+
+Minimum and maximum are given as *outer bounds* in the type's own values, or not at all. Not believed are:
+
+- anything of Java's first writer version (HIVE-8732: maxima and texts were wrong);
+- floats and doubles whose sum is not there or is NaN: where the first value was NaN, both are NaN or lie;
+- decimals of Java's writer version 6 (ORC-517: wrong for up to 18 digits);
+- timestamps of Java's writers before version 6 (ORC-135: local time), and any without the UTC fields;
+- CHAR of the C++ writer, which reads past the value where it pads;
+- dates and timestamps before 1582-10-15 in files of Java's writer that do not say "proleptic": readers differ in them;
+- upper bounds of cut texts that end in a replacement character: the incremented character was none;
+- bounds outside the type's range (C++ writers on machines where char is unsigned), and a minimum above the maximum.
+
+Bounds are widened where what a reader sees may differ from what was counted: FLOAT to float32 (the C++ writer counts
+doubles before it rounds them), timestamps to whole milliseconds and one more before 1970 (writers cut toward zero), the
+second before 1970 to the one after it (as which it is stored), and by a day where the writer's zone is not UTC,
+because zone rules of different libraries differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import numpy as np
+
+from sidecar.errors import DamagedFileError
+from sidecar.orc.protobuf import Message
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.tail import JAVA, OrcTail
+
+Bound = bool | int | float | str | Decimal
+"""int for whole numbers, days of DATE, nanoseconds of both timestamps (wall clock of TIMESTAMP)."""
+
+_FIELD = {
+    "BOOLEAN": 5,
+    "BYTE": 2,
+    "SHORT": 2,
+    "INT": 2,
+    "LONG": 2,
+    "FLOAT": 3,
+    "DOUBLE": 3,
+    "STRING": 4,
+    "CHAR": 4,
+    "VARCHAR": 4,
+    "DECIMAL": 6,
+    "DATE": 7,
+    "TIMESTAMP": 9,
+    "TIMESTAMP_INSTANT": 9,
+}
+_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64, "DATE": 32}
+_CUTOVER_DAY = -141_427  # 1582-10-15
+_DAY_MS = 86_400_000
+_NS = 1_000_000  # nanoseconds of a millisecond
+_MAX_DIGITS = 200  # characters of a decimal's text
+
+
+@dataclass(frozen=True)
+class ColumnStatistics:
+    """Decoded statistics; ``None`` bounds mean that nothing is known, and ``reason`` says why.
+
+    Bounds are outer ones: no value lies outside. They are of values without NaN; a group can hold NaN besides
+    only where ``may_hold_nan``.
+    """
+
+    num_values: int | None
+    """Values that are not null; ``None`` where the writer does not say."""
+    has_null: bool
+    """Whether there may be nulls; true where the writer does not say."""
+    min: Bound | None
+    max: Bound | None
+    exact: bool
+    """Whether ``min`` and ``max`` are values that occur, not wider bounds."""
+    may_hold_nan: bool
+    bytes_on_disk: int | None
+    reason: str
+    raw: Message
+
+
+_Bounds = tuple[Bound, Bound, bool]
+
+
+class _Untrusted(Exception):
+    """A reason on its way to the answer; never leaves this module."""
+
+
+def decode_statistics(
+    message: Message, column: OrcColumn, tail: OrcTail, writer_timezone: str | None = None
+) -> ColumnStatistics:
+    """What the statistics of a column may be believed to say.
+
+    ``writer_timezone`` is that of the stripe's footer; without it, timestamps have bounds a day wider. Raises
+    :class:`DamagedFileError` where the message contradicts the format.
+    """
+    bounds: _Bounds | None = None
+    reason = ""
+    try:
+        bounds = _bounds(message, column, tail, writer_timezone)
+    except _Untrusted as why:
+        reason = str(why)
+    floating = column.kind in ("FLOAT", "DOUBLE")
+    return ColumnStatistics(
+        num_values=message.varint(1) if message.has(1) else None,
+        has_null=bool(message.varint(10, 1)),
+        min=None if bounds is None else bounds[0],
+        max=None if bounds is None else bounds[1],
+        exact=bounds is not None and bounds[2],
+        may_hold_nan=floating and bounds is None,
+        bytes_on_disk=message.varint(11) if message.has(11) else None,
+        reason=reason,
+        raw=message,
+    )
+
+
+def _bounds(message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds | None:
+    field = _FIELD.get(column.kind)
+    if field is None:
+        raise _Untrusted("this type has no bounds")
+    if tail.writer == JAVA and tail.writer_version < 1:
+        raise _Untrusted("bounds of Java's first writer version are not to be trusted (HIVE-8732)")
+    if column.encrypted:
+        raise _Untrusted("the column is encrypted: these are the masked values' bounds")
+    own = message.message(field)
+    if own is None:
+        raise _Untrusted("no bounds")
+    decode = _DECODERS[column.kind]
+    found = decode(own, message, column, tail, zone)
+    if found is not None and not found[0] <= found[1]:  # type: ignore[operator]
+        raise _Untrusted("the minimum is above the maximum")
+    return found
+
+
+def _boolean(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+    counts, values = own.repeated_varints(1), message.varint(1)
+    if not counts or not message.has(1) or counts[0] > values or not values:
+        raise _Untrusted("no count of true values")
+    return counts[0] == values, counts[0] > 0, True
+
+
+def _integer(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+    low, high = _signed(own, 1), _signed(own, 2)
+    limit = 1 << (_BITS[column.kind] - 1)
+    if not -limit <= low <= high < limit:
+        raise _Untrusted(f"the bounds {low} and {high} are none of the type {column.kind}")
+    if column.kind == "DATE" and low < _CUTOVER_DAY and _has_two_calendars(tail):
+        raise _Untrusted("dates before 1582-10-15 of a hybrid calendar")
+    return low, high, True
+
+
+def _has_two_calendars(tail: OrcTail) -> bool:
+    return tail.calendar != "proleptic_gregorian" and tail.writer == JAVA
+
+
+def _signed(own: Message, field: int) -> int:
+    value = own.signed(field)
+    if value is None:
+        raise _Untrusted("no bounds")
+    return value
+
+
+def _double(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+    low, high, total = own.double(1), own.double(2), own.double(3)
+    if low is None or high is None or total is None:
+        raise _Untrusted("no bounds or no sum, which would tell of NaN")
+    if math.isnan(total) or math.isnan(low) or math.isnan(high):
+        raise _Untrusted("the sum is NaN: bounds of values with NaN are not to be trusted")
+    if column.kind == "FLOAT":
+        with np.errstate(over="ignore"):
+            rounded = float(np.float32(low)), float(np.float32(high))
+        return *rounded, rounded == (low, high)
+    return low, high, True
+
+
+def _string(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+    if column.kind == "CHAR" and tail.writer != JAVA:
+        raise _Untrusted(
+            "bounds of CHAR are those of bytes behind the values, except in files of Java's writer"
+        )
+    low, high = _text(own, 1), _text(own, 2)
+    exact = low is not None and high is not None
+    low = _text(own, 4) if low is None else low
+    if high is None:
+        high = _text(own, 5)
+        if high is not None and high[-1:] in ("?", "\ufffd", ""):
+            raise _Untrusted("the upper bound ends in a replacement character")
+    if low is None or high is None:
+        raise _Untrusted("no bounds")
+    return low, high, exact
+
+
+def _text(own: Message, field: int) -> str | None:
+    try:
+        return own.text(field)
+    except DamagedFileError as error:
+        if not own.bytes_(field):
+            raise
+        raise _Untrusted("a bound is not UTF-8") from error
+
+
+def _decimal(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+    if tail.writer == JAVA and tail.writer_version == 6:
+        raise _Untrusted("decimal bounds of Java's writer version 6 are not to be trusted (ORC-517)")
+    return _number(own, 1), _number(own, 2), True
+
+
+def _number(own: Message, field: int) -> Decimal:
+    text = own.text(field)
+    if text is None:
+        raise _Untrusted("no bounds")
+    try:
+        value = Decimal(text.strip()) if len(text) <= _MAX_DIGITS else None
+    except InvalidOperation:
+        value = None
+    if value is None or not value.is_finite() or abs(value.adjusted()) > _MAX_DIGITS:
+        raise _Untrusted("a bound is no number")
+    return value
+
+
+def _timestamp(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+    if tail.writer == JAVA and tail.writer_version < 6:
+        raise _Untrusted("timestamp bounds before Java's writer version 6 are in local time (ORC-135)")
+    low, high = _signed(own, 3), _signed(own, 4)
+    if low > high:
+        raise _Untrusted("the minimum is above the maximum")
+    if low < _CUTOVER_DAY * _DAY_MS and _has_two_calendars(tail):
+        raise _Untrusted("timestamps before 1582-10-15 of a hybrid calendar")
+    if low < 0 and high > -1000:
+        high = max(high, 999)
+    low, high = low - (low < 0), high + (high < 0)
+    if column.kind == "TIMESTAMP" and zone not in ("UTC", "GMT", "Etc/UTC", "Etc/GMT"):
+        low, high = low - _DAY_MS, high + _DAY_MS
+    return low * _NS, high * _NS + _NS - 1, False
+
+
+_Decoder = Callable[[Message, Message, OrcColumn, OrcTail, "str | None"], _Bounds]
+_DECODERS: dict[str, _Decoder] = {
+    "BOOLEAN": _boolean,
+    **dict.fromkeys(("BYTE", "SHORT", "INT", "LONG", "DATE"), _integer),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), _double),
+    **dict.fromkeys(("STRING", "CHAR", "VARCHAR"), _string),
+    "DECIMAL": _decimal,
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_INSTANT"), _timestamp),
+}
