@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -43,8 +44,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.parquet.page_scan import Asked
-from sidecar.parquet.parts import Node, Part, Shape
+from sidecar.parquet.parts import Node, Shape
 from sidecar.parquet.schema import Leaf
 
 _PRIMITIVES: dict[str, PrimitiveType] = {
@@ -90,9 +90,15 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 class FileColumn:
     """A column that a predicate can speak of; ``leaf`` is ``None`` for a struct."""
 
-    part: Part
-    depth: int
+    path: tuple[str, ...]
+    enough: tuple[str, ...]
+    """The path to what has to be read to know the column: of a struct, where it is null."""
     leaf: Leaf | None
+
+    def of(self, table: pa.Table) -> Any:
+        """The column, null where a parent is null."""
+        column = table[self.path[0]]
+        return pc.struct_field(column, list(self.path[1:])) if len(self.path) > 1 else column
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +107,6 @@ class FileColumns:
 
     schema: Schema
     columns: dict[int, FileColumn]
-
-    def asked(self, field_id: int) -> Asked:
-        """What the residual needs of a column."""
-        column = self.columns[field_id]
-        return Asked(residual_name(field_id), column.part, column.depth)
 
 
 def residual_name(field_id: int) -> str:
@@ -116,7 +117,7 @@ def residual_name(field_id: int) -> str:
 def file_columns(shape: Shape, file: str) -> FileColumns:
     """The columns of a file. Raises :class:`UnsupportedFeatureError` where two have one dotted name."""
     reader = _Columns()
-    fields = [reader.node(node, 0) for node in shape.nodes]
+    fields = [reader.node(node, ()) for node in shape.nodes]
     try:
         schema = Schema(*fields)
         schema.find_column_name(1)  # names are indexed now
@@ -132,16 +133,15 @@ class _Columns:
         self.columns: dict[int, FileColumn] = {}
         self._ids = count(1)
 
-    def node(self, node: Node, depth: int) -> NestedField:
-        field_id = next(self._ids)
+    def node(self, node: Node, above: tuple[str, ...]) -> NestedField:
+        field_id, path = next(self._ids), (*above, node.field.name)
         if node.part is None:
-            part = next(node.parts())
-            self.columns[field_id] = FileColumn(part, depth, None)
-            kind: IcebergType = StructType(*(self.node(child, depth + 1) for child in node.children))
+            self.columns[field_id] = FileColumn(path, (*above, *node.first_path()), None)
+            kind: IcebergType = StructType(*(self.node(child, path) for child in node.children))
         else:
             leaf = node.part.leaves[0]
-            if len(node.part.leaves) == 1 and not leaf.max_rep and len(leaf.parts) == depth + 1:
-                self.columns[field_id] = FileColumn(node.part, depth, leaf)
+            if len(node.part.leaves) == 1 and not leaf.max_rep and len(leaf.parts) == len(path):
+                self.columns[field_id] = FileColumn(path, path, leaf)
             kind = self._type(node.field.type, iter(node.part.leaves))
         return NestedField(field_id, node.field.name, kind, required=not node.field.nullable)
 

@@ -21,18 +21,6 @@ from pyiceberg.expressions import (
     AlwaysTrue,
     And,
     BooleanExpression,
-    BoundEqualTo,
-    BoundGreaterThan,
-    BoundGreaterThanOrEqual,
-    BoundIn,
-    BoundIsNaN,
-    BoundIsNull,
-    BoundLessThan,
-    BoundLessThanOrEqual,
-    BoundLiteralPredicate,
-    BoundNotNull,
-    BoundPredicate,
-    BoundStartsWith,
     EqualTo,
     Not,
     NotIn,
@@ -46,29 +34,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, UUIDType
 
 from sidecar.errors import UnsupportedFeatureError, UsageError
-from sidecar.iceberg.file_columns import (
-    FileColumns,
-    comparable_column,
-    file_columns,
-    residual_name,
-)
+from sidecar.iceberg.conditions import asked_fields, condition_of
+from sidecar.iceberg.file_columns import FileColumns, comparable_column, file_columns, residual_name
 from sidecar.iceberg.predicate import as_expression
-from sidecar.parquet.conditions import (
-    AllOf,
-    AnyOf,
-    Compares,
-    Condition,
-    HasNaN,
-    HasNull,
-    HasValue,
-    HoldsAny,
-    Operator,
-    StartsWith,
-)
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_scan import FoundRows, Request, Residual, ScanReport, scan_pages
 from sidecar.parquet.parts import read_shape
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.values import first_line
 from sidecar.source import CountingSource, Source, open_source
 
@@ -149,25 +120,14 @@ def _request(
     known = file_columns(shape, footer.name)
     asked = bind(known.schema, as_expression(predicate, known.schema, case_sensitive), True)
     bound = rewrite_not(asked)
-    ids = sorted({p.term.ref().field.field_id for p in _predicates(bound)})
+    ids = asked_fields(bound)
     return Request(
         shape.select(columns),
-        condition_of(bound, known),
-        tuple(known.asked(field_id) for field_id in ids),
+        condition_of(bound, lambda field_id: known.columns[field_id].leaf),
+        shape.select_paths([known.columns[field_id].enough for field_id in ids]) if ids else None,
         # As it was asked: NOT (x > 1) holds for NaN, which x <= 1 does not.
         None if isinstance(bound, AlwaysTrue) else _residual(asked, known, ids),
     )
-
-
-def _predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
-    """All leaves of an expression; chains of thousands are no problem."""
-    open_ = [expression]
-    while open_:
-        top = open_.pop()
-        if isinstance(top, And | Or):
-            open_ += [top.right, top.left]
-        elif isinstance(top, BoundPredicate):
-            yield top
 
 
 def _residual(bound: BooleanExpression, known: FileColumns, ids: list[int]) -> Residual:
@@ -181,7 +141,7 @@ def _residual(bound: BooleanExpression, known: FileColumns, ids: list[int]) -> R
         raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
 
     def matching(table: pa.Table) -> npt.NDArray[np.int64]:
-        columns = {name: comparable_column(table[name]) for name in table.column_names}
+        columns = {residual_name(i): comparable_column(known.columns[i].of(table)) for i in ids}
         columns["row"] = pa.chunked_array([pa.array(np.arange(table.num_rows))])
         try:
             rows = pa.table(columns).filter(expression)["row"]
@@ -217,63 +177,3 @@ def _zeros_made_equal(expression: BooleanExpression) -> BooleanExpression:
 
 def _flat_type(field_: NestedField) -> Any:
     return FixedType(16) if isinstance(field_.field_type, UUIDType) else field_.field_type
-
-
-def condition_of(bound: BooleanExpression, known: FileColumns) -> Condition | None:
-    """What indexes can be asked about an expression without NOT; ``None`` if nothing."""
-    if isinstance(bound, AlwaysFalse):
-        return AnyOf(())
-    if isinstance(bound, And):
-        parts = [condition_of(part, known) for part in _chain(bound, And)]
-        asked = tuple(part for part in parts if part is not None)
-        return AllOf(asked) if asked else None
-    if isinstance(bound, Or):
-        parts = [condition_of(part, known) for part in _chain(bound, Or)]
-        return None if any(part is None for part in parts) else AnyOf(tuple(p for p in parts if p))
-    if not isinstance(bound, BoundPredicate):
-        return None
-    leaf = known.columns[bound.term.ref().field.field_id].leaf
-    return None if leaf is None else _leaf_condition(bound, leaf)
-
-
-def _chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list[BooleanExpression]:
-    """The parts of a chain of one operator, however it is nested."""
-    parts, open_ = [], [expression]
-    while open_:
-        top = open_.pop()
-        if isinstance(top, operator):
-            open_ += [top.right, top.left]
-        else:
-            parts.append(top)
-    return parts
-
-
-_OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
-    BoundLessThan: "<",
-    BoundLessThanOrEqual: "<=",
-    BoundGreaterThan: ">",
-    BoundGreaterThanOrEqual: ">=",
-}
-_UNARY: dict[type[BoundPredicate], Callable[[Leaf], Condition]] = {
-    BoundIsNull: HasNull,
-    BoundNotNull: HasValue,
-    BoundIsNaN: HasNaN,
-}
-
-
-def _leaf_condition(bound: BoundPredicate, leaf: Leaf) -> Condition | None:
-    if isinstance(bound, BoundEqualTo):
-        return HoldsAny(leaf, (_value(bound.literal.value, leaf),))
-    if isinstance(bound, BoundIn):
-        return HoldsAny(leaf, tuple(_value(literal.value, leaf) for literal in bound.literals))
-    if isinstance(bound, BoundStartsWith):
-        return StartsWith(leaf, str(bound.literal.value).encode())
-    if type(bound) in _OPERATORS and isinstance(bound, BoundLiteralPredicate):
-        return Compares(leaf, _OPERATORS[type(bound)], _value(bound.literal.value, leaf))
-    unary = _UNARY.get(type(bound))
-    return None if unary is None else unary(leaf)
-
-
-def _value(value: Any, leaf: Leaf) -> Any:
-    """A literal in the leaf's own type: predicates speak of microseconds where a file counts nanoseconds."""
-    return value * 1000 if leaf.iceberg_type.endswith("_ns") else value

@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.known_indexes import PageIndexes
 from sidecar.parquet.page_bounds import offset_index_problems
 from sidecar.parquet.page_file import ChunkPages, count_entries, decode_part, read_page, split_chunk
-from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer, read_page_indexes
+from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE
 from sidecar.parquet.parts import Part, Shape
 from sidecar.parquet.row_ranges import RowRanges
@@ -67,15 +68,15 @@ class RowGroupReader:
 
     def __init__(
         self,
-        index: Source,
+        indexes: PageIndexes,
         data: Source,
         footer: Footer,
         group: RowGroup,
         shape: Shape,
         counts: PageCounts,
     ) -> None:
-        """``index`` and ``data`` are the same file, read for offset indexes and for pages."""
-        self._index = index
+        """``indexes`` and ``data`` are of the same file."""
+        self._indexes = indexes
         self._data = data
         self._footer = footer
         self._group = group
@@ -145,8 +146,7 @@ class RowGroupReader:
     def _fetch_offset_indexes(self, parts: Iterable[Part]) -> None:
         indexes = (leaf.index for part in parts for leaf in part.leaves)
         chunks = [self._chunk(index) for index in indexes if index not in self._offset_indexes]
-        _, answers = read_page_indexes(self._index, self._footer, [], chunks)
-        for chunk, answer in zip(chunks, answers, strict=True):
+        for chunk, answer in zip(chunks, self._indexes.offsets(chunks), strict=True):
             self.know_offset_index(chunk, answer)
 
     def _choose(self, part: Part, rows: RowRanges) -> _Pages | None:

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sidecar.parquet.conditions import Condition
 from sidecar.parquet.footer import Footer, RowGroup
+from sidecar.parquet.known_indexes import Known, PageIndexes
 from sidecar.parquet.page_reader import PageCounts, RowGroupReader
-from sidecar.parquet.page_verdicts import Verdicts
+from sidecar.parquet.page_verdicts import IndexUse, Verdicts, Wanted
 from sidecar.parquet.parts import Part, Shape, assemble
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.source import CountingSource, Source
@@ -55,24 +55,13 @@ class FoundRows(NamedTuple):
                     first += batch.num_rows
 
 
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """A column that the residual speaks of: a part, or a struct ``depth`` fields below the top of one."""
-
-    name: str
-    part: Part
-    depth: int
-
-    def column(self, arrays: dict[Part, Any]) -> Any:
-        """The column, null where a parent is null."""
-        found = arrays[self.part]
-        for _ in range(self.depth):
-            found = pc.struct_field(found, [0])
-        return found
-
-
 Residual = Callable[[pa.Table], npt.NDArray[np.int64]]
-"""The places of the rows that match, in a table of the :class:`Asked` columns."""
+"""The places of the rows that match, rising, in a table of the columns that the predicate asks."""
+
+
+def every_row(group: RowGroup) -> RowRanges:
+    """All rows of a row group."""
+    return RowRanges.all(group.num_rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +70,14 @@ class Request:
 
     shape: Shape
     condition: Condition | None
-    asked: tuple[Asked, ...] = ()
+    asked: Shape | None = None
+    """The columns that the residual speaks of, cut down to that; ``None``: none."""
     residual: Residual | None = None
+    wanted: Wanted = every_row
+    """The rows of a row group that are wanted whatever the condition says: not deleted, not ruled out before."""
+    known: Known = field(default_factory=dict)
+    filters: bool = True
+    """Whether Bloom filters and dictionaries of the file may be asked."""
 
 
 @dataclass
@@ -172,19 +167,17 @@ class _Scan:
         report.file, report.file_bytes = footer.name, footer.size
         report.rows = sum(group.num_rows for group in footer.row_groups)
         report.row_groups = len(footer.row_groups)
-        first = list(dict.fromkeys(asked.part for asked in request.asked))
-        self._first = first
-        wanted = [part for node in request.shape.nodes for part in node.parts()]
-        self._same = {_key(part): part for part in first}
-        self._rest = [part for part in wanted if _key(part) not in self._same]
+        self._indexes = PageIndexes(self._index, footer, request.known)
+        self._first = [] if request.asked is None else list(request.asked.parts())
+        same = {_key(part) for part in self._first}
+        self._rest = [part for part in request.shape.parts() if _key(part) not in same]
 
     def candidates(self) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
         """Row groups with the rows that may match; what is read for that is counted."""
-        verdicts = Verdicts(
-            self._index, self._data, self._footer, self._request.condition, self._report.dropped, self._counts
-        )
-        reader_of = self._reader
-        for group, rows, reader in verdicts.survivors(reader_of):
+        use = IndexUse(self._indexes, self._request.filters)
+        condition, dropped = self._request.condition, self._report.dropped
+        verdicts = Verdicts(self._index, self._data, self._footer, condition, use, dropped, self._counts)
+        for group, rows, reader in verdicts.survivors(self._request.wanted, self._reader):
             self._report.rows_may_match += rows.num_rows
             self._report.row_groups_read += 1
             yield group, rows, reader
@@ -192,7 +185,9 @@ class _Scan:
         self.count()
 
     def _reader(self, group: RowGroup) -> RowGroupReader:
-        return RowGroupReader(self._index, self._data, self._footer, group, self._request.shape, self._counts)
+        return RowGroupReader(
+            self._indexes, self._data, self._footer, group, self._request.shape, self._counts
+        )
 
     def read(self, group: RowGroup, rows: RowRanges, reader: RowGroupReader, most: int) -> FoundRows | None:
         """The matching rows of a row group, ``None`` without any."""
@@ -206,23 +201,15 @@ class _Scan:
             first = {part: column.take(places) for part, column in first.items()}
         rest = reader.read(self._rest, RowRanges.of_rows(found))
         self._report.rows_found += len(found)
-        return FoundRows(found + group.first_row, self._table(first | rest, len(found)))
+        return FoundRows(found + group.first_row, _table(self._request.shape, first | rest))
 
     def _matching(self, arrays: dict[Part, Any], num_rows: int) -> npt.NDArray[np.int64]:
-        residual = self._request.residual
+        residual, asked = self._request.residual, self._request.asked
         if residual is None:
             return np.arange(num_rows)
-        columns = {asked.name: asked.column(arrays) for asked in self._request.asked}
-        if not columns:  # TRUE or FALSE, of no column
-            columns = {"": pa.nulls(num_rows)}
-        return residual(pa.table(columns))
-
-    def _table(self, arrays: dict[Part, Any], num_rows: int) -> pa.Table:
-        shape = self._request.shape
-        by_key = {_key(part): column for part, column in arrays.items()}
-        parts = {part: by_key[_key(part)] for node in shape.nodes for part in node.parts()}
-        columns = [assemble(node, parts) for node in shape.nodes]
-        return pa.table(columns, schema=shape.schema)
+        if asked is None:  # TRUE or FALSE, of no column
+            return residual(pa.table({"": pa.nulls(num_rows)}))
+        return residual(_table(asked, arrays))
 
     def count(self) -> None:
         """Bring the report up to date."""
@@ -231,6 +218,12 @@ class _Scan:
         report.data_bytes, report.data_reads = self._data.bytes_read, self._data.reads
         report.data_pages = self._counts.data_pages
         report.warnings[:] = self._counts.doubts
+
+
+def _table(shape: Shape, arrays: dict[Part, Any]) -> pa.Table:
+    by_key = {_key(part): column for part, column in arrays.items()}
+    parts = {part: by_key[_key(part)] for part in shape.parts()}
+    return pa.table([assemble(node, parts) for node in shape.nodes], schema=shape.schema)
 
 
 def _key(part: Part) -> int:

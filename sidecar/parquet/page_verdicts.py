@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,10 @@ from sidecar.parquet.conditions import (
     leaf_conditions,
 )
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.known_indexes import PageIndexes
 from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, page_bounds
 from sidecar.parquet.page_file import read_page
-from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex, read_page_indexes
+from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex
 from sidecar.parquet.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, wholly_dictionary
 from sidecar.parquet.plain_file import decode_pages
@@ -46,6 +47,15 @@ _BATCH = 64
 """Row groups whose page indexes are read together."""
 
 Readers = Callable[[RowGroup], RowGroupReader]
+Wanted = Callable[[RowGroup], RowRanges]
+"""The rows of a row group that are worth a question at all."""
+
+
+class IndexUse(NamedTuple):
+    """What may be asked: page indexes, and Bloom filters and dictionaries if ``filters``."""
+
+    pages: PageIndexes
+    filters: bool = True
 
 
 class Verdicts:
@@ -57,23 +67,31 @@ class Verdicts:
         data: CountingSource,
         footer: Footer,
         condition: Condition | None,
+        use: IndexUse,
         dropped: dict[str, int],
         counts: PageCounts,
     ) -> None:
         self._index = index
+        self._use = use
         self._data = data
         self._footer = footer
         self._condition = condition
         self._dropped = dropped
         self._counts = counts
 
-    def survivors(self, reader_of: Readers) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
-        """Row groups in which rows may match, with those rows and a reader that knows the indexes read for it."""
-        groups = (group for group in self._footer.row_groups if group.num_rows)
-        while batch := list(islice(groups, _BATCH)):
-            verdicts = [_GroupVerdict(self._footer, group, reader_of(group)) for group in batch]
+    def survivors(
+        self, wanted: Wanted, reader_of: Readers
+    ) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
+        """Row groups in which wanted rows may match, with those and a reader that knows the indexes read for it."""
+        groups = ((group, wanted(group)) for group in self._footer.row_groups)
+        some = ((group, rows) for group, rows in groups if rows)
+        while batch := list(islice(some, _BATCH)):
+            verdicts = [
+                _GroupVerdict(self._footer, group, rows, reader_of(group), self._use.pages)
+                for group, rows in batch
+            ]
             if self._condition is None:
-                yield from ((v.group, RowRanges.all(v.group.num_rows), v.reader) for v in verdicts)
+                yield from ((v.group, v.wanted, v.reader) for v in verdicts)
             else:
                 yield from self._judge(self._condition, verdicts)
 
@@ -84,15 +102,16 @@ class Verdicts:
         self._dropped["statistics"] += len(verdicts) - len(left)
         self._read_page_indexes(condition, left)
         for verdict in left:
-            rows = narrow(condition, RowRanges.all(verdict.group.num_rows), verdict.rows)
+            rows = narrow(condition, verdict.wanted, verdict.rows)
             if not rows:
                 self._dropped["page_index"] += 1
                 continue
-            filters = _Filters(self._index, self._data, verdict, self._counts)
-            rows = narrow(condition, rows, filters.rows)
-            if not rows:
-                self._dropped["dictionary" if filters.by_dictionary else "filter"] += 1
-                continue
+            if self._use.filters:
+                filters = _Filters(self._index, self._data, verdict, self._counts)
+                rows = narrow(condition, rows, filters.rows)
+                if not rows:
+                    self._dropped["dictionary" if filters.by_dictionary else "filter"] += 1
+                    continue
             yield verdict.group, rows, verdict.reader
 
     def _read_page_indexes(self, condition: Condition, verdicts: list[_GroupVerdict]) -> None:
@@ -100,12 +119,11 @@ class Verdicts:
         wanted = [(v, v.group.columns[i]) for v in verdicts for i in sorted(v.helpful(condition) or ())]
         if not wanted:
             return
-        chunks = [chunk for _, chunk in wanted]
-        columns, offsets = read_page_indexes(self._index, self._footer, chunks, chunks)
-        for (verdict, chunk), column, offset in zip(wanted, columns, offsets, strict=True):
-            known = verdict.reader.know_offset_index(chunk, offset)
-            if known is not None:
-                problem = verdict.know_pages(chunk, column, known)
+        found = self._use.pages.both([chunk for _, chunk in wanted])
+        for (verdict, chunk), index in zip(wanted, found, strict=True):
+            offset = verdict.reader.know_offset_index(chunk, index.offset)
+            if offset is not None:
+                problem = verdict.know_pages(chunk, index.column, offset)
                 if problem:
                     self._counts.doubts.append(
                         f"row group {chunk.row_group}, {chunk.leaf.path}: column index not used: {problem}"
@@ -137,9 +155,13 @@ def _asks_filters(condition: Condition) -> bool:
 class _GroupVerdict:
     """What the statistics and page indexes of one row group say."""
 
-    def __init__(self, footer: Footer, group: RowGroup, reader: RowGroupReader) -> None:
+    def __init__(
+        self, footer: Footer, group: RowGroup, wanted: RowRanges, reader: RowGroupReader, indexes: PageIndexes
+    ) -> None:
         self.group = group
+        self.wanted = wanted
         self.reader = reader
+        self._indexes = indexes
         self._footer = footer
         self._bounds: dict[int, PageBounds] = {}
         self._pages: dict[int, tuple[PageBounds, OffsetIndex]] = {}
@@ -169,9 +191,7 @@ class _GroupVerdict:
         chunk, statistics = self.chunk(condition.leaf), self.statistics(condition.leaf)
         if not condition.may_match(statistics, 0):
             return set()  # nothing is left of it
-        if condition.always_matches(statistics, 0) or not (
-            chunk.column_index_offset and chunk.offset_index_offset
-        ):
+        if condition.always_matches(statistics, 0) or not self._indexes.has_both(chunk):
             return None
         return {condition.leaf.index}
 

@@ -64,6 +64,10 @@ class Node:
         for child in self.children:
             yield from child.parts()
 
+    def first_path(self) -> tuple[str, ...]:
+        """Names from this field down to its first part, which knows where the field is null."""
+        return (self.field.name, *(self.children[0].first_path() if self.children else ()))
+
     def select(self, paths: Sequence[Sequence[str]]) -> Node:
         """The node with the fields that ``paths``, below it, lead to; an empty path leads to everything."""
         if not all(paths):
@@ -96,10 +100,15 @@ class Shape:
 
         Raises :class:`UsageError` for a column that the file has not.
         """
-        if columns is None:
-            return self
-        wanted = list(columns)
-        paths = [self._path(column) for column in wanted]
+        return self if columns is None else self.select_paths([self._path(column) for column in columns])
+
+    def parts(self) -> Iterator[Part]:
+        """All parts, in the order of the schema."""
+        for node in self.nodes:
+            yield from node.parts()
+
+    def select_paths(self, paths: Sequence[Sequence[str]]) -> Shape:
+        """As :meth:`select`, each path a name a level; a path that ends at a struct leads to all of it."""
         nodes = []
         for node in self.nodes:
             below = [path[1:] for path in paths if path[0] == node.field.name]
@@ -113,7 +122,7 @@ class Shape:
 
     def part_of(self, leaf: Leaf) -> Part:
         """The part that a leaf belongs to."""
-        return next(part for node in self.nodes for part in node.parts() if leaf in part.leaves)
+        return next(part for part in self.parts() if leaf in part.leaves)
 
     def _path(self, column: str) -> tuple[str, ...]:
         names = self.schema.names
