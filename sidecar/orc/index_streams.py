@@ -1,0 +1,281 @@
+"""The index of a stripe: row indexes and Bloom filters of its columns, each column's in one read.
+
+Writers put the streams ROW_INDEX, BLOOM_FILTER and BLOOM_FILTER_UTF8 of a column next to each other, columns in the
+order of their ids. A filter stream is one message BloomFilterIndex, with a BloomFilter for each row group:
+
+| message | fields |
+| --- | --- |
+| BloomFilterIndex | 1 bloomFilter (repeated) |
+| BloomFilter | 1 numHashFunctions; 2 bitset (fixed64, one field a word); 3 utf8bitset (bytes, words little-endian) |
+
+BLOOM_FILTER has field 2, BLOOM_FILTER_UTF8 field 3. Java writes the former too on request (``original``), and before
+writer version 5 only it. Where both are there, the UTF-8 one is read; it means the same for every type or more.
+
+What a filter may be asked is for :mod:`sidecar.orc.trust`: a filter that is not to be trusted is read where that is
+possible, says why, and never prunes. Damage costs the stream that it hits and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
+from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.orc.compression import bound, decompress
+from sidecar.orc.protobuf import FIXED64, VARINT, decode, fields_of
+from sidecar.orc.row_index import RowIndex, decode_row_index
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import ColumnStatistics, decode_statistics
+from sidecar.orc.stripe import Stream, StripeFooter
+from sidecar.orc.tail import MAX_ROW_GROUPS, OrcTail, Stripe
+from sidecar.orc.trust import encoding_of
+from sidecar.source import Source, read_ranges
+
+ROW_INDEX, BLOOM_FILTER, BLOOM_FILTER_UTF8 = "ROW_INDEX", "BLOOM_FILTER", "BLOOM_FILTER_UTF8"
+
+MAX_STREAM = 256 << 20
+"""Bytes of the largest index stream that is read, decompressed."""
+
+PRE_RELEASE = "of a pre-release form (words as varints): nobody knows its hash"
+
+_WORD = 9  # a tag and eight bytes
+_WORD_TAG = 2 << 3 | FIXED64
+
+
+@dataclass(frozen=True)
+class FoundFilter:
+    """The filter of one row group as it stands in a file.
+
+    ``offset`` and ``length`` are those of its stream, which all row groups of the stripe share.
+    """
+
+    filter: OrcBloomFilter | None
+    """``None`` where the bytes are no filter; the reason says why."""
+    stream_kind: str
+    offset: int
+    length: int
+    encoding: OrcEncoding | None
+    """By which keys it may be asked; ``None`` where nobody knows."""
+    trusted: bool
+    reason: str
+    """Why it is not trusted; empty if it is."""
+
+
+@dataclass(frozen=True)
+class StripeIndex:
+    """The index of one column in one stripe."""
+
+    column: OrcColumn
+    row_index: RowIndex | None
+    row_index_problem: SidecarError | None
+    """What is wrong with the row index, which is ``None`` then."""
+    filters: list[FoundFilter] | None
+    """One a row group, of the UTF-8 stream where there is one; ``None`` if there is no stream."""
+    legacy_filters: list[FoundFilter] | None
+    """Those of BLOOM_FILTER, where that was asked for besides."""
+    filters_problem: SidecarError | None
+    """What is wrong with the stream of ``filters``, which is ``None`` then."""
+    streams: dict[str, Stream]
+    """The index streams by kind."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    tail: OrcTail
+    stripe: Stripe
+    footer: StripeFooter
+
+
+def index_streams_of(
+    footer: StripeFooter, column: int, *, bloom: bool = True, legacy: bool = False
+) -> list[Stream]:
+    """The streams that :func:`read_indexes` reads for a column."""
+    kinds = [ROW_INDEX]
+    if bloom:
+        utf8 = footer.stream(column, BLOOM_FILTER_UTF8)
+        kinds += [BLOOM_FILTER_UTF8] if utf8 and not legacy else [BLOOM_FILTER, BLOOM_FILTER_UTF8]
+    found = (footer.stream(column, kind) for kind in kinds)
+    return [stream for stream in found if stream is not None]
+
+
+def read_indexes(
+    source: Source,
+    tail: OrcTail,
+    stripe: Stripe,
+    footer: StripeFooter,
+    column_ids: Iterable[int],
+    *,
+    bloom: bool = True,
+    legacy: bool = False,
+) -> dict[int, StripeIndex]:
+    """Row index and filters of each column: one read a column at most, neighbours together.
+
+    ``legacy`` reads BLOOM_FILTER also where there is BLOOM_FILTER_UTF8. What is wrong with one stream is that
+    stream's answer; only :class:`sidecar.errors.StorageError` and a file that ends early are raised.
+    """
+    wanted = {column: index_streams_of(footer, column, bloom=bloom, legacy=legacy) for column in column_ids}
+    streams = [stream for found in wanted.values() for stream in found]
+    data = read_ranges(source, [(stream.offset, stream.length) for stream in streams])
+    fetched = dict(zip(streams, data, strict=True))
+    context = _Context(tail, stripe, footer)
+    return {column: _index(context, tail.columns[column], found, fetched) for column, found in wanted.items()}
+
+
+def _index(
+    context: _Context, column: OrcColumn, streams: Sequence[Stream], fetched: dict[Stream, bytes]
+) -> StripeIndex:
+    by_kind = {stream.kind: stream for stream in streams}
+    row_index, row_index_problem = None, None
+    if (stream := by_kind.get(ROW_INDEX)) is not None:
+        try:
+            row_index = _row_index(context, column, stream, fetched[stream])
+        except SidecarError as error:
+            row_index_problem = error
+    groups = _Groups(context, column, row_index)
+    found: dict[str, list[FoundFilter] | None] = {}
+    problems: dict[str, SidecarError] = {}
+    for kind in (BLOOM_FILTER_UTF8, BLOOM_FILTER):
+        if (stream := by_kind.get(kind)) is not None:
+            try:
+                found[kind] = groups.filters(stream, fetched[stream])
+            except SidecarError as error:
+                problems[kind] = error
+    best = BLOOM_FILTER_UTF8 if BLOOM_FILTER_UTF8 in by_kind else BLOOM_FILTER
+    return StripeIndex(
+        column=column,
+        row_index=row_index,
+        row_index_problem=row_index_problem,
+        filters=found.get(best),
+        legacy_filters=found.get(BLOOM_FILTER),
+        filters_problem=problems.get(best),
+        streams=by_kind,
+    )
+
+
+def _content(context: _Context, column: OrcColumn, stream: Stream, data: bytes) -> bytes:
+    tail = context.tail
+    with located(tail.name, column.path, stream.offset):
+        return decompress(
+            data,
+            tail.compression,
+            tail.block_size,
+            offset=stream.offset,
+            limit=bound(stream.length, MAX_STREAM),
+        )
+
+
+def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: bytes) -> RowIndex:
+    content = _content(context, column, stream, data)
+    with located(context.tail.name, column.path, stream.offset):
+        index = decode_row_index(content)
+        if len(index) != context.stripe.num_row_groups:
+            raise DamagedFileError(
+                "a row index has another number of entries than the stripe has row groups",
+                expected=context.stripe.num_row_groups,
+                found=len(index),
+            )
+        return index
+
+
+def statistics_of(
+    index: RowIndex, row_group: int, column: OrcColumn, tail: OrcTail, footer: StripeFooter
+) -> ColumnStatistics | None:
+    """Statistics of one row group; ``None`` where the entry has none. Raises :class:`DamagedFileError`."""
+    statistics = index.entry(row_group).statistics
+    return None if statistics is None else decode_statistics(statistics, column, tail, footer.writer_timezone)
+
+
+class _Groups:
+    """Filters of a column, row group by row group."""
+
+    def __init__(self, context: _Context, column: OrcColumn, row_index: RowIndex | None) -> None:
+        self.context = context
+        self.column = column
+        self.row_index = row_index
+
+    def filters(self, stream: Stream, data: bytes) -> list[FoundFilter]:
+        tail, footer, column = self.context.tail, self.context.footer, self.column
+        content = _content(self.context, column, stream, data)
+        with located(tail.name, column.path, stream.offset):
+            parts = decode(content).all_bytes(1)
+        encoding, _, reason = encoding_of(
+            tail, column, footer.encodings[column.id], stream.kind, footer.writer_timezone
+        )
+        reason = reason or self._doubt(stream, len(parts))
+        missing = (b"",) * (self.context.stripe.num_row_groups - len(parts))
+        parts = [*parts[: self.context.stripe.num_row_groups], *missing]
+        return [self._filter(i, part, stream, encoding, reason) for i, part in enumerate(parts)]
+
+    def _doubt(self, stream: Stream, count: int) -> str:
+        """Why the filters may be those of other row groups, or of nothing; empty if they cannot."""
+        stripe, footer = self.context.stripe, self.context.footer
+        if stripe.num_row_groups > MAX_ROW_GROUPS:
+            raise UnsupportedFeatureError(
+                f"stripe {stripe.ordinal} has too many row groups",
+                expected=MAX_ROW_GROUPS,
+                found=stripe.num_row_groups,
+            )
+        if count != stripe.num_row_groups:
+            return f"the stream has {count} filters for {stripe.num_row_groups} row groups"
+        if sum(other.kind == stream.kind for other in footer.streams_of(self.column.id)) > 1:
+            return "the column has two filter streams of one kind"
+        return footer.doubt
+
+    def _filter(
+        self, row_group: int, data: bytes, stream: Stream, encoding: OrcEncoding | None, reason: str
+    ) -> FoundFilter:
+        bits: OrcBloomFilter | None = None
+        try:
+            bits = decode_filter(data)
+        except SidecarError as error:
+            reason = reason or error.what
+        if bits is not None and not reason and not bits.words.any():
+            reason = self._empty(row_group)
+        return FoundFilter(bits, stream.kind, stream.offset, stream.length, encoding, not reason, reason)
+
+    def _empty(self, row_group: int) -> str:
+        """An empty filter is right only where there is nothing but nulls."""
+        try:
+            statistics = None if self.row_index is None else self.row_index.entry(row_group).statistics
+        except SidecarError:
+            statistics = None
+        if statistics is None or not statistics.has(1):
+            return "the filter is empty, and nothing says that the row group has no values"
+        values = statistics.varint(1)
+        return f"the filter is empty, but the row group has {values} values" if values else ""
+
+
+def decode_filter(data: bytes) -> OrcBloomFilter:
+    """One BloomFilter message, of either stream. Raises :class:`DamagedFileError` where it is no filter."""
+    k, bitset = 0, b""
+    if (run := _word_run(data)) is not None:
+        k, bitset = run
+    else:
+        words = bytearray()
+        for number, kind, value in fields_of(data):
+            if number == 1 and kind == VARINT:
+                k = int(value)
+            elif number == 2 and kind == FIXED64:
+                words += int(value).to_bytes(8, "little")
+            elif number in (2, 3) and isinstance(value, bytes):
+                bitset = value
+            elif number == 3:
+                raise UnsupportedFeatureError(f"a filter {PRE_RELEASE}")
+            elif number in (1, 2):
+                raise DamagedFileError(f"a filter's field {number} has another wire type")
+        if words and bitset:
+            raise DamagedFileError("a filter has both forms of a bitset")
+        bitset = bitset or bytes(words)
+    return OrcBloomFilter.from_bytes(bitset, k)
+
+
+def _word_run(data: bytes) -> tuple[int, bytes] | None:
+    """k and the bitset of a filter of the older form as writers lay it out: k, then nothing but words."""
+    if len(data) < 2 + _WORD or data[0] != 1 << 3 or data[1] >= 0x80 or (len(data) - 2) % _WORD:
+        return None
+    table = np.frombuffer(data, np.uint8, offset=2).reshape(-1, _WORD)
+    return (data[1], table[:, 1:].tobytes()) if (table[:, 0] == _WORD_TAG).all() else None
