@@ -94,3 +94,9 @@ def located(file: str, column: str | None = None, offset: int | None = None) -> 
         error.column = error.column or column
         error.offset = offset if error.offset is None else error.offset
         raise
+
+
+def first_line(error: BaseException) -> str:
+    """First line of a foreign error, cut to a length that fits into a report."""
+    text = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return text[:200]

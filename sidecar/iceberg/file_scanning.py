@@ -33,14 +33,13 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, UUIDType
 
-from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
 from sidecar.iceberg.conditions import asked_fields, condition_of
 from sidecar.iceberg.file_columns import FileColumns, comparable_column, file_columns, residual_name
 from sidecar.iceberg.predicate import as_expression
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_scan import FoundRows, Request, Residual, ScanReport, scan_pages
 from sidecar.parquet.parts import read_shape
-from sidecar.parquet.values import first_line
 from sidecar.source import CountingSource, Source, open_source
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.errors import SidecarError, StorageError
-from sidecar.parquet.values import first_line
+from sidecar.errors import SidecarError, StorageError, first_line
 
 DAMAGE = "damage"
 STORAGE = "storage"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
 from sidecar.parquet.compression import MAX_PAGE
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.pages import (
@@ -28,7 +28,6 @@ from sidecar.parquet.pages import (
 )
 from sidecar.parquet.parts import MAGIC, OPTIONS, Part, Shape, finish_file, part_footer
 from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
-from sidecar.parquet.values import first_line
 
 MAX_RATIO = 4096
 """Bytes that a byte of a page beyond ``MAX_PAGE`` may decompress to."""

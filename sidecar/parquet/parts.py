@@ -16,11 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, first_line
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.schema import Leaf
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
-from sidecar.parquet.values import first_line
 
 MAGIC = b"PAR1"
 ARROW_SCHEMA = "ARROW:schema"

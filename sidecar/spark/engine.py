@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sidecar.errors import SidecarError, StorageError
+from sidecar.errors import SidecarError, StorageError, first_line
 from sidecar.indexing.engine import Progress
 from sidecar.indexing.slices import GroupTask, Key, cut, gather
 from sidecar.indexing.tasks import Opener, Plan, Record, UnitsTask, index_units
-from sidecar.parquet.values import first_line
 
 Names = dict[str, pa.DataType]
 

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.errors import DamagedFileError
-from sidecar.parquet.values import ValueReader, flatten
+from sidecar.filters.leaves import flatten
+from sidecar.parquet.values import ValueReader
 from sidecar.source import BytesSource, LocalSource
 
 NESTED = pa.table(
