@@ -23,7 +23,7 @@ What changes beside the stripes' places:
 | PostScript | 1 footerLength | its length |
 
 Row index positions count from the start of their stream, so none changes. Statistics, metadata, types, versions and
-fields that are not known stay. Padding between stripes is left out.
+fields that are not known stay. What lies between stripes (padding, footers of an earlier flush) is left out.
 Specification: orc-v1.md, "Stripes", "Indexes", "File Tail".
 """
 
@@ -38,14 +38,12 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.orc.compression import compress
 from sidecar.orc.protobuf import Message, encode
-from sidecar.orc.stripe import Stream, StripeFooter, read_stripe_footer
-from sidecar.orc.tail import OrcTail, Stripe
+from sidecar.orc.stripe import INDEX_STREAMS, STREAMS, Stream, StripeFooter, read_stripe_footer
+from sidecar.orc.tail import MAGIC, OrcTail, Stripe
 from sidecar.source import Source
 from sidecar.target import Target
 
-ROW_INDEX, BLOOM_FILTER, BLOOM_FILTER_UTF8 = "ROW_INDEX", "BLOOM_FILTER", "BLOOM_FILTER_UTF8"
-FILTER_KINDS = (BLOOM_FILTER, BLOOM_FILTER_UTF8)
-_UTF8_NUMBER = 8
+FILTER_STREAMS = frozenset({"BLOOM_FILTER", "BLOOM_FILTER_UTF8"})
 _UTF8_UTC = 1
 
 
@@ -98,10 +96,123 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
     streams, stripes and footers contradict each other.
     """
     check_embeddable(tail)
-    header = tail.footer.varint(1) or len(MAGIC)
-    target.copy(source, 0, header)
-    stripes: list[Message] = []
-    filter_bytes = 0
-    for stripe, old, given in zip(tail.stripes, tail.footer.messages(3), filters, strict=True):
-        new = _write_stripe(source, tail, stripe, target, given)
-        ...
+    target.copy(source, 0, tail.footer.varint(1) or len(MAGIC))
+    places: list[_Place] = []
+    for stripe, given in zip(tail.stripes, filters, strict=True):
+        places.append(_write_stripe(source, tail, stripe, target, given))
+    grown = target.position - tail.metadata_offset
+    target.copy(source, tail.metadata_offset, tail.footer_offset - tail.metadata_offset)
+    footer = compress(encode(_footer(tail, places, grown)), tail.compression, tail.block_size)
+    postscript = copy.deepcopy(tail.postscript)
+    postscript.set(1, len(footer))
+    last = encode(postscript)
+    target.write(b"".join((footer, last, bytes([len(last)]))))
+    return Embedded(target.position, sum(place.filter_bytes for place in places), len(footer))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a stripe is now."""
+
+    offset: int
+    index_length: int
+    footer_length: int
+    filter_bytes: int
+
+
+def _footer(tail: OrcTail, places: Sequence[_Place], grown: int) -> Message:
+    footer = copy.deepcopy(tail.footer)
+    stripes = footer.messages(3)
+    for stripe, place in zip(stripes, places, strict=True):
+        stripe.set(1, place.offset)
+        stripe.set(2, place.index_length)
+        stripe.set(4, place.footer_length)
+    footer.set_all(3, stripes)
+    footer.set(2, footer.varint(2) + grown)
+    return footer
+
+
+def _write_stripe(
+    source: Source, tail: OrcTail, stripe: Stripe, target: Target, given: StripeFilters
+) -> _Place:
+    footer = read_stripe_footer(source, tail, stripe)
+    _check_lengths(tail, stripe, footer)
+    start = target.position
+    copied = _Run(source, target)
+    listed: list[Message] = []
+    filter_bytes = dropped = 0
+    for stream, message in zip(footer.streams, footer.raw.messages(1), strict=True):
+        if stream.kind in FILTER_STREAMS and stream.column not in given.kept:
+            dropped += stream.length
+            continue
+        copied.add(stream)
+        listed.append(message)
+        if stream.kind in FILTER_STREAMS:
+            filter_bytes += stream.length
+        if stream.kind == "ROW_INDEX" and stream.column in given.new:
+            copied.flush()
+            target.write(given.new[stream.column])
+            listed.append(_stream(stream.column, len(given.new[stream.column])))
+    copied.flush()
+    added = sum(len(data) for data in given.new.values())
+    if target.position - start != stripe.index_length + stripe.data_length - dropped + added:
+        raise UnsupportedFeatureError(
+            f"stripe {stripe.ordinal} has no row index for every column that is to have filters",
+            file=tail.name,
+        )
+    data = compress(encode(_stripe_footer(footer, listed, given)), tail.compression, tail.block_size)
+    target.write(data)
+    return _Place(start, stripe.index_length - dropped + added, len(data), filter_bytes + added)
+
+
+class _Run:
+    """Neighbouring streams, copied as one range."""
+
+    def __init__(self, source: Source, target: Target) -> None:
+        self._source = source
+        self._target = target
+        self._start = self._end = 0
+
+    def add(self, stream: Stream) -> None:
+        if stream.offset != self._end:
+            self.flush()
+            self._start = stream.offset
+        self._end = stream.offset + stream.length
+
+    def flush(self) -> None:
+        self._target.copy(self._source, self._start, self._end - self._start)
+        self._start = self._end
+
+
+def _stream(column: int, length: int) -> Message:
+    message = Message()
+    for number, value in ((1, STREAMS.index("BLOOM_FILTER_UTF8")), (2, column), (3, length)):
+        message.set(number, value)
+    return message
+
+
+def _stripe_footer(footer: StripeFooter, streams: Sequence[Message], given: StripeFilters) -> Message:
+    new = copy.deepcopy(footer.raw)
+    new.set_all(1, streams)
+    encodings = new.messages(2)
+    for column, encoding in enumerate(encodings):
+        if column in given.new:
+            encoding.set(3, _UTF8_UTC)
+        elif column not in given.kept:
+            encoding.set(3, None)
+    new.set_all(2, encodings)
+    return new
+
+
+def _check_lengths(tail: OrcTail, stripe: Stripe, footer: StripeFooter) -> None:
+    """The streams fill the stripe's two regions: what is between them would be lost."""
+    index = sum(stream.length for stream in footer.streams if stream.kind in INDEX_STREAMS)
+    data = sum(stream.length for stream in footer.streams) - index
+    if (index, data) != (stripe.index_length, stripe.data_length):
+        raise DamagedFileError(
+            f"the streams of stripe {stripe.ordinal} do not fill its index and its data",
+            file=tail.name,
+            offset=stripe.offset,
+            expected=f"{stripe.index_length} and {stripe.data_length} bytes",
+            found=f"{index} and {data}",
+        )
