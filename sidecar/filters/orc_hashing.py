@@ -124,7 +124,7 @@ def _unscaled(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
 def _timestamps(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
     if not pa.types.is_timestamp(chunk.type):
         raise UsageError(f"values of type {chunk.type} are not timestamps")
-    unit = "ms" if chunk.type.unit == "s" else chunk.type.unit
+    unit: Any = "ms" if chunk.type.unit == "s" else chunk.type.unit
     counts = layouts.words(chunk, pa.timestamp(unit, chunk.type.tz)).view(np.int64)
     floors = np.floor_divide(counts, _UNITS[unit])
     if encoding.writer == "java":

@@ -160,7 +160,7 @@ def test_bytes_go_round_and_a_filter_from_a_file_may_grow() -> None:
 )
 def test_impossible_filters_are_damage(size: int, k: int) -> None:
     """A k of 10,000 is what the pre-release messages of the oldest files look like."""
-    with pytest.raises(DamagedFileError, match="file a.orc"):
+    with pytest.raises(DamagedFileError, match=r"file a\.orc"):
         OrcBloomFilter.from_bytes(bytes(size), k, "a.orc")
 
 
