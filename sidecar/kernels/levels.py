@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sidecar.kernels._jit import kernel
-from sidecar.kernels.rle import _little_endian, _packed, _varint
+from sidecar.kernels.rle import _little_endian, _packed, _run
 
 LOW, HIGH, NAN_LOW, NAN_HIGH, NAN_COUNT, BYTES = range(6)
 """Places in the result of :func:`fold_indices`."""
@@ -27,38 +27,29 @@ def histogram(data: Any, words: Any, at: int, end: int, width: int, count: int, 
 
     ``words`` is :func:`sidecar.kernels.rle.unaligned_words` of ``data``.
     """
-    value_bytes = (width + 7) >> 3
     mask = np.uint64((1 << width) - 1)
     while count > 0:
-        header, at = _varint(data, at, end)
-        if at < 0:
+        values, begin, at, packed = _run(data, at, end, width, count)
+        if values < 0:
             return -1
-        if header & 1:
-            values = min((header >> 1) * 8, count)
-            if at + ((values * width + 7) >> 3) > end:
-                return -1
-            bit = np.uint64(at) << np.uint64(3)
+        if packed:
+            bit = np.uint64(begin) << np.uint64(3)
             step = np.uint64(width)
             for i in range(values):
                 byte = bit >> np.uint64(3)
                 if byte < len(words):
                     value = np.int64((words[byte] >> (bit & np.uint64(7))) & mask)
                 else:  # a word would reach beyond the data
-                    value = _packed(data, at, end, width, i)
+                    value = _packed(data, begin, end, width, i)
                 if value >= len(out):
                     return -2
                 out[value] += 1
                 bit += step
-            at += (header >> 1) * width
         else:
-            values = min(header >> 1, count)
-            if at + value_bytes > end or values == 0:
-                return -1
-            value = _little_endian(data, at, value_bytes)
+            value = _little_endian(data, begin, at - begin)
             if value >= len(out):
                 return -2
             out[value] += values
-            at += value_bytes
         count -= values
     return 0
 
@@ -111,38 +102,29 @@ def fold_indices(
     :func:`histogram`. An index beyond the dictionary gives BAD_INDEX.
     """
     entries = len(ranks)
-    value_bytes = (width + 7) >> 3
     mask = np.uint64((1 << width) - 1)
     while count > 0:
-        header, at = _varint(data, at, end)
-        if at < 0:
+        values, begin, at, packed = _run(data, at, end, width, count)
+        if values < 0:
             return -1
-        if header & 1:
-            values = min((header >> 1) * 8, count)
-            if at + ((values * width + 7) >> 3) > end:
-                return -1
-            bit = np.uint64(at) << np.uint64(3)
+        if packed:
+            bit = np.uint64(begin) << np.uint64(3)
             step = np.uint64(width)
             for i in range(values):
                 byte = bit >> np.uint64(3)
                 if byte < len(words):
                     index = np.int64((words[byte] >> (bit & np.uint64(7))) & mask)
                 else:  # a word would reach beyond the data
-                    index = _packed(data, at, end, width, i)
+                    index = _packed(data, begin, end, width, i)
                 if index >= entries:
                     return -2
                 _fold(index, 1, ranks, sizes, nan, out)
                 bit += step
-            at += (header >> 1) * width
         else:
-            values = min(header >> 1, count)
-            if at + value_bytes > end or values == 0:
-                return -1
-            index = _little_endian(data, at, value_bytes)
+            index = _little_endian(data, begin, at - begin)
             if index >= entries:
                 return -2
             _fold(index, values, ranks, sizes, nan, out)
-            at += value_bytes
         count -= values
     return 0
 

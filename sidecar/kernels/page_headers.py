@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from sidecar.kernels._jit import kernel
+from sidecar.kernels.levels import histogram
 from sidecar.kernels.rle import _little_endian, count_level, mark_used
 
 # fmt: off
@@ -180,26 +181,39 @@ def walk_headers(data: Any, at: int, max_def: int, max_rep: int, budget: int, ta
 
 
 @kernel
+def _count_highest(data: Any, words: Any, at: int, end: int, highest: int, count: int) -> int:
+    """How many of ``count`` levels are the highest; negative if they end early or one is too high."""
+    if highest == 0:
+        return count
+    width = 0
+    while highest >> width:
+        width += 1
+    if highest == (1 << width) - 1:  # then none of that width is too high
+        return count_level(data, at, end, width, count, highest)
+    out = np.zeros(highest + 1, np.int64)
+    status = histogram(data, words, at, end, width, count, out)
+    return status if status < 0 else out[highest]
+
+
+@kernel
 def mark_pages(data: Any, words: Any, starts: Any, table: Any, max_def: int, max_rep: int, used: Any) -> int:
     """Set ``used[i]`` (bool[n]) for each index i in the pages; how many pages were sound, up to the first that is not.
 
     Page p is ``data[starts[p] : starts[p + 1]]``, decompressed, its levels in front. ``words`` is
     :func:`sidecar.kernels.rle.unaligned_words` of ``data``. A page that is not sound may have marked some.
     """
-    width_of_def = 0
-    while max_def >> width_of_def:
-        width_of_def += 1
     for page in range(len(starts) - 1):
         row = table[page]
         at, end, count = starts[page], starts[page + 1], row[NUM_VALUES]
         if row[TYPE] == 3:
             levels = at + row[REP_LENGTH]
+            sound = _count_highest(data, words, at, levels, max_rep, count) >= 0
             at = levels + row[DEF_LENGTH]
-            if max_def:
-                count = count_level(data, levels, at, width_of_def, count, max_def)
+            count = _count_highest(data, words, levels, at, max_def, count) if sound else -1
         else:
-            for levels_of in range(2):
-                if (max_rep, max_def)[levels_of] == 0:
+            entries = count
+            for highest in (max_rep, max_def):
+                if highest == 0:
                     continue
                 if at + 4 > end:
                     return page
@@ -207,8 +221,9 @@ def mark_pages(data: Any, words: Any, starts: Any, table: Any, max_def: int, max
                 at = levels + _little_endian(data, at, 4)
                 if at > end:
                     return page
-                if levels_of == 1:
-                    count = count_level(data, levels, at, width_of_def, count, max_def)
+                count = _count_highest(data, words, levels, at, highest, entries)
+                if count < 0:
+                    return page
         if count == 0:
             continue
         if count < 0 or at >= end or data[at] > 32 or len(used) == 0:

@@ -65,27 +65,41 @@ def _packed(data: Any, at: int, end: int, width: int, position: int) -> int:
 
 
 @kernel
+def _run(data: Any, at: int, end: int, width: int, left: int) -> tuple[int, int, int, bool]:
+    """The run at ``at``: how many of its values are meant (at most ``left``; -1: broken), where its bytes begin,
+    the offset behind it, and whether it is packed."""
+    header, at = _varint(data, at, end)
+    if at < 0:
+        return -1, at, at, False
+    if header & 1:
+        values = min((header >> 1) * 8, left)
+        if at + ((values * width + 7) >> 3) > end:
+            return -1, at, at, True
+        return values, at, at + (header >> 1) * width, True
+    values = min(header >> 1, left)
+    behind = at + ((width + 7) >> 3)
+    if behind > end or values == 0:
+        return -1, at, at, False
+    return values, at, behind, False
+
+
+@kernel
 def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, used: Any) -> int:
     """Set ``used[i]`` (bool[n]) for each of the first ``count`` values of a hybrid; 0 or a negative number.
 
     ``words`` is :func:`unaligned_words` of ``data``. An index beyond ``used`` gives :data:`BAD_INDEX`.
     """
     entries = len(used)
-    value_bytes = (width + 7) >> 3
     mask = np.uint64((1 << width) - 1)
     while count > 0:
-        header, at = _varint(data, at, end)
-        if at < 0:
+        values, begin, at, packed = _run(data, at, end, width, count)
+        if values < 0:
             return -1
-        if header & 1:
-            values = min((header >> 1) * 8, count)
-            run_end = at + ((values * width + 7) >> 3)
-            if run_end > end:
-                return -1
+        if packed:
             fast = values
-            while fast > 0 and at + (((fast - 1) * width) >> 3) >= len(words):
+            while fast > 0 and begin + (((fast - 1) * width) >> 3) >= len(words):
                 fast -= 1
-            bit = np.uint64(at) << np.uint64(3)
+            bit = np.uint64(begin) << np.uint64(3)
             step = np.uint64(width)
             for _ in range(fast):
                 index = (words[bit >> np.uint64(3)] >> (bit & np.uint64(7))) & mask
@@ -94,20 +108,15 @@ def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, 
                 used[index] = True
                 bit += step
             for i in range(fast, values):
-                tail = _packed(data, at, end, width, i)
+                tail = _packed(data, begin, end, width, i)
                 if tail >= entries:
                     return -2
                 used[tail] = True
-            at += (header >> 1) * width
         else:
-            values = min(header >> 1, count)
-            if at + value_bytes > end or values == 0:
-                return -1
-            repeated = _little_endian(data, at, value_bytes)
+            repeated = _little_endian(data, begin, at - begin)
             if repeated >= entries:
                 return -2
             used[repeated] = True
-            at += value_bytes
         count -= values
     return 0
 
@@ -116,24 +125,17 @@ def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, 
 def count_level(data: Any, at: int, end: int, width: int, count: int, level: int) -> int:
     """How many of the first ``count`` values of a hybrid equal ``level``, or a negative number."""
     found = 0
-    value_bytes = (width + 7) >> 3
     while count > 0:
-        header, at = _varint(data, at, end)
-        if at < 0:
+        values, begin, at, packed = _run(data, at, end, width, count)
+        if values < 0:
             return -1
-        if header & 1:
-            values = min((header >> 1) * 8, count)
-            if at + ((values * width + 7) >> 3) > end:
-                return -1
-            found += _count_packed(data, at, end, width, values, level)
-            at += (header >> 1) * width
+        if packed:
+            found += _count_packed(data, begin, end, width, values, level)
         else:
-            values = min(header >> 1, count)
-            if at + value_bytes > end or values == 0:
-                return -1
-            if _little_endian(data, at, value_bytes) == level:
-                found += values
-            at += value_bytes
+            repeated = _little_endian(data, begin, at - begin)
+            if repeated >> width:  # more bits than the values have
+                return -2
+            found += values if repeated == level else 0
         count -= values
     return found
 
@@ -151,21 +153,6 @@ def _count_packed(data: Any, at: int, end: int, width: int, values: int, level: 
             found += (byte + (byte >> 4)) & 0x0F
     for i in range(whole, values):
         if _packed(data, at, end, width, i) == level:
-            found += 1
-    return found
-
-
-@kernel
-def count_level_bit_packed(data: Any, at: int, end: int, width: int, count: int, level: int) -> int:
-    """The same for the deprecated BIT_PACKED levels: no runs, each value from its most significant bit on."""
-    if at + ((count * width + 7) >> 3) > end:
-        return -1
-    found = 0
-    for i in range(count):
-        value = 0
-        for bit in range(i * width, (i + 1) * width):
-            value = (value << 1) | ((np.int64(data[at + (bit >> 3)]) >> (7 - (bit & 7))) & 1)
-        if value == level:
             found += 1
     return found
 

@@ -26,14 +26,12 @@ from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, decompress
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.index_pages import mark_index_pages
+from sidecar.parquet.levels import open_page
 from sidecar.parquet.pages import (
-    BIT_PACKED,
-    DATA_PAGE_V2,
     DICTIONARY_ENCODINGS,
     DICTIONARY_PAGE,
     PLAIN,
     PLAIN_DICTIONARY,
-    RLE,
     ChunkReader,
     PageHeader,
 )
@@ -65,8 +63,13 @@ class DictionaryPage:
         """XXH64 of each value's PLAIN bytes, uint64[num_values], and of the twins of zeros and NaN after them."""
         if self.offsets is None:
             return hash_plain_fixed(self.data, self.num_values, encoding, twins=twins)
+        return hash_plain_spans(self.data, *self.spans())
+
+    def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where each value of varying length starts in ``data``, and its length: int64[num_values] each."""
+        assert self.offsets is not None
         offsets = self.offsets.astype(np.int64)
-        return hash_plain_spans(self.data, offsets[:-1], np.diff(offsets))
+        return offsets[:-1], np.diff(offsets)
 
     def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
         """The values as an Arrow array of the type that pyarrow reads the column as, sharing memory.
@@ -229,16 +232,20 @@ def _mark(reader: ChunkReader, page: PageHeader, chunk: ColumnChunk, used: npt.N
         return 0
     if page.encoding not in DICTIONARY_ENCODINGS:
         raise UnsupportedFeatureError("a data page is not dictionary-encoded", found=page.encoding)
-    data, at, count = _indices(reader, page, chunk)
-    if count:
-        _mark_indices(data, at, count, used)
+    levels, data = open_page(chunk.codec, page, reader.body(page), chunk.leaf)
+    if levels.num_present:
+        mark_indices(data, levels.num_present, used)
     return page.num_values
 
 
-def _mark_indices(data: npt.NDArray[np.uint8], at: int, count: int, used: npt.NDArray[np.bool_]) -> None:
-    if at >= len(data):
+def mark_indices(data: npt.NDArray[np.uint8], count: int, used: npt.NDArray[np.bool_]) -> None:
+    """Set ``used`` (bool, one an entry) for the ``count`` indices of a data page; ``data`` begins with their width.
+
+    Raises :class:`DamagedFileError` for indices that end early or lie beyond the dictionary.
+    """
+    if not len(data):
         raise DamagedFileError("a data page has no indices")
-    width = int(data[at])
+    width = int(data[0])
     if width > _MAX_BIT_WIDTH:
         raise DamagedFileError(
             "the bit width of the indices is out of range", expected="0 to 32", found=width
@@ -247,61 +254,8 @@ def _mark_indices(data: npt.NDArray[np.uint8], at: int, count: int, used: npt.ND
         status = 0 if len(used) else rle.BAD_INDEX
         used[:1] = True
     else:
-        status = rle.mark_used(data, rle.unaligned_words(data), at + 1, len(data), width, count, used)
+        status = rle.mark_used(data, rle.unaligned_words(data), 1, len(data), width, count, used)
     if status == rle.BAD_INDEX:
         raise DamagedFileError("an index lies beyond the dictionary", expected=f"less than {len(used)}")
     if status < 0:
         raise DamagedFileError("the indices of a data page end early", expected=f"{count} indices")
-
-
-def _indices(
-    reader: ChunkReader, page: PageHeader, chunk: ColumnChunk
-) -> tuple[npt.NDArray[np.uint8], int, int]:
-    """The bytes that hold a page's indices, where they begin, and how many are meant."""
-    body = reader.body(page)
-    if page.type == DATA_PAGE_V2:
-        return _indices_v2(body, page, chunk)
-    data = np.frombuffer(decompress(chunk.codec, body, page.uncompressed_size), np.uint8)
-    at, count = 0, page.num_values
-    if chunk.leaf.max_rep:
-        _, at = _levels(data, at, page, page.rep_encoding, chunk.leaf.max_rep)
-    if chunk.leaf.max_def:
-        count, at = _levels(data, at, page, page.def_encoding, chunk.leaf.max_def)
-    return data, at, count
-
-
-def _indices_v2(body: bytes, page: PageHeader, chunk: ColumnChunk) -> tuple[npt.NDArray[np.uint8], int, int]:
-    levels = page.rep_length + page.def_length
-    if levels > len(body) or levels > page.uncompressed_size:
-        raise DamagedFileError("the levels of a page are longer than the page", found=levels)
-    count = page.num_values
-    if chunk.leaf.max_def:
-        found = np.frombuffer(body, np.uint8, page.def_length, page.rep_length)
-        width = chunk.leaf.max_def.bit_length()
-        count = _checked(rle.count_level(found, 0, len(found), width, count, chunk.leaf.max_def))
-    codec = chunk.codec if page.is_compressed else "UNCOMPRESSED"
-    plain = decompress(codec, body[levels:], page.uncompressed_size - levels)
-    return np.frombuffer(plain, np.uint8), 0, count
-
-
-def _levels(
-    data: npt.NDArray[np.uint8], at: int, page: PageHeader, encoding: int, highest: int
-) -> tuple[int, int]:
-    """How many levels of a DATA_PAGE are the highest, and the offset behind the levels."""
-    width, count = highest.bit_length(), page.num_values
-    if encoding == RLE:
-        length = int.from_bytes(data[at : at + 4].tobytes(), "little")
-        if at + 4 + length > len(data):
-            raise DamagedFileError("the levels of a page are longer than the page", found=length)
-        end = at + 4 + length
-        return _checked(rle.count_level(data, at + 4, end, width, count, highest)), end
-    if encoding == BIT_PACKED:
-        end = at + (count * width + 7) // 8
-        return _checked(rle.count_level_bit_packed(data, at, len(data), width, count, highest)), end
-    raise UnsupportedFeatureError("levels of this encoding are not read", found=encoding)
-
-
-def _checked(count: int) -> int:
-    if count < 0:
-        raise DamagedFileError("the levels of a page end early")
-    return int(count)

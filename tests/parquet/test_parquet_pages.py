@@ -157,17 +157,6 @@ def test_an_index_beyond_the_dictionary_is_noticed() -> None:
         assert not used.any()
 
 
-@given(st.lists(st.integers(0, 3), max_size=50))
-@settings(max_examples=50, deadline=None)
-def test_bit_packed_levels_equal_their_slow_twin(levels: list[int]) -> None:
-    bits = "".join(f"{level:02b}" for level in levels)
-    data = np.array([int(bits[i : i + 8].ljust(8, "0"), 2) for i in range(0, len(bits), 8)], np.uint8)
-    for level in range(4):
-        found = rle.count_level_bit_packed(data, 0, len(data), 2, len(levels), level)
-        assert found == levels.count(level)
-    assert rle.count_level_bit_packed(data, 0, len(data), 2, 8 * len(data) + 1, 0) < 0
-
-
 @given(st.lists(st.binary(max_size=12), max_size=30))
 @settings(max_examples=50, deadline=None)
 def test_byte_arrays_are_split(values: list[bytes]) -> None:
