@@ -1,0 +1,150 @@
+"""Predicates of Iceberg as columns of Spark: the same comparison, evaluated by Spark's own rules.
+
+Spark decides what NULL and NaN mean on the rows (NULL is in no list and outside of none, NaN equals NaN and is larger
+than all numbers); planning keeps whatever may match under any engine's rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundEqualTo,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIn,
+    BoundIsNaN,
+    BoundIsNull,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundLiteralPredicate,
+    BoundNotEqualTo,
+    BoundNotIn,
+    BoundNotNaN,
+    BoundNotNull,
+    BoundNotStartsWith,
+    BoundPredicate,
+    BoundSetPredicate,
+    BoundStartsWith,
+    Not,
+    Or,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    FixedType,
+    IcebergType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from sidecar.errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+EPOCH = datetime(1970, 1, 1)
+
+_COMPARISONS: dict[type[BoundPredicate], Callable[[Any, Any], Any]] = {
+    BoundEqualTo: lambda column, value: column == value,
+    BoundNotEqualTo: lambda column, value: column != value,
+    BoundLessThan: lambda column, value: column < value,
+    BoundLessThanOrEqual: lambda column, value: column <= value,
+    BoundGreaterThan: lambda column, value: column > value,
+    BoundGreaterThanOrEqual: lambda column, value: column >= value,
+    BoundStartsWith: lambda column, value: column.startswith(value),
+    BoundNotStartsWith: lambda column, value: ~column.startswith(value),
+}
+_TESTS: dict[type[BoundPredicate], Callable[[Any], Any]] = {
+    BoundIsNull: lambda column: column.isNull(),
+    BoundNotNull: lambda column: column.isNotNull(),
+}
+
+
+def spark_column(bound: BooleanExpression, schema: Schema) -> Column:
+    """``bound``, a predicate bound to ``schema``, as a condition of Spark.
+
+    Raises :class:`UnsupportedFeatureError` for what Spark has no type for.
+    """
+    from pyspark.sql import functions as f
+
+    if isinstance(bound, AlwaysTrue | AlwaysFalse):
+        return f.lit(isinstance(bound, AlwaysTrue))
+    if isinstance(bound, And | Or):
+        parts = [spark_column(part, schema) for part in _chain(bound)]
+        return reduce(lambda a, b: a & b if isinstance(bound, And) else a | b, parts)
+    if isinstance(bound, Not):
+        return ~spark_column(bound.child, schema)
+    if not isinstance(bound, BoundPredicate):
+        raise UnsupportedFeatureError("an unknown kind of predicate", found=type(bound).__name__)
+    return _leaf(bound, schema)
+
+
+def _chain(bound: And | Or) -> list[BooleanExpression]:
+    """The parts of a chain of one operator: pyiceberg nests them as deep as the list is long."""
+    parts, open_ = [], [bound.right, bound.left]
+    while open_:
+        top = open_.pop()
+        if type(top) is type(bound):
+            open_ += [top.right, top.left]
+        else:
+            parts.append(top)
+    return parts
+
+
+def _leaf(bound: BoundPredicate, schema: Schema) -> Column:
+    from pyspark.sql import functions as f
+
+    field = bound.term.ref().field
+    column = f.col(quoted_name(schema, field.field_id))
+    found: Column
+    if type(bound) in _TESTS:
+        found = _TESTS[type(bound)](column)
+        return found
+    if isinstance(bound, BoundIsNaN | BoundNotNaN):
+        return f.isnan(column) if isinstance(bound, BoundIsNaN) else ~f.isnan(column)
+    if isinstance(bound, BoundSetPredicate) and isinstance(bound, BoundIn | BoundNotIn):
+        found = column.isin([_literal(one.value, field.field_type) for one in bound.literals])
+        return found if isinstance(bound, BoundIn) else ~found
+    if isinstance(bound, BoundLiteralPredicate) and type(bound) in _COMPARISONS:
+        found = _COMPARISONS[type(bound)](column, _literal(bound.literal.value, field.field_type))
+        return found
+    raise UnsupportedFeatureError("an unknown kind of predicate", found=type(bound).__name__)
+
+
+def quoted_name(schema: Schema, field_id: int) -> str:
+    """The column as Spark is asked for it: each part of a nested name in backticks."""
+    name = schema.find_column_name(field_id) or ""
+    whole = any(field.name == name for field in schema.fields)
+    return ".".join(f"`{part.replace('`', '``')}`" for part in ([name] if whole else name.split(".")))
+
+
+def _literal(value: Any, kind: IcebergType) -> Column:
+    """A literal bound to ``kind``, in the type that Spark reads such a column as."""
+    from pyspark.sql import functions as f
+
+    if isinstance(kind, DateType):
+        # as days: Python has no dates before year 1, which Iceberg and Spark have
+        return f.date_add(f.lit(date(1970, 1, 1)), f.lit(value))
+    if isinstance(kind, TimestamptzType):
+        return f.timestamp_micros(f.lit(value).cast("bigint"))
+    if isinstance(kind, TimestampType):
+        try:
+            return f.lit((EPOCH + timedelta(microseconds=value)).isoformat()).cast("timestamp_ntz")
+        except OverflowError as error:
+            raise UnsupportedFeatureError("Spark is not asked for timestamps beyond year 9999") from error
+    if isinstance(kind, UUIDType):
+        return f.lit(str(value))
+    if isinstance(kind, FixedType | BinaryType):
+        return f.lit(bytearray(value)).cast("binary")
+    casts = {"int": "int", "long": "bigint", "float": "float", "double": "double"}
+    return f.lit(value).cast(casts[str(kind)]) if str(kind) in casts else f.lit(value)

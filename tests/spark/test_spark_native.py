@@ -1,0 +1,215 @@
+"""Spark's own Iceberg reader on the files that a sidecar leaves over: the rows of the normal read, fewer files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sidecar
+from sidecar.errors import UsageError
+
+pytestmark = pytest.mark.jvm
+
+NAME, FILES, ROWS = "cat.db.native", 8, 40
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("i", pa.int32()),
+        ("s", pa.string()),
+        ("f", pa.float64()),
+        ("n", pa.decimal128(9, 2)),
+        ("d", pa.date32()),
+        ("t", pa.timestamp("us")),
+        ("z", pa.timestamp("us", "UTC")),
+        ("b", pa.binary()),
+        ("st", pa.struct([("a b", pa.int64())])),
+    ]
+)
+EPOCH = datetime(1970, 1, 1)
+
+
+def rows(part: int) -> pa.Table:
+    numbers = [(row * FILES + part) for row in range(ROWS)]
+    columns = {
+        "k": numbers,
+        "i": [None if n % 5 == 0 else n for n in numbers],
+        "s": [f"text {n}" for n in numbers],
+        "f": [float("nan") if n % 7 == 0 else n / 2 for n in numbers],
+        "n": [Decimal(n) / 4 for n in numbers],
+        "d": [date(2020, 1, 1) + timedelta(days=n) for n in numbers],
+        "t": [EPOCH + timedelta(microseconds=n * 1_000_003) for n in numbers],
+        "z": [EPOCH.replace(tzinfo=timezone.utc) + timedelta(microseconds=n * 999_983) for n in numbers],
+        "b": [n.to_bytes(3, "big") for n in numbers],
+        "st": [{"a b": n} for n in numbers],
+    }
+    return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names}, SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Any:
+    table = catalog.create_table("db.native", SCHEMA)
+    for part in range(FILES):
+        table.append(rows(part))
+    columns = [name for name in SCHEMA.names if name != "st"] + ["st.a b"]
+    sidecar.build(table, columns, engine="local", fpp=1e-4)
+    return catalog.load_table("db.native")
+
+
+def files_of(frame: Any) -> set[str]:
+    return {row[0] for row in frame.select("_file").distinct().collect()}
+
+
+def staged(spark: Any) -> tuple[int, int]:
+    """Task sets and cached tables that the session's runtime holds."""
+    manager = spark._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
+    jt = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, NAME)
+    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    cache = loader.loadClass("org.apache.iceberg.spark.SparkTableCache")
+    java, gateway = spark._jvm.java.lang, spark.sparkContext._gateway
+    get = cache.getMethod("get", gateway.new_array(java.Class, 0))
+    held = get.invoke(None, gateway.new_array(java.Object, 0))
+    return manager.fetchSetIds(jt).size(), held.size()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_staged(spark: Any, table: Any) -> Iterator[None]:
+    before = staged(spark)
+    yield
+    assert staged(spark) == before
+
+
+PREDICATES = [
+    "k = 77",
+    "i = 77",
+    "s = 'text 77'",
+    "s in ('text 77', 'text 90', 'text 5000')",
+    "f = 39.0",
+    "n = 19.25",
+    "d = '2020-03-18'",
+    "t = '1970-01-01T00:01:17.000231'",
+    "z = '1970-01-01T00:01:16.998691+00:00'",
+    "not (k != 77) and i is not null",
+    "k = 77 or (k = 78 and not s = 'text 77')",
+]
+
+
+@pytest.mark.parametrize("predicate", PREDICATES)
+def test_only_surviving_files_are_read(spark: Any, table: Any, predicate: str) -> None:
+    kept = sidecar.plan(table, predicate).kept_files
+    assert len(kept) <= 3
+    with sidecar.spark_read(spark, NAME, table, predicate) as frame:
+        found = sorted(row["k"] for row in frame.select("k").collect())
+        assert files_of(frame) <= set(kept)
+        (scan,) = [
+            node
+            for node in _nodes(frame._jdf.queryExecution().executedPlan())
+            if node.nodeName().startswith("BatchScan")
+        ]
+        assert "IcebergStagedScan" in scan.simpleString(1000)
+    assert found
+    assert found == sorted(sidecar.scan(table, predicate)["k"].to_pylist())
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    children = plan.children()
+    for i in range(children.size()):
+        yield from _nodes(children.apply(i))
+
+
+def test_metrics_show_that_surviving_files_alone_were_opened(spark: Any, table: Any) -> None:
+    with sidecar.spark_read(spark, NAME, table, "s = 'text 77'") as frame:
+        execution = frame._jdf.queryExecution()
+        assert execution.executedPlan().executeCollect() is not None
+        scan = next(n for n in _nodes(execution.executedPlan()) if n.nodeName().startswith("BatchScan"))
+        assert scan.metrics().apply("numSplits").value() == 1
+        assert scan.metrics().apply("numOutputRows").value() == ROWS
+
+
+def test_columns_are_selected_nested_ones_too(spark: Any, table: Any) -> None:
+    with sidecar.spark_read(spark, NAME, table, "k = 77", ["s", "st.a b"]) as frame:
+        assert [tuple(row) for row in frame.collect()] == [("text 77", 77)]
+
+
+def test_no_file_survives(spark: Any, table: Any) -> None:
+    with sidecar.spark_read(spark, NAME, table, "s = 'text 5000'", ["k"]) as frame:
+        assert frame.collect() == []
+
+
+def test_binary_values(spark: Any, table: Any) -> None:
+    from pyiceberg.expressions import EqualTo
+
+    with sidecar.spark_read(spark, NAME, table, EqualTo("b", (77).to_bytes(3, "big")), ["k"]) as frame:
+        assert [row["k"] for row in frame.collect()] == [77]
+
+
+def test_nan_and_null_mean_what_they_mean_to_spark(spark: Any, table: Any) -> None:
+    everything = spark.table(NAME)
+    for predicate, condition in {
+        "f is nan": "isnan(f)",
+        "f > 100": "f > 100",
+        "i != 6": "i != 6",
+        "i not in (6, 7)": "i not in (6, 7)",
+        "i is null and k < 50": "i is null and k < 50",
+    }.items():
+        with sidecar.spark_read(spark, NAME, table, predicate, ["k"]) as frame:
+            assert {r["k"] for r in frame.collect()} == {
+                r["k"] for r in everything.where(condition).collect()
+            }
+
+
+def test_deletes_apply(spark: Any, catalog: Any) -> None:
+    spark.sql(
+        "create table cat.db.native_deletes (k bigint, s string) tblproperties"
+        " ('format-version'='2', 'write.delete.mode'='merge-on-read')"
+    )
+    spark.range(100).selectExpr("id k", "concat('t', id) s").repartition(4).writeTo(
+        "cat.db.native_deletes"
+    ).append()
+    spark.sql("delete from cat.db.native_deletes where k = 50")
+    table = catalog.load_table("db.native_deletes")
+    sidecar.build(table, ["s"], engine="local", fpp=1e-4)
+    for key, count in {50: 0, 51: 1}.items():
+        with sidecar.spark_read(spark, "cat.db.native_deletes", table, f"s = 't{key}'") as frame:
+            assert frame.count() == count
+
+
+def test_a_newer_snapshot_in_spark_is_what_is_read(spark: Any, catalog: Any) -> None:
+    table = catalog.create_table("db.native_newer", pa.schema([("k", pa.int64())]))
+    table.append(pa.table({"k": [1, 2]}))
+    sidecar.build(table, ["k"], engine="local")
+    spark.sql("insert into cat.db.native_newer values (3)")
+    with sidecar.spark_read(spark, "cat.db.native_newer", table, "k = 3") as frame:
+        assert frame.count() == 1
+
+
+def test_another_table_is_refused(spark: Any, table: Any, catalog: Any) -> None:
+    other = catalog.create_table("db.native_other", SCHEMA)
+    with (
+        pytest.raises(UsageError, match="not the same table"),
+        sidecar.spark_read(spark, NAME, other, "k = 1"),
+    ):
+        pass
+
+
+def test_what_cannot_be_handed_over_is_read_as_always(
+    spark: Any, table: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Connect:
+        """A session without a JVM."""
+
+        def table(self, name: str) -> Any:
+            return spark.table(name)
+
+    with (
+        caplog.at_level(logging.WARNING),
+        sidecar.spark_read(Connect(), NAME, table, "k = 77", ["k"]) as frame,
+    ):
+        assert [row["k"] for row in frame.collect()] == [77]
+    assert "Connect cannot be handed files" in caplog.text
