@@ -241,7 +241,8 @@ def _timestamp(own: Message, message: Message, column: OrcColumn, tail: OrcTail,
         raise _Untrusted("timestamps before 1582-10-15 of a hybrid calendar")
     if low < 0 and high > -1000:
         high = max(high, 999)
-    low, high = low - (low < 0), high + (high < 0)
+    low -= (1 if tail.writer == JAVA else 1001) * (low < 0)
+    high += high < 0
     if column.kind == "TIMESTAMP" and zone not in ("UTC", "GMT", "Etc/UTC", "Etc/GMT"):
         low, high = low - _DAY_MS, high + _DAY_MS
     return low * _NS, high * _NS + _NS - 1, False

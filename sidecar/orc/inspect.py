@@ -1,0 +1,307 @@
+"""What indexes an ORC file has, and one filter lookup, as plain data for people and programs.
+
+Nothing that is wrong with one stream hides the others: it stands beside them with its reason. Only a file without a
+readable tail raises.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterator
+from typing import Any, TypedDict
+
+from sidecar.errors import SidecarError, UsageError
+from sidecar.filters.literals import LiteralValue, literal_from_text
+from sidecar.filters.orc_values import probe_orc
+from sidecar.orc.bounds import cannot_hold
+from sidecar.orc.index_streams import FoundFilter, StripeIndex, read_indexes, statistics_of
+from sidecar.orc.row_index import take_apart
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import ColumnStatistics, decode_statistics
+from sidecar.orc.stripe import StripeFooter, read_stripe_footer
+from sidecar.orc.tail import OrcTail, Stripe, read_stripe_statistics, read_tail
+from sidecar.source import Source
+
+
+class ProbedUnit(TypedDict):
+    """The answer of one row group; ``might_contain`` is ``None`` where nothing certain can be said."""
+
+    stripe: int
+    row_group: int
+    might_contain: bool | None
+    reason: str
+
+
+def inspect_file(source: Source) -> dict[str, Any]:
+    """Stripes with their streams, and row index and filters of every row group.
+
+    ``stripes`` has ``stripe``, ``offset``, ``rows``, ``row_groups``, the three lengths, ``writer_timezone``,
+    ``streams`` ({``kind``, ``column``, ``offset``, ``length``}) and ``problem``. ``units`` has for each row group ``stripe``,
+    ``row_group`` (counted in the stripe), ``first_row``, ``rows`` and ``columns``: dotted path -> ``row_index``,
+    ``bloom_filter`` and ``legacy_bloom_filter``, which is the stream BLOOM_FILTER where there is a UTF-8 one besides;
+    each is ``None`` where there is none. Raises as :func:`sidecar.orc.tail.read_tail` does.
+    """
+    tail = read_tail(source)
+    stripes: list[dict[str, Any]] = []
+    units: list[dict[str, Any]] = []
+    for stripe in tail.stripes:
+        footer, described = None, _stripe(stripe)
+        try:
+            footer = read_stripe_footer(source, tail, stripe)
+            described.update(_streams(tail, footer))
+            units += _units(source, tail, footer)
+        except SidecarError as error:
+            described["problem"] = reason_of(error)
+        stripes.append(described)
+    return {
+        "file": tail.name,
+        "format": "orc",
+        "size": tail.size,
+        "created_by": tail.created_by,
+        "rows": tail.num_rows,
+        "file_version": ".".join(map(str, tail.file_version)),
+        "compression": tail.compression,
+        "block_size": tail.block_size,
+        "row_index_stride": tail.row_index_stride,
+        "calendar": tail.calendar,
+        "encrypted": tail.encrypted,
+        "encrypted_columns": [tail.columns[i].path for i in sorted(tail.encrypted_columns)],
+        "stripes": stripes,
+        "units": units,
+    }
+
+
+def _stripe(stripe: Stripe) -> dict[str, Any]:
+    return {
+        "stripe": stripe.ordinal,
+        "offset": stripe.offset,
+        "rows": stripe.num_rows,
+        "row_groups": stripe.num_row_groups,
+        "index_length": stripe.index_length,
+        "data_length": stripe.data_length,
+        "footer_length": stripe.footer_length,
+        "writer_timezone": None,
+        "streams": [],
+        "problem": "",
+    }
+
+
+def _streams(tail: OrcTail, footer: StripeFooter) -> dict[str, Any]:
+    plain = [{**s._asdict(), "column": tail.columns[s.column].path} for s in footer.streams]
+    hidden = [
+        {**s._asdict(), "column": tail.columns[s.column].path, "encrypted": True}
+        for variant in footer.encrypted_streams
+        for s in variant
+    ]
+    return {"writer_timezone": footer.writer_timezone, "streams": plain + hidden}
+
+
+def _units(source: Source, tail: OrcTail, footer: StripeFooter) -> list[dict[str, Any]]:
+    groups = footer.stripe.row_groups
+    indexes = read_indexes(source, tail, footer.stripe, footer, range(len(tail.columns)), legacy=True)
+    shown = {column.path: column for column in tail.columns if column.id or indexes[0].filters is not None}
+    return [
+        {
+            "stripe": footer.stripe.ordinal,
+            "row_group": group.ordinal,
+            "first_row": group.first_row,
+            "rows": group.rows,
+            "columns": {
+                path: _column(tail, footer, indexes[column.id], group.ordinal)
+                for path, column in shown.items()
+            },
+        }
+        for group in groups
+    ]
+
+
+def _column(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_group: int) -> dict[str, Any]:
+    legacy = index.legacy_filters
+    old = None if legacy is None or index.filters is legacy else describe_found(legacy[row_group])
+    return {
+        "row_index": _row_index(tail, footer, index, row_group),
+        "bloom_filter": _filter(index, row_group),
+        "legacy_bloom_filter": old,
+    }
+
+
+def _row_index(
+    tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_group: int
+) -> dict[str, Any] | None:
+    stream = index.streams.get("ROW_INDEX")
+    if stream is None:
+        return None
+    stated: dict[str, Any] = {"offset": stream.offset, "length": stream.length}
+    unknown = dict.fromkeys(("positions", "values", "has_null", "min", "max"))
+    if index.row_index is None:
+        return {**stated, **unknown, "reason": reason_of(index.row_index_problem)}
+    column = index.column
+    try:
+        found = statistics_of(index.row_index, row_group, column, tail, footer)
+        positions = take_apart(
+            index.row_index.entry(row_group),
+            column,
+            footer.encodings[column.id],
+            has_present=footer.stream(column.id, "PRESENT") is not None,
+            compressed=tail.compression != "NONE",
+            file_version=tail.file_version,
+        )
+    except SidecarError as error:
+        return {**stated, **unknown, "reason": reason_of(error)}
+    if found is None:
+        return {**stated, **unknown, "positions": positions, "reason": "no statistics"}
+    return {
+        **stated,
+        "positions": positions,
+        "values": found.num_values,
+        "has_null": found.has_null,
+        "min": found.min,
+        "max": found.max,
+        "reason": found.reason,
+    }
+
+
+def _filter(index: StripeIndex, row_group: int) -> dict[str, Any] | None:
+    if index.filters is not None:
+        return describe_found(index.filters[row_group])
+    if index.filters_problem is None:
+        return None
+    stream = index.streams.get("BLOOM_FILTER_UTF8") or index.streams["BLOOM_FILTER"]
+    return _unread(stream.kind, stream.offset, stream.length, reason_of(index.filters_problem))
+
+
+def _unread(kind: str, offset: int, length: int, reason: str) -> dict[str, Any]:
+    stated = {"stream": kind, "offset": offset, "length": length}
+    unknown = dict.fromkeys(("bytes", "hash", "encoding", "k", "m", "fill", "estimated_fpp", "sha256"))
+    return {**stated, **unknown, "trusted": False, "reason": reason}
+
+
+def describe_found(found: FoundFilter) -> dict[str, Any]:
+    """A filter as it was read; ``offset`` and ``length`` are those of its stream, ``bytes`` of the bitset."""
+    if found.filter is None:
+        return _unread(found.stream_kind, found.offset, found.length, found.reason)
+    return {
+        "stream": found.stream_kind,
+        "offset": found.offset,
+        "length": found.length,
+        "bytes": found.filter.num_bytes,
+        "hash": "orc",
+        "encoding": None if found.encoding is None else found.encoding.name,
+        "k": found.filter.k,
+        "m": found.filter.m,
+        "fill": found.filter.fill(),
+        "estimated_fpp": found.filter.estimated_fpp(),
+        "trusted": found.trusted,
+        "reason": found.reason,
+        "sha256": hashlib.sha256(found.filter.to_bytes()).hexdigest(),
+    }
+
+
+def reason_of(error: SidecarError | None) -> str:
+    """An error in a line, without the file and column that its place in the answer names already."""
+    if error is None:
+        return ""
+    parts = (("offset", error.offset), ("expected", error.expected), ("found", error.found))
+    return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
+
+
+def find_column(tail: OrcTail, path: str) -> OrcColumn:
+    """The column that a dotted path names, or :class:`UsageError` with the nearest paths."""
+    column = tail.column(path)
+    if column is not None and column.id:
+        return column
+    paths = [column.path for column in tail.columns if column.id]
+    near = [other for other in paths if other.startswith(f"{path}.")] or difflib.get_close_matches(
+        path, paths
+    )
+    hint = f"Did you mean {' or '.join(near[:5])}?" if near else f"It has: {', '.join(paths[:20])}."
+    what = "more than one column" if path in paths else "no column"
+    raise UsageError(f"the file has {what} '{path}'", file=tail.name, hint=hint)
+
+
+def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedUnit]:
+    """Ask minimum and maximum, then the filter of each row group, whether the column might contain ``literal``.
+
+    A stripe whose statistics exclude the value is not read; of another its footer is one read, row index and filters
+    of the column one more. A text is read as a person's spelling of a value of the column's type, anything else is
+    taken as the value that a bound literal holds (see :mod:`sidecar.filters.literals`). ``False`` is said only by
+    statistics that are to be believed and by a trusted filter. Raises :class:`UsageError` for an unknown column and a
+    literal that does not fit it.
+    """
+    tail = read_tail(source)
+    found = find_column(tail, column)
+    if found.is_compound or found.iceberg_type is None:
+        raise UsageError(f"column '{column}' has no values to compare ({found.kind})", file=tail.name)
+    value = (
+        literal_from_text(literal, found.iceberg_type, quoted=True) if isinstance(literal, str) else literal
+    )
+    whole = _stripe_statistics(source, tail, found)
+    return [
+        unit
+        for stripe in tail.stripes
+        for unit in _probe_stripe(source, tail, stripe, found, value, whole.get(stripe.ordinal))
+    ]
+
+
+def _stripe_statistics(source: Source, tail: OrcTail, column: OrcColumn) -> dict[int, ColumnStatistics]:
+    """Statistics of the column by stripe; nothing where they are damaged, or not there."""
+    try:
+        stripes = read_stripe_statistics(source, tail)
+        if len(stripes) != len(tail.stripes) or any(len(found) != len(tail.columns) for found in stripes):
+            return {}
+        return {i: decode_statistics(found[column.id], column, tail) for i, found in enumerate(stripes)}
+    except SidecarError:
+        return {}
+
+
+def _probe_stripe(
+    source: Source,
+    tail: OrcTail,
+    stripe: Stripe,
+    column: OrcColumn,
+    value: LiteralValue,
+    whole: ColumnStatistics | None,
+) -> Iterator[ProbedUnit]:
+    iceberg_type = column.iceberg_type or ""
+    if excluded := cannot_hold(whole, value, iceberg_type, column):
+        for group in range(stripe.num_row_groups):
+            yield ProbedUnit(
+                stripe=stripe.ordinal, row_group=group, might_contain=False, reason=f"stripe: {excluded}"
+            )
+        return
+    footer, index, problem = None, None, ""
+    try:
+        footer = read_stripe_footer(source, tail, stripe)
+        index = read_indexes(source, tail, stripe, footer, [column.id])[column.id]
+    except SidecarError as error:
+        problem = reason_of(error)
+    for group in range(stripe.num_row_groups):
+        might: bool | None = None
+        reason = problem
+        if footer is not None and index is not None:
+            might, reason = _ask(tail, footer, index, group, value)
+        yield ProbedUnit(stripe=stripe.ordinal, row_group=group, might_contain=might, reason=reason)
+
+
+def _ask(
+    tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: int, value: LiteralValue
+) -> tuple[bool | None, str]:
+    column = index.column
+    iceberg_type = column.iceberg_type or ""
+    try:
+        row_index = index.row_index
+        statistics = None if row_index is None else statistics_of(row_index, group, column, tail, footer)
+    except SidecarError:
+        statistics = None
+    if excluded := cannot_hold(statistics, value, iceberg_type, column):
+        return False, excluded
+    if index.filters is None:
+        return None, reason_of(index.filters_problem) or "no filter"
+    found = index.filters[group]
+    if not found.trusted or found.filter is None or found.encoding is None:
+        return None, found.reason
+    probe = probe_orc(value, iceberg_type, found.encoding)
+    if probe.verdict == "probe":
+        return any(found.filter.might_contain_hash(h) for h in probe.hashes), ""
+    return (False if probe.verdict == "cannot-exist" else None), probe.reason
