@@ -11,10 +11,11 @@ from typing import NamedTuple
 from sidecar.bundle.page_index_blob import StoredPageIndex
 from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.errors import SidecarError
+from sidecar.filters.encoding import Encoding
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, decode_column_index, decode_offset_index
-from sidecar.parquet.schema import Leaf
+from sidecar.parquet.schema import Annotation, Leaf
 
 _KINDS = ("boolean", "signed", "unsigned", "float", "int96", "bytes", "decimal")
 
@@ -35,6 +36,33 @@ def page_index_kind(footer: Footer, leaf: Leaf, resolution: str) -> PageIndexKin
         comparison = ordering.kind if ordering.width is None else f"{ordering.kind}:{ordering.width}"
         order = ordering.column_order
     return PageIndexKind(leaf.encoding.name, resolution, comparison, order, leaf.max_def, leaf.max_rep)
+
+
+def leaf_of(kind: PageIndexKind, field_id: int, iceberg_type: str) -> Leaf:
+    """The leaf that a group's encoding stands for in a column of ``iceberg_type``; its index is the field id.
+
+    Raises :class:`UnsupportedFeatureError` for an unknown encoding.
+    """
+    encoding = Encoding.parse(kind.encoding)
+    length = encoding.width if encoding.physical == "FIXED_LEN_BYTE_ARRAY" else None
+    annotation = _annotation(encoding, iceberg_type)
+    levels = kind.max_def, kind.max_rep
+    return Leaf(field_id, (), field_id, encoding.physical, length, annotation, encoding, *levels)
+
+
+def _annotation(encoding: Encoding, iceberg_type: str) -> Annotation:
+    if encoding.scale is not None:
+        return Annotation("DECIMAL", scale=encoding.scale)
+    detail = encoding.name.partition("/")[2]
+    if detail:
+        kind, _, unit = detail.partition("-")
+        return Annotation(kind.upper(), unit=unit, utc=iceberg_type.startswith("timestamptz"))
+    if encoding.name.startswith("uint"):
+        return Annotation("INTEGER", signed=False)
+    if encoding.name in ("float16", "interval"):
+        return Annotation(encoding.name.upper())
+    texts = {("byte_array", "string"): "STRING", ("flba:16", "uuid"): "UUID"}
+    return Annotation(texts.get((encoding.name, iceberg_type), ""))
 
 
 def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:

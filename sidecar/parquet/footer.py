@@ -102,6 +102,8 @@ class Footer:
     num_rows: int
     created_by: str | None
     key_value: dict[str, str]
+    raw: bytes
+    """``metadata`` as it stands in the file."""
 
     @cached_property
     def _by_path(self) -> dict[str, Leaf]:
@@ -121,7 +123,7 @@ def read_footer(source: Source) -> Footer:
     with located(source.name):
         data, offset = _read_footer_bytes(source)
         metadata, _ = decode_struct(data, base=offset)
-        return _decode_footer(source, offset, len(data), metadata)
+        return _decode_footer(source, offset, data, metadata)
 
 
 def _read_footer_bytes(source: Source) -> tuple[bytes, int]:
@@ -154,7 +156,7 @@ def _read_footer_bytes(source: Source) -> tuple[bytes, int]:
     return source.read(offset, missing) + tail[:-8], offset
 
 
-def _decode_footer(source: Source, offset: int, length: int, metadata: Struct) -> Footer:
+def _decode_footer(source: Source, offset: int, raw: bytes, metadata: Struct) -> Footer:
     elements = metadata.structs(2)
     if elements is None:
         raise DamagedFileError("the footer has no schema")
@@ -169,13 +171,14 @@ def _decode_footer(source: Source, offset: int, length: int, metadata: Struct) -
         name=source.name,
         size=source.size,
         offset=offset,
-        length=length,
+        length=len(raw),
         metadata=metadata,
         columns=columns,
         row_groups=groups,
         num_rows=metadata.count(3, "the file's num_rows"),
         created_by=metadata.text(6),
         key_value=key_value,
+        raw=raw,
     )
 
 

@@ -344,3 +344,16 @@ def _statistics_bounds(footer: Footer, leaf: Leaf, statistics: Struct) -> tuple[
     if not (_sortable(low) and _sortable(high)):
         return "a bound is NaN"
     return low, high
+
+
+def contradicts(pages: PageBounds, whole: PageBounds) -> str:
+    """Why bounds of pages and of the whole cannot both be right. Strings are cut, so they may lie outside."""
+    low, high = whole.lower[0], whole.upper[0]
+    if low is None or high is None or isinstance(low, bytes):
+        return ""
+    if any(bound is not None and bound < low for bound in pages.lower) or any(  # type: ignore[operator]
+        bound is not None and bound > high  # type: ignore[operator]
+        for bound in pages.upper
+    ):
+        return "bounds of a page lie outside those of the whole"
+    return ""

@@ -19,23 +19,16 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.values import plain_forms
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.compression import decompress
-from sidecar.parquet.conditions import (
-    AllOf,
-    AnyOf,
-    Condition,
-    HoldsAny,
-    LeafCondition,
-    evaluate,
-    leaf_conditions,
-)
+from sidecar.parquet.conditions import Condition, HoldsAny, LeafCondition, evaluate
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.known_indexes import PageIndexes
-from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, page_bounds
+from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, contradicts, page_bounds
 from sidecar.parquet.page_file import read_page
 from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex
 from sidecar.parquet.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, wholly_dictionary
 from sidecar.parquet.plain_file import decode_pages
+from sidecar.parquet.pruning import helpful, narrow
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.schema import Leaf
 from sidecar.source import CountingSource
@@ -130,28 +123,6 @@ class Verdicts:
                     )
 
 
-def narrow(
-    condition: Condition, wanted: RowRanges, rows_of: Callable[[LeafCondition, RowRanges], RowRanges]
-) -> RowRanges:
-    """The rows among ``wanted`` that may meet the condition; filters are asked last, and only if it matters."""
-    if not wanted or not isinstance(condition, AllOf | AnyOf):
-        return rows_of(condition, wanted) if wanted else wanted  # type: ignore[arg-type]
-    parts = sorted(condition.parts, key=_asks_filters)
-    if isinstance(condition, AllOf):
-        for part in parts:
-            wanted = narrow(part, wanted, rows_of)
-        return wanted
-    found = RowRanges()
-    for part in parts:
-        if found != wanted:
-            found = found | narrow(part, wanted, rows_of)
-    return found
-
-
-def _asks_filters(condition: Condition) -> bool:
-    return any(isinstance(leaf, HoldsAny) for leaf in leaf_conditions(condition))
-
-
 class _GroupVerdict:
     """What the statistics and page indexes of one row group say."""
 
@@ -182,25 +153,14 @@ class _GroupVerdict:
 
     def helpful(self, condition: Condition) -> set[int] | None:
         """Leaves whose page indexes can narrow the condition down; ``None`` if nothing can."""
-        if isinstance(condition, AllOf):
-            found = [leaves for part in condition.parts if (leaves := self.helpful(part)) is not None]
-            return set().union(*found) if found else None
-        if isinstance(condition, AnyOf):
-            parts = [self.helpful(part) for part in condition.parts]
-            return None if any(p is None for p in parts) else {leaf for p in parts if p for leaf in p}
-        chunk, statistics = self.chunk(condition.leaf), self.statistics(condition.leaf)
-        if not condition.may_match(statistics, 0):
-            return set()  # nothing is left of it
-        if condition.always_matches(statistics, 0) or not self._indexes.has_both(chunk):
-            return None
-        return {condition.leaf.index}
+        return helpful(condition, self.statistics, lambda leaf: self._indexes.has_both(self.chunk(leaf)))
 
     def know_pages(self, chunk: ColumnChunk, column: ColumnIndexAnswer, offset: OffsetIndex) -> str:
         """Keep a chunk's page index; the reason if it proves nothing."""
         found = page_bounds(self._footer, chunk, column, offset)
         if isinstance(found, str):
             return found
-        problem = _outside(found, self.statistics(chunk.leaf))
+        problem = contradicts(found, self.statistics(chunk.leaf))
         if problem:
             return problem
         if not self.statistics(chunk.leaf).may_have_nan:
@@ -227,19 +187,6 @@ class _GroupVerdict:
         offset = known[1]
         touched = rows.touches(np.append(offset.first_row_indexes, self.group.num_rows))
         return int(offset.compressed_page_sizes[touched].sum())
-
-
-def _outside(pages: PageBounds, chunk: PageBounds) -> str:
-    """Why bounds of pages and of their chunk cannot both be right. Strings are cut, so they may lie outside."""
-    low, high = chunk.lower[0], chunk.upper[0]
-    if low is None or high is None or isinstance(low, bytes):
-        return ""
-    if any(bound is not None and bound < low for bound in pages.lower) or any(  # type: ignore[operator]
-        bound is not None and bound > high  # type: ignore[operator]
-        for bound in pages.upper
-    ):
-        return "bounds of a page lie outside those of the column chunk"
-    return ""
 
 
 class _Filters:

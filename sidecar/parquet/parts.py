@@ -166,9 +166,9 @@ def _arrow_schema(footer: Footer) -> Any:
         ) from error
 
 
-def finish_file(pages: bytes, footer: Struct) -> bytes:
+def finish_file(pages: bytes, footer: Struct | bytes) -> bytes:
     """A Parquet file of ``pages`` and a footer."""
-    end = encode_struct(footer)
+    end = footer if isinstance(footer, bytes) else encode_struct(footer)
     return b"".join((MAGIC, pages, end, len(end).to_bytes(4, "little"), MAGIC))
 
 

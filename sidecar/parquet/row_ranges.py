@@ -51,6 +51,11 @@ class RowRanges:
         """Rows of either."""
         return RowRanges(np.concatenate((self.pairs, other.pairs)))
 
+    def without(self, rows: Rows) -> RowRanges:
+        """All but ``rows``, which rise."""
+        edge = np.iinfo(np.int64).max
+        return self & RowRanges(np.stack([np.append(0, rows + 1), np.append(rows, edge)], axis=1))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RowRanges) and np.array_equal(self.pairs, other.pairs)
 
