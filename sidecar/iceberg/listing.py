@@ -30,6 +30,9 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.internals import ManifestContents, RawEntry, read_manifest, read_manifests
 
+INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
+"""Formats whose files are indexed."""
+
 READERS = 8
 """Manifests read at the same time."""
 
@@ -241,7 +244,7 @@ def _list_file(
 
 
 def _not_indexable(data_file: DataFile) -> str | None:
-    if data_file.file_format == FileFormat.PARQUET:
+    if data_file.file_format in INDEXABLE:
         return None
     return f"files in {data_file.file_format.value} are not indexed"
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.indexing.columns import HARVEST_RATE, ColumnResult, ColumnWork, Options, SplitBlockMaker
+from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockMaker, is_good
 from sidecar.indexing.faults import DAMAGE, fault_of, reason_of
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.bloom import read_bloom_filter
@@ -82,7 +82,7 @@ class ChunkIndexer:
             chunk.result.bytes_read += self._source.bytes_read - before
         if found is None or not found.trusted or not isinstance(found.filter, SplitBlockBloomFilter):
             return
-        if self._options.harvest == "good" and found.filter.estimated_fpp() > HARVEST_RATE:
+        if self._options.harvest == "good" and not is_good(found.filter.estimated_fpp()):
             return
         chunk.result.take(found.filter, "harvested")
         chunk.bloom = False

@@ -7,12 +7,14 @@ from pyiceberg.manifest import FileFormat
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.indexing.columns import Options
 from sidecar.indexing.data_file import DataFile
+from sidecar.indexing.orc_file import OrcDataFile
 from sidecar.indexing.parquet_file import ParquetDataFile
 from sidecar.indexing.sketches import TaskSketches
+from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.source import Source
 
-Metadata = Footer
+Metadata = Footer | OrcTail
 """What a file says of itself at its end."""
 
 
@@ -20,9 +22,13 @@ def read_metadata(source: Source, kind: FileFormat) -> Metadata:
     """The metadata of a file. Raises :class:`UnsupportedFeatureError` for another format, and what reading raises."""
     if kind == FileFormat.PARQUET:
         return read_footer(source)
+    if kind == FileFormat.ORC:
+        return read_tail(source)
     raise UnsupportedFeatureError(f"files in {kind.value} are not indexed", file=source.name)
 
 
 def open_data_file(source: Source, metadata: Metadata, options: Options, sketches: TaskSketches) -> DataFile:
     """The file of ``source``, ready to be indexed."""
+    if isinstance(metadata, OrcTail):
+        return OrcDataFile(source, metadata, options, sketches)
     return ParquetDataFile(source, metadata, options, sketches)

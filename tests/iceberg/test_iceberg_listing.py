@@ -171,15 +171,15 @@ def test_version_1_tables_are_listed(catalog: Any) -> None:
 def test_other_formats_are_listed_with_a_reason(table: Table, monkeypatch: Any) -> None:
     real = listing_module.read_manifest
 
-    def as_orc(io: Any, manifest: Any) -> Any:
+    def as_avro(io: Any, manifest: Any) -> Any:
         contents = real(io, manifest)
         for entry in contents.entries:
-            entry.entry.data_file._data[2] = FileFormat.ORC
+            entry.entry.data_file._data[2] = FileFormat.AVRO
         return contents
 
     assert {f.not_indexable for f in list_snapshot(table).files} == {None}
-    monkeypatch.setattr(listing_module, "read_manifest", as_orc)
-    assert {f.not_indexable for f in list_snapshot(table).files} == {"files in ORC are not indexed"}
+    monkeypatch.setattr(listing_module, "read_manifest", as_avro)
+    assert {f.not_indexable for f in list_snapshot(table).files} == {"files in AVRO are not indexed"}
 
 
 def test_a_damaged_manifest_is_named(catalog: Any) -> None:

@@ -1,0 +1,152 @@
+"""Values of an ORC column as the table's column has them, and the encoding that their filters get.
+
+A split-block filter of an ORC column is built in the encoding that a new Parquet file would give the column's
+Iceberg type, so that both formats share groups:
+
+| Iceberg | kinds in the file | encoding |
+| --- | --- | --- |
+| boolean | BOOLEAN | boolean (no filter) |
+| int | BYTE, SHORT, INT | int32 |
+| long | these and LONG | int64 |
+| float | FLOAT | float |
+| double | DOUBLE; FLOAT (promoted) | double; float |
+| decimal(P, S) | DECIMAL of scale S and at most P digits | int32, int64 or flba:N, decimal:S, by P |
+| date | DATE | int32/date |
+| time | LONG with ``iceberg.long-type`` TIME | int64/time-us |
+| timestamp | TIMESTAMP | int64/timestamp-us |
+| timestamptz | TIMESTAMP_INSTANT | int64/timestamp-us |
+| string | STRING, VARCHAR | byte_array |
+| binary | BINARY | byte_array |
+| fixed[N], uuid | BINARY with that ``iceberg.binary-type`` | flba:N, flba:16 |
+
+A float stays one under a promoted column, as it does in Parquet: readers round a literal to the file's type.
+Values must be those that every reader of the table gets. Where readers differ, a column is not indexed: CHAR (some
+cut its blanks off), a TIMESTAMP of another writer's zone than UTC, days before 1582-10-15 (two calendars), fractions
+of a second before 1970 by other writers than Java's (negative nanoseconds are read in two ways), nanoseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sidecar.errors import UsageError
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.orc_values import GREGORIAN_DAY
+from sidecar.indexing.types import arrow_type
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.tail import JAVA
+from sidecar.orc.trust import utc_or_name
+
+_PROMOTED = {("int", "long"), ("float", "double")}
+_WORDS = {
+    "boolean": "boolean",
+    "int": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "date": "int32/date",
+    "time": "int64/time-us",
+    "timestamp": "int64/timestamp-us",
+    "timestamptz": "int64/timestamp-us",
+    "string": "byte_array",
+    "binary": "byte_array",
+    "uuid": "flba:16",
+}
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class OrcValues:
+    """How the values of a column of a file become those of a column of the table."""
+
+    encoding: Encoding
+    """Of the filter of the values."""
+    type: pa.DataType | None
+    """The Arrow type in which filter and sketch take them; ``None`` for pyarrow's own."""
+    kind: str
+    java: bool
+    """Whether a Java writer made the file."""
+
+    def of(self, values: pa.Array[Any]) -> pa.Array[Any]:
+        """pyarrow's values as the table's. :class:`UsageError` if readers would not all get the same ones."""
+        if self.type is None or values.type == self.type:
+            converted = values
+        else:
+            try:
+                converted = values.cast(self.type)
+            except pa.ArrowException as error:
+                raise UsageError(f"values stored as {self.kind} do not fit {self.type}") from error
+        if self.kind == "DATE":
+            _check_days(converted)
+        if self.kind.startswith("TIMESTAMP") and not self.java:
+            _check_fractions(converted)
+        return converted
+
+
+def orc_values(column: OrcColumn, column_type: str, writer: int) -> OrcValues | str:
+    """The way from ``column`` of a file to a table's column of type ``column_type``, or why there is none."""
+    if column.kind == "CHAR":
+        return "readers disagree on the blanks at the end of a CHAR"
+    own = column.iceberg_type
+    if own is None:
+        return f"a column of kind {column.kind} in the file has no Iceberg type"
+    if column.attributes.get("iceberg.timestamp-unit", "MICROS") != "MICROS":
+        return "nanoseconds in ORC are not indexed"
+    if not _fits(own, column_type):
+        return f"a {column_type} column stored as {own}"
+    kept = own if own == "float" else column_type
+    encoding = Encoding.parse(_encoding(kept))
+    as_bytes = kept in ("string", "binary")
+    return OrcValues(encoding, None if as_bytes else arrow_type(kept), column.kind, writer == JAVA)
+
+
+def zone_doubt(column: OrcColumn, zone: str | None) -> str:
+    """Why readers may disagree on the values of a stripe whose writer's zone is ``zone``; empty if they cannot."""
+    if column.kind != "TIMESTAMP" or utc_or_name(zone) == "UTC":
+        return ""
+    return f"timestamps of the writer's zone {zone or '(unknown)'}, whose rules readers may not share"
+
+
+def _fits(own: str, wanted: str) -> bool:
+    if own == wanted or (own, wanted) in _PROMOTED:
+        return True
+    if not (own.startswith("decimal") and wanted.startswith("decimal")):
+        return False
+    (precision, scale), (most, places) = _digits(own), _digits(wanted)
+    return precision <= most and scale == places
+
+
+def _encoding(kind: str) -> str:
+    if kind.startswith("decimal"):
+        precision, scale = _digits(kind)
+        if precision <= 9:
+            return f"int32/decimal:{scale}"
+        return f"int64/decimal:{scale}" if precision <= 18 else f"flba:{_width(precision)}/decimal:{scale}"
+    return f"flba:{kind[6:-1]}" if kind.startswith("fixed") else _WORDS[kind]
+
+
+def _width(precision: int) -> int:
+    """Bytes of the smallest two's complement that holds every decimal of so many digits."""
+    return int(10**precision - 1).bit_length() // 8 + 1
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    precision, scale = kind[8:-1].split(",")
+    return int(precision), int(scale)
+
+
+def _check_days(values: Any) -> None:
+    first = pc.min(values.cast(pa.int32())).as_py()
+    if first is not None and first < GREGORIAN_DAY:
+        raise UsageError("days before 1582-10-15, where readers disagree on the calendar")
+
+
+def _check_fractions(values: Any) -> None:
+    counts = values.drop_null().view(pa.int64()).to_numpy(zero_copy_only=False)
+    if ((counts < 0) & (np.remainder(counts, _SECOND) != 0)).any():
+        raise UsageError("fractions of a second before 1970, which readers take in two ways")
