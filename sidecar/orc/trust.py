@@ -84,7 +84,8 @@ def utc_or_name(zone: str | None) -> str | None:
 
 
 def _encoding(tail: OrcTail, column: OrcColumn, stream: str, zone: str | None) -> OrcEncoding | None:
-    name = _NAMES.get(column.kind, lambda *_: None)(tail, column, stream, zone)
+    naming = _NAMES.get(column.kind)
+    name = None if naming is None else naming(tail, column, stream, zone)
     return None if name is None else OrcEncoding.parse(name)
 
 
