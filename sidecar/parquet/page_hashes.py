@@ -44,7 +44,14 @@ class PageHasher:
     def set_dictionary(self, page: DictionaryPage) -> None:
         """The chunk's dictionary, before its first data page."""
         self._has_dictionary = True
+        self.take_dictionary(page)
+
+    def take_dictionary(self, page: DictionaryPage) -> None:
+        """Hand over all values of the dictionary."""
         self._take(page.hashes(self._leaf.encoding))
+
+    def add_indices(self, count: int, data: npt.NDArray[np.uint8]) -> None:
+        """A page of ``count`` dictionary indices: their values have been handed over with the dictionary."""
 
     def add(self, encoding: int, count: int, data: npt.NDArray[np.uint8]) -> None:
         """A page of ``count`` values, nulls left out; ``data`` (uint8[n]) holds nothing else.
@@ -58,6 +65,7 @@ class PageHasher:
         if encoding in DICTIONARY_ENCODINGS:
             if not self._has_dictionary:
                 raise DamagedFileError("a data page refers to a dictionary that is not there")
+            self.add_indices(count, data)
             return
         check_size(self._leaf, encoding, count, data)
         if encoding == PLAIN and self._leaf.physical != "BOOLEAN":
@@ -75,11 +83,19 @@ class PageHasher:
 
     def _plain(self, count: int, data: npt.NDArray[np.uint8]) -> None:
         if self._leaf.width is not None:
-            self._take(hash_plain_fixed(data, count, self._leaf.encoding))
+            self.take_fixed(data, count)
             return
         starts, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
         if not rle.byte_array_spans(data, count, starts, lengths):
             raise DamagedFileError("a value reaches beyond its page")
+        self.take_spans(data, starts, lengths)
+
+    def take_fixed(self, data: Any, count: int) -> None:
+        """Hand over ``count`` PLAIN values of fixed width."""
+        self._take(hash_plain_fixed(data, count, self._leaf.encoding))
+
+    def take_spans(self, data: Any, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
+        """Hand over the values ``data[starts[i] : starts[i] + lengths[i]]``."""
         self._take(hash_plain_spans(data, starts, lengths))
 
     def _decode(self) -> None:
@@ -88,11 +104,11 @@ class PageHasher:
         pages, self._pending, self._bytes = self._pending, [], 0
         values = decode_pages(self._leaf, [(encoding, count, data.data) for encoding, count, data in pages])
         if self._leaf.width is not None:
-            self._take(hash_plain_fixed(_fixed(values, self._leaf.width), len(values), self._leaf.encoding))
+            self.take_fixed(_fixed(values, self._leaf.width), len(values))
         else:
             offsets = np.frombuffer(_buffer(values, 1), np.int32)[values.offset :][: len(values) + 1]
             wide = offsets.astype(np.int64)
-            self._take(hash_plain_spans(_buffer(values, 2), wide[:-1], np.diff(wide)))
+            self.take_spans(_buffer(values, 2), wide[:-1], np.diff(wide))
 
 
 def _fixed(values: pa.Array[Any], width: int) -> memoryview:

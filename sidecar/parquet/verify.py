@@ -1,4 +1,8 @@
-"""Checks of a Parquet file: everything that can be known to be wrong, each with its place."""
+"""Checks of a Parquet file: everything that can be known to be wrong, each with its place.
+
+Filters of floats are always held against their values, because readers ask for some of those in other bytes than
+are stored; all other filters on request.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,28 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
-from sidecar.parquet.problem import Problem
+from sidecar.parquet.problem import Problem, place_and_reason
 from sidecar.parquet.verify_index import verify_page_index
+from sidecar.parquet.verify_values import FLOATS, ValueCheck, value_problems
 from sidecar.source import Source
 
 _WINDOW = 4 << 20
 
 
-def verify_file(source: Source) -> list[Problem]:
+def verify_file(source: Source, values: ValueCheck | None = None) -> list[Problem]:
     """Every defect of footer, filters, page indexes and pages, their checksums included.
 
-    Reads the whole file, one column chunk at a time. Never raises for what is wrong with the file.
+    With ``values``, every value of the row groups that it chooses is looked up in its filter. Reads the whole file,
+    one column chunk at a time. Never raises for what is wrong with the file.
     """
     try:
         footer = read_footer(source)
     except SidecarError as error:
         return [_problem(source.name, None, None, reason_of(error))]
     problems = [*_footer_problems(footer), *_chunk_problems(source, footer)]
-    return problems + [problem for problem in verify_page_index(source, footer) if problem not in problems]
+    for found in (verify_page_index(source, footer), _value_problems(source, footer, values)):
+        problems += [problem for problem in found if problem not in problems]
+    return problems
 
 
 def _problem(file: str, unit: int | None, column: str | None, problem: str) -> Problem:
@@ -56,6 +64,17 @@ def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
             if isinstance(found, FoundFilter):
                 taken.append((found.offset, found.offset + found.length, chunk.leaf.path))
     yield from _overlaps(footer.name, sorted(taken))
+
+
+def _value_problems(source: Source, footer: Footer, values: ValueCheck | None) -> Iterator[Problem]:
+    chosen = set() if values is None else values.choose(len(footer.row_groups))
+    for group in footer.row_groups:
+        asked = [c for c in group.columns if group.ordinal in chosen or c.leaf.encoding.name in FLOATS]
+        for chunk, found in read_bloom_filters(source, asked):
+            if isinstance(found, FoundFilter) and not found.defect:
+                place = (footer.name, group.ordinal, chunk.leaf.path)
+                for text in value_problems(source, footer, chunk, found.filter, values):
+                    yield _problem(*place, text)
 
 
 def _filter_problems(found: FoundFilter | SidecarError | None) -> Iterator[str]:
@@ -87,8 +106,7 @@ def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
                 reader.body(page)
                 values += page.num_values if page.is_data else 0
     except SidecarError as error:
-        at = "" if error.offset is None else f" (offset {error.offset})"
-        yield f"{reason_of(error)}{at}"
+        yield place_and_reason(error)
         return
     if values != chunk.num_values:
         yield f"num_values is {chunk.num_values}, the pages have {values} values"

@@ -22,7 +22,7 @@ from sidecar.parquet.page_index import (
     read_page_indexes,
 )
 from sidecar.parquet.page_index_build import ScannedChunk, ScannedPage, scan_chunk
-from sidecar.parquet.problem import Problem
+from sidecar.parquet.problem import Problem, place_and_reason
 from sidecar.source import Source
 
 
@@ -79,8 +79,7 @@ def _against_pages(
     try:
         scanned = scan_chunk(source, footer, chunk)
     except SidecarError as error:
-        at = f" (offset {error.offset})" if isinstance(error, DamagedFileError) and error.offset else ""
-        yield f"{reason_of(error)}{at}"
+        yield place_and_reason(error)
         return
     if isinstance(offset, OffsetIndex):
         yield from (f"offset index: {text}" for text in _location_problems(offset, scanned))

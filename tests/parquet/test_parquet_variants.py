@@ -142,7 +142,9 @@ def test_boolean_filters_are_ignored() -> None:
     source = LocalSource(str(DATA / "j118_v1_none.parquet"))
     for value in ("true", "false"):
         assert {unit["might_contain"] for unit in probe_file(source, "bool_opt", value)} == {None}
-    assert all("BOOLEAN" in problem["problem"] for problem in verify_file(source))
+    assert all(
+        "BOOLEAN" in problem["problem"] for problem in verify_file(source) if problem["column"] != "f16"
+    )
 
 
 def test_hashes_of_equal_zeros_are_both_asked() -> None:
