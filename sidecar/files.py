@@ -1,9 +1,9 @@
 """What can be asked of one file, whatever it is: told apart by magic, answered by the room of its format.
 
-PAR1 at the start or end    Parquet (PARE: with an encrypted footer)
-PFA1 at the start or end    Puffin, a sidecar or not
-ORC at the start            recognised, not read yet
-a Bloom filter's header     a filter alone, of the present or the historical form (:mod:`sidecar.parquet.bare_filter`)
+PAR1 at the start or end                     Parquet (PARE: with an encrypted footer)
+PFA1 at the start or end                     Puffin, a sidecar or not
+ORC at the start, or before the last byte    ORC
+a Bloom filter's header                      a filter alone, see :mod:`sidecar.parquet.bare_filter`
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sidecar.filters.literals import LiteralValue
 
 PARQUET = "parquet"
+ORC = "orc"
 PUFFIN = "puffin"
 BLOOM_FILTER = "bloom-filter"
 _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
@@ -29,7 +30,8 @@ _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
 def inspect_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
     """Which indexes a file has.
 
-    Data files: ``units``, as :func:`sidecar.parquet.inspect.inspect_file` says. Puffin files: ``blobs`` as
+    Data files: ``units``, as :func:`sidecar.parquet.inspect.inspect_file` and
+    :func:`sidecar.orc.inspect.inspect_file` say. Puffin files: ``blobs`` as
     in the footer, and for a sidecar its ``segments``, as :func:`sidecar.bundle.inspect.inspect_sidecar` says.
     A filter alone: ``form`` and ``bloom_filter``.
     Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
@@ -41,6 +43,10 @@ def inspect_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
             from sidecar.parquet.inspect import inspect_file as inspect_parquet
 
             return inspect_parquet(source)
+        if kind == ORC:
+            from sidecar.orc.inspect import inspect_file as inspect_orc
+
+            return inspect_orc(source)
         if kind == BLOOM_FILTER:
             from sidecar.parquet.bare_filter import inspect_bare_filter
 
@@ -66,46 +72,49 @@ def probe_file(path: str, column: str, value: LiteralValue, io: FileIO | None = 
                 file=path,
                 hint="Probe the table that it belongs to.",
             )
-        from sidecar.parquet.bare_filter import probe_bare_filter
-        from sidecar.parquet.inspect import probe_file as probe_parquet
-
-        probe = probe_bare_filter if kind == BLOOM_FILTER else probe_parquet
-        return {"file": path, "column": column, "units": probe(source, column, value)}
+        return {"file": path, "column": column, "units": _PROBES[kind](source, column, value)}
 
 
-def verify_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
-    """Check a file's structure and checksums.
+def verify_file(
+    path: str, io: FileIO | None = None, *, data: bool = False, sample: float | None = None
+) -> dict[str, Any]:
+    """Check a file's structure and checksums; with ``data`` a Parquet file's filters against its values too.
 
-    Answers ``checked`` and ``problems``: ``file``, ``unit``, ``column`` and ``problem`` of each. Damage is a
-    problem, not an exception; :class:`sidecar.errors.StorageError` is raised.
+    ``sample``: the share of the row groups whose values are looked up, chosen at random, all by default. Answers
+    ``checked`` and ``problems``: ``file``, ``unit``, ``column`` and ``problem`` of each; with ``data`` also
+    ``looked_up``: ``units`` (row groups), ``units_total`` and ``values``. Damage is a problem, not an exception;
+    :class:`sidecar.errors.StorageError` is raised, and :class:`UsageError` where the file has no values.
     """
     with _opened(path, io) as source:
         try:
             kind = format_of(source)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return {"checked": 1, "problems": [_problem(path, error)]}
+        if data or sample is not None:
+            return _verify_values(source, kind, 1.0 if sample is None else sample)
         return {"checked": 1, "problems": _VERIFIERS[kind](source)}
 
 
 def format_of(source: Source) -> str:
-    """``parquet``, ``puffin`` or ``bloom-filter``: by the magic at the start, else at the end, else by the header."""
+    """``parquet``, ``orc``, ``puffin`` or ``bloom-filter``: by the magic at the start, else at the end."""
     size = source.size
     if size < 4:
         raise DamagedFileError("too short for any format", file=source.name, expected="4 bytes", found=size)
     head = source.read(0, 4)
-    if head[:3] == b"ORC":
-        raise UnsupportedFeatureError("ORC files are not read yet", file=source.name)
-    kind = _MAGIC.get(head) or _MAGIC.get(source.read(size - 4, 4))
+    kind = ORC if head[:3] == b"ORC" else _MAGIC.get(head)
+    if kind is None:
+        end = source.read(size - 4, 4)
+        kind = ORC if end[:3] == b"ORC" else _MAGIC.get(end)
     if kind is None:
         from sidecar.parquet.bare_filter import is_bare_filter
 
         if is_bare_filter(source):
             return BLOOM_FILTER
         raise DamagedFileError(
-            "neither a Parquet nor a Puffin file nor a Bloom filter",
+            "neither a Parquet, ORC or Puffin file nor a Bloom filter",
             file=source.name,
             offset=0,
-            expected="PAR1, PFA1 or a filter's header",
+            expected="PAR1, ORC, PFA1 or a filter's header",
             found=head,
         )
     return kind
@@ -126,6 +135,27 @@ def _verify_parquet(source: Source) -> list[dict[str, Any]]:
     return [dict(problem) for problem in verify_parquet(source)]
 
 
+def _verify_orc(source: Source) -> list[dict[str, Any]]:
+    from sidecar.orc.verify import verify_file as verify_orc
+
+    return [dict(problem) for problem in verify_orc(source)]
+
+
+def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
+    if kind != PARQUET:
+        raise UsageError(
+            "only a Parquet file or a table has values to check against",
+            file=source.name,
+            hint="Check a table's sidecar by the name of the table.",
+        )
+    from sidecar.parquet.verify import verify_file as verify_parquet
+    from sidecar.parquet.verify_values import ValueCheck
+
+    values = ValueCheck(share)
+    problems = [dict(problem) for problem in verify_parquet(source, values)]
+    return {"checked": 1, "problems": problems, "looked_up": values.to_dict()}
+
+
 def _verify_bare_filter(source: Source) -> list[dict[str, Any]]:
     from sidecar.parquet.bare_filter import verify_bare_filter
 
@@ -144,7 +174,31 @@ def _verify_puffin(source: Source) -> list[dict[str, Any]]:
     return outer + [problem for problem in verify_sidecar(source) if problem not in outer]
 
 
-_VERIFIERS = {PARQUET: _verify_parquet, PUFFIN: _verify_puffin, BLOOM_FILTER: _verify_bare_filter}
+def _probe_parquet(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:
+    from sidecar.parquet.inspect import probe_file as probe_parquet
+
+    return [dict(unit) for unit in probe_parquet(source, column, value)]
+
+
+def _probe_orc(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:
+    from sidecar.orc.inspect import probe_file as probe_orc
+
+    return [dict(unit) for unit in probe_orc(source, column, value)]
+
+
+def _probe_bare_filter(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:
+    from sidecar.parquet.bare_filter import probe_bare_filter
+
+    return [dict(unit) for unit in probe_bare_filter(source, column, value)]
+
+
+_VERIFIERS = {
+    PARQUET: _verify_parquet,
+    ORC: _verify_orc,
+    PUFFIN: _verify_puffin,
+    BLOOM_FILTER: _verify_bare_filter,
+}
+_PROBES = {PARQUET: _probe_parquet, ORC: _probe_orc, BLOOM_FILTER: _probe_bare_filter}
 
 
 def _problem(path: str, error: SidecarError) -> dict[str, Any]:

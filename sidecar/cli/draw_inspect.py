@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli import humane
+from sidecar.cli import draw_orc, humane
 from sidecar.cli.output import escaped, facts, table
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ def of(data: Any) -> Callable[[Console, Any], None]:
     """How a file is drawn, by what ``inspect`` says of it."""
     if "bloom_filter" in data:
         return bare_filter
+    if "stripes" in data:
+        return draw_orc.orc_file
     return puffin if "blobs" in data else data_file
 
 

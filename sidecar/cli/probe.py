@@ -74,11 +74,17 @@ def draw(to: Console, data: Any) -> None:
         )
         drawn = table_of("file", "row group", "", right=(1,))
         for unit, file in zip(kept[:SHOWN_UNITS], files, strict=False):
-            group = unit["row_group"]
-            drawn.add_row(escaped(file), "–" if group is None else str(group), escaped(_said(unit)))
+            drawn.add_row(escaped(file), _place(unit), escaped(_said(unit)))
         to.print(drawn)
     if len(kept) > SHOWN_UNITS:
         to.print(f"[dim]and {humane.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
+
+
+def _place(unit: Any) -> str:
+    """The row group; those of an ORC file are counted in their stripe."""
+    stripe, group = unit.get("stripe"), unit["row_group"]
+    place = "–" if group is None else str(group)
+    return place if stripe is None else f"stripe {stripe}, {place}"
 
 
 def _said(unit: Any) -> str:

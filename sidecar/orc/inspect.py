@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from sidecar.errors import SidecarError, UsageError
@@ -18,10 +19,13 @@ from sidecar.orc.bounds import cannot_hold
 from sidecar.orc.index_streams import FoundFilter, StripeIndex, read_indexes, statistics_of
 from sidecar.orc.row_index import take_apart
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import ColumnStatistics, decode_statistics
+from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe, read_stripe_statistics, read_tail
 from sidecar.source import Source
+
+
+_EPOCH = datetime(1970, 1, 1)
 
 
 class ProbedUnit(TypedDict):
@@ -37,8 +41,8 @@ def inspect_file(source: Source) -> dict[str, Any]:
     """Stripes with their streams, and row index and filters of every row group.
 
     ``stripes`` has ``stripe``, ``offset``, ``rows``, ``row_groups``, the three lengths, ``writer_timezone``,
-    ``streams`` ({``kind``, ``column``, ``offset``, ``length``}) and ``problem``. ``units`` has for each row group ``stripe``,
-    ``row_group`` (counted in the stripe), ``first_row``, ``rows`` and ``columns``: dotted path -> ``row_index``,
+    ``streams`` ({``kind``, ``column``, ``offset``, ``length``}) and ``problem``. ``units`` has for each row group
+    ``stripe``, ``row_group`` (counted in the stripe), ``first_row``, ``rows`` and ``columns``: path -> ``row_index``,
     ``bloom_filter`` and ``legacy_bloom_filter``, which is the stream BLOOM_FILTER where there is a UTF-8 one besides;
     each is ``None`` where there is none. Raises as :func:`sidecar.orc.tail.read_tail` does.
     """
@@ -156,10 +160,24 @@ def _row_index(
         "positions": positions,
         "values": found.num_values,
         "has_null": found.has_null,
-        "min": found.min,
-        "max": found.max,
+        "min": _shown(found.min, column),
+        "max": _shown(found.max, column),
         "reason": found.reason,
     }
+
+
+def _shown(bound: Bound | None, column: OrcColumn) -> Bound | None:
+    """A bound as a person reads it: dates and times as text, where the calendar has them."""
+    if not isinstance(bound, int) or column.kind not in ("DATE", "TIMESTAMP", "TIMESTAMP_INSTANT"):
+        return bound
+    try:
+        if column.kind == "DATE":
+            return (_EPOCH + timedelta(days=bound)).date().isoformat()
+        zone = "+00:00" if column.kind == "TIMESTAMP_INSTANT" else ""
+        seconds, nanoseconds = divmod(bound, 1_000_000_000)
+        return f"{(_EPOCH + timedelta(seconds=seconds)).isoformat()}.{nanoseconds:09d}{zone}"
+    except OverflowError:
+        return bound
 
 
 def _filter(index: StripeIndex, row_group: int) -> dict[str, Any] | None:

@@ -64,6 +64,9 @@ _FIELD = {
     "TIMESTAMP_INSTANT": 9,
 }
 _BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64, "DATE": 32}
+INVERTED = "the minimum is above the maximum"
+"""The reason where bounds contradict each other."""
+
 _CUTOVER_DAY = -141_427  # 1582-10-15
 _DAY_MS = 86_400_000
 _NS = 1_000_000  # nanoseconds of a millisecond
@@ -141,7 +144,7 @@ def _bounds(message: Message, column: OrcColumn, tail: OrcTail, zone: str | None
     decode = _DECODERS[column.kind]
     found = decode(own, message, column, tail, zone)
     if found is not None and not found[0] <= found[1]:  # type: ignore[operator]
-        raise _Untrusted("the minimum is above the maximum")
+        raise _Untrusted(INVERTED)
     return found
 
 
@@ -236,7 +239,7 @@ def _timestamp(own: Message, message: Message, column: OrcColumn, tail: OrcTail,
         raise _Untrusted("timestamp bounds before Java's writer version 6 are in local time (ORC-135)")
     low, high = _signed(own, 3), _signed(own, 4)
     if low > high:
-        raise _Untrusted("the minimum is above the maximum")
+        raise _Untrusted(INVERTED)
     if low < _CUTOVER_DAY * _DAY_MS and _has_two_calendars(tail):
         raise _Untrusted("timestamps before 1582-10-15 of a hybrid calendar")
     if low < 0 and high > -1000:

@@ -1,0 +1,138 @@
+"""Checks of an ORC file: everything that can be known to be wrong, each with its place.
+
+Also named are filters that readers of today ask although they deny values: those of the writers that
+:mod:`sidecar.orc.trust` lists. A filter that nobody asks and that holds nothing (of a struct, of Java's booleans) is
+no defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from sidecar.errors import SidecarError
+from sidecar.orc.chunk_map import ChunkMap, map_chunks
+from sidecar.orc.index_streams import read_indexes
+from sidecar.orc.inspect import reason_of
+from sidecar.orc.problem import Problem
+from sidecar.orc.protobuf import Message
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
+from sidecar.orc.tail import MAGIC, OrcTail, Stripe, read_stripe_statistics, read_tail
+from sidecar.orc.verify_index import index_problems
+from sidecar.source import Source
+
+
+def verify_file(source: Source) -> list[Problem]:
+    """Every defect of tail, stripe footers, row indexes, filters and compression chunks.
+
+    Reads the whole file, one stream at a time. Never raises for what is wrong with the file.
+    """
+    try:
+        tail = read_tail(source)
+    except SidecarError as error:
+        return [Problem(file=source.name, unit=None, column=None, problem=reason_of(error))]
+    whole: list[dict[int, Message]] = []
+    problems = list(_tail_problems(source, tail, whole))
+    first_unit = 0
+    for stripe in tail.stripes:
+        of_stripe = whole[stripe.ordinal] if stripe.ordinal < len(whole) else {}
+        problems += _StripeCheck(source, tail, stripe, first_unit, of_stripe).problems()
+        first_unit += stripe.num_row_groups
+    return problems
+
+
+def _tail_problems(source: Source, tail: OrcTail, whole: list[dict[int, Message]]) -> Iterator[Problem]:
+    """Problems of what lies outside of stripes; puts the statistics of each stripe, by column, into ``whole``."""
+
+    def problem(what: str) -> Problem:
+        return Problem(file=tail.name, unit=None, column=None, problem=what)
+
+    try:
+        head = source.read(0, len(MAGIC))
+        if head != MAGIC:
+            yield problem(f"the file does not begin with the magic; expected {MAGIC!r}; found {head!r}")
+        statistics = read_stripe_statistics(source, tail)
+        if statistics and len(statistics) != len(tail.stripes):
+            yield problem(
+                f"there are statistics of {len(statistics)} stripes, but {len(tail.stripes)} stripes"
+            )
+        for i, columns in enumerate(statistics):
+            if columns and len(columns) != len(tail.columns):
+                yield problem(
+                    f"stripe {i} has statistics of {len(columns)} columns, the file {len(tail.columns)} columns"
+                )
+            whole.append(dict(enumerate(columns)))
+    except SidecarError as error:
+        yield problem(f"metadata: {reason_of(error)}")
+    rows = sum(stripe.num_rows for stripe in tail.stripes)
+    if rows != tail.num_rows:
+        yield problem(f"the footer's numberOfRows is {tail.num_rows}, the stripes have {rows} rows")
+    counted = len(tail.footer.all_bytes(7))
+    if counted not in (0, len(tail.columns)):
+        yield problem(f"the footer has statistics of {counted} columns, the file {len(tail.columns)} columns")
+    for before, after in pairwise(sorted(tail.stripes, key=lambda stripe: stripe.offset)):
+        if after.offset < before.end:
+            yield problem(f"stripe {after.ordinal} begins inside stripe {before.ordinal}")
+
+
+class _StripeCheck:
+    """The checks of one stripe.
+
+    ``first_unit`` is the number of row groups in front of it, ``whole`` has the stripe's statistics by column.
+    """
+
+    def __init__(
+        self, source: Source, tail: OrcTail, stripe: Stripe, first_unit: int, whole: dict[int, Message]
+    ) -> None:
+        self.source = source
+        self.tail = tail
+        self.stripe = stripe
+        self.first_unit = first_unit
+        self.whole = whole
+
+    def problems(self) -> Iterator[Problem]:
+        try:
+            footer = read_stripe_footer(self.source, self.tail, self.stripe)
+        except SidecarError as error:
+            yield self._problem(f"stripe footer: {reason_of(error)}")
+            return
+        yield from self._lengths(footer)
+        for column in self.tail.columns:
+            try:
+                yield from self._column(footer, column)
+            except SidecarError as error:
+                yield self._problem(reason_of(error), column)
+
+    def _problem(self, what: str, column: OrcColumn | None = None, row_group: int | None = None) -> Problem:
+        return Problem(
+            file=self.tail.name,
+            unit=None if row_group is None else self.first_unit + row_group,
+            column=None if column is None else column.path,
+            problem=what if row_group is not None else f"stripe {self.stripe.ordinal}: {what}",
+        )
+
+    def _lengths(self, footer: StripeFooter) -> Iterator[Problem]:
+        index = sum(stream.length for stream in footer.streams if stream.kind in INDEX_STREAMS)
+        whole = sum(stream.length for stream in footer.streams)
+        for name, stated, found in (
+            ("index", self.stripe.index_length, index),
+            ("data", self.stripe.data_length, whole - index),
+        ):
+            if stated != found:
+                yield self._problem(f"the {name} is stated as {stated} bytes, its streams have {found}")
+        if footer.doubt:
+            yield self._problem(footer.doubt)
+
+    def _column(self, footer: StripeFooter, column: OrcColumn) -> Iterator[Problem]:
+        index = read_indexes(self.source, self.tail, self.stripe, footer, [column.id], legacy=True)[column.id]
+        maps: dict[str, ChunkMap] = {}
+        for stream in footer.streams_of(column.id):
+            if stream.kind in INDEX_STREAMS:
+                continue
+            try:
+                maps[stream.kind] = map_chunks(self.source, self.tail, stream)
+            except SidecarError as error:
+                yield self._problem(f"{stream.kind}: {reason_of(error)}", column)
+        for row_group, what in index_problems(self.tail, footer, index, maps, self.whole.get(column.id)):
+            yield self._problem(what, column, row_group)

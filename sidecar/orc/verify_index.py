@@ -1,0 +1,166 @@
+"""Checks of one column's index in one stripe: row index against its streams and statistics, filters against both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from sidecar.errors import SidecarError
+from sidecar.filters.orc_values import probe_orc
+from sidecar.orc.chunk_map import ChunkMap
+from sidecar.orc.index_streams import FoundFilter, StripeIndex
+from sidecar.orc.inspect import reason_of
+from sidecar.orc.protobuf import Message
+from sidecar.orc.row_index import take_apart
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import INVERTED, Bound, ColumnStatistics, decode_statistics
+from sidecar.orc.stripe import StripeFooter
+from sidecar.orc.tail import JAVA, OrcTail
+
+Found = Iterator[tuple["int | None", str]]
+"""A row group of the stripe (``None``: all, or the stripe itself) and what is wrong with it."""
+
+LEGACY_TEXT = "text is in the charset of the writing machine: readers with another one lose what is not ASCII"
+
+
+def index_problems(
+    tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap], whole: Message | None
+) -> Found:
+    """What is wrong with row index and filters.
+
+    ``maps`` has the column's data streams, those that could be read, and ``whole`` the statistics of the stripe.
+    """
+    if index.row_index_problem is not None:
+        yield None, f"ROW_INDEX: {reason_of(index.row_index_problem)}"
+    statistics: dict[int, ColumnStatistics] = {}
+    if index.row_index is not None:
+        yield from _position_problems(tail, footer, index, maps)
+        for group in range(len(index.row_index)):
+            try:
+                message = index.row_index.entry(group).statistics
+                if message is not None:
+                    statistics[group] = decode_statistics(message, index.column, tail, footer.writer_timezone)
+            except SidecarError as error:
+                yield group, f"statistics: {reason_of(error)}"
+        yield from _statistics_problems(footer, index.column, statistics)
+        yield from _stripe_problems(tail, footer, index, statistics, whole)
+    if index.filters_problem is not None:
+        yield None, f"Bloom filter: {reason_of(index.filters_problem)}"
+    by_stream = {found[0].stream_kind: found for found in (index.legacy_filters, index.filters) if found}
+    for kind, found in by_stream.items():
+        yield from _filter_problems(tail, index.column, kind, found, statistics, alone=len(by_stream) == 1)
+
+
+def _position_problems(
+    tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap]
+) -> Found:
+    """Positions point into the column's streams, each row group's not before those of the one in front."""
+    assert index.row_index is not None
+    column, last = index.column, dict.fromkeys(maps, 0)
+    for group in range(len(index.row_index)):
+        try:
+            positions = take_apart(
+                index.row_index.entry(group),
+                column,
+                footer.encodings[column.id],
+                has_present=footer.stream(column.id, "PRESENT") is not None,
+                compressed=tail.compression != "NONE",
+                file_version=tail.file_version,
+            )
+        except SidecarError as error:
+            yield group, f"ROW_INDEX: {reason_of(error)}"
+            continue
+        for kind, numbers in positions.items():
+            if kind not in maps:
+                continue  # no such stream where the column has no value at all; a damaged one is named already
+            if misplaced := maps[kind].misplaced(numbers):
+                yield group, f"ROW_INDEX: the position in {kind} is wrong: {misplaced}"
+            if numbers[0] < last[kind]:
+                yield group, f"ROW_INDEX: the position in {kind} lies before that of the row group in front"
+            last[kind] = numbers[0]
+
+
+def _statistics_problems(
+    footer: StripeFooter, column: OrcColumn, statistics: dict[int, ColumnStatistics]
+) -> Found:
+    rows = {group.ordinal: group.rows for group in footer.stripe.row_groups}
+    for group, found in statistics.items():
+        if found.reason == INVERTED:
+            yield group, f"statistics: {INVERTED}"
+        if column.nested_in_repeated or found.num_values is None:
+            continue
+        if found.num_values > rows[group]:
+            yield group, f"statistics: {found.num_values} values in {rows[group]} rows"
+        elif found.num_values < rows[group] and not found.has_null and not column.nullable_parent:
+            yield group, f"statistics: {found.num_values} values in {rows[group]} rows, but no nulls"
+
+
+def _stripe_problems(
+    tail: OrcTail,
+    footer: StripeFooter,
+    index: StripeIndex,
+    statistics: dict[int, ColumnStatistics],
+    message: Message | None,
+) -> Found:
+    """The stripe's statistics are those of its row groups together."""
+    if message is None or len(statistics) != footer.stripe.num_row_groups:
+        return
+    try:
+        whole = decode_statistics(message, index.column, tail, footer.writer_timezone)
+    except SidecarError as error:
+        yield None, f"statistics of the stripe: {reason_of(error)}"
+        return
+    counts = [found.num_values for found in statistics.values() if found.num_values is not None]
+    if len(counts) == len(statistics) and whole.num_values not in (None, sum(counts)):
+        yield None, f"statistics of the stripe: {whole.num_values} values, its row groups have {sum(counts)}"
+    if whole.min is None or whole.max is None:
+        return
+    for group, found in statistics.items():
+        if found.min is None or found.max is None:
+            continue
+        if found.min < whole.min or found.max > whole.max:  # type: ignore[operator]
+            yield group, "statistics: minimum or maximum lie outside those of the stripe"
+
+
+def _filter_problems(
+    tail: OrcTail,
+    column: OrcColumn,
+    kind: str,
+    filters: Sequence[FoundFilter],
+    statistics: dict[int, ColumnStatistics],
+    *,
+    alone: bool,
+) -> Found:
+    """Filters that are damaged or deny values; a reason that all row groups share is named once."""
+    if _is_harmless(tail, column) and all(found.filter is not None for found in filters):
+        return
+    shared = Counter(found.reason for found in filters if found.reason)
+    for reason, count in shared.items():
+        if count == len(filters):
+            yield None, f"{kind}: {reason}"
+    for group, found in enumerate(filters):
+        if found.reason and shared[found.reason] < len(filters):
+            yield group, f"{kind}: {found.reason}"
+        elif found.trusted and (bound := _denied_bound(found, column, statistics.get(group))) is not None:
+            yield group, f"{kind}: the filter denies {bound}, which is among the row group's values"
+    first = filters[0]
+    if first.trusted and first.encoding is not None and first.encoding.family == "ascii" and alone:
+        yield None, f"{kind}: {LEGACY_TEXT}"
+
+
+def _is_harmless(tail: OrcTail, column: OrcColumn) -> bool:
+    """Whether no reader asks the filter, and no writer meant it to hold values."""
+    return (
+        column.is_compound or column.nested_in_repeated or (column.kind == "BOOLEAN" and tail.writer == JAVA)
+    )
+
+
+def _denied_bound(found: FoundFilter, column: OrcColumn, statistics: ColumnStatistics | None) -> Bound | None:
+    """Minimum or maximum, where they are values that occur and the filter says that they do not."""
+    if statistics is None or not statistics.exact or found.filter is None or found.encoding is None:
+        return None
+    for bound in (statistics.min, statistics.max):
+        probe = probe_orc(bound, column.iceberg_type or "", found.encoding)
+        if probe.verdict == "probe" and not any(found.filter.might_contain_hash(h) for h in probe.hashes):
+            return bound
+    return None
