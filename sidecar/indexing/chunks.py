@@ -84,7 +84,7 @@ class ChunkIndexer:
             return
         if self._options.harvest == "good" and not is_good(found.filter.estimated_fpp()):
             return
-        chunk.result.take(found.filter, "harvested")
+        chunk.result.take(found.filter, chunk.leaf.encoding.name, "harvested")
         chunk.bloom = False
 
     def _from_dictionary(self, chunk: _Chunk) -> None:

@@ -9,11 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.hashing import hash_arrow, theta_hashes
+from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.filters.sizing import blocks_for
+from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing.faults import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
@@ -23,6 +26,9 @@ HARVEST_RATE = 0.01
 """A filter that is already in the file is good if the rate estimated from its bits, to three places, is at most this.
 
 (A full ORC filter of the rate that is written today has 1.002 %.)"""
+
+
+AnyFilter = SplitBlockBloomFilter | OrcBloomFilter
 
 
 def is_good(rate: float) -> bool:
@@ -44,6 +50,11 @@ class Options:
     ndv: Mapping[int, int] = field(default_factory=dict)
     """Distinct values of a unit to begin with, by field id; the number of values where nothing is said."""
     page_index: bool = False
+    filter_format: str = "parquet"
+    """What filters units of ORC files get: ``parquet`` split-block ones of their values, ``orc`` ORC filters,
+    ``auto`` their own where they have good ones, else split-block ones."""
+    orc_fpp: float = DEFAULT_FPP
+    """Target rate of ORC filters that are built."""
 
 
 @dataclass
@@ -61,6 +72,10 @@ class ColumnResult:
     """As :attr:`sidecar.indexing.tasks.Record.fault`."""
     tail: bytes = b""
     """Odd bytes after the last whole block of a harvested filter."""
+    bits: int = 0
+    """m of an ORC filter, whose bitset is filled with zeros to whole blocks; 0 of a split-block filter."""
+    hashes: int = 0
+    """k of an ORC filter."""
     rate: float = 0.0
     """False-positive rate estimated from the filter's bits."""
     bytes_read: int = 0
@@ -70,10 +85,16 @@ class ColumnResult:
         """Whether bytes could not be read or decoded."""
         return bool(self.fault)
 
-    def take(self, found: SplitBlockBloomFilter, how: str) -> None:
+    def take(self, found: AnyFilter, encoding: str, how: str) -> None:
         """Make ``found`` the filter."""
-        self.bitset = found.blocks.tobytes()
-        self.tail = found.tail
+        if isinstance(found, OrcBloomFilter):
+            bitset = found.to_bytes()
+            self.bitset = bitset + bytes(-len(bitset) % BLOCK_BYTES)
+            self.bits, self.hashes = found.m, found.k
+        else:
+            self.bitset = found.blocks.tobytes()
+            self.tail = found.tail
+        self.encoding = encoding
         self.rate = found.estimated_fpp()
         self.how = how
 
@@ -81,10 +102,12 @@ class ColumnResult:
 class FilterMaker(Protocol):
     """A filter that values are put into."""
 
+    encoding: Encoding | OrcEncoding
+
     def insert(self, values: pa.Array[Any]) -> None:
         """Count values in, in the file's Arrow type. Raises :class:`UsageError` if that has no certain bytes."""
 
-    def finish(self) -> SplitBlockBloomFilter:
+    def finish(self) -> AnyFilter:
         """The filter, at its target size."""
 
 
@@ -92,6 +115,7 @@ class SplitBlockMaker:
     """A split-block filter for at most ``values`` values in ``encoding``, folded to the target rate in the end."""
 
     def __init__(self, encoding: Encoding, values: int, options: Options) -> None:
+        self.encoding: Encoding | OrcEncoding = encoding
         self._encoding = encoding
         self._fpp = options.fpp
         blocks = blocks_for(_rounded(values), options.fpp, max_bits_per_value=options.max_bits)
@@ -104,6 +128,23 @@ class SplitBlockMaker:
     def finish(self) -> SplitBlockBloomFilter:
         """See :class:`FilterMaker`."""
         return self._filter.fold_to(self._fpp)
+
+
+class OrcFilterMaker:
+    """An ORC filter of the size that writers choose for a row index stride of ``stride`` rows."""
+
+    def __init__(self, encoding: OrcEncoding, stride: int, options: Options) -> None:
+        self.encoding: Encoding | OrcEncoding = encoding
+        self._encoding = encoding
+        self._filter = OrcBloomFilter.empty(*size_for(stride, options.orc_fpp))
+
+    def insert(self, values: pa.Array[Any]) -> None:
+        """See :class:`FilterMaker`."""
+        self._filter.insert_arrow(values, self._encoding)
+
+    def finish(self) -> OrcBloomFilter:
+        """See :class:`FilterMaker`."""
+        return self._filter
 
 
 class ColumnWork:
@@ -146,7 +187,7 @@ class ColumnWork:
     def finish(self, how: str) -> None:
         """Hand over the filter, at its target size, and the sketch."""
         if self._maker is not None:
-            self.result.take(self._maker.finish(), how)
+            self.result.take(self._maker.finish(), self._maker.encoding.name, how)
         if self._sketch is not None:
             self.result.sketch = self._sketch.finish()
         self.bloom = self.theta = False

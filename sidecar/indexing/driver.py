@@ -226,7 +226,10 @@ class _Build:
                 entries += write_segment(writer, header, units, fields, pages, **place)
             write_toc(writer, entries, **place)
 
-        return register(self.table, self.listing.snapshot_id, thetas, write, force=self.force)
+        has_pages = bool(page_groups) or any(s.page_index_blobs for s in self.earlier.segments)
+        return register(
+            self.table, self.listing.snapshot_id, thetas, write, force=self.force, has_pages=has_pages
+        )
 
     def _carry(
         self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered

@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.indexing.columns import ColumnWork, Options, SplitBlockMaker
+from sidecar.indexing.columns import (
+    ColumnWork,
+    FilterMaker,
+    Options,
+    OrcFilterMaker,
+    SplitBlockMaker,
+    is_good,
+)
 from sidecar.indexing.data_file import IndexedUnit, WantedColumn
 from sidecar.indexing.faults import fault_of, reason_of
-from sidecar.indexing.orc_types import OrcValues, orc_values, zone_doubt
+from sidecar.indexing.orc_types import OrcValues, orc_values, type_doubt, zone_doubt
 from sidecar.indexing.sketches import TaskSketches
+from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAX_ROW_GROUPS, OrcTail, Stripe
@@ -50,6 +59,7 @@ class _StripeColumn:
     ) -> None:
         self.column: OrcColumn = wanted.leaf.column
         self.values = orc_values(self.column, wanted.type, writer)
+        self.type_doubt = type_doubt(self.column, wanted.type)
         name = self.values.encoding.name if isinstance(self.values, OrcValues) else ""
         self.groups = [ColumnWork(field_id, wanted.type, name, options) for _ in stripe.row_groups]
 
@@ -57,6 +67,11 @@ class _StripeColumn:
     def wanted(self) -> bool:
         """Whether anything is still missing."""
         return any(work.wanted for work in self.groups)
+
+    @property
+    def wants_filters(self) -> bool:
+        """Whether filters are missing, and those of the file would do."""
+        return not self.type_doubt and any(work.bloom for work in self.groups)
 
     def fail(self, reason: str, fault: str = "") -> None:
         """Leave uncovered what is still wanted."""
@@ -114,6 +129,8 @@ class OrcDataFile:
         for one in work.values():
             if one.column.encrypted:
                 one.fail("the column is encrypted")
+        if self._options.filter_format != "parquet" and self._options.harvest != "never":
+            self._harvest(stripe, footer, [one for one in work.values() if one.wants_filters])
         for one in work.values():
             if one.wanted:
                 self._scan(stripe, footer, one)
@@ -121,6 +138,21 @@ class OrcDataFile:
         if first is not None:
             first.groups[0].result.bytes_read += self._source.bytes_read - before
         return work
+
+    def _harvest(self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_StripeColumn]) -> None:
+        """Take the stripe's own filters as they are; what is broken or doubtful is simply not taken."""
+        try:
+            ids = [one.column.id for one in columns]
+            indexes = read_indexes(self._source, self._tail, stripe, footer, ids)
+        except SidecarError:
+            return
+        for one in columns:
+            for work, found in zip(one.groups, indexes[one.column.id].filters or (), strict=False):
+                if found.filter is None or found.encoding is None or not found.trusted:
+                    continue
+                if self._options.harvest == "always" or is_good(found.filter.estimated_fpp()):
+                    work.result.take(found.filter, found.encoding.name, "harvested")
+                    work.bloom = False
 
     def _scan(self, stripe: Stripe, footer: StripeFooter, one: _StripeColumn) -> None:
         """Decode a column of the stripe, and gather what its row groups still want."""
@@ -144,20 +176,27 @@ class OrcDataFile:
             one.groups[0].result.bytes_read += sum(
                 stream.length for stream in footer.streams_of(one.column.id) if stream.kind in DATA_STREAMS
             )
+        except UnsupportedFeatureError as error:
+            one.fail(reason_of(error))
         except SidecarError as error:
             one.fail(reason_of(error), fault_of(error))
 
-    def _gather(self, work: ColumnWork, values: OrcValues, array: object) -> None:
+    def _gather(self, work: ColumnWork, values: OrcValues, array: Any) -> None:
         try:
-            converted = values.of(array)  # type: ignore[arg-type]
+            converted = values.of(array)
         except UsageError as error:
             work.fail(reason_of(error))
             return
-        count = self._options.ndv.get(work.field_id, len(converted) - converted.null_count)
-        maker = SplitBlockMaker(values.encoding, count, self._options) if work.bloom else None
-        work.start(maker, self._sketches)
+        work.start(self._maker(work, values, converted) if work.bloom else None, self._sketches)
         work.add(converted)
         work.finish("scanned")
+
+    def _maker(self, work: ColumnWork, values: OrcValues, array: Any) -> FilterMaker:
+        if self._options.filter_format == "orc" and values.orc_encoding is not None:
+            stride = self._tail.row_index_stride or len(array)
+            return OrcFilterMaker(values.orc_encoding, stride, self._options)
+        count = self._options.ndv.get(work.field_id, len(array) - array.null_count)
+        return SplitBlockMaker(values.encoding, count, self._options)
 
 
 def leaves_of(tail: OrcTail) -> Sequence[OrcLeaf]:

@@ -1,7 +1,7 @@
 """Values of an ORC column as the table's column has them, and the encoding that their filters get.
 
 A split-block filter of an ORC column is built in the encoding that a new Parquet file would give the column's
-Iceberg type, so that both formats share groups:
+Iceberg type, so that both formats share groups; an ORC filter as Java's writers hash:
 
 | Iceberg | kinds in the file | encoding |
 | --- | --- | --- |
@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import GREGORIAN_DAY
 from sidecar.indexing.types import arrow_type
 from sidecar.orc.schema import OrcColumn
@@ -57,6 +58,15 @@ _WORDS = {
     "binary": "byte_array",
     "uuid": "flba:16",
 }
+_ORC = {
+    **dict.fromkeys(("int", "long", "time"), "orc/long"),
+    **dict.fromkeys(("string", "binary", "uuid"), "orc/bytes"),
+    "float": "orc/float",
+    "double": "orc/double",
+    "date": "orc/date",
+    "timestamp": "orc/timestamp:java:UTC",
+    "timestamptz": "orc/instant:java",
+}
 _SECOND = 1_000_000
 
 
@@ -65,7 +75,9 @@ class OrcValues:
     """How the values of a column of a file become those of a column of the table."""
 
     encoding: Encoding
-    """Of the filter of the values."""
+    """Of a split-block filter of the values."""
+    orc_encoding: OrcEncoding | None
+    """Of an ORC filter of the values; ``None`` where there are none."""
     type: pa.DataType | None
     """The Arrow type in which filter and sketch take them; ``None`` for pyarrow's own."""
     kind: str
@@ -92,17 +104,27 @@ def orc_values(column: OrcColumn, column_type: str, writer: int) -> OrcValues | 
     """The way from ``column`` of a file to a table's column of type ``column_type``, or why there is none."""
     if column.kind == "CHAR":
         return "readers disagree on the blanks at the end of a CHAR"
+    if doubt := type_doubt(column, column_type):
+        return doubt
+    kept = "float" if column.kind == "FLOAT" else column_type
+    orc_name = _orc_encoding(kept)
+    return OrcValues(
+        encoding=Encoding.parse(_encoding(kept)),
+        orc_encoding=OrcEncoding.parse(orc_name) if orc_name else None,
+        type=None if kept in ("string", "binary") else arrow_type(kept),
+        kind=column.kind,
+        java=writer == JAVA,
+    )
+
+
+def type_doubt(column: OrcColumn, column_type: str) -> str:
+    """Why neither filters nor values of ``column`` say anything of a ``column_type``; empty if they do."""
     own = column.iceberg_type
     if own is None:
         return f"a column of kind {column.kind} in the file has no Iceberg type"
     if column.attributes.get("iceberg.timestamp-unit", "MICROS") != "MICROS":
         return "nanoseconds in ORC are not indexed"
-    if not _fits(own, column_type):
-        return f"a {column_type} column stored as {own}"
-    kept = own if own == "float" else column_type
-    encoding = Encoding.parse(_encoding(kept))
-    as_bytes = kept in ("string", "binary")
-    return OrcValues(encoding, None if as_bytes else arrow_type(kept), column.kind, writer == JAVA)
+    return "" if _fits(own, column_type) else f"a {column_type} column stored as {own}"
 
 
 def zone_doubt(column: OrcColumn, zone: str | None) -> str:
@@ -128,6 +150,13 @@ def _encoding(kind: str) -> str:
             return f"int32/decimal:{scale}"
         return f"int64/decimal:{scale}" if precision <= 18 else f"flba:{_width(precision)}/decimal:{scale}"
     return f"flba:{kind[6:-1]}" if kind.startswith("fixed") else _WORDS[kind]
+
+
+def _orc_encoding(kind: str) -> str | None:
+    """As Java's writers hash today."""
+    if kind.startswith("decimal"):
+        return f"orc/decimal:{_digits(kind)[1]}"
+    return "orc/bytes" if kind.startswith("fixed") else _ORC.get(kind)
 
 
 def _width(precision: int) -> int:

@@ -104,6 +104,10 @@ class Record(NamedTuple):
     """Bytes of the ColumnIndex."""
     offset_length: int = 0
     """Bytes of the OffsetIndex, 0 if there is no page index."""
+    bits: int = 0
+    """m of an ORC filter, 0 of a split-block filter."""
+    hashes: int = 0
+    """k of an ORC filter."""
     comparison: str = ""
     """This and what follows: as :class:`sidecar.bundle.page_index_toc.PageIndexKind` has it."""
     column_order: int = 0
@@ -230,6 +234,8 @@ def _column(file: int, unit: UnitEntry, field_id: int, resolution: str, result: 
         data=result.bitset,
         blocks=len(result.bitset or b"") // BLOCK_BYTES,
         tail=result.tail,
+        bits=result.bits,
+        hashes=result.hashes,
         reason=result.reason,
         theta_reason=result.theta_reason,
         fault=result.fault,
