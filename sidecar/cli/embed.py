@@ -1,4 +1,4 @@
-"""``sidecar embed``: Parquet files with filters and page indexes, their pages copied as they are.
+"""``sidecar embed``: data files with filters and page indexes, their data copied as it is.
 
 With a destination it is one file (``SRC DST``), without one the files of a table (``TABLE``). With ``--from`` the
 indexes come out of a sidecar.
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from sidecar.embedding.report import EmbedReport
     from sidecar.embedding.table_report import EmbedTableReport
 
-Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet file, local or by URL.")]
+Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet or ORC file, local or by URL.")]
 Destination = Annotated[
     str, typer.Argument(metavar="DST", help="The file to write; nothing may be there yet.")
 ]
 SourceOrTable = Annotated[
-    str | None, typer.Argument(metavar="SRC|TABLE", help="A Parquet file, local or by URL, or a table.")
+    str | None,
+    typer.Argument(metavar="SRC|TABLE", help="A Parquet or ORC file, local or by URL, or a table."),
 ]
 DestinationOfFile = Annotated[
     str | None, typer.Argument(metavar="DST", help="Of a file: the one to write; nothing may be there yet.")
@@ -97,10 +98,11 @@ def embed(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write Parquet files again with filters and page indexes; pages are copied, not re-encoded.
+    """Write data files again with filters and page indexes; their data is copied, not re-encoded.
 
-    SRC DST writes one file. TABLE replaces the files of a table's current snapshot, in one commit. With --from, indexes
-    come out of a sidecar byte for byte: all of them, or those that --bloom and --page-index name.
+    SRC DST writes one file. TABLE replaces the files of a table's current snapshot, in one commit. With --from,
+    indexes come out of a sidecar byte for byte: all of them, or those that --bloom and --page-index name. An ORC file
+    always has its row index, and gets filters alone.
 
     Example: sidecar embed part-0.parquet indexed/part-0.parquet --bloom l_partkey --page-index
     """
@@ -166,8 +168,8 @@ def draw(to: Console, data: Any) -> None:
     """What was written, then one line for each column, kind and way."""
     written = [
         ("filters", data["filter_bytes"]),
-        ("page indexes", data["page_index_bytes"]),
-        ("dead bytes", data["dead_bytes"]),
+        ("page indexes", data.get("page_index_bytes", 0)),
+        ("dead bytes", data.get("dead_bytes", 0)),
     ]
     grown = f"{humane.size(data['size_before'])} before, {humane.size(data['size'])} now"
     to.print(
@@ -196,7 +198,13 @@ def _line(unit: Any) -> tuple[str, str, str, str]:
     return unit["column"], kind, unit["way"], unit["reason"]
 
 
-_TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": "values", "none": "none"}
+_TAKEN_FROM = {
+    "exact": "the file's own",
+    "converted": "the older form",
+    "dictionary": "dictionary",
+    "values": "values",
+    "none": "none",
+}
 
 
 def _figures(units: list[Any]) -> tuple[str, str, str]:

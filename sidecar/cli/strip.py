@@ -1,4 +1,4 @@
-"""``sidecar strip``: a Parquet file without filters and page indexes."""
+"""``sidecar strip``: a data file without filters and page indexes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def strip(source: Source, destination: Destination, as_json: Json = False) -> None:
-    """Write a Parquet file again without its filters and page indexes; its pages are copied.
+    """Write a Parquet or ORC file again without its filters and page indexes; its data is copied.
+
+    The row index of an ORC file stays.
 
     Example: sidecar strip indexed/part-0.parquet bare/part-0.parquet
     """
@@ -22,11 +24,10 @@ def strip(source: Source, destination: Destination, as_json: Json = False) -> No
     from sidecar import strip_file
 
     report = strip_file(source, destination)
-    if report.written.dead_bytes:
-        out.warn(
-            [f"{report.written.dead_bytes:,} bytes of filters stay as dead space between the row groups"]
-        )
-    out.result(report.to_dict(), draw)
+    data = report.to_dict()
+    if data.get("dead_bytes"):
+        out.warn([f"{data['dead_bytes']:,} bytes of filters stay as dead space between the row groups"])
+    out.result(data, draw)
 
 
 def draw(to: Console, data: Any) -> None:

@@ -1,4 +1,6 @@
-"""Embedding: give a Parquet file filters and page indexes without touching its pages; or take them all away.
+"""Embedding: give a data file filters and page indexes without touching its data; or take them all away.
+
+ORC files are for :mod:`embed_orc <sidecar.embedding.orc_file>`; what follows is of Parquet.
 
 What a row group gets is decided by threads (:mod:`embed_filters <sidecar.embedding.filters>`, :mod:`embed_pages
 <sidecar.embedding.pages>`) while the pages are copied, not far ahead of its turn, and
@@ -17,10 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.embedding.ahead import Ahead
 from sidecar.embedding.filters import HARVEST_RULES, FilterMaker, FilterRules
+from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import EmbedReport, Outcome, Progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.orc.tail import MAGIC as ORC_MAGIC
+from sidecar.orc.tail import read_tail
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, check_embeddable, embed
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
@@ -58,7 +63,7 @@ def embed_file(
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> EmbedReport:
-    """Write the Parquet file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
+    """Write the Parquet or ORC file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
 
     Pages are copied as bytes; everything in the footer that speaks of something else survives. ``bloom`` names
     leaf columns by dotted paths. ``fpp``: target false-positive rate; ``ndv``: distinct values of a chunk, by
@@ -68,13 +73,24 @@ def embed_file(
     are known to lose rows. ``even_if_dictionary``: a filter even where the dictionary is no larger. ``threads``: how
     many build indexes while another one copies; one a core by default, at most four.
 
-    Damage costs the column chunk that it hits and is reported. Nothing is at ``target`` after an error:
-    :class:`UsageError` for unknown columns and for a target that exists, :class:`UnsupportedFeatureError` for
-    encrypted files and those that name other files, :class:`DamagedFileError` and :class:`StorageError`.
+    An ORC file gets filters of the size that its writers choose, in every stripe or, where some stripe can have
+    none, in none. It always has its row index and one place for filters, so ``page_index``, ``ndv``, ``placement``
+    and ``even_if_dictionary`` are not for it.
+
+    Damage costs the column chunk (of ORC: the column) that it hits and is reported. Nothing is at ``target`` after an
+    error: :class:`UsageError` for unknown columns, options of the other format, and a target that exists,
+    :class:`UnsupportedFeatureError` for encrypted files, those that name other files, and ORC files in which no reader
+    would ask a filter; :class:`DamagedFileError` and :class:`StorageError`.
     """
     if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
         raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
     with _opened(source, target, io) as opened:
+        if is_orc(opened):
+            _check_orc_options(page_index, bool(ndv), placement, even_if_dictionary)
+            tail = read_tail(opened)
+            orc_rules = rules_for(tail, bloom, fpp, harvest)
+            with create_target(target, io) as sink:
+                return embed_orc(opened, tail, sink, orc_rules, progress, threads or _threads())
         footer = read_footer(opened)
         leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
         counts = {
@@ -86,20 +102,40 @@ def embed_file(
 
 
 def strip_file(source: str, target: str, *, io: FileIO | None = None) -> EmbedReport:
-    """Write the Parquet file ``source`` without filters and page indexes to the new file ``target``.
+    """Write the Parquet or ORC file ``source`` without filters and page indexes to the new file ``target``.
 
-    They are left out where they stand between the pages and the footer, as most writers put them; between row
-    groups they stay as dead bytes (``written.dead_bytes``), so that no page moves. Raises as
-    :func:`embed_file`.
+    An ORC file keeps its row index. Of a Parquet file, both are left out where they stand between the pages and the
+    footer, as most writers put them; between row groups they stay as dead bytes (``written.dead_bytes``), so that
+    no page moves. Raises as :func:`embed_file`.
     """
     start = time.monotonic()
     with _opened(source, target, io) as opened:
+        if is_orc(opened):
+            with create_target(target, io) as sink:
+                return strip_orc(opened, sink)
         footer = read_footer(opened)
         check_embeddable(opened, footer)
         with create_target(target, io) as sink:
             written = embed(opened, footer, sink, [GroupIndexes() for _ in footer.row_groups])
     removed = list(_removed(footer))
     return EmbedReport(source, target, "end", footer.size, written, removed, time.monotonic() - start)
+
+
+def is_orc(source: Source) -> bool:
+    """Whether a file is ORC, by the magic at its start."""
+    return source.size >= len(ORC_MAGIC) and source.read(0, len(ORC_MAGIC)) == ORC_MAGIC
+
+
+def _check_orc_options(page_index: bool, ndv: bool, placement: str, even_if_dictionary: bool) -> None:
+    """What is asked of Parquet files alone is an error, lest somebody believe that it was done."""
+    for asked, what in (
+        (page_index, "an ORC file always has its row index: there is no page index to build"),
+        (ndv, "filters of ORC are sized by rows, as its writers do: a number of distinct values has no use"),
+        (placement != "end", "filters of ORC stand in the index of their stripe: there is no placement"),
+        (even_if_dictionary, "a dictionary of ORC takes no filter's place"),
+    ):
+        if asked:
+            raise UsageError(what)
 
 
 def embed_into(

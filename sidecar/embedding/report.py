@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sidecar.orc.embed import Embedded as OrcEmbedded
 from sidecar.parquet.embed import Embedded
 
 Progress = Callable[[str, int, int], None]
@@ -14,10 +15,11 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one index of one column chunk.
+    """What became of one index of one row group's column; row groups of ORC are counted over all stripes.
 
-    ``way``: ``exact`` (bytes of the source), ``dictionary`` or ``values`` (built from them), ``none``. ``bytes``
-    count the header too. Rates are estimated from the bits, ``None`` where there is no filter.
+    ``way``: ``exact`` (bytes of the source), ``converted`` (its bits in another form), ``dictionary`` or ``values``
+    (built from them), ``none``. ``bytes`` are those in the file, header included, but of ORC those of the bits alone.
+    Rates are estimated from the bits, ``None`` where there is no filter.
     """
 
     row_group: int
@@ -40,7 +42,7 @@ class EmbedReport:
     target: str
     placement: str
     size_before: int
-    written: Embedded
+    written: Embedded | OrcEmbedded
     outcomes: list[Outcome]
     seconds: float
     fpp: float = 1.0
@@ -60,7 +62,7 @@ class EmbedReport:
             if outcome.way in ("dictionary", "values") and outcome.rate_after is not None:
                 worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
         return [
-            f"{column}: a filter finds {rate:.2g} of absent values; its row group has more distinct values than told"
+            f"{column}: a filter finds {rate:.2g} of absent values; it is too small for its row group"
             for column, rate in worst.items()
             if rate > 2 * self.fpp
         ]

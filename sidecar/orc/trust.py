@@ -75,6 +75,11 @@ def encoding_of(
     return encoding, not reason, reason
 
 
+def hashes_wrongly(tail: OrcTail) -> bool:
+    """Whether the file is by a C++ writer with ORC-1024; readers then ask no filter of it, not even a right one."""
+    return tail.writer == CPP and (_version(tail) < (1, 6, 12) or _version(tail) == (1, 7, 0))
+
+
 def utc_or_name(zone: str | None) -> str | None:
     """``UTC`` for every name of it, any other zone's name as it is; ``None`` if there is none."""
     return "UTC" if zone and zone.removeprefix("Etc/") in _UTC else zone or None
@@ -163,10 +168,14 @@ def _java_reason(tail: OrcTail, column: OrcColumn) -> str:
     return ""
 
 
-def _cpp_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) -> str:
+def _version(tail: OrcTail) -> tuple[int, ...]:
     match = _VERSION.fullmatch(tail.software_version or "")
-    version = tuple(map(int, match.groups())) if match else (0, 0, 0)
-    if version < (1, 6, 12) or version == (1, 7, 0):
+    return tuple(map(int, match.groups())) if match else (0, 0, 0)
+
+
+def _cpp_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) -> str:
+    version = _version(tail)
+    if hashes_wrongly(tail):
         return "filters of C++ writers up to 1.6.11, and of 1.7.0, hash integers wrongly (ORC-1024)"
     if column.kind == "BYTE":
         return "C++ writers hash packed bytes for tinyint: the filter denies values that it was given"

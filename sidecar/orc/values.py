@@ -43,8 +43,8 @@ class OrcValueReader:
     def row_groups(self, stripe: Stripe, column: OrcColumn) -> Iterator[pa.Array[Any]]:
         """The values of a leaf column for each row group of a stripe, in order; nulls may remain.
 
-        Raises :class:`UnsupportedFeatureError` for timestamps, for what is no leaf, and for columns that share their path
-        with another one; :class:`DamagedFileError` for anything that pyarrow cannot decode.
+        Raises :class:`UnsupportedFeatureError` for timestamps, for what is no leaf, and for columns that share their
+        path with another one; :class:`DamagedFileError` for anything that pyarrow cannot decode.
         """
         top, leaf = self._place(column)
         try:

@@ -1,0 +1,159 @@
+"""Embedding into ORC files: give a file Bloom filters without touching its data; or take them all away.
+
+A column has filters in every stripe or in none: in stripes that lack what others have, ORC Java stops skipping by the
+column's statistics too. So all filters are made before the first stripe is written, by threads
+(:mod:`sidecar.embedding.orc_filters`), and wait in a spool, which is in memory while it is small.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from tempfile import SpooledTemporaryFile
+from typing import NamedTuple
+
+from sidecar.embedding.ahead import Ahead
+from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
+from sidecar.embedding.report import EmbedReport, Outcome, Progress
+from sidecar.filters.sizing import check_fpp
+from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, check_embeddable, embed
+from sidecar.orc.inspect import find_column
+from sidecar.orc.stripe import read_stripe_footer
+from sidecar.orc.tail import OrcTail, read_tail
+from sidecar.source import Source
+from sidecar.target import Target
+
+PLACEMENT = "stripe"
+"""Filters of ORC have one place: the index of their stripe."""
+
+_SPOOL_LENGTH = 16 << 20
+"""Bytes of filters kept in memory."""
+
+
+def rules_for(tail: OrcTail, bloom: Sequence[str], fpp: float, harvest: str) -> OrcRules:
+    """What to build in a file. :class:`UsageError` for columns that it does not have."""
+    columns = tuple(find_column(tail, name) for name in dict.fromkeys(bloom))
+    return OrcRules(columns, check_fpp(fpp), harvest)
+
+
+def embed_orc(
+    source: Source,
+    tail: OrcTail,
+    target: Target,
+    rules: OrcRules,
+    progress: Progress | None = None,
+    threads: int = 1,
+) -> EmbedReport:
+    """Write the file with filters to the empty ``target``.
+
+    Raises as :func:`sidecar.orc.embed.embed` does, and :class:`UnsupportedFeatureError` for files in which filters
+    have no place or no reader would ask them.
+    """
+    start = time.monotonic()
+    check_embeddable(tail)
+    check_filterable(tail)
+    with SpooledTemporaryFile(_SPOOL_LENGTH) as spool:
+        plan = _Plan(tail, spool)
+        with (
+            closing(OrcFilterMaker(source, tail, rules)) as maker,
+            closing(Ahead(maker.make, len(tail.stripes), threads, lambda work: work.size)) as ahead,
+        ):
+            for number, work in enumerate(ahead):
+                if progress is not None:
+                    progress("stripes", number + 1, len(tail.stripes))
+                plan.add(work)
+        plan.all_or_none()
+        written = embed(source, tail, target, plan.filters())
+    seconds = time.monotonic() - start
+    return EmbedReport(
+        source.name, target.name, PLACEMENT, tail.size, written, plan.outcomes(), seconds, rules.fpp
+    )
+
+
+def strip_orc(source: Source, target: Target) -> EmbedReport:
+    """Write the file without filters to the empty ``target``. Raises as :func:`sidecar.orc.embed.embed` does."""
+    start = time.monotonic()
+    tail = read_tail(source)
+    check_embeddable(tail)
+    removed = list(_removed(source, tail))
+    written = embed(source, tail, target, [StripeFilters() for _ in tail.stripes])
+    return EmbedReport(
+        source.name, target.name, PLACEMENT, tail.size, written, removed, time.monotonic() - start
+    )
+
+
+class _Spooled(NamedTuple):
+    offset: int
+    length: int
+
+
+class _Plan:
+    """What every stripe is to have, its new filters in a spool."""
+
+    def __init__(self, tail: OrcTail, spool: SpooledTemporaryFile[bytes]) -> None:
+        self._tail = tail
+        self._spool = spool
+        self._work: list[StripeWork] = []
+        self._places: list[dict[int, _Spooled]] = []
+
+    def add(self, work: StripeWork) -> None:
+        """The next stripe."""
+        places = {}
+        for column, data in work.new.items():
+            places[column] = _Spooled(self._spool.tell(), len(data))
+            self._spool.write(data)
+        work.new.clear()
+        self._work.append(work)
+        self._places.append(places)
+
+    def all_or_none(self) -> None:
+        """Leave out the columns that some stripe with rows has no filters for."""
+        columns = {column for work in self._work for column in work.outcomes}
+        for column in columns:
+            lacking = next(
+                (s.ordinal for s in self._tail.stripes if s.num_rows and not self._has(s.ordinal, column)),
+                None,
+            )
+            if lacking is None:
+                continue
+            told = self._work[lacking].outcomes.get(column)
+            why = f": {told[0].reason}" if told and told[0].reason else ""
+            for ordinal, work in enumerate(self._work):
+                if self._has(ordinal, column):
+                    work.kept.discard(column)
+                    self._places[ordinal].pop(column, None)
+                    reason = f"dropped: stripe {lacking} has none{why}"
+                    work.outcomes[column] = [
+                        replace(one, way="none", bytes=0, rate_after=None, reason=reason)
+                        for one in work.outcomes[column]
+                    ]
+
+    def _has(self, ordinal: int, column: int) -> bool:
+        return column in self._places[ordinal] or column in self._work[ordinal].kept
+
+    def filters(self) -> Iterator[StripeFilters]:
+        """Stripe by stripe, out of the spool."""
+        for work, places in zip(self._work, self._places, strict=True):
+            new = {}
+            for column, place in places.items():
+                self._spool.seek(place.offset)
+                new[column] = self._spool.read(place.length)
+            yield StripeFilters(new, work.kept)
+
+    def outcomes(self) -> list[Outcome]:
+        """By row group and column."""
+        by_stripe = ([work.outcomes[column] for column in sorted(work.outcomes)] for work in self._work)
+        return [one for columns in by_stripe for group in zip(*columns, strict=True) for one in group]
+
+
+def _removed(source: Source, tail: OrcTail) -> Iterator[Outcome]:
+    first = 0
+    for stripe in tail.stripes:
+        footer = read_stripe_footer(source, tail, stripe)
+        columns = sorted({s.column for s in footer.streams if s.kind in FILTER_STREAMS})
+        for group in range(first, first + stripe.num_row_groups):
+            for column in columns:
+                yield Outcome(group, tail.columns[column].path, "bloom", "none", reason="removed")
+        first += stripe.num_row_groups

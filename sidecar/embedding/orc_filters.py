@@ -1,0 +1,270 @@
+"""Which Bloom filters the stripes of a rewritten ORC file get: old ones as they are, or new ones from the values.
+
+Old filters stay, their bytes as they are, where they are trusted (:mod:`sidecar.orc.trust`). Readers of Java and C++
+believe also those that lose rows, so the others are left out or, if their column is asked for, built anew.
+
+A new filter has the size that writers choose, and every key by which a reader may ask for a value that equals one of
+its row group: both zeros, the canonical NaN, and for days before 1582-10-15 of a hybrid calendar the day that has
+the same date in the proleptic one, which is what ORC Java asks for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sidecar.embedding.report import Outcome
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc_hashing import hash_orc
+from sidecar.filters.sizing import DEFAULT_FPP
+from sidecar.orc.calendar import old_days_in_proleptic
+from sidecar.orc.embed import FILTER_STREAMS, encode_filters
+from sidecar.orc.index_streams import StripeIndex, read_indexes
+from sidecar.orc.inspect import reason_of
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
+from sidecar.orc.tail import CPP, JAVA, OrcTail, Stripe
+from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
+from sidecar.orc.values import OrcValueReader
+from sidecar.source import Source
+
+_ORC_135 = 6
+_TIMES = ("TIMESTAMP", "TIMESTAMP_INSTANT")
+
+
+@dataclass(frozen=True)
+class OrcRules:
+    """What to build: filters of ``columns``, at rate ``fpp``.
+
+    ``harvest``: trusted filters that a stripe has are taken if they are ``good`` (at most ``fpp`` by their bits),
+    ``always`` or ``never``.
+    """
+
+    columns: tuple[OrcColumn, ...] = ()
+    fpp: float = DEFAULT_FPP
+    harvest: str = "good"
+
+
+@dataclass
+class StripeWork:
+    """The filters of one stripe by column id: new streams, and columns whose streams stay."""
+
+    new: dict[int, bytes] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
+    outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
+    """What is to be told of a column, for each row group."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the new streams."""
+        return sum(map(len, self.new.values()))
+
+
+@dataclass(frozen=True)
+class _Old:
+    """What a stripe has of a column."""
+
+    stripe: Stripe
+    footer: StripeFooter
+    index: StripeIndex
+
+    @property
+    def column(self) -> OrcColumn:
+        return self.index.column
+
+    @property
+    def bits(self) -> list[OrcBloomFilter]:
+        return [one.filter for one in self.index.filters or () if one.filter is not None]
+
+    @property
+    def rate(self) -> float:
+        """The worst rate of the row groups."""
+        return max((one.estimated_fpp() for one in self.bits), default=0.0)
+
+    @property
+    def asked_by_all(self) -> bool:
+        """Whether readers of both Java and C++ ask these filters."""
+        (kind,) = {one.stream_kind for one in self.index.filters or ()} or {""}
+        return kind == UTF8 and self.footer.encodings[self.column.id].bloom_encoding == UTF8_UTC
+
+
+def check_filterable(tail: OrcTail) -> None:
+    """Raise :class:`UnsupportedFeatureError` for a file in which no reader would ask a filter, or none has a place."""
+    reason = ""
+    if tail.row_index_stride == 0:
+        reason = "the file has no row index: filters stand beside its entries"
+    elif tail.file_version == (0, 11):
+        reason = "files of version 0.11 have no filters"
+    elif tail.writer == CPP and hashes_wrongly(tail):
+        reason = "readers ask no filter of a file by this version of the C++ writer (ORC-1024)"
+    if reason:
+        raise UnsupportedFeatureError(reason, file=tail.name, found=tail.created_by)
+
+
+def new_encoding(tail: OrcTail, column: OrcColumn, zone: str | None) -> OrcEncoding:
+    """By which keys a new filter of ``column`` is built in a stripe whose writer's time zone is ``zone``.
+
+    Raises :class:`UnsupportedFeatureError` where no reader would ask, or some would ask by other keys.
+    """
+    encoding, _, _ = encoding_of(tail, column, ColumnEncoding("DIRECT", 0, UTF8_UTC), UTF8, zone)
+    reason = ""
+    if column.is_compound or column.kind == "BOOLEAN":
+        reason = f"readers ask no filters of {column.kind}"
+    elif column.nested_in_repeated:
+        reason = "it is inside a list or map: not one value a row"
+    elif column.kind == "TIMESTAMP" and (encoding is None or encoding.zone != "UTC"):
+        reason = f"wall clocks of the writer's zone {zone or '(unknown)'}, whose rules readers may not share"
+    elif column.kind in _TIMES and tail.writer == JAVA and tail.writer_version < _ORC_135:
+        reason = "readers ask no filter of timestamps by a writer before ORC-135"
+    elif encoding is None:
+        reason = f"no keys are known for {column.kind}"
+    if reason or encoding is None:
+        raise UnsupportedFeatureError(reason)
+    return encoding
+
+
+class OrcFilterMaker:
+    """Decides upon the filters of one open file, stripe by stripe; may be shared between threads."""
+
+    def __init__(self, source: Source, tail: OrcTail, rules: OrcRules) -> None:
+        self._source = source
+        self._tail = tail
+        self._rules = rules
+        self._wanted = {column.id for column in rules.columns}
+        self._local = threading.local()
+        self._readers: list[OrcValueReader] = []
+        self._first = list(accumulate((stripe.num_row_groups for stripe in tail.stripes), initial=0))
+
+    def make(self, ordinal: int) -> StripeWork:
+        """All filters of a stripe. Damage costs the column that it hits; the stripe's own, and storage's, is raised."""
+        stripe = self._tail.stripes[ordinal]
+        work = StripeWork()
+        if not stripe.num_rows:
+            return work
+        footer = read_stripe_footer(self._source, self._tail, stripe)
+        ids = {stream.column for stream in footer.streams if stream.kind in FILTER_STREAMS} | self._wanted
+        for index in read_indexes(self._source, self._tail, stripe, footer, sorted(ids)).values():
+            old = _Old(stripe, footer, index)
+            self._keep(work, old)
+            if index.column.id in self._wanted - work.kept:
+                self._renew(work, old)
+        return work
+
+    def close(self) -> None:
+        """Close what was opened for decoding; the source stays open."""
+        for reader in self._readers:
+            reader.close()
+
+    def _keep(self, work: StripeWork, old: _Old) -> None:
+        """Keep the filters of a column, or say why not."""
+        column = old.column.id
+        found = old.index.filters
+        if found is None and old.index.filters_problem is None:
+            return
+        reason = reason_of(old.index.filters_problem)
+        reason = reason or next((one.reason for one in found or () if not one.trusted), "")
+        if not reason and column in self._wanted:
+            reason = self._not_harvested(old)
+        if reason:
+            self._tell(work, old, reason=f"dropped: {reason}")
+        else:
+            work.kept.add(column)
+            self._tell(work, old, "exact", old.bits)
+
+    def _not_harvested(self, old: _Old) -> str:
+        if self._rules.harvest == "never":
+            return "to be built anew"
+        if not old.asked_by_all:
+            return "only Java's readers ask it"
+        return "" if self._is_good(old) else f"its rate is more than {self._rules.fpp}"
+
+    def _is_good(self, old: _Old) -> bool:
+        return self._rules.harvest == "always" or old.rate <= self._rules.fpp
+
+    def _renew(self, work: StripeWork, old: _Old) -> None:
+        """Give a column new filters, or say why it gets none."""
+        try:
+            encoding = new_encoding(self._tail, old.column, old.footer.writer_timezone)
+            if old.index.row_index is None:
+                raise old.index.row_index_problem or UnsupportedFeatureError("the column has no row index")
+            if self._has_same_bits(old, encoding):
+                way, filters = "converted", old.bits
+            else:
+                way, filters = "values", self._from_values(old, encoding)
+        except StorageError:
+            raise
+        except SidecarError as error:
+            self._tell(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
+            return
+        work.new[old.column.id] = encode_filters(filters, self._tail)
+        self._tell(work, old, way, filters)
+
+    def _has_same_bits(self, old: _Old, encoding: OrcEncoding) -> bool:
+        """Whether a stream that all readers ask would have the bits of the old one."""
+        found = old.index.filters or ()
+        same = bool(found) and all(one.trusted and one.encoding == encoding for one in found)
+        return same and not old.asked_by_all and self._rules.harvest != "never" and self._is_good(old)
+
+    def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
+        stride, fpp = self._tail.row_index_stride, self._rules.fpp
+        filters: list[OrcBloomFilter] = []
+        try:
+            for values in self._reader.row_groups(old.stripe, old.column):
+                filters.append(OrcBloomFilter.from_arrow(values, encoding, stride, fpp))
+                if encoding.family == "date" and self._tail.calendar != "proleptic_gregorian":
+                    filters[-1].insert(hash_orc(_moved_days(values), encoding))
+        except UsageError as error:  # values that are not of the encoding
+            raise UnsupportedFeatureError(error.what, found=error.found) from error
+        return filters
+
+    @property
+    def _reader(self) -> OrcValueReader:
+        """Each thread has its own."""
+        if not hasattr(self._local, "reader"):
+            self._local.reader = OrcValueReader(self._source, self._tail)
+            self._readers.append(self._local.reader)
+        reader: OrcValueReader = self._local.reader
+        return reader
+
+    def _tell(
+        self,
+        work: StripeWork,
+        old: _Old,
+        way: str = "none",
+        filters: Sequence[OrcBloomFilter] = (),
+        reason: str = "",
+        damaged: bool = False,
+    ) -> None:
+        """One outcome for each row group."""
+        first, found = self._first[old.stripe.ordinal], old.index.filters or ()
+        before = [None if one.filter is None else one.filter.estimated_fpp() for one in found]
+        outcomes = []
+        for group in range(old.stripe.num_row_groups):
+            new = filters[group] if filters else None
+            outcomes.append(
+                Outcome(
+                    first + group,
+                    old.column.path,
+                    "bloom",
+                    way,
+                    new.num_bytes if new else 0,
+                    before[group] if found else None,
+                    new.estimated_fpp() if new else None,
+                    reason,
+                    damaged,
+                )
+            )
+        work.outcomes[old.column.id] = outcomes
+
+
+def _moved_days(values: pa.Array[Any]) -> pa.Array[Any]:
+    days = values.drop_null().view(pa.int32()).to_numpy().astype(np.int64)
+    return pa.array(old_days_in_proleptic(days).astype(np.int32)).view(pa.date32())
