@@ -1,8 +1,8 @@
-"""``sidecar verify``: structure and checksums."""
+"""``sidecar verify``: structure and checksums, on request the data too."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,23 +17,37 @@ if TYPE_CHECKING:
 def verify(
     target: Target,
     catalog: Catalog = None,
+    data: Annotated[
+        bool,
+        typer.Option(
+            "--data", help="Look every value up in its filters, and hold page indexes against pages."
+        ),
+    ] = False,
+    sample: Annotated[
+        float | None,
+        typer.Option(
+            "--sample",
+            metavar="SHARE",
+            help="--data of a share of the row groups or files, such as 0.1, at random.",
+        ),
+    ] = None,
     snapshot: Snapshot = None,
     as_json: Json = False,
 ) -> None:
     """Check the indexes of a file or a table; exit code 1 if there is a problem.
 
-    Example: sidecar verify db.lineitem
+    Example: sidecar verify db.lineitem --data
     """
     out = Output(as_json=as_json)
     if is_path(target):
         refuse_table_options(catalog, snapshot)
         from sidecar import verify_file
 
-        found = verify_file(target)
+        found = verify_file(target, data=data, sample=sample)
     else:
         from sidecar import open_table, verify_table
 
-        found = verify_table(open_table(target, catalog), snapshot)
+        found = verify_table(open_table(target, catalog), snapshot, data=data, sample=sample)
     out.result(found, draw)
     if found["problems"]:
         raise typer.Exit(1)
@@ -42,12 +56,20 @@ def verify(
 def draw(to: Console, found: Any) -> None:
     """One line a problem, or what was checked."""
     if not found["problems"]:
-        to.print(f"[green]fine[/]: {humane.count(found['checked'])} checked")
+        to.print(f"[green]fine[/]: {humane.count(found['checked'])} checked{_looked_up(found)}")
         return
     drawn = table("file", "unit", "column", "problem")
     for problem in found["problems"]:
         drawn.add_row(*(_cell(problem.get(key)) for key in ("file", "unit", "column", "problem")))
     to.print(drawn)
+
+
+def _looked_up(found: Any) -> str:
+    data = found.get("looked_up")
+    if data is None:
+        return ""
+    values, units, total = (humane.count(data[key]) for key in ("values", "units", "units_total"))
+    return f", {values} values of {units} of {total} units looked up"
 
 
 def _cell(value: Any) -> str:

@@ -127,14 +127,14 @@ class FilterPool:
             groups.setdefault(part.key, part)
             units[part.key].update(part.units.values())
         for key, part in groups.items():
-            self._load_group(part.segment, part.field_id, part.group, sorted(units[key]))
+            self.load_group(part.segment, part.field_id, part.group, sorted(units[key]))
 
     def load_all(self, segments: Iterable[Segment]) -> None:
         """Read all groups of these segments and keep all of their filters."""
         for segment in segments:
             for field_id, bundle in sorted(segment.bundles.items()):
                 for group in bundle.toc.groups:
-                    self._load_group(segment, field_id, group, group.ordinals().tolist())
+                    self.load_group(segment, field_id, group, group.ordinals().tolist())
 
     def get(self, part: Part, row_group: int) -> SplitBlockBloomFilter:
         """A filter of a part that was loaded."""
@@ -149,7 +149,8 @@ class FilterPool:
         self._kept.clear()
         self._spool.close()
 
-    def _load_group(self, segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int]) -> None:
+    def load_group(self, segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int]) -> None:
+        """Read one group and keep the filters of ``units``, which are members, in rising order."""
         bundle = segment.bundles[field_id]
         positions = np.flatnonzero(np.isin(group.ordinals(), units)).tolist()
         sizes = read_own_blocks(group, bundle.place, bundle.read_ranges)[positions].tolist()
@@ -160,6 +161,10 @@ class FilterPool:
                 take_own_blocks(blocks_of_all[position], first, group.layout.blocks // len(target), target)
         for unit, (_, kept) in zip(units, targets, strict=True):
             self._kept[segment.id, field_id, unit] = kept
+
+    def has(self, part: Part, row_group: int) -> bool:
+        """Whether a filter was loaded."""
+        return (part.segment.id, part.field_id, part.units[row_group]) in self._kept
 
     def _make_room(
         self, group: StoredGroup, sizes: Sequence[int], tails: Sequence[bytes]

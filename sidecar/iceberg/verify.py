@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.convert.verify_values import sidecar_value_problems
 from sidecar.errors import SidecarError
 from sidecar.files import verify_file
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.internals import read_manifest, read_manifests
+from sidecar.iceberg.internals import RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.statistics import find_sidecar
 from sidecar.iceberg.verdicts import is_listed
+from sidecar.parquet.verify_values import ValueCheck
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.source import open_source
@@ -26,8 +28,14 @@ LARGEST_LG_K = 20
 """Sketches of any size are read whole: a smaller one would be estimated anew."""
 
 
-def verify_table(table: Table, snapshot_id: int | None = None) -> dict[str, Any]:
+def verify_table(
+    table: Table, snapshot_id: int | None = None, *, data: bool = False, sample: float | None = None
+) -> dict[str, Any]:
     """Check the sidecar that answers for a snapshot (the current one by default).
+
+    With ``data``, every value of the indexed columns is looked up in the filters, and page indexes are held
+    against the pages, of all Parquet files or of a ``sample`` of them (a share, chosen at random); the answer has
+    ``looked_up``: ``units`` (files), ``units_total`` and ``values``.
 
     Answers ``checked`` (sidecar files and manifests that were compared) and ``problems``: ``file``, ``unit``,
     ``column`` and ``problem`` of each. All of the sidecar is read, and the manifests that it lists. Damage is a
@@ -44,6 +52,8 @@ def verify_table(table: Table, snapshot_id: int | None = None) -> dict[str, Any]
             problems.append(_problem(None, "neither the snapshot nor an ancestor of it has a sidecar"))
         return {"checked": 0, "problems": problems}
     entry, checked = found.statistics, 1
+    check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
+    files: list[DataFile] = []
     try:
         problems += _of_file(table, entry)
         for line in read_manifests(table.io, snapshot.manifest_list):
@@ -54,9 +64,19 @@ def verify_table(table: Table, snapshot_id: int | None = None) -> dict[str, Any]
                 checked += bool(listing)
                 for segment in listing:
                     problems += _of_manifest(table, line, segment, entry.statistics_path)
+                if check is not None:
+                    files += [
+                        raw.entry.data_file
+                        for raw in _live(table, line)
+                        if raw.entry.data_file.file_format == FileFormat.PARQUET
+                    ]
+        if check is None:
+            return {"checked": checked, "problems": problems}
+        places = [(file.file_path, file.file_size_in_bytes, file.record_count) for file in files]
+        problems += map(dict, sidecar_value_problems(found.sidecar, places, table.io, check))
     finally:
         found.sidecar.close()
-    return {"checked": checked, "problems": problems}
+    return {"checked": checked, "problems": problems, "looked_up": check.to_dict()}
 
 
 def _of_file(table: Table, entry: StatisticsFile) -> list[dict[str, Any]]:
@@ -122,11 +142,7 @@ def _registered(entry: StatisticsFile, puffin: PuffinReader) -> list[dict[str, A
 def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) -> list[dict[str, Any]]:
     """The entries of a listed manifest against those that the segment has of it."""
     listed = next(manifest for manifest in segment.listed_manifests if is_listed(line, manifest))
-    live = [
-        raw
-        for raw in read_manifest(table.io, line).entries
-        if raw.entry.status != ManifestEntryStatus.DELETED
-    ]
+    live = _live(table, line)
     if len(live) != listed.live_files:
         return [
             _problem(path, f"lists {listed.live_files} files of {line.manifest_path}, which has {len(live)}")
@@ -147,6 +163,11 @@ def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) 
         elif (rows := sum(unit.rows for unit in entry.units)) != file.record_count and entry.units:
             problems.append(_problem(path, f"the row groups of {file.file_path} have {rows} rows in all"))
     return problems
+
+
+def _live(table: Table, line: ManifestFile) -> list[RawEntry]:
+    entries = read_manifest(table.io, line).entries
+    return [raw for raw in entries if raw.entry.status != ManifestEntryStatus.DELETED]
 
 
 def _problem(file: str | None, problem: str) -> dict[str, Any]:

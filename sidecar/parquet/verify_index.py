@@ -37,7 +37,7 @@ def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
         columns, offsets = read_page_indexes(source, footer, group.columns, group.columns)
         located = [index is not None for index in offsets]
         for chunk, column, offset in zip(group.columns, columns, offsets, strict=True):
-            texts = list(_chunk_problems(source, footer, chunk, column, offset))
+            texts = list(chunk_index_problems(source, footer, chunk, column, offset))
             if offset is None and any(located):
                 texts.append("offset index: missing, while other columns of the row group have one")
             problems += [
@@ -47,13 +47,14 @@ def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
     return problems
 
 
-def _chunk_problems(
+def chunk_index_problems(
     source: Source,
     footer: Footer,
     chunk: ColumnChunk,
     column: ColumnIndexAnswer,
     offset: OffsetIndexAnswer,
 ) -> Iterator[str]:
+    """What is wrong with the page index of one chunk, wherever it was kept. Reads the chunk if it has one."""
     for name, answer in (("column index", column), ("offset index", offset)):
         if isinstance(answer, SidecarError):
             yield f"{name}: {reason_of(answer)}"

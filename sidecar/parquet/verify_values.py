@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
-from sidecar.filters.hashing import Hashes, hash_plain_fixed, hash_plain_spans
+from sidecar.filters.hashing import hash_plain_fixed, hash_plain_spans
+from sidecar.filters.plain_hash import Hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.dictionary import DictionaryPage, mark_indices
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -67,9 +68,18 @@ class ValueCheck:
 
 
 def value_problems(
-    source: Source, footer: Footer, chunk: ColumnChunk, found: BlockFilter, check: ValueCheck | None = None
+    source: Source,
+    footer: Footer,
+    chunk: ColumnChunk,
+    found: BlockFilter,
+    check: ValueCheck | None = None,
+    *,
+    forms: bool = True,
 ) -> Iterator[str]:
-    """What a filter lacks of its column chunk's values. Reads the whole chunk; what is damaged is a problem too."""
+    """What a filter lacks of its column chunk's values. Reads the whole chunk; what is damaged is a problem too.
+
+    Without ``forms`` the filter is one that sidecar alone asks, which knows in which forms values are stored.
+    """
     lookup = ValueLookup(chunk.leaf, found)
     try:
         scanned = scan_chunk(source, footer, chunk, lookup, bounds=False)
@@ -82,7 +92,8 @@ def value_problems(
             yield f"Bloom filter: values could not be looked up: {scanned.reason or 'not all were decoded'}"
     if lookup.denied:
         yield f"Bloom filter: denies {lookup.denied} of {lookup.asked} values that the column chunk has"
-    yield from (f"Bloom filter: {text}" for text in lookup.lacking)
+    if forms:
+        yield from (f"Bloom filter: {text}" for text in lookup.lacking)
 
 
 class ValueLookup(PageHasher):

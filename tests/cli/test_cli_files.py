@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,16 @@ def test_verify_names_a_wrong_page_checksum_and_exits_with_1() -> None:
     problems = json.loads(result.stdout)["problems"]
     assert set(problems[0]) == {"file", "unit", "column", "problem"}
     assert problems[0]["column"] == "a"
+
+
+def test_verify_against_the_data() -> None:
+    path = str(DATA / "variants" / "m01_ok.parquet")
+    whole = run("verify", path, "--data")
+    assert whole.exit_code == 0
+    assert re.fullmatch(r"fine: 1 checked, [\d,]+ values of 3 of 3 units looked up", whole.stdout.strip())
+    some = answer("verify", path, "--sample", "0.3")
+    assert (some["looked_up"]["units"], some["looked_up"]["units_total"]) == (1, 3)
+    assert run("verify", path, "--sample", "7").exit_code == 2
 
 
 def test_an_encrypted_file_is_one_sentence() -> None:
