@@ -97,6 +97,10 @@ class SidecarFile:
         """Bytes read so far, the tail included."""
         return self.source.bytes_read
 
+    def reopen(self, source: Source) -> None:
+        """Read on, after :meth:`close`, through another source of the same file."""
+        self.source.inner = source
+
     def close(self) -> None:
         """Close the source."""
         self.source.close()

@@ -71,6 +71,38 @@ class DeleteIndex:
         return None
 
 
+@dataclass
+class EqualityDeletes:
+    """The equality deletes that planning came across, and the data files that it kept."""
+
+    deletes: list[ManifestEntry] = field(default_factory=list)
+    sequence_numbers: dict[str, int] = field(default_factory=dict)
+
+    def see(self, entry: ManifestEntry) -> None:
+        """Take note of an entry."""
+        if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
+            self.deletes.append(entry)
+        else:
+            self.sequence_numbers[entry.data_file.file_path] = entry.sequence_number or 0
+
+    def apply_to(self, file: DataFile) -> bool:
+        """Whether one of them can delete rows of a file that was seen."""
+        sequence = self.sequence_numbers.get(file.file_path, -1)
+        return any(
+            sequence < (entry.sequence_number or 0) and _covers(entry.data_file, file)
+            for entry in self.deletes
+        )
+
+
+def _covers(delete: DataFile, file: DataFile) -> bool:
+    """Whether an equality delete file is of the file's partition, or of an unpartitioned spec."""
+    values = [_comparable(delete.partition[i]) for i in range(len(delete.partition))]
+    if not values:
+        return True
+    own = [_comparable(file.partition[i]) for i in range(len(file.partition))]
+    return delete.spec_id == file.spec_id and values == own
+
+
 @dataclass(frozen=True)
 class _Delete:
     """One delete file; ``lower`` and ``upper`` are bounds of the paths that it names."""

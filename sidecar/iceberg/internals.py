@@ -224,10 +224,15 @@ def _records(block: bytes, count: int, read: Callable[[BinaryDecoder], R]) -> It
         )
 
 
-def plan_tasks(scan: DataScan, keep: Callable[[DataFile], bool] | None = None) -> list[FileScanTask]:
+def plan_tasks(
+    scan: DataScan,
+    keep: Callable[[DataFile], bool] | None = None,
+    see: Callable[[ManifestEntry], None] | None = None,
+) -> list[FileScanTask]:
     """pyiceberg's own scan tasks, those whose data file ``keep`` refuses left out before deletes are matched.
 
-    Where the catalog plans on the server, its tasks are taken and only filtered.
+    pyiceberg raises for any equality delete. With ``see`` it is shown none: ``see`` gets them, and the data files that
+    are kept. Where the catalog plans on the server, its tasks are taken and only filtered.
     """
     snapshot = scan.snapshot()
     if snapshot is None:
@@ -236,7 +241,12 @@ def plan_tasks(scan: DataScan, keep: Callable[[DataFile], bool] | None = None) -
         return [task for task in scan.plan_files() if keep is None or keep(task.file)]
 
     def entry_filter(entry: ManifestEntry) -> bool:
-        return entry.data_file.content != DataFileContent.DATA or keep(entry.data_file)
+        content = entry.data_file.content
+        kept = content != DataFileContent.DATA or keep(entry.data_file)
+        if see is not None and kept and content != DataFileContent.POSITION_DELETES:
+            see(entry)
+            return content == DataFileContent.DATA
+        return kept
 
     manifests = read_manifests(scan.io, snapshot.manifest_list)
     return list(scan._manifest_planner.plan_files(manifests, manifest_entry_filter=entry_filter))

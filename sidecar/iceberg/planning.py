@@ -1,9 +1,11 @@
-"""Which files of a snapshot can hold rows for a predicate.
+"""Which files of a snapshot, and which row groups and rows of them, can hold rows for a predicate.
 
 pyiceberg plans as it always does (partition values, bounds, deletes); every data file that it would read is
 then shown to the snapshot's sidecar, or to that of its nearest ancestor, and dropped only if that proves that
-no row of it matches. The index is opened when the first such file comes by, and only for a predicate that
-filters can answer: a query that no index can help reads none of it.
+no row of it matches: by filters, then by page indexes. The index is opened only for a predicate that it can
+answer: a query that no index can help reads none of it.
+
+Equality deletes, which pyiceberg does not apply, count only if they can apply to a file that is left.
 
 A sidecar is advisory. Whatever is wrong with it becomes a warning of the plan, and the files are kept.
 """
@@ -11,6 +13,7 @@ A sidecar is advisory. Whatever is wrong with it becomes a warning of the plan, 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +23,16 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import DataScan, FileScanTask, Table
 
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.internals import plan_tasks, read_manifests
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.may_match import question_of
 from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.row_groups import KeptRowGroups, StoredPages
 from sidecar.iceberg.sieve import Funnel, SidecarUsed, Sieve
+
+SHOWN = 10
+"""Files whose row groups :meth:`Plan.explain` shows one by one."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,12 @@ class Plan:
     index_bytes_read: int = 0
     index_reads: int = 0
     seconds: float = 0.0
+    row_groups: Mapping[str, KeptRowGroups] = field(default_factory=dict, repr=False)
+    """By path, what is left of files whose row groups or pages were told apart."""
+    answered: frozenset[str] = field(default=frozenset(), repr=False)
+    """Paths of kept files that the sidecar's filters were asked about."""
+    stored: StoredPages | None = field(default=None, repr=False)
+    """Where a scan gets more page indexes of these files."""
 
     @property
     def kept_files(self) -> list[str]:
@@ -75,6 +89,7 @@ class Plan:
             "snapshot_id": self.snapshot_id,
             "files": {"total": self.files_total, "covered": self.files_covered, "kept": self.files_kept},
             "kept_files": self.kept_files,
+            "row_groups": {path: kept.to_dict() for path, kept in self.row_groups.items()},
             "funnel": self.funnel.to_dict(),
             "sidecar": None if used is None else vars(used),
             "index_bytes_read": self.index_bytes_read,
@@ -92,8 +107,13 @@ class Plan:
             lines.append(f"{-funnel.dropped_by_metadata:>8}  dropped by partition or bounds")
         if funnel.dropped_by_filter:
             lines.append(f"{-funnel.dropped_by_filter:>8}  dropped by filter")
+        if funnel.dropped_by_page_index:
+            lines.append(f"{-funnel.dropped_by_page_index:>8}  dropped by page index")
         lines.append(f"{funnel.kept:>8}  kept")
         lines += [f"{count:>14}  {reason}" for reason, count in funnel.kept_because.items()]
+        if self.row_groups:
+            lines.append(f"row groups: {funnel.row_groups_kept} of {funnel.row_groups} to read")
+            lines += self._files_in_part()
         if used is not None:
             behind = used.snapshots_behind
             age = f", {behind} {'snapshot' if behind == 1 else 'snapshots'} ago" if behind else ""
@@ -107,6 +127,15 @@ class Plan:
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
+    def _files_in_part(self) -> list[str]:
+        shown = list(self.row_groups.items())[:SHOWN]
+        lines = [
+            f"{len(kept.kept):>8} of {kept.total} row groups, {kept.may_match} of {kept.num_rows} rows: {path}"
+            for path, kept in shown
+        ]
+        more = len(self.row_groups) - len(shown)
+        return [*lines, f"{more:>8} more files in part"] if more else lines
+
 
 def plan(
     table: Table,
@@ -118,19 +147,20 @@ def plan(
     """The files of a snapshot (the current one by default) that can hold rows for ``predicate``.
 
     Raises :class:`sidecar.errors.UsageError` for a predicate that does not fit the table and for an unknown
-    snapshot, :class:`UnsupportedFeatureError` for a table that pyiceberg cannot read (equality deletes),
+    snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
     :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own metadata cannot be
     read. Nothing that is wrong with a sidecar raises.
     """
     started = time.perf_counter()
     schema = table.schema()
     row_filter = as_expression(predicate, schema, case_sensitive)
-    asked = question_of(bind(schema, row_filter, case_sensitive=True), schema)
+    bound = bind(schema, row_filter, case_sensitive=True)
+    asked = question_of(bound, schema)
     if snapshot_id is None and table.metadata.current_snapshot() is None:
         return Plan(table, None, False, row_filter, notes=asked.notes, seconds=time.perf_counter() - started)
     snapshot = snapshot_of(table, snapshot_id)
     lines = read_manifests(table.io, snapshot.manifest_list)
-    sieve = Sieve(table, snapshot, asked.question)
+    sieve = Sieve(table, snapshot, asked.question, bound)
     try:
         tasks = _tasks(table.scan(row_filter=row_filter, snapshot_id=snapshot_id), sieve)
         funnel = sieve.funnel([line for line in lines if line.content == ManifestContent.DATA])
@@ -144,28 +174,35 @@ def plan(
         tasks,
         funnel,
         sidecar=sieve.used,
-        notes=asked.notes,
+        notes=(*asked.notes, *sieve.notes),
         warnings=sieve.warnings,
         index_bytes_read=sieve.index_bytes,
         index_reads=sieve.index_reads,
         seconds=time.perf_counter() - started,
+        row_groups=sieve.row_groups,
+        answered=frozenset(sieve.answered),
+        stored=sieve.stored,
     )
 
 
 def _tasks(scan: DataScan, sieve: Sieve) -> list[FileScanTask]:
     """pyiceberg's tasks for the files that the sieve keeps, and its errors by whose move is next."""
+    deletes = EqualityDeletes()
     try:
-        return plan_tasks(scan, sieve.keep)
+        tasks = sieve.narrow(plan_tasks(scan, sieve.keep, deletes.see))
     except SidecarError:
         raise
     except OSError as error:
         raise StorageError(f"pyiceberg cannot plan the scan: {error}") from error
     except Exception as error:
-        if "equality deletes" in str(error):
-            raise UnsupportedFeatureError(
-                "the table has equality deletes, which pyiceberg does not apply",
-                hint="Read it with Spark, Trino or DuckDB's iceberg extension.",
-            ) from error
         raise UnsupportedFeatureError(
             f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}"
         ) from error
+    for task in tasks:
+        if deletes.apply_to(task.file):
+            raise UnsupportedFeatureError(
+                "equality deletes, which pyiceberg does not apply, can delete rows of a file that is to be read",
+                file=task.file.file_path,
+                hint="Read the table with Spark, Trino or DuckDB's iceberg extension.",
+            )
+    return tasks

@@ -1,30 +1,38 @@
 """The sidecar as a sieve: asked about each data file that would be read, counting what becomes of it.
 
-The index is opened when the first data file comes by, and only if the predicate asks something of filters. A
-sidecar is advisory: whatever goes wrong with it becomes a warning, and from then on files are kept.
+Filters judge the files one by one as they come by (:meth:`Sieve.keep`), page indexes those that are left all together
+(:meth:`Sieve.narrow`). The index is opened when the first data file comes by, if the predicate asks something of
+filters; else when page indexes could say more than the bounds of the files do, and the sidecar's name says that it
+has some. A sidecar is advisory: whatever goes wrong with it becomes a warning, and from then on files are kept.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile, ManifestFile
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError
 from sidecar.iceberg.may_match import Question
+from sidecar.iceberg.page_pruning import PagePruner
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.iceberg.statistics import find_sidecar
-from sidecar.iceberg.verdicts import UNREADABLE, Counts, Verdict, Verdicts
+from sidecar.iceberg.row_groups import KeptRowGroups, StoredPages
+from sidecar.iceberg.statistics import find_sidecar, may_have_pages
+from sidecar.iceberg.verdicts import DAMAGED, MAY_MATCH, UNREADABLE, Counts, Place, Verdict, Verdicts
+from sidecar.source import open_source
 
 NOT_ASKED = "no part of the predicate is one that filters can answer"
 NO_SIDECAR = "no sidecar"
+SOME_GROUPS = "may match in some row groups"
+SOME_PAGES = "may match in some pages"
 
 T = TypeVar("T")
 
@@ -43,7 +51,7 @@ class Funnel:
     """Live data files of a snapshot, from all of them down to those that are read.
 
     ``listed`` and ``indexed`` count files that the sidecar knows and that it could answer for; both are 0
-    where it was not asked.
+    where it was not asked. Row groups are those of listed files that partition values and bounds left.
     """
 
     total: int = 0
@@ -52,8 +60,18 @@ class Funnel:
     dropped_by_metadata: int = 0
     """By partition values and bounds, in pyiceberg's own planning."""
     dropped_by_filter: int = 0
+    dropped_by_page_index: int = 0
+    """Files in which filters left row groups, and page indexes left no row of these."""
     kept: int = 0
     kept_because: Mapping[str, int] = field(default_factory=dict, hash=False)
+    row_groups: int = 0
+    row_groups_dropped_by_filter: int = 0
+    row_groups_dropped_by_page_index: int = 0
+
+    @property
+    def row_groups_kept(self) -> int:
+        """Row groups to read, as far as the sidecar knows them."""
+        return self.row_groups - self.row_groups_dropped_by_filter - self.row_groups_dropped_by_page_index
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -61,17 +79,39 @@ class Funnel:
             "total": self.total,
             "listed": self.listed,
             "indexed": self.indexed,
-            "dropped": {"partition_or_bounds": self.dropped_by_metadata, "filter": self.dropped_by_filter},
+            "dropped": {
+                "partition_or_bounds": self.dropped_by_metadata,
+                "filter": self.dropped_by_filter,
+                "page_index": self.dropped_by_page_index,
+            },
             "kept": self.kept,
             "kept_because": dict(self.kept_because),
+            "row_groups": {
+                "total": self.row_groups,
+                "dropped": {
+                    "filter": self.row_groups_dropped_by_filter,
+                    "page_index": self.row_groups_dropped_by_page_index,
+                },
+                "kept": self.row_groups_kept,
+            },
         }
 
 
 class Sieve:
-    """Keeps or drops the data files of one plan."""
+    """Keeps or drops the data files of one plan. ``bound`` is the whole predicate, for page indexes."""
 
-    def __init__(self, table: Table, snapshot: Snapshot, question: Question | None) -> None:
+    def __init__(
+        self,
+        table: Table,
+        snapshot: Snapshot,
+        question: Question | None,
+        bound: BooleanExpression | None = None,
+    ) -> None:
         self.used: SidecarUsed | None = None
+        self.row_groups: dict[str, KeptRowGroups] = {}
+        """What is left of files of which something is known, by path."""
+        self.stored: StoredPages | None = None
+        self.notes: tuple[str, ...] = ()
         self._table = table
         self._snapshot = snapshot
         self._question = question
@@ -79,9 +119,14 @@ class Sieve:
         self._verdicts: Verdicts | None = None
         self._is_open = question is None
         self._otherwise = Verdict(True, NOT_ASKED)
+        self._bound = AlwaysTrue() if bound is None else bound
         self._warnings: list[str] = []
-        self._kept: Counter[str] = Counter()
+        self._kept: dict[str, str] = {}
+        self.answered: set[str] = set()
+        """Paths of kept files that filters answered for, all that the predicate asks of filters."""
         self._dropped = 0
+        self._dropped_by_pages = 0
+        self._groups: Counter[str] = Counter()
 
     def keep(self, data_file: DataFile) -> bool:
         """Whether the file has to be read."""
@@ -91,26 +136,80 @@ class Sieve:
             self._advised(self._open, None)
         verdict = self._verdict(data_file)
         if verdict.keep:
-            self._kept[verdict.reason] += 1
+            self._kept[data_file.file_path] = verdict.reason
+            if verdict.reason == MAY_MATCH:
+                self.answered.add(data_file.file_path)
         else:
             self._dropped += 1
         return verdict.keep
 
+    def narrow(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
+        """The tasks of files in which page indexes leave rows; :attr:`row_groups` says what they leave of each."""
+        if tasks and self._verdicts is None and self._question is None:
+            self._advised(partial(self._open_for_pages, tasks), None)
+        if self._verdicts is None:
+            return list(tasks)
+        left: list[FileScanTask] | None = self._advised(partial(self._narrow, tasks), None)
+        return list(tasks) if left is None else left
+
+    def _open_for_pages(self, tasks: Sequence[FileScanTask]) -> None:
+        pruner = self._pruner()
+        if not any(pruner.can_help(task.file) for task in tasks):
+            return
+        if not may_have_pages(self._table, self._snapshot.snapshot_id):
+            return
+        self._open()
+
+    def _narrow(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
+        pruner, verdicts = self._pruner(), self._verdicts
+        assert verdicts is not None
+        asked = [
+            (f, verdicts.places(f.file_path, f.file_size_in_bytes, f.record_count))
+            for f in (task.file for task in tasks)
+        ]
+        left, reasons, groups = [], dict(self._kept), Counter[str]()
+        found: dict[str, KeptRowGroups] = {}
+        for task, (file, places), kept in zip(tasks, asked, pruner.narrow(asked), strict=True):
+            path = file.file_path
+            groups.update(_counts(places, kept))
+            if kept is not None and not kept.kept:
+                del reasons[path]
+                continue
+            left.append(task)
+            if kept is not None:
+                found[path] = kept
+                reasons[path] = _reason(kept, reasons[path])
+        self._dropped_by_pages = len(tasks) - len(left)
+        self._kept, self._groups, self.row_groups = reasons, groups, found
+        self.notes = tuple(pruner.notes)
+        return left
+
+    def _pruner(self) -> PagePruner:
+        return PagePruner(self._bound, self._table.schema(), self._resolution_holds, self._warnings.append)
+
     def funnel(self, manifests: list[ManifestFile]) -> Funnel:
         """What became of the live files of ``manifests``, the data manifests of the snapshot."""
-        planned, counts = self._kept.total() + self._dropped, Counts(0, 0)
+        planned, counts = len(self._kept) + self._dropped + self._dropped_by_pages, Counts(0, 0)
         if self._verdicts is not None:
             counts = self._advised(partial(self._verdicts.counts, manifests), counts)
+        by_filter = 0 if self._verdicts is None else self._verdicts.units_dropped
         total = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
         return Funnel(
             total=max(total, planned),
             listed=counts.listed,
-            indexed=counts.indexed,
+            indexed=max(counts.indexed, self._judged_by_pages()),
             dropped_by_metadata=max(total - planned, 0),
             dropped_by_filter=self._dropped,
-            kept=self._kept.total(),
-            kept_because=dict(self._kept.most_common()),
+            dropped_by_page_index=self._dropped_by_pages,
+            kept=len(self._kept),
+            kept_because=dict(Counter(self._kept.values()).most_common()),
+            row_groups=self._groups["total"] + by_filter,
+            row_groups_dropped_by_filter=self._groups["filter"] + by_filter,
+            row_groups_dropped_by_page_index=self._groups["page_index"],
         )
+
+    def _judged_by_pages(self) -> int:
+        return self._dropped_by_pages + sum(bool(kept.stored) for kept in self.row_groups.values())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -134,7 +233,6 @@ class Sieve:
             self._sidecar.close()
 
     def _open(self) -> None:
-        assert self._question is not None
         found = find_sidecar(self._table, self._snapshot.snapshot_id, warnings=self._warnings)
         if found is None:
             if self._warnings:
@@ -142,14 +240,19 @@ class Sieve:
             return
         self._sidecar = found.sidecar
         behind = generations(self._table, self._snapshot.snapshot_id, found.snapshot_id)
-        self.used = SidecarUsed(found.statistics.statistics_path, found.snapshot_id, behind)
-        mapping, schema = self._table.metadata.name_mapping(), self._table.schema()
-        self._verdicts = Verdicts(
-            found.sidecar.segments,
-            self._question,
-            lambda field_id, resolution: resolution_holds(resolution, field_id, mapping, schema),
-            found.sidecar.warnings,
+        path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
+        self.used = SidecarUsed(path, found.snapshot_id, behind)
+        self.stored = StoredPages(
+            found.sidecar, partial(open_source, path, self._table.io, size), self._resolution_holds
         )
+        self._verdicts = Verdicts(
+            found.sidecar.segments, self._question, self._resolution_holds, found.sidecar.warnings
+        )
+
+    def _resolution_holds(self, field_id: int, resolution: str) -> bool:
+        """Whether a column would still be found in a file as it was when the file was indexed."""
+        table = self._table
+        return resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
 
     def _verdict(self, data_file: DataFile) -> Verdict:
         if self._verdicts is None:
@@ -166,6 +269,25 @@ class Sieve:
             self._warnings.append(f"the sidecar is not used: {what}")
             self._verdicts, self._otherwise = None, Verdict(True, UNREADABLE)
             return otherwise
+
+
+def _counts(places: Sequence[Place], kept: KeptRowGroups | None) -> dict[str, int]:
+    """Row groups of a file that filters kept, all of them and those that were dropped."""
+    if kept is None:
+        return {"total": max((len(place.alive) for place in places), default=0)}
+    by_pages = kept.total - len(kept.kept) - kept.by_filter
+    return {"total": kept.total, "filter": kept.by_filter, "page_index": by_pages}
+
+
+def _reason(kept: KeptRowGroups, before: str) -> str:
+    """Why a file is kept, now that its row groups are told apart."""
+    if before == DAMAGED:
+        return before
+    if any(rows.num_rows < unit.rows for unit, rows in zip(kept.units, kept.rows, strict=True) if rows):
+        return SOME_PAGES
+    if len(kept.kept) < kept.total:
+        return SOME_GROUPS
+    return MAY_MATCH if before == NOT_ASKED else before
 
 
 def generations(table: Table, snapshot_id: int, ancestor_id: int) -> int:

@@ -39,6 +39,7 @@ from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
 from sidecar.iceberg.merge import Merge, Theta, open_existing, plan_merge
 from sidecar.iceberg.statistics_file import (
+    PAGES,
     WriteOurs,
     delete_file,
     statistics_entry,
@@ -115,6 +116,13 @@ def find_sidecar(
     return None
 
 
+def may_have_pages(table: Table, snapshot_id: int) -> bool:
+    """Whether a sidecar that :func:`find_sidecar` may find can have page indexes, by its name alone."""
+    entries = statistics_of(table)
+    found = (entries[ancestor] for ancestor in _lineage(table, snapshot_id) if ancestor in entries)
+    return any(entry.statistics_path.endswith(PAGES) for entry in found)
+
+
 def open_sidecar(table: Table, snapshot_id: int | None = None) -> SidecarFile:
     """The sidecar of a snapshot (the current one by default) or of its nearest ancestor, to be closed.
 
@@ -154,12 +162,13 @@ def register(
     write: WriteOurs,
     *,
     force: bool = False,
+    has_pages: bool = False,
 ) -> Registration:
     """Write a Puffin file for a snapshot, register it, and see to it that nobody else's blobs are lost.
 
     ``write`` adds our own blobs, after those of others and the ``thetas``; it is called once an attempt, with
     the files that are replaced, the newest first, from which it may carry blobs of ours over. ``force``
-    registers although an existing statistics file cannot be read.
+    registers although an existing statistics file cannot be read. ``has_pages``: ``write`` adds page indexes.
 
     Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` where pyiceberg
     cannot write the table's metadata, the error of an existing file that cannot be read,
@@ -175,7 +184,7 @@ def register(
         snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
         merge = _merge(now, snapshot_id, thetas, race, force)
         try:
-            path, written = write_file(now, snapshot, merge, write)
+            path, written = write_file(now, snapshot, merge, write, has_pages)
         finally:
             merge.close()
         entry = statistics_entry(path, snapshot, written, merge)

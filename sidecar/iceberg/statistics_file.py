@@ -14,7 +14,7 @@ from sidecar.errors import DamagedFileError, StorageError
 from sidecar.iceberg.catalog import redact
 from sidecar.iceberg.merge import MARK, NDV, Merge, registered_blob
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import THETA
+from sidecar.puffin.types import PAGE_INDEX, THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.source import open_source
 
@@ -22,9 +22,19 @@ WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
 """Writes sidecar's own blobs, given the statistics files that the new file replaces, the newest first."""
 
 
-def write_file(table: Table, snapshot: Snapshot, merge: Merge, write: WriteOurs) -> tuple[str, WrittenFile]:
-    """Write a new file and read its footer back; whatever fails, no half of it is left."""
-    name = f"{snapshot.snapshot_id}-{uuid.uuid4()}.stats"
+PAGES = "-pages.stats"
+"""How the name of a file ends that has page indexes: a query that only they can help opens no other."""
+
+
+def write_file(
+    table: Table, snapshot: Snapshot, merge: Merge, write: WriteOurs, has_pages: bool = False
+) -> tuple[str, WrittenFile]:
+    """Write a new file and read its footer back; whatever fails, no half of it is left.
+
+    ``has_pages``: there are page indexes among what ``write`` adds, apart from those of the files that it replaces.
+    """
+    has_pages |= any(blob.type == PAGE_INDEX for reader in merge.sources for blob in reader.metadata.blobs)
+    name = f"{snapshot.snapshot_id}-{uuid.uuid4()}{PAGES if has_pages else '.stats'}"
     path = name
     try:
         path = table.location_provider().new_metadata_location(name)

@@ -44,6 +44,16 @@ class Verdict(NamedTuple):
     reason: str
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a segment lists a file. ``alive`` has a flag for each of its row groups: whether filters keep it."""
+
+    segment: Segment
+    ordinal: int
+    first_unit: int
+    alive: Units
+
+
 class Counts(NamedTuple):
     """Live files that stand in the sidecar, and those whose entries can answer the question."""
 
@@ -53,8 +63,9 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class _Answer:
-    """What one segment says of its files: may they match, can it say no at all, and why it does not."""
+    """What one segment says of its units and files: may they match, can it say no at all, and why it does not."""
 
+    units: Units
     keep: Files
     indexed: Files
     kept_because: str
@@ -70,7 +81,7 @@ class Verdicts:
     def __init__(
         self,
         segments: Iterable[Segment],
-        question: Question,
+        question: Question | None,
         resolution_holds: Callable[[int, str], bool],
         warnings: Sequence[str] = (),
     ) -> None:
@@ -80,6 +91,8 @@ class Verdicts:
         self._warnings = warnings
         self._answers: dict[int, _Answer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
+        self.units_dropped = 0
+        """Row groups of the files that were dropped."""
 
     def of(self, path: str, file_size: int, record_count: int) -> Verdict:
         """The verdict on a data file; asks the index when the first listed file comes by."""
@@ -91,12 +104,24 @@ class Verdicts:
             self._seen[number].add(ordinal)
             answer = self._answer(number)
             if not answer.keep[ordinal]:
+                self.units_dropped += int(segment.unit_ranges[ordinal + 1] - segment.unit_ranges[ordinal])
                 return Verdict(False, "")
             if answer.indexed[ordinal]:
                 reason = answer.kept_because
             elif reason == NOT_LISTED:
                 reason = self._why_not_indexed(segment, ordinal)
         return Verdict(True, reason)
+
+    def places(self, path: str, file_size: int, record_count: int) -> list[Place]:
+        """Where a file that is kept is listed, and which of its row groups filters keep."""
+        found = []
+        for number, segment in enumerate(self._segments):
+            ordinal = segment.file_ordinal(path, file_size, record_count)
+            if ordinal is not None:
+                self._seen[number].add(ordinal)
+                first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
+                found.append(Place(segment, ordinal, first, self._answer(number).units[first:end]))
+        return found
 
     def counts(self, manifests: Iterable[ManifestFile]) -> Counts:
         """Live files of the snapshot that are listed, and indexed for the question.
@@ -130,13 +155,17 @@ class Verdicts:
     def _answer(self, number: int) -> _Answer:
         if number not in self._answers:
             segment = self._segments[number]
+            if self._question is None:  # filters are not asked
+                every, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_files, np.bool_)
+                self._answers[number] = _Answer(every, ~none, none, MAY_MATCH)
+                return self._answers[number]
             able = _answerable(self._question, lambda leaf: _indexed(segment, leaf), segment.num_units)
             wanted, warned = np.ones(segment.num_units, np.bool_), len(self._warnings)
             units = may_match(self._question, self._asker(segment), wanted) if able.any() else wanted
             without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
             keep, unable = _any_unit(segment, units), _any_unit(segment, ~able)
             why = DAMAGED if len(self._warnings) > warned else MAY_MATCH
-            self._answers[number] = _Answer(keep | without, ~(unable | without), why)
+            self._answers[number] = _Answer(units, keep | without, ~(unable | without), why)
         return self._answers[number]
 
     def _asker(self, segment: Segment) -> Callable[[HoldsAny], Units]:
@@ -150,7 +179,7 @@ class Verdicts:
 
     def _why_not_indexed(self, segment: Segment, ordinal: int) -> str:
         units = range(segment.unit_ranges[ordinal], segment.unit_ranges[ordinal + 1])
-        for leaf in leaves(self._question):
+        for leaf in leaves(self._question) if self._question else ():
             indexed, coverage = _indexed(segment, leaf), segment.coverage(leaf.field_id, BLOOM)
             for unit in units:
                 if not indexed[unit]:

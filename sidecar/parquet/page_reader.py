@@ -25,7 +25,7 @@ from sidecar.parquet.known_indexes import PageIndexes
 from sidecar.parquet.page_bounds import offset_index_problems
 from sidecar.parquet.page_file import ChunkPages, count_entries, decode_part, read_page, split_chunk
 from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
-from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE
+from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, WRONG_CHECKSUM
 from sidecar.parquet.parts import Part, Shape
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.source import Source, read_ranges
@@ -279,7 +279,7 @@ def _read_page(raw: bytes, offset: int) -> Any:
     try:
         return read_page(raw, offset)
     except DamagedFileError as error:
-        if error.what == "the checksum of a page is wrong":
+        if error.what == WRONG_CHECKSUM:
             raise
         raise _Contradiction(error.what) from error
 

@@ -21,6 +21,8 @@ DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY = 0, 2, 3, 4, 8
 DICTIONARY_ENCODINGS = (PLAIN_DICTIONARY, RLE_DICTIONARY)
 
+WRONG_CHECKSUM = "the checksum of a page is wrong"
+
 MAX_HEADER = 1 << 20
 """Bytes of the longest page header; statistics of long strings may stand in it."""
 
@@ -162,7 +164,7 @@ def check_page_body(page: PageHeader, data: bytes | memoryview) -> None:
     """Raise :class:`DamagedFileError` where a page has a checksum and it is not that of its body ``data``."""
     if page.crc is not None and zlib.crc32(data) != page.crc & 0xFFFFFFFF:
         raise DamagedFileError(
-            "the checksum of a page is wrong",
+            WRONG_CHECKSUM,
             offset=page.offset,
             expected=page.crc & 0xFFFFFFFF,
             found=zlib.crc32(data),

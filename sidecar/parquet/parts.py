@@ -119,6 +119,13 @@ class Shape:
         schema = pa.schema([node.field for node in nodes], self.schema.metadata)
         return Shape(schema, tuple(nodes), self.created_by, self.has_arrow_schema)
 
+    def enough(self, path: Sequence[str]) -> tuple[str, ...]:
+        """The path to what has to be read to know a column: of a struct, where it is null."""
+        node = next(node for node in self.nodes if node.field.name == path[0])
+        for name in path[1:]:
+            node = next((child for child in node.children if child.field.name == name), node)
+        return (*path[:-1], *node.first_path())
+
     def part_of(self, leaf: Leaf) -> Part:
         """The part that a leaf belongs to."""
         return next(part for part in self.parts() if leaf in part.leaves)

@@ -447,7 +447,7 @@ def test_a_plan_as_json_and_as_text(table: Table) -> None:
     data = plan(table, f"k = {key(3)}").to_dict()
     assert data["files"] == {"total": 5, "covered": 5, "kept": 1}
     assert len(data["kept_files"]) == 1
-    assert data["funnel"]["dropped"] == {"partition_or_bounds": 0, "filter": 4}
+    assert data["funnel"]["dropped"] == {"partition_or_bounds": 0, "filter": 4, "page_index": 0}
     assert data["funnel"]["kept_because"] == {"may match": 1}
     assert data["index_reads"] >= 1
     assert data["index_bytes_read"] > 0

@@ -1,0 +1,111 @@
+"""What a manifest entry proves of the columns of a data file, as if the file were one page.
+
+Bounds are single values as the Iceberg specification serializes them, in the type that the column had when the file was
+written: an int or float in a column that is long or double by now has four bytes. Long strings are cut, so they
+are outer bounds; NaN is outside of bounds, and possible unless it is counted as absent.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.manifest import DataFile
+
+from sidecar.bundle.page_index_toc import PageIndexKind
+from sidecar.bundle.page_index_use import leaf_of
+from sidecar.errors import SidecarError
+from sidecar.parquet.bounds import Comparable
+from sidecar.parquet.page_bounds import PageBounds
+from sidecar.parquet.schema import Leaf
+
+_ENCODINGS = {
+    "boolean": "boolean",
+    "int": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "date": "int32/date",
+    "time": "int64/time-us",
+    "timestamp": "int64/timestamp-us",
+    "timestamptz": "int64/timestamp-us",
+    "timestamp_ns": "int64/timestamp-ns",
+    "timestamptz_ns": "int64/timestamp-ns",
+    "string": "byte_array",
+    "binary": "byte_array",
+    "uuid": "flba:16",
+}
+"""The encoding of the registry that comes closest to a type's single values."""
+
+UNKNOWN = PageBounds([None], [None], [False], [None], [True])
+_SAME_NUMBERS = {"int32", "int64"}, {"float", "double"}
+
+
+class FileBounds:
+    """Bounds of some columns; ``types`` has their Iceberg types by field id."""
+
+    def __init__(self, types: Mapping[int, str]) -> None:
+        self._leaves = {field_id: leaf for field_id, kind in types.items() if (leaf := _leaf(field_id, kind))}
+
+    def leaf(self, field_id: int) -> Leaf | None:
+        """The leaf that the bounds of a column are those of; ``None`` for types without bounds."""
+        return self._leaves.get(field_id)
+
+    def of(self, data: DataFile, field_id: int) -> PageBounds:
+        """What the entry says of a column."""
+        leaf = self._leaves.get(field_id)
+        if leaf is None:
+            return UNKNOWN
+        nulls, values = _count(data.null_value_counts, field_id), _count(data.value_counts, field_id)
+        all_null = nulls is not None and nulls == values == data.record_count
+        is_float = leaf.encoding.name in ("float", "double")
+        may_have_nan = is_float and _count(data.nan_value_counts, field_id) != 0 and not all_null
+        lower = _decode(data.lower_bounds, field_id, leaf)
+        upper = _decode(data.upper_bounds, field_id, leaf)
+        return PageBounds([lower], [upper], [all_null], [nulls], [may_have_nan])
+
+    def in_terms_of(self, data: DataFile, field_id: int, leaf: Leaf) -> PageBounds:
+        """As :meth:`of`, for comparing with bounds of a leaf of the file; unknown where units differ."""
+        own = self._leaves.get(field_id)
+        if own is None:
+            return UNKNOWN
+        names = {own.encoding.name, leaf.encoding.name}
+        scales = own.encoding.scale is not None and own.encoding.scale == leaf.encoding.scale
+        alike = len(names) == 1 or scales or any(names <= same for same in _SAME_NUMBERS)
+        return self.of(data, field_id) if alike else UNKNOWN
+
+
+def _leaf(field_id: int, iceberg_type: str) -> Leaf | None:
+    encoding = _ENCODINGS.get(iceberg_type)
+    if iceberg_type.startswith("decimal("):
+        encoding = f"byte_array/decimal:{iceberg_type.rstrip(')').rpartition(',')[2].strip()}"
+    elif iceberg_type.startswith("fixed["):
+        encoding = f"flba:{iceberg_type[6:-1]}"
+    if encoding is None:
+        return None
+    try:
+        return leaf_of(PageIndexKind(encoding, "", max_def=1), field_id, iceberg_type)
+    except SidecarError:
+        return None
+
+
+def _count(counts: Mapping[int, int] | None, field_id: int) -> int | None:
+    return (counts or {}).get(field_id)
+
+
+def _decode(bounds: Mapping[int, bytes] | None, field_id: int, leaf: Leaf) -> Comparable | None:
+    raw = (bounds or {}).get(field_id)
+    if raw is None:
+        return None
+    name: Any = leaf.encoding.name
+    if name in ("float", "double"):
+        formats = {4: "<f", 8: "<d"}
+        value: float = struct.unpack(formats[len(raw)], raw)[0] if len(raw) in formats else math.nan
+        return None if math.isnan(value) else value
+    if leaf.physical in ("INT32", "INT64", "BOOLEAN"):
+        return int.from_bytes(raw, "little", signed=len(raw) > 1)
+    if leaf.encoding.scale is not None:
+        return int.from_bytes(raw, "big", signed=True) if raw else None
+    return raw

@@ -1,0 +1,99 @@
+"""What a sidecar leaves of one data file: row groups, and the rows of each that may match.
+
+Row groups are known by their places and lengths as they were indexed; a file that has others is read whole. Page
+indexes that were read for the plan are kept, so that a scan needs only those of the columns that it projects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sidecar.bundle.model import UnitEntry
+from sidecar.bundle.page_index_blob import StoredPageIndex
+from sidecar.bundle.segment import Segment
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.parquet.row_ranges import RowRanges
+from sidecar.source import Source
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRowGroups:
+    """The row groups of one data file; ``rows`` has those of each, counted from its first, that may match."""
+
+    units: tuple[UnitEntry, ...]
+    rows: tuple[RowRanges, ...]
+    by_filter: int = 0
+    """Row groups that filters dropped; page indexes dropped the others."""
+    places: tuple[tuple[Segment, int], ...] = ()
+    """Segments that list the file, and the ordinal of its first unit there."""
+    stored: dict[tuple[int, int], StoredPageIndex] = field(default_factory=dict)
+    """Page indexes by field id and row group."""
+
+    @property
+    def total(self) -> int:
+        """Number of row groups."""
+        return len(self.units)
+
+    @property
+    def kept(self) -> list[int]:
+        """Ordinals of the row groups in which rows may match."""
+        return [unit.row_group for unit, rows in zip(self.units, self.rows, strict=True) if rows]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the file."""
+        return sum(unit.rows for unit in self.units)
+
+    @property
+    def may_match(self) -> int:
+        """Rows that may match."""
+        return sum(rows.num_rows for rows in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "total": self.total,
+            "kept": self.kept,
+            "rows": {"total": self.num_rows, "may_match": self.may_match},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPages:
+    """Reads page indexes of kept files from the sidecar that a plan asked, after the plan is done."""
+
+    sidecar: SidecarFile
+    reopen: Callable[[], Source]
+    holds: Callable[[int, str], bool]
+    """Whether a column (field id) is still found in a file as it was (resolution)."""
+
+    def fetch(self, files: Sequence[KeptRowGroups], field_ids: Iterable[int]) -> None:
+        """Read what is missing of ``field_ids``, for the kept row groups of those files that pages narrowed."""
+        narrowed = [file for file in files if file.stored]
+        if not narrowed:
+            return
+        self.sidecar.reopen(self.reopen())
+        try:
+            for field_id in field_ids:
+                self._fetch(narrowed, field_id)
+        finally:
+            self.sidecar.close()
+
+    def _fetch(self, files: Sequence[KeptRowGroups], field_id: int) -> None:
+        wanted: dict[int, tuple[Segment, dict[int, tuple[KeptRowGroups, int]]]] = {}
+        for file in files:
+            for segment, first in file.places:
+                if field_id not in segment.page_index_blobs:
+                    continue
+                places = wanted.setdefault(id(segment), (segment, {}))[1]
+                for at, (unit, rows) in enumerate(zip(file.units, file.rows, strict=True)):
+                    if rows and (field_id, unit.row_group) not in file.stored:
+                        places[first + at] = file, unit.row_group
+                break
+        for segment, places in wanted.values():
+            for ordinal, stored in segment.page_indexes(field_id, places).items():
+                file, row_group = places[ordinal]
+                if self.holds(field_id, stored.kind.resolution):
+                    file.stored[field_id, row_group] = stored

@@ -1,0 +1,239 @@
+"""The rows of one data file of a table, from as few of its pages as the indexes allow.
+
+:mod:`sidecar.iceberg.arrow_reader` says how pyiceberg sees the file, :mod:`sidecar.parquet.page_scan` reads it: row
+groups that the plan and Arrow's statistics leave, pages that the indexes leave, deleted rows taken out by their
+position in the file, then the filter, then the projection. Page indexes come from the sidecar where it has them.
+
+pyiceberg gets the whole file wherever anything is in doubt: other formats, types that Arrow reads in two ways
+(INT96), encryption, columns that cannot be found, and filters that no index can help, which read no index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.expressions.visitors import extract_field_ids, rewrite_not
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.types import NestedField, StructType
+
+from sidecar.bundle.page_index_use import decode_page_index, page_index_kind
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.iceberg.arrow_reader import Deletes, FileView, TableReader
+from sidecar.iceberg.conditions import FileQuestion, condition_of
+from sidecar.iceberg.resolve import BY_ID, BY_NAME
+from sidecar.iceberg.row_groups import KeptRowGroups
+from sidecar.parquet.footer import Footer, RowGroup, read_footer
+from sidecar.parquet.known_indexes import KnownIndex
+from sidecar.parquet.page_scan import Request, Residual, ScanReport, scan_pages
+from sidecar.parquet.pages import WRONG_CHECKSUM
+from sidecar.parquet.parts import Shape, finish_file, read_shape
+from sidecar.parquet.row_ranges import RowRanges
+from sidecar.parquet.schema import Leaf
+from sidecar.source import CountingSource, Source, open_source
+
+Path = tuple[str, ...]
+
+
+@dataclass
+class FileRows:
+    """Matching rows of a data file, and how they were read: ``whole`` says why by pyiceberg, if so."""
+
+    batches: list[pa.RecordBatch]
+    report: ScanReport = field(default_factory=ScanReport)
+    whole: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class DataFileReader:
+    """Reads data files of one table for one filter and schema. Safe to share between threads."""
+
+    reader: TableReader
+    io: FileIO
+    deletes: Deletes
+    limit: int | None
+    question: FileQuestion
+
+    def read(self, task: FileScanTask, kept: KeptRowGroups | None, answered: bool) -> FileRows:
+        """The rows of ``task``'s file. ``answered``: the sidecar's filters have been asked, the file's need not be.
+
+        Raises :class:`StorageError`, :class:`DamagedFileError` for a wrong checksum of a page, and whatever
+        pyiceberg raises for a file that it gets whole.
+        """
+        if task.file.file_format != FileFormat.PARQUET:
+            return self._whole(task, f"the file is {task.file.file_format.value}, not Parquet")
+        if kept is None and not self.question.helpful_fields(task.file):
+            return self._whole(task, "no index can help")
+        try:
+            source = open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)
+        except SidecarError as error:
+            return self._whole(task, error.what)
+        try:
+            return self._pages(task, source, kept, answered)
+        except StorageError:
+            raise
+        except DamagedFileError as error:
+            if error.what == WRONG_CHECKSUM:
+                raise
+            return self._whole(task, error.what)
+        except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
+            return self._whole(task, error.what if isinstance(error, SidecarError) else f"{error}"[:200])
+        finally:
+            source.close()
+
+    def _whole(self, task: FileScanTask, why: str) -> FileRows:
+        report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
+        return FileRows(self.reader.read_whole(task, self.deletes), report, why)
+
+    def _pages(
+        self, task: FileScanTask, source: Source, kept: KeptRowGroups | None, answered: bool
+    ) -> FileRows:
+        counted = CountingSource(source)
+        footer = read_footer(counted)
+        report = ScanReport(footer_bytes=counted.bytes_read)
+        view = self.reader.view(task, finish_file(b"", footer.raw))
+        request = _Planner(view, footer).request(kept, self._deleted(task), not answered, report)
+        found = scan_pages(source, footer, request, self.limit, report)
+        batches = [batch for rows in found for batch in view.project(rows.rows)]
+        return FileRows(batches, report)
+
+    def _deleted(self, task: FileScanTask) -> npt.NDArray[np.int64] | None:
+        """Deleted positions, rising; ``None`` if pyiceberg knows of no delete for the file."""
+        arrays = self.deletes.get(task.file.file_path)
+        if not arrays:
+            return None
+        positions: npt.NDArray[np.int64] = np.unique(np.concatenate([a.to_numpy() for a in arrays]))
+        return positions.astype(np.int64)
+
+
+class _Planner:
+    """From pyiceberg's view of a file to a request for its pages."""
+
+    def __init__(self, view: FileView, footer: Footer) -> None:
+        self._view = view
+        self._footer = footer
+        self._shape = read_shape(footer)
+        if not self._shape.schema.equals(view.physical_schema):
+            raise UnsupportedFeatureError("pyiceberg reads columns of the file as other types")
+        if not view.projected.fields:
+            raise UnsupportedFeatureError("no column of the file is read")
+        self._paths = dict(_column_paths(view.file_schema))
+        self._leaves = {leaf.parts: leaf for leaf in footer.columns}
+
+    def request(
+        self,
+        kept: KeptRowGroups | None,
+        deleted: npt.NDArray[np.int64] | None,
+        filters: bool,
+        report: ScanReport,
+    ) -> Request:
+        view = self._view
+        known, limits = self._known(kept, report), self._limits(kept, report)
+        scanned = view.scanned_row_groups() if deleted is None else None
+
+        def wanted(group: RowGroup) -> RowRanges:
+            if scanned is not None and group.ordinal not in scanned:
+                return RowRanges()
+            rows = limits.get(group.ordinal, RowRanges.all(group.num_rows))
+            return rows if deleted is None else rows.without(_within(deleted, group))
+
+        return Request(
+            shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
+            condition=condition_of(rewrite_not(view.row_filter), self._leaf),
+            asked=self._asked(),
+            residual=None if view.arrow_filter is None else _residual(view.arrow_filter),
+            wanted=wanted,
+            known=known,
+            filters=filters,
+        )
+
+    def _asked(self) -> Shape | None:
+        """What has to be read to evaluate the filter: of a struct that is asked itself, where it is null."""
+        paths = [self._paths[field_id] for field_id in sorted(extract_field_ids(self._view.row_filter))]
+        return self._shape.select_paths([self._shape.enough(path) for path in paths]) if paths else None
+
+    def _leaf(self, field_id: int) -> Leaf | None:
+        """The leaf of a column outside of lists and maps."""
+        path = self._paths.get(field_id)
+        leaf = None if path is None else self._leaves.get(path)
+        return None if leaf is None or leaf.max_rep else leaf
+
+    def _limits(self, kept: KeptRowGroups | None, report: ScanReport) -> dict[int, RowRanges]:
+        if kept is None:
+            return {}
+        groups = self._footer.row_groups
+        if [tuple(unit) for unit in kept.units] != [(g.ordinal, g.first_row, g.num_rows) for g in groups]:
+            report.warnings.append("the file has other row groups than the sidecar says")
+            return {}
+        return {unit.row_group: rows for unit, rows in zip(kept.units, kept.rows, strict=True)}
+
+    def _known(self, kept: KeptRowGroups | None, report: ScanReport) -> dict[tuple[int, int], KnownIndex]:
+        """The sidecar's page indexes of this file, for those leaves that are stored as it says."""
+        known: dict[tuple[int, int], KnownIndex] = {}
+        for (field_id, row_group), stored in (kept.stored if kept else {}).items():
+            leaf = self._stored_leaf(field_id, stored.kind.resolution)
+            if leaf is None or page_index_kind(self._footer, leaf, stored.kind.resolution) != stored.kind:
+                continue
+            try:
+                decoded = decode_page_index(stored)
+            except SidecarError as error:
+                report.warnings.append(f"page index of the sidecar not used: {leaf.path}: {error.what}")
+                continue
+            known[row_group, leaf.index] = KnownIndex(decoded.column_index, decoded.offset_index)
+        return known
+
+    def _stored_leaf(self, field_id: int, resolution: str) -> Leaf | None:
+        if resolution == BY_ID:
+            found = [leaf for leaf in self._footer.columns if leaf.field_id == field_id]
+        else:
+            path = resolution.removeprefix(BY_NAME).partition("|")[0]
+            found = [leaf for leaf in self._footer.columns if leaf.path == path]
+        return found[0] if len(found) == 1 else None
+
+
+def _residual(expression: Any) -> Residual:
+    """Where rows match, as Arrow evaluates pyiceberg's expression."""
+
+    def matching(table: pa.Table) -> npt.NDArray[np.int64]:
+        name = "row"
+        while name in table.column_names:
+            name += "_"
+        rows = table.append_column(name, pa.array(np.arange(table.num_rows))).filter(expression)[name]
+        return np.sort(rows.to_numpy())  # Arrow filters in threads
+
+    return matching
+
+
+def _within(positions: npt.NDArray[np.int64], group: RowGroup) -> npt.NDArray[np.int64]:
+    """Positions in the file that lie in a row group, counted from its first row."""
+    start, end = np.searchsorted(positions, [group.first_row, group.first_row + group.num_rows])
+    return positions[start:end] - group.first_row
+
+
+def _column_paths(schema: Schema) -> Iterator[tuple[int, Path]]:
+    """Field ids of all columns outside of lists and maps, with their names from the top."""
+    open_: list[tuple[Path, Sequence[NestedField]]] = [((), schema.fields)]
+    while open_:
+        above, fields = open_.pop()
+        for column in fields:
+            path = (*above, column.name)
+            yield column.field_id, path
+            if isinstance(column.field_type, StructType):
+                open_.append((path, column.field_type.fields))
+
+
+def _leaf_paths(fields: Sequence[NestedField], above: Path = ()) -> Iterator[Path]:
+    """The paths to what is projected: down to the fields of structs, lists and maps as a whole."""
+    for column in fields:
+        path = (*above, column.name)
+        if isinstance(column.field_type, StructType) and column.field_type.fields:
+            yield from _leaf_paths(column.field_type.fields, path)
+        else:
+            yield path
