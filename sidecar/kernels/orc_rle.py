@@ -1,0 +1,349 @@
+"""The run-length encodings of ORC streams, values out of ``data`` (uint8 [n]) from a run that begins at ``at``.
+
+Every loop skips ``skip`` values, fills ``out`` and returns where in ``data`` the last run that it used ends, or -1
+where the data ends before that (``out`` is then not to be used). A run may begin before the values that are wanted
+and go on behind them. ORC specification, "Run Length Encoding".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidecar.kernels._jit import kernel
+from sidecar.kernels._load import load64
+
+_ONE = np.uint64(1)
+_BYTE = np.uint64(0xFF)
+_LOW32 = np.uint64(0xFFFFFFFF)
+
+
+@kernel
+def bytes_rle(data: NDArray[np.uint8], at: int, skip: int, out: NDArray[np.uint8]) -> int:
+    """Byte RLE: a control byte c, then one byte for c + 3 values if c < 128, else 256 - c bytes."""
+    filled = -skip
+    while filled < len(out):
+        if at + 2 > len(data):
+            return -1
+        control = np.int64(data[at])
+        at += 1
+        run = control < 128
+        count = control + 3 if run else 256 - control
+        if not run and at + count > len(data):
+            return -1
+        for i in range(max(-filled, 0), min(count, len(out) - filled)):
+            out[filled + i] = data[at] if run else data[at + i]
+        filled += count
+        at += 1 if run else count
+    return at
+
+
+@kernel
+def _varint(data: NDArray[np.uint8], at: int) -> Any:
+    """A base-128 number, the low bits first; 64 bits of it, and where it ends (-1: nowhere)."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while at < len(data):
+        byte = np.uint64(data[at])
+        at += 1
+        if shift < np.uint64(64):
+            value |= (byte & np.uint64(0x7F)) << shift
+        shift += np.uint64(7)
+        if byte < np.uint64(128):
+            return value, at
+    return value, -1
+
+
+@kernel
+def _unzigzag(value: Any) -> Any:
+    return np.int64(value >> _ONE) ^ -np.int64(value & _ONE)
+
+
+@kernel
+def _as_int(value: Any, signed: bool) -> Any:
+    return _unzigzag(value) if signed else np.int64(value)
+
+
+@kernel
+def integers_v1(data: NDArray[np.uint8], at: int, skip: int, signed: bool, out: NDArray[np.int64]) -> int:
+    """RLE version 1: c + 3 values from a base by a step of -128 to 127, or 256 - c varints."""
+    filled = -skip
+    while filled < len(out):
+        if at + 2 > len(data):
+            return -1
+        control = np.int64(data[at])
+        at += 1
+        if control < 128:
+            count = control + 3
+            step = np.int64(np.int8(data[at]))
+            raw, at = _varint(data, at + 1)
+            if at < 0:
+                return -1
+            base = _as_int(raw, signed)
+            for i in range(max(-filled, 0), min(count, len(out) - filled)):
+                out[filled + i] = base + i * step
+            filled += count
+        else:
+            for _ in range(256 - control):
+                raw, at = _varint(data, at)
+                if at < 0:
+                    return -1
+                if 0 <= filled < len(out):
+                    out[filled] = _as_int(raw, signed)
+                filled += 1
+    return at
+
+
+@kernel
+def _width(code: int) -> int:
+    """Bits of a value by the five bits that stand for them."""
+    if code < 24:
+        return code + 1
+    if code < 28:
+        return 26 + (code - 24) * 2
+    return 40 + (code - 28) * 8
+
+
+@kernel
+def _closest_width(bits: int) -> int:
+    """The next width that has a code."""
+    if bits <= 24:
+        return max(bits, 1)
+    return (bits + 1) & ~1 if bits <= 32 else (bits + 7) & ~7
+
+
+@kernel
+def _big_endian(data: NDArray[np.uint8], at: int, width: int) -> Any:
+    value = np.uint64(0)
+    for i in range(width):
+        value = (value << np.uint64(8)) | np.uint64(data[at + i])
+    return value
+
+
+@kernel
+def _swapped(word: Any) -> Any:
+    """The word with its bytes in the other order."""
+    word = ((word & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | (
+        (word >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    )
+    word = ((word & np.uint64(0x0000FFFF0000FFFF)) << np.uint64(16)) | (
+        (word >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    )
+    return (word << np.uint64(32)) | (word >> np.uint64(32))
+
+
+@kernel
+def _unpack(data: NDArray[np.uint8], at: int, width: int, count: int, out: NDArray[np.uint64]) -> None:
+    """``count`` big-endian numbers of ``width`` bits from byte ``at`` on; the caller has seen that they are there."""
+    bit = at * 8
+    for i in range(count):
+        first = bit >> 3
+        gone = bit & 7
+        if gone + width <= 64 and first + 8 <= len(data):
+            out[i] = (_swapped(load64(data, first)) << np.uint64(gone)) >> np.uint64(64 - width)
+        else:
+            value = np.uint64(data[first]) & (_BYTE >> np.uint64(gone))
+            left = width - (8 - gone)
+            while left > 0:
+                first += 1
+                taken = min(left, 8)
+                value = (value << np.uint64(taken)) | (np.uint64(data[first]) >> np.uint64(8 - taken))
+                left -= taken
+            out[i] = value >> np.uint64(-left) if left < 0 else value
+        bit += width
+
+
+@kernel
+def _patch(data: NDArray[np.uint8], at: int, width: int, third: int, fourth: int, run: Any) -> int:
+    """Put the bits above ``width`` of the patched values into ``run``; where the patch list ends, or -1."""
+    gap_width = (fourth >> 5) + 1
+    patch_width = _width(third & 31)
+    entry_width = _closest_width(gap_width + patch_width)
+    count = fourth & 31
+    end = at + ((entry_width * count + 7) >> 3)
+    if end > len(data) or gap_width + patch_width > 64:
+        return -1
+    patches = np.empty(count, np.uint64)
+    _unpack(data, at, entry_width, count, patches)
+    place = 0
+    for i in range(count):
+        place += np.int64(patches[i] >> np.uint64(patch_width))
+        if place >= len(run):
+            return -1
+        mask = (_ONE << np.uint64(patch_width)) - _ONE if patch_width < 64 else ~np.uint64(0)
+        if width < 64:
+            run[place] |= (patches[i] & mask) << np.uint64(width)
+    return end
+
+
+@kernel
+def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) -> Any:
+    """Values of one run in ``run`` (int64 [512]): how many, and where it ends (-1: nowhere)."""
+    first = np.int64(data[at])
+    kind = first >> 6
+    if kind == 0:  # short repeat
+        width = ((first >> 3) & 7) + 1
+        count = (first & 7) + 3
+        if at + 1 + width > len(data):
+            return 0, -1
+        value = _as_int(_big_endian(data, at + 1, width), signed)
+        for i in range(count):
+            run[i] = value
+        return count, at + 1 + width
+    if at + 2 > len(data):
+        return 0, -1
+    code = (first >> 1) & 31
+    width = _width(code)
+    count = ((first & 1) << 8 | np.int64(data[at + 1])) + 1
+    if kind == 1:  # direct
+        end = at + 2 + ((width * count + 7) >> 3)
+        if end > len(data):
+            return 0, -1
+        _unpack(data, at + 2, width, count, raw)
+        for i in range(count):
+            run[i] = _as_int(raw[i], signed)
+        return count, end
+    if kind == 2:  # patched base
+        if at + 4 > len(data):
+            return 0, -1
+        third, fourth = np.int64(data[at + 2]), np.int64(data[at + 3])
+        base_width = (third >> 5) + 1
+        values_at = at + 4 + base_width
+        patches_at = values_at + ((width * count + 7) >> 3)
+        if patches_at > len(data):
+            return 0, -1
+        base = _big_endian(data, at + 4, base_width)
+        sign = _ONE << np.uint64(base_width * 8 - 1)
+        start = -np.int64(base & (sign - _ONE)) if base & sign else np.int64(base)
+        _unpack(data, values_at, width, count, raw)
+        end = _patch(data, patches_at, width, third, fourth, raw[:count])
+        for i in range(count):
+            run[i] = start + np.int64(raw[i])
+        return count, end
+    value_bits, end = _varint(data, at + 2)  # delta
+    if end < 0:
+        return 0, -1
+    step_bits, end = _varint(data, end)
+    if end < 0:
+        return 0, -1
+    value, step = _as_int(value_bits, signed), _unzigzag(step_bits)
+    run[0] = value
+    if code == 0:
+        for i in range(1, count):
+            value += step
+            run[i] = value
+        return count, end
+    deltas_at = end
+    deltas = max(count - 2, 0)
+    end = deltas_at + ((width * deltas + 7) >> 3)
+    if end > len(data):
+        return 0, -1
+    _unpack(data, deltas_at, width, deltas, raw)
+    if count > 1:
+        value += step
+        run[1] = value
+    for i in range(deltas):
+        delta = np.int64(raw[i])
+        value += -delta if step < 0 else delta
+        run[i + 2] = value
+    return count, end
+
+
+@kernel
+def integers_v2(data: NDArray[np.uint8], at: int, skip: int, signed: bool, out: NDArray[np.int64]) -> int:
+    """RLE version 2: runs of up to 512 values as short repeat, direct, patched base or delta."""
+    raw = np.empty(512, np.uint64)
+    run = np.empty(512, np.int64)
+    filled = -skip
+    while filled < len(out):
+        if at >= len(data):
+            return -1
+        count, at = _run_v2(data, at, signed, raw, run)
+        if at < 0:
+            return -1
+        for i in range(max(-filled, 0), min(count, len(out) - filled)):
+            out[filled + i] = run[i]
+        filled += count
+    return at
+
+
+# --- decimals -----------------------------------------------------------------------------------------------
+
+
+@kernel
+def _times_ten(upper: Any, lower: Any) -> Any:
+    low = (lower & _LOW32) * np.uint64(10)
+    middle = (lower >> np.uint64(32)) * np.uint64(10) + (low >> np.uint64(32))
+    return upper * np.uint64(10) + (middle >> np.uint64(32)), (middle << np.uint64(32)) | (low & _LOW32)
+
+
+@kernel
+def _tenth(upper: Any, lower: Any) -> Any:
+    """A tenth, rounded toward zero."""
+    ten = np.uint64(10)
+    rest = upper % ten
+    high = (rest << np.uint64(32)) | (lower >> np.uint64(32))
+    low = ((high % ten) << np.uint64(32)) | (lower & _LOW32)
+    return upper // ten, ((high // ten) << np.uint64(32)) | (low // ten)
+
+
+@kernel
+def _beyond_38_digits(upper: Any, lower: Any) -> Any:
+    """Whether the number is 10**38 or more."""
+    limit = np.uint64(0x4B3B4CA85A86C47A)
+    return upper > limit or (upper == limit and lower >= np.uint64(0x098A224000000000))
+
+
+@kernel
+def decimals(
+    data: NDArray[np.uint8], at: int, scales: NDArray[np.int64], scale: int, out: NDArray[np.uint64]
+) -> int:
+    """Zigzag varints of up to 128 bits, value ``i`` at ``scales[i]``, brought to ``scale``.
+
+    ``out`` (uint64 [n, 2]) receives the lower and the upper half of each in two's complement. -2 where a number has
+    more than 38 digits.
+    """
+    for i in range(len(scales)):
+        lower, upper, shift = np.uint64(0), np.uint64(0), np.uint64(0)
+        while True:
+            if at >= len(data):
+                return -1
+            byte = np.uint64(data[at])
+            at += 1
+            part = byte & np.uint64(0x7F)
+            if shift < np.uint64(64):
+                lower |= part << shift
+                if shift > np.uint64(57):
+                    upper |= part >> (np.uint64(64) - shift)
+            elif shift < np.uint64(128):
+                upper |= part << (shift - np.uint64(64))
+            shift += np.uint64(7)
+            if byte < np.uint64(128):
+                break
+            if shift > np.uint64(126):
+                return -2
+        negative = (lower & _ONE) != 0
+        lower = (lower >> _ONE) | (upper << np.uint64(63))
+        upper >>= _ONE
+        if negative:  # zigzag of a negative number is 2 * |x| - 1
+            lower += _ONE
+            if lower == 0:
+                upper += _ONE
+        if _beyond_38_digits(upper, lower) or abs(scales[i]) > 38:
+            return -2
+        for _ in range(scale - scales[i]):
+            upper, lower = _times_ten(upper, lower)
+            if _beyond_38_digits(upper, lower):
+                return -2
+        for _ in range(scales[i] - scale):
+            upper, lower = _tenth(upper, lower)
+        if negative:
+            lower = ~lower + _ONE
+            upper = ~upper
+            if lower == 0:
+                upper += _ONE
+        out[i, 0] = lower
+        out[i, 1] = upper
+    return at

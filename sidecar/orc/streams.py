@@ -1,0 +1,150 @@
+"""The bytes of a column's streams from given positions on: read, cut to whole chunks, decompressed.
+
+A position is an offset in the stream (with compression: of a chunk, then in its content), and what to skip there. A
+run of an encoding may begin in front of a position and go on behind the next one, so what is read for one row group
+goes on behind the position of the next by the length of the longest run: 512 values of 64 bits with all their patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidecar.errors import located
+from sidecar.orc.compression import bound, decompress
+from sidecar.orc.row_index import RowIndex, take_apart
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import Stream, StripeFooter
+from sidecar.orc.tail import OrcTail
+from sidecar.source import Source, read_ranges
+
+MAX_CONTENT = 1 << 30
+"""Bytes of the largest stream that is decoded, decompressed."""
+
+_LONGEST_RUN = 4608
+_HEADER = 3
+
+
+@dataclass(frozen=True)
+class Content:
+    """Decompressed bytes of a stream, and where in them the wanted values begin."""
+
+    data: NDArray[np.uint8]
+    at: int
+    """Byte at which the run, or the value, begins."""
+    skip: int
+    """Values of the run in front of the wanted ones; of bits: bytes of the run."""
+    bits: int
+    """Bits in front of the wanted ones."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A part of a stream: ``start`` and ``end`` count from the stream's start."""
+
+    stream: Stream
+    start: int
+    end: int
+    rest: tuple[int, ...]
+
+
+def read_streams(
+    source: Source,
+    tail: OrcTail,
+    footer: StripeFooter,
+    columns: Mapping[int, OrcColumn],
+    indexes: Mapping[int, RowIndex] | None,
+    row_group: int,
+) -> dict[int, dict[str, Content]]:
+    """Content of every data stream of the columns: of the whole stripe, or from a row group on with ``indexes``.
+
+    Near neighbours are fetched in one read. Raises :class:`DamagedFileError` for positions that no row index of
+    such a column can have, and for streams that do not decompress.
+    """
+    windows = {
+        (column, window.stream.kind): window
+        for column in columns
+        for window in _windows(tail, footer, columns[column], indexes, row_group)
+    }
+    ranges = [(w.stream.offset + w.start, w.end - w.start) for w in windows.values()]
+    out: dict[int, dict[str, Content]] = {column: {} for column in columns}
+    for ((column, kind), window), data in zip(windows.items(), read_ranges(source, ranges), strict=True):
+        with located(tail.name, columns[column].path, window.stream.offset + window.start):
+            out[column][kind] = _content(tail, window, data)
+    return out
+
+
+def _windows(
+    tail: OrcTail,
+    footer: StripeFooter,
+    column: OrcColumn,
+    indexes: Mapping[int, RowIndex] | None,
+    row_group: int,
+) -> list[_Window]:
+    streams = [s for s in footer.streams_of(column.id) if s.kind in _DATA_STREAMS]
+    if indexes is None:
+        return [_Window(s, 0, s.length, ()) for s in streams]
+    with located(tail.name, column.path):
+        start = _positions(tail, footer, column, indexes[column.id], row_group)
+        last = row_group + 1 == len(indexes[column.id])
+        end = {} if last else _positions(tail, footer, column, indexes[column.id], row_group + 1)
+    out = []
+    for stream in streams:
+        if stream.kind.startswith("DICTIONARY") or stream.kind not in start:
+            out.append(_Window(stream, 0, stream.length, ()))
+            continue
+        first, *rest = start[stream.kind]
+        first = min(first, stream.length)
+        reach = end[stream.kind][0] + _slack(tail) if stream.kind in end else stream.length
+        out.append(_Window(stream, first, max(first, min(reach, stream.length)), tuple(rest)))
+    return out
+
+
+def _positions(
+    tail: OrcTail, footer: StripeFooter, column: OrcColumn, index: RowIndex, row_group: int
+) -> dict[str, tuple[int, ...]]:
+    return take_apart(
+        index.entry(row_group),
+        column,
+        footer.encodings[column.id],
+        has_present=footer.stream(column.id, "PRESENT") is not None,
+        compressed=tail.compression != "NONE",
+        file_version=tail.file_version,
+    )
+
+
+_DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECONDARY"})
+
+
+def _slack(tail: OrcTail) -> int:
+    """Bytes behind a position within which every run that begins in front of it ends."""
+    if tail.compression == "NONE":
+        return _LONGEST_RUN
+    return (2 + _LONGEST_RUN // tail.block_size) * (tail.block_size + _HEADER)
+
+
+def _content(tail: OrcTail, window: _Window, data: bytes) -> Content:
+    rest = list(window.rest)
+    at = 0
+    if tail.compression != "NONE":
+        if window.end < window.stream.length:
+            data = data[: _whole_chunks(data)]
+        offset = window.stream.offset + window.start
+        limit = bound(len(data), MAX_CONTENT)
+        data = decompress(data, tail.compression, tail.block_size, offset=offset, limit=limit)
+        at = rest.pop(0) if rest else 0
+    skip, bits, *_ = [*rest, 0, 0]
+    return Content(np.frombuffer(data, np.uint8), at, skip, bits)
+
+
+def _whole_chunks(data: bytes) -> int:
+    """Where the last chunk ends that is whole."""
+    at = 0
+    while True:
+        end = at + _HEADER + (int.from_bytes(data[at : at + _HEADER], "little") >> 1)
+        if at + _HEADER > len(data) or end > len(data):
+            return at
+        at = end
