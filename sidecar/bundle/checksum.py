@@ -51,6 +51,11 @@ class Kind(IntEnum):
     OWN_BLOCKS = 5
     PAGE_INDEX = 6
     PAGE_INDEX_TABLE = 7
+    ORC_ROW = 8
+    ORC_REGION = 9
+    ORC_PAGE = 10
+    ROW_INDEX = 11
+    ROW_INDEX_TABLE = 12
     FILES = 16
     BOUNDS = 17
     PARTITIONS = 18

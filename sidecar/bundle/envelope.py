@@ -1,7 +1,8 @@
 """What every sidecar blob has in common: a header and a table of contents (TOC) under a checksum of its own.
 
     offset  size  content (little-endian)
-    0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCPI" page indexes, "SCTC" table of all TOCs
+    0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCOB" ORC filters, "SCPI" page indexes,
+                  "SCRI" row indexes, "SCTC" table of all TOCs
     4       2     u16 version, 1
     6       2     u16 reserved, 0
     8       4     u32 length of the TOC
@@ -34,7 +35,9 @@ MAX_TOC_BYTES = 64 << 20
 
 UNITS_MAGIC = b"SCUN"
 SBBF_MAGIC = b"SCBF"
+ORC_BLOOM_MAGIC = b"SCOB"
 PAGE_INDEX_MAGIC = b"SCPI"
+ROW_INDEX_MAGIC = b"SCRI"
 DIRECTORY_MAGIC = b"SCTC"
 
 SEGMENT_BYTES = 16

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from sidecar.bundle.filter_bundle import FilterBundle
+from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.pages import PIECE_BYTES, bad_places, read_own_blocks, read_tails, walk_pages
-from sidecar.bundle.sbbf_bundle import SbbfBundle
-from sidecar.bundle.sbbf_toc import StoredGroup
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.bundle.slicing import unslice_pages
 from sidecar.errors import DamagedFileError, UsageError
@@ -24,7 +24,7 @@ def extract_filter(segment: Segment, field_id: int, unit: int) -> bytes:
 
     Raises :class:`UsageError` if the unit has no filter, :class:`DamagedFileError` for a wrong checksum.
     """
-    for group in _bundle(segment, field_id).toc.groups:
+    for group in segment.fields.get(field_id, ()):
         if (group.ordinals() == unit).any():
             return next(extract_filters(segment, field_id, group, [unit]))[1]
     raise UsageError(f"unit {unit} has no filter of field {field_id}")
@@ -38,7 +38,7 @@ def extract_filters(
     Reads the whole group once, in region order. Memory: the filters asked for and some megabytes.
     Raises :class:`DamagedFileError` for a wrong checksum, before the first filter.
     """
-    bundle = _bundle(segment, field_id)
+    bundle = _bundle(segment, field_id, group)
     ordinals = group.ordinals()
     chosen = np.arange(len(ordinals)) if units is None else np.flatnonzero(np.isin(ordinals, list(units)))
     own = read_own_blocks(group, bundle.place, bundle.read_ranges)
@@ -48,14 +48,14 @@ def extract_filters(
         for position, target in zip(chosen, filters, strict=True):
             take_own_blocks(blocks[position], first, group.layout.blocks // len(target), target)
     for position, found in zip(chosen, filters, strict=True):
-        yield int(ordinals[position]), found.tobytes() + tails[position]
+        yield int(ordinals[position]), group.rule.join(found.tobytes(), tails[position])
 
 
 def extract_blocks(
     segment: Segment, field_id: int, group: StoredGroup, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
     """(first block, blocks uint32[N, r, 8]) of all members of a group, in block order, with bounded memory."""
-    bundle = _bundle(segment, field_id)
+    bundle = _bundle(segment, field_id, group)
     whole = group.with_own_blocks(np.full(group.layout.members, group.layout.blocks, np.int64))
     for pages in walk_pages(group, bundle.read_ranges, piece_bytes):
         for bad in bad_places(group, bundle.place, pages):
@@ -73,8 +73,8 @@ def take_own_blocks(
     target[at : at + len(own)] = own
 
 
-def _bundle(segment: Segment, field_id: int) -> SbbfBundle:
-    bundle = segment.bundles.get(field_id)
-    if bundle is None:
-        raise UsageError(f"the segment has no filters of field {field_id}")
-    return bundle
+def _bundle(segment: Segment, field_id: int, group: StoredGroup) -> FilterBundle:
+    for bundle in segment.bundles_of(field_id):
+        if isinstance(group.rule, bundle.toc.rule_type):
+            return bundle
+    raise UsageError(f"the segment has no such filters of field {field_id}", found=group.rule.name)

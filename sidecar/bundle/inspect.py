@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sidecar.bundle.page_index_toc import PageIndexToc
-from sidecar.bundle.sbbf_toc import SbbfToc, StoredGroup
+from sidecar.bundle.filter_toc import FilterToc, StoredGroup
+from sidecar.bundle.index_toc import IndexToc
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.source import Source
 
@@ -36,15 +36,21 @@ def describe_segment(segment: Segment) -> dict[str, Any]:
             {"field": coverage.field_id, "kind": coverage.kind, "units": coverage.counts()}
             for coverage in segment.coverages
         ],
-        "bundles": [describe_bundle(bundle.toc) for _, bundle in sorted(segment.bundles.items())],
-        "page_indexes": [describe_page_indexes(b.toc) for _, b in sorted(segment.page_index_blobs.items())],
+        "bundles": [
+            describe_bundle(bundle.toc)
+            for field_id in sorted(segment.fields)
+            for bundle in segment.bundles_of(field_id)
+        ],
+        "page_indexes": [describe_indexes(b.toc) for _, b in sorted(segment.page_index_blobs.items())],
+        "row_indexes": [describe_indexes(b.toc) for _, b in sorted(segment.row_index_blobs.items())],
     }
 
 
-def describe_bundle(toc: SbbfToc) -> dict[str, Any]:
+def describe_bundle(toc: FilterToc) -> dict[str, Any]:
     """One bundle and its groups."""
     return {
         "field": toc.field_id,
+        "kind": toc.rule_type.name,
         "fpp": toc.fpp,
         "expected_false_units": toc.expected_false_units,
         "groups": [_describe_group(group) for group in toc.groups],
@@ -52,8 +58,8 @@ def describe_bundle(toc: SbbfToc) -> dict[str, Any]:
     }
 
 
-def describe_page_indexes(toc: PageIndexToc) -> dict[str, Any]:
-    """The page indexes of one field and their groups."""
+def describe_indexes(toc: IndexToc[Any]) -> dict[str, Any]:
+    """The page indexes or row indexes of one field and their groups."""
     return {
         "field": toc.field_id,
         "groups": [
@@ -78,10 +84,8 @@ def _describe_group(group: StoredGroup) -> dict[str, Any]:
         "resolution": group.resolution,
         "layout": layout.name,
         "units": layout.members,
-        "blocks": layout.blocks,
-        "tail": layout.tail,
-        "widened": layout.widened,
-        "filter_bytes": layout.blocks * 32 + layout.tail,
+        **group.rule.describe(layout),
+        "filter_bytes": group.rule.num_bytes(layout),
         "offset": group.offset,
         "length": layout.length,
         "lookup_bytes": lookup_bytes(group),
@@ -89,8 +93,8 @@ def _describe_group(group: StoredGroup) -> dict[str, Any]:
 
 
 def lookup_bytes(group: StoredGroup) -> int:
-    """Bytes that one lookup of one hash reads."""
-    layout = group.layout
+    """Bytes that one lookup of one hash reads, at most."""
+    layout, (rows, regions) = group.layout, group.rule.spread(group.layout)
     if layout.sliced:
-        return 8 * layout.row_stride if layout.rows_sealed else layout.region_stride
-    return layout.page_length(0)
+        return rows * layout.row_stride if layout.rows_sealed else regions * layout.region_stride
+    return min(regions, layout.pages) * layout.page_length(0)

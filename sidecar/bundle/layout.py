@@ -4,8 +4,8 @@ A group's bytes are, in this order:
 
     body    sliced (N >= 64): z regions; region i holds block i of all members as 256 bit rows of
             ceil(N / 8) bytes; row w * 32 + b holds bit b of word w of the block, and member u of the group is
-            bit u & 7 of byte u >> 3. Padding bits are 0. Rows of 256 bytes or more are each followed by their
-            own checksum; shorter ones share one checksum behind the region.
+            bit u & 7 of byte u >> 3. Padding bits are 0. Rows of 256 bytes or more (of 32 in bundles of ORC
+            filters) are each followed by their own checksum; shorter ones share one checksum behind the region.
             transposed (N < 64): pages of max(1, 4096 // (32 N)) regions, the last one shorter; region i is
             block i of all members, 32 bytes each, one after the other. A checksum follows each page.
     tail    only if t > 0: the t bytes after the last whole block of each member's filter, then a checksum
@@ -36,12 +36,16 @@ TRANSPOSED = "transposed"
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a group of ``members`` filters of ``blocks`` blocks and ``tail`` odd bytes."""
+    """Layout of a group of ``members`` filters of ``blocks`` blocks and ``tail`` odd bytes.
+
+    ``rows_sealed_from``: bytes from which a bit row has a checksum of its own, which is the index rule's to say.
+    """
 
     members: int
     blocks: int
     tail: int = 0
     widened: bool = False
+    rows_sealed_from: int = ROW_SEALED_FROM
 
     @property
     def name(self) -> str:
@@ -61,7 +65,7 @@ class Layout:
     @property
     def rows_sealed(self) -> bool:
         """Whether each row carries its own checksum (sliced only)."""
-        return self.row_bytes >= ROW_SEALED_FROM
+        return self.row_bytes >= self.rows_sealed_from
 
     @property
     def row_stride(self) -> int:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sidecar.bundle.checksum import SEAL_BYTES, Kind, Place, is_sealed
+from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
-from sidecar.bundle.sbbf_toc import StoredGroup
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError
 
@@ -41,7 +41,7 @@ def walk_pages(
 
 def bad_places(group: StoredGroup, place: Place, pages: Pages) -> Iterator[str]:
     """Names of the pages, regions or rows whose checksum is wrong, or whose padding bits are not 0."""
-    layout = group.layout
+    layout, rule = group.layout, group.rule
     view, at = memoryview(pages.data), 0
     for page in range(
         pages.first_block // layout.page_regions,
@@ -50,10 +50,10 @@ def bad_places(group: StoredGroup, place: Place, pages: Pages) -> Iterator[str]:
         piece = view[at : at + layout.page_length(page)]
         at += len(piece)
         if not layout.sliced:
-            if not is_sealed(place.context(Kind.PAGE, page, group.ordinal), piece):
+            if not is_sealed(place.context(rule.page, page, group.ordinal), piece):
                 yield f"page {page}"
         elif not layout.rows_sealed:
-            if not is_sealed(place.context(Kind.REGION, page, group.ordinal), piece):
+            if not is_sealed(place.context(rule.region, page, group.ordinal), piece):
                 yield f"region {page}"
         else:
             yield from _bad_rows(group, place, page, piece)
@@ -64,7 +64,7 @@ def bad_places(group: StoredGroup, place: Place, pages: Pages) -> Iterator[str]:
 def _bad_rows(group: StoredGroup, place: Place, region: int, piece: memoryview) -> Iterator[str]:
     stride = group.layout.row_stride
     for row in range(BLOCK_BITS):
-        context = place.context(Kind.ROW, region, group.ordinal, row)
+        context = place.context(group.rule.row, region, group.ordinal, row)
         if not is_sealed(context, piece[row * stride : (row + 1) * stride]):
             yield f"region {region}, row {row}"
 

@@ -2,6 +2,7 @@
 
 Members of one group share hash and index rule, encoding, resolution, tail length and number of blocks z; their
 order is that of the unit ordinals. Each group costs a read per lookup, so few groups are wanted.
+The rule of ORC filters has k and m in it, so those of one group are all of one size: they are never widened.
 
 Widening lemma: for z' = f z with an integer f, the filter that repeats each block f times answers every probe as
 the original does. Block index floor(h z' / 2^32) // f = floor(h z / 2^32), since floor(floor(f x) / f) = floor(x).
@@ -16,18 +17,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.layout import BLOCK_BYTES, MAX_BLOCKS, Layout
+from sidecar.bundle.layout import BLOCK_BYTES, Layout
+from sidecar.bundle.rules import RULES, SPLIT_BLOCK, IndexRule
 from sidecar.errors import UsageError
-
-HASH = "xxh64"
-INDEX = "parquet"
-"""Block index rule ((hash >> 32) * z) >> 32."""
 
 FREE_BYTES = 1 << 20
 """Widening may add this much whatever the size of the filters."""
@@ -39,7 +38,7 @@ class GroupMember:
 
     ``unit`` is the unit's ordinal in its segment, ``encoding`` a name of the registry, ``resolution`` says how
     the column was found in the file (``id`` or ``name:<path>``), ``num_bytes`` is the length of the bitset, odd
-    tail bytes included. ``harvested`` filters are carried as they are.
+    tail bytes included. ``harvested`` filters are carried as they are. ``rule`` says how a hash becomes bits.
     """
 
     unit: int
@@ -47,16 +46,17 @@ class GroupMember:
     resolution: str
     num_bytes: int
     harvested: bool = False
+    rule: IndexRule = SPLIT_BLOCK
 
     @property
     def blocks(self) -> int:
-        """Whole blocks of 32 bytes: the filter's own z."""
-        return self.num_bytes // BLOCK_BYTES
+        """Blocks of 32 bytes: the filter's own z."""
+        return self.rule.size(self.num_bytes)[0]
 
     @property
     def tail(self) -> int:
         """Odd bytes after the last whole block."""
-        return self.num_bytes % BLOCK_BYTES
+        return self.rule.size(self.num_bytes)[1]
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,11 @@ class Group:
     """A group of a bundle: who its members are and how its bytes lie.
 
     ``units``: int64[N], rising; position p of the group is unit ``units[p]``. ``own_blocks``: int64[N], each
-    member's own z, which divides ``blocks``.
+    member's own z, which divides ``blocks``. ``ordinal`` counts the groups of one field and class of rules.
     """
 
     ordinal: int
+    rule: IndexRule
     encoding: str
     resolution: str
     blocks: int
@@ -83,7 +84,8 @@ class Group:
     @property
     def layout(self) -> Layout:
         """Where the group's bytes lie."""
-        return Layout(len(self.units), self.blocks, self.tail, self.widened)
+        sealed_from = self.rule.rows_sealed_from
+        return Layout(len(self.units), self.blocks, self.tail, self.widened, sealed_from)
 
     @property
     def block_step(self) -> int:
@@ -96,25 +98,45 @@ class Group:
 
 
 def plan_groups(members: Iterable[GroupMember]) -> list[Group]:
-    """Groups of one field's filters; each unit at most once. Raises :class:`UsageError` for impossible sizes."""
-    kinds: dict[tuple[str, str, int, int], list[GroupMember]] = defaultdict(list)
+    """Groups of one field's filters; each unit at most once. Raises :class:`UsageError` for impossible sizes.
+
+    Groups of split-block filters stand before those of ORC filters; the ordinals of either count from 0.
+    """
+    kinds: dict[_Kind, list[GroupMember]] = defaultdict(list)
     seen: set[int] = set()
     for member in members:
-        if not 1 <= member.blocks <= MAX_BLOCKS:
-            raise UsageError("a filter has an impossible size", found=f"{member.num_bytes} bytes")
+        blocks, tail = member.rule.size(member.num_bytes)
         if member.unit in seen or member.unit < 0:
             raise UsageError("a unit stands twice among the filters of a field", found=f"unit {member.unit}")
         seen.add(member.unit)
-        odd = member.blocks if member.tail or member.blocks & (member.blocks - 1) else 0
-        kinds[member.encoding, member.resolution, member.tail, odd].append(member)
+        odd = blocks if tail or blocks & (blocks - 1) else 0
+        kinds[_Kind(_order(member.rule), member.encoding, member.resolution, tail, odd)].append(member)
     groups: list[Group] = []
-    for (encoding, resolution, tail, _), same in sorted(kinds.items()):
+    counts: dict[str, int] = defaultdict(int)
+    for kind, same in sorted(kinds.items()):
+        rule = same[0].rule
         for blocks, merged in _merge_sizes(same):
             merged.sort(key=lambda member: member.unit)
             units = np.array([member.unit for member in merged], np.int64)
             own = np.array([member.blocks for member in merged], np.int64)
-            groups.append(Group(len(groups), encoding, resolution, blocks, tail, units, own))
+            ordinal = counts[rule.name]
+            counts[rule.name] += 1
+            groups.append(Group(ordinal, rule, kind.encoding, kind.resolution, blocks, kind.tail, units, own))
     return groups
+
+
+class _Kind(NamedTuple):
+    """What the members of a group have in common; ``odd``: the number of blocks, where they must not be widened."""
+
+    rule: tuple[int, ...]
+    encoding: str
+    resolution: str
+    tail: int
+    odd: int
+
+
+def _order(rule: IndexRule) -> tuple[int, ...]:
+    return RULES.index(type(rule)), *astuple(rule)
 
 
 def _merge_sizes(members: Sequence[GroupMember]) -> list[tuple[int, list[GroupMember]]]:

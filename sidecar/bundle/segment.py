@@ -13,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sidecar.bundle.filter_bundle import FilterBundle
+from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.fingerprints import fingerprint, ordinals
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.page_index_blob import PageIndexBlob, StoredPageIndex
-from sidecar.bundle.sbbf_bundle import SbbfBundle
-from sidecar.bundle.sbbf_toc import StoredGroup
+from sidecar.bundle.row_index_blob import RowIndexBlob, StoredRowIndex
 from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.units import UnitsReader
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.filters.encoding import Encoding
+from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 
 _T = TypeVar("_T")
@@ -55,8 +56,12 @@ class Segment:
     def __init__(self, units: UnitsReader, entry: TocEntry, doubts: Doubts) -> None:
         self.entry = entry
         self.units = units
-        self.bundles: dict[int, SbbfBundle] = {}
+        self.bundles: dict[int, FilterBundle] = {}
+        """Split-block filters by field id."""
+        self.orc_bundles: dict[int, FilterBundle] = {}
+        """ORC filters by field id."""
         self.page_index_blobs: dict[int, PageIndexBlob] = {}
+        self.row_index_blobs: dict[int, RowIndexBlob] = {}
         self.entries: list[TocEntry] = [entry]
         """All blobs of the segment, the units blob first."""
         self._doubts = doubts
@@ -88,24 +93,32 @@ class Segment:
 
     @property
     def fields(self) -> dict[int, tuple[StoredGroup, ...]]:
-        """Groups of each field that has filters."""
-        return {field_id: bundle.toc.groups for field_id, bundle in self.bundles.items()}
+        """Groups of each field that has filters: of split-block filters, then of ORC filters."""
+        found: dict[int, tuple[StoredGroup, ...]] = {}
+        for bundle in (*self.bundles.values(), *self.orc_bundles.values()):
+            found[bundle.toc.field_id] = found.get(bundle.toc.field_id, ()) + bundle.toc.groups
+        return found
+
+    def bundles_of(self, field_id: int) -> list[FilterBundle]:
+        """The bundles of a field: of split-block filters, of ORC filters, as far as it has them."""
+        return [own[field_id] for own in (self.bundles, self.orc_bundles) if field_id in own]
 
     def might_match(
         self,
         field_id: int,
-        probe: Callable[[Encoding], Probe],
+        probe: Callable[[AnyEncoding], Probe],
         resolution_holds: Callable[[str], bool] = lambda resolution: True,
     ) -> Units:
         """Which units might hold one of the probed values in this field; all, where nothing certain is known.
 
-        ``probe`` says how the value is looked up in an encoding; ``resolution_holds`` whether a column that was
-        found in this way (``id``, ``name:<path>``) would be found so today.
+        ``probe`` says how the value is looked up in an encoding, that of split-block or of ORC filters;
+        ``resolution_holds`` whether a column that was found in this way (``id``, ``name:<path>``) would be found so
+        today. Of a unit that stands in both bundles, neither may deny the value.
         """
-        bundle = self.bundles.get(field_id)
-        if bundle is None:
-            return np.ones(self.num_units, np.bool_)
-        return bundle.might_match(probe, resolution_holds)
+        keep = np.ones(self.num_units, np.bool_)
+        for bundle in self.bundles_of(field_id):
+            keep &= bundle.might_match(probe, resolution_holds)
+        return keep
 
     def page_indexes(self, field_id: int, units: Iterable[int]) -> dict[int, StoredPageIndex]:
         """The page indexes of these units, the Thrift bytes as they were; those that have none are left out.
@@ -119,6 +132,14 @@ class Segment:
     def page_index(self, field_id: int, unit: int) -> StoredPageIndex | None:
         """The page index of one unit, ``None`` if there is none or it cannot be read."""
         return self.page_indexes(field_id, [unit]).get(unit)
+
+    def row_indexes(self, field_id: int, units: Iterable[int]) -> dict[int, StoredRowIndex]:
+        """The RowIndexEntry of these units of ORC files, the protobuf bytes as they were; those without left out.
+
+        Reads as :meth:`page_indexes` does, and they are to be used on the same condition.
+        """
+        blob = self.row_index_blobs.get(field_id)
+        return {} if blob is None else blob.read(units)
 
     def file_ordinal(self, path: str, file_size: int, record_count: int) -> int | None:
         """Ordinal of the listed file with this path, size and record count; ``None`` if there is none."""

@@ -1,7 +1,7 @@
 """A sidecar file as planning sees it: one read of the tail, then a few small ranges a lookup.
 
     tail      footer, the directory of all tables of contents, and what lies before it (manifests, fingerprints)
-    lookup    one region, or eight rows, of each group of the field
+    lookup    one region, or a few rows, of each group of the field
     survivors one batch of units
 
 Whatever is in doubt is unknown, and unknown means *keep*: a damaged or foreign table of contents, a footer that says
@@ -14,33 +14,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
-    PAGE_INDEX_MAGIC,
-    SBBF_MAGIC,
     UNITS_MAGIC,
     decode_header,
     decode_toc,
     segment_bytes,
     toc_digest,
 )
+from sidecar.bundle.filter_bundle import FilterBundle
+from sidecar.bundle.filter_toc import FilterToc, decode_filter_toc
+from sidecar.bundle.index_blob import IndexBlob
+from sidecar.bundle.index_toc import IndexToc, decode_index_toc
 from sidecar.bundle.page_index_blob import PageIndexBlob
-from sidecar.bundle.page_index_toc import PageIndexToc, decode_page_index_toc
-from sidecar.bundle.sbbf_bundle import SbbfBundle
-from sidecar.bundle.sbbf_toc import SbbfToc, decode_sbbf_toc
+from sidecar.bundle.page_index_toc import PAGE_INDEXES
+from sidecar.bundle.row_index_blob import RowIndexBlob
+from sidecar.bundle.row_index_toc import ROW_INDEXES
+from sidecar.bundle.rules import RULES, IndexRule, OrcRule, SplitBlockRule
 from sidecar.bundle.segment import Doubts, Segment
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place, read_toc
 from sidecar.bundle.units import UnitsReader, decode_units_toc
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import PAGE_INDEX, SBBF, TOC, UNITS
+from sidecar.puffin.types import TOC, UNITS
 from sidecar.source import CountingSource, Source
 
 __all__ = ["Segment", "SidecarFile"]
 
-MAGICS = {UNITS: UNITS_MAGIC, SBBF: SBBF_MAGIC, PAGE_INDEX: PAGE_INDEX_MAGIC}
+B = TypeVar("B", bound=IndexBlob[Any, Any])
+T = TypeVar("T")
+
+MAGICS = {
+    UNITS: UNITS_MAGIC,
+    **{rule.blob_type: rule.magic for rule in RULES},
+    PAGE_INDEXES.blob_type: PAGE_INDEXES.magic,
+    ROW_INDEXES.blob_type: ROW_INDEXES.magic,
+}
 """Magic of each type of blob that a segment consists of."""
 
 
@@ -115,10 +127,8 @@ class SidecarFile:
             if entry is not None and blob.type == UNITS:
                 self._try(partial(self._add_segment, blob, entry, by_id, table_uuid))
         for blob, entry in entries:
-            if entry is not None and blob.type == SBBF:
-                self._try(partial(self._add_bundle, blob, entry, by_id))
-            elif entry is not None and blob.type == PAGE_INDEX:
-                self._try(partial(self._add_page_indexes, blob, entry, by_id))
+            if entry is not None and blob.type != UNITS:
+                self._try(partial(self._add, blob, entry, by_id))
 
     def _try(self, action: Callable[[], None]) -> None:
         try:
@@ -206,31 +216,56 @@ class SidecarFile:
         by_id[toc.header.segment_id] = segment
         self.segments.append(segment)
 
-    def _add_bundle(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
-        toc = decode_sbbf_toc(entry.toc)
+    def _add(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
+        """A blob of a field to its segment."""
+        if blob.type == SplitBlockRule.blob_type:
+            self._add_filters(SplitBlockRule, lambda own: own.bundles, blob, entry, by_id)
+        elif blob.type == OrcRule.blob_type:
+            self._add_filters(OrcRule, lambda own: own.orc_bundles, blob, entry, by_id)
+        elif blob.type == PAGE_INDEXES.blob_type:
+            self._add_indexes(PageIndexBlob, lambda own: own.page_index_blobs, blob, entry, by_id)
+        else:
+            self._add_indexes(RowIndexBlob, lambda own: own.row_index_blobs, blob, entry, by_id)
+
+    def _add_filters(
+        self,
+        rule: type[IndexRule],
+        place: Callable[[Segment], dict[int, FilterBundle]],
+        blob: BlobMetadata,
+        entry: TocEntry,
+        by_id: dict[bytes, Segment],
+    ) -> None:
+        toc = decode_filter_toc(rule, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
-        if toc.field_id in segment.bundles:
-            raise DamagedFileError(
-                "two bundles of one field in a segment", offset=blob.offset, found=toc.field_id
-            )
-        read_ranges = partial(self.puffin.read_ranges, blob)
-        segment.bundles[toc.field_id] = SbbfBundle(toc, read_ranges, self.doubts.add)
+        bundle = FilterBundle(toc, partial(self.puffin.read_ranges, blob), self.doubts.add)
+        _put(place(segment), toc.field_id, bundle, blob)
         segment.entries.append(entry)
 
-    def _add_page_indexes(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
-        toc = decode_page_index_toc(entry.toc)
+    def _add_indexes(
+        self,
+        reader: type[B],
+        place: Callable[[Segment], dict[int, B]],
+        blob: BlobMetadata,
+        entry: TocEntry,
+        by_id: dict[bytes, Segment],
+    ) -> None:
+        toc = decode_index_toc(reader.form, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
-        if toc.field_id in segment.page_index_blobs:
-            raise DamagedFileError(
-                "two blobs of page indexes of one field in a segment", offset=blob.offset, found=toc.field_id
-            )
-        read_ranges = partial(self.puffin.read_ranges, blob)
-        segment.page_index_blobs[toc.field_id] = PageIndexBlob(toc, read_ranges, self.doubts.add)
+        indexes = reader(toc, partial(self.puffin.read_ranges, blob), self.doubts.add)
+        _put(place(segment), toc.field_id, indexes, blob)
         segment.entries.append(entry)
+
+
+def _put(blobs: dict[int, T], field_id: int, opened: T, blob: BlobMetadata) -> None:
+    if field_id in blobs:
+        raise DamagedFileError(
+            f"two {blob.type} blobs of one field in a segment", offset=blob.offset, found=field_id
+        )
+    blobs[field_id] = opened
 
 
 def _segment_of(
-    toc: SbbfToc | PageIndexToc, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]
+    toc: FilterToc | IndexToc[Any], blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]
 ) -> Segment:
     """The segment that a bundle belongs to; :class:`DamagedFileError` if anything speaks against it."""
     _check_place(blob, toc.toc_offset, entry.toc)

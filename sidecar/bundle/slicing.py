@@ -172,7 +172,7 @@ def _fill_pages(
     at = 0
     for start in range(0, len(regions), step):
         data = np.ascontiguousarray(regions[start : start + step]).tobytes()
-        context = place.context(Kind.PAGE, (first_block + start) // step, group.ordinal)
+        context = place.context(group.rule.page, (first_block + start) // step, group.ordinal)
         piece = data + seal(context, data)
         out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
         at += len(piece)
@@ -181,13 +181,13 @@ def _fill_pages(
 def _seal_regions(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
     for at in range(0, len(regions), REGIONS_AT_ONCE):
         some = regions[at : at + REGIONS_AT_ONCE]
-        contexts = _contexts(Kind.REGION, len(some), group, place)
+        contexts = _contexts(group.rule.region, len(some), group, place)
         contexts["position"] = np.arange(first_block + at, first_block + at + len(some))
         _seal(some, contexts)
 
 
 def _seal_rows(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
-    contexts = _contexts(Kind.ROW, BLOCK_BITS, group, place)
+    contexts = _contexts(group.rule.row, BLOCK_BITS, group, place)
     contexts["row"] = np.arange(BLOCK_BITS)
     for number, region in enumerate(regions, first_block):
         contexts["position"] = number

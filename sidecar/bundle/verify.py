@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from sidecar.bundle.envelope import HEADER_BYTES, header_for
+from sidecar.bundle.filter_bundle import FilterBundle
 from sidecar.bundle.pages import bad_places, read_own_blocks, read_tails, walk_pages
-from sidecar.bundle.sbbf_bundle import SbbfBundle
 from sidecar.bundle.sidecar_file import MAGICS, Segment, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
@@ -41,12 +41,14 @@ def verify_sidecar(
         for entry in segment.entries:
             problems += _problems(source.name, partial(_check_own_toc, sidecar, entry), entry.fields)
         problems += _problems(source.name, segment.units.verify)
-        for bundle in segment.bundles.values():
+        for bundle in (*segment.bundles.values(), *segment.orc_bundles.values()):
             problems += [
                 _problem(source.name, text, bundle.toc.field_id) for text in _bundle_problems(segment, bundle)
             ]
         for field_id, pages in segment.page_index_blobs.items():
             problems += [_problem(source.name, text, field_id) for text in pages.verify()]
+        for field_id, rows in segment.row_index_blobs.items():
+            problems += [_problem(source.name, text, field_id) for text in rows.verify()]
     problems += [_problem(source.name, text) for text in sidecar.warnings]
     problems += [_problem(source.name, text) for text in _directory_problems(sidecar)]
     return problems
@@ -96,7 +98,7 @@ def _check_own_toc(sidecar: SidecarFile, entry: TocEntry) -> None:
         )
 
 
-def _bundle_problems(segment: Segment, bundle: SbbfBundle) -> Iterator[str]:
+def _bundle_problems(segment: Segment, bundle: FilterBundle) -> Iterator[str]:
     yield from bundle.toc.doubts
     for group in bundle.toc.groups:
         try:
@@ -104,7 +106,8 @@ def _bundle_problems(segment: Segment, bundle: SbbfBundle) -> Iterator[str]:
             read_tails(group, bundle.place, bundle.read_ranges)
             for pages in walk_pages(group, bundle.read_ranges):
                 for bad in bad_places(group, bundle.place, pages):
-                    yield f"segment {segment.id}, group {group.ordinal}, {bad}: wrong checksum or padding"
+                    place = f"segment {segment.id}, {group.rule.name} group {group.ordinal}, {bad}"
+                    yield f"{place}: wrong checksum or padding"
         except (DamagedFileError, UnsupportedFeatureError) as error:
             yield str(error)
 

@@ -12,21 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 from sidecar.bundle.checksum import Place
-from sidecar.bundle.envelope import PAGE_INDEX_MAGIC, SBBF_MAGIC, header_for
+from sidecar.bundle.envelope import header_for
+from sidecar.bundle.filter_toc import encode_filter_toc
+from sidecar.bundle.index_blob import FieldIndexes, index_pieces
+from sidecar.bundle.index_toc import IndexGroup, encode_index_toc
 from sidecar.bundle.model import SegmentHeader, UnitsTable
-from sidecar.bundle.page_index_blob import FieldPageIndexes, page_index_pieces
-from sidecar.bundle.page_index_toc import PageIndexGroup, encode_page_index_toc
 from sidecar.bundle.positions import Group
-from sidecar.bundle.sbbf_toc import encode_sbbf_toc
+from sidecar.bundle.rules import IndexRule
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.slicing import own_blocks_piece
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.units_writer import UnitsBlob, encode_units_blob
 from sidecar.errors import UsageError
 from sidecar.puffin.metadata import BlobMetadata
-from sidecar.puffin.types import PAGE_INDEX, SBBF, UNITS
+from sidecar.puffin.types import UNITS
 from sidecar.puffin.writer import PuffinWriter
 
 __all__ = ["FieldBundle", "copy_segments", "write_segment", "write_toc"]
@@ -38,9 +41,10 @@ _COPY_BYTES = 4 << 20
 class FieldBundle:
     """Filters of one field for :func:`write_segment`.
 
+    ``groups``: as :func:`plan_groups` orders them; those of split-block and of ORC filters become a blob each.
     ``pages``: for each of ``groups`` in order, what ``slice_blocks`` returns for all its blocks in order, and
     ``tail_piece`` behind them if the group has tails. Pieces may be of any length, but none may hold bytes of two
-    groups. ``fpp`` and ``expected_false_units`` are recorded for people.
+    groups. ``fpp`` and ``expected_false_units``, those of the field, are recorded for people.
     """
 
     field_id: int
@@ -55,38 +59,59 @@ def write_segment(
     header: SegmentHeader,
     units: UnitsTable,
     fields: Iterable[FieldBundle],
-    page_indexes: Iterable[FieldPageIndexes] = (),
+    indexes: Iterable[FieldIndexes] = (),
     *,
     snapshot_id: int,
     sequence_number: int,
 ) -> list[TocEntry]:
-    """Write page indexes and one bundle a field, then the units blob; returns what :func:`write_toc` needs.
+    """Write indexes, the bundles of each field, then the units blob; returns what :func:`write_toc` needs.
 
     ``snapshot_id`` and ``sequence_number`` are those of the snapshot that the file is registered for; the segment
     names its own in ``header``. Raises :class:`UsageError` if pages or units contradict the groups.
     """
     blob = encode_units_blob(header, units)
     entries = []
-    for given in page_indexes:
-        toc, offset = encode_page_index_toc(header, given.field_id, given.groups, blob.num_units, blob.digest)
-        pieces = _page_index_blob(given, Place(header.segment_id, given.field_id), toc, offset, blob)
-        written = puffin.add_blob(PAGE_INDEX, [given.field_id], snapshot_id, sequence_number, pieces)
+
+    def add(blob_type: str, field_id: int, toc: bytes, pieces: Iterator[bytes]) -> None:
+        written = puffin.add_blob(blob_type, [field_id], snapshot_id, sequence_number, pieces)
         entries.append(_entry(written, header.segment_id, toc))
-    for bundle in fields:
-        toc, offset = encode_sbbf_toc(
-            header,
-            bundle.field_id,
-            bundle.groups,
-            blob.num_units,
-            blob.digest,
-            bundle.fpp,
-            bundle.expected_false_units,
+
+    for given in indexes:
+        toc, offset = encode_index_toc(
+            given.form, header, given.field_id, given.groups, blob.num_units, blob.digest
         )
-        pieces = _bundle_pieces(bundle, Place(header.segment_id, bundle.field_id), toc, offset, blob)
-        written = puffin.add_blob(SBBF, [bundle.field_id], snapshot_id, sequence_number, pieces)
-        entries.append(_entry(written, header.segment_id, toc))
+        _check_units(given.groups, blob)
+        pieces = index_pieces(given, Place(header.segment_id, given.field_id))
+        add(given.form.blob_type, given.field_id, toc, _blob(given.form.magic, pieces, toc, offset))
+    for bundle in fields:
+        pages, place = iter(bundle.pages), Place(header.segment_id, bundle.field_id)
+        for rule, groups in _by_rule(bundle.groups):
+            toc, offset = encode_filter_toc(
+                rule,
+                header,
+                bundle.field_id,
+                groups,
+                blob.num_units,
+                blob.digest,
+                bundle.fpp,
+                bundle.expected_false_units,
+            )
+            _check_units(groups, blob)
+            pieces = _group_pieces(bundle, groups, pages, place)
+            add(rule.blob_type, bundle.field_id, toc, _blob(rule.magic, pieces, toc, offset))
+        if (piece := next(pages, None)) is not None:
+            raise _wrong_pages(bundle, None, 0, piece)
     written = puffin.add_blob(UNITS, [], snapshot_id, sequence_number, blob.pieces())
     return [*entries, _entry(written, header.segment_id, blob.toc)]
+
+
+def _by_rule(groups: Sequence[Group]) -> list[tuple[type[IndexRule], list[Group]]]:
+    """Groups by the class of their rules; :class:`UsageError` unless they stand as they were planned."""
+    found = [(rule, list(some)) for rule, some in groupby(groups, key=lambda group: type(group.rule))]
+    numbers = [[group.ordinal for group in some] for _, some in found]
+    if numbers != [list(range(len(some))) for _, some in found] or len(found) > len(dict(found)):
+        raise UsageError("the groups of a field do not stand as they were planned", found=numbers)
+    return found
 
 
 def copy_segments(
@@ -120,14 +145,17 @@ def _entry(blob: BlobMetadata, segment_id: bytes, toc: bytes) -> TocEntry:
     return TocEntry(blob.type, blob.fields, segment_id, blob.offset, blob.length, toc)
 
 
-def _bundle_pieces(
-    bundle: FieldBundle, place: Place, toc: bytes, toc_offset: int, units: UnitsBlob
+def _blob(magic: bytes, pieces: Iterable[bytes], toc: bytes, toc_offset: int) -> Iterator[bytes]:
+    yield header_for(magic, toc, toc_offset).encode()
+    yield from pieces
+    yield toc
+
+
+def _group_pieces(
+    bundle: FieldBundle, groups: Sequence[Group], pages: Iterator[bytes], place: Place
 ) -> Iterator[bytes]:
-    """Header, groups, TOC; each group's pages are counted, and own numbers of blocks put behind them."""
-    _check_units(bundle.groups, units)
-    yield header_for(SBBF_MAGIC, toc, toc_offset).encode()
-    pages = iter(bundle.pages)
-    for group in bundle.groups:
+    """Each group's pages, which are counted, and own numbers of blocks behind them."""
+    for group in groups:
         left = group.layout.own_offset
         while left > 0:
             piece = next(pages, None)
@@ -136,21 +164,9 @@ def _bundle_pieces(
             left -= len(piece)
             yield piece
         yield own_blocks_piece(group, place)
-    if (piece := next(pages, None)) is not None:
-        raise _wrong_pages(bundle, None, 0, piece)
-    yield toc
 
 
-def _page_index_blob(
-    given: FieldPageIndexes, place: Place, toc: bytes, toc_offset: int, units: UnitsBlob
-) -> Iterator[bytes]:
-    _check_units(given.groups, units)
-    yield header_for(PAGE_INDEX_MAGIC, toc, toc_offset).encode()
-    yield from page_index_pieces(given, place)
-    yield toc
-
-
-def _check_units(groups: Sequence[Group] | Sequence[PageIndexGroup], units: UnitsBlob) -> None:
+def _check_units(groups: Sequence[Group] | Sequence[IndexGroup[Any]], units: UnitsBlob) -> None:
     for group in groups:
         if len(group.units) and not 0 <= group.units[-1] < units.num_units:
             raise UsageError("a group has units that the segment has not", expected=units.num_units)

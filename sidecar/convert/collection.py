@@ -143,7 +143,7 @@ class Collection:
             if self.columns[key].filters
         )
         pages = (self._page_indexes(number, key) for number, key in numbers if self.columns[key].pages)
-        entries = write_segment(puffin, header, units, bundles, page_indexes=pages, **place)
+        entries = write_segment(puffin, header, units, bundles, pages, **place)
         write_toc(puffin, entries, **place)
         return puffin.finish()
 

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.extract import extract_blocks, take_own_blocks
+from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import INDEXED
 from sidecar.bundle.page_index_blob import StoredPageIndex
 from sidecar.bundle.page_index_use import decode_page_index
 from sidecar.bundle.pages import read_own_blocks, read_tails
-from sidecar.bundle.sbbf_toc import StoredGroup
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.convert.collection import BY_ID, BY_NAME, KeptFilter
 from sidecar.convert.match import Match

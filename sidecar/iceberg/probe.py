@@ -11,8 +11,8 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.model import FileEntry
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.filters.encoding import Encoding
-from sidecar.filters.values import Probe, probe_hashes
+from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.values import Probe
 from sidecar.iceberg.exact import PredicateColumn, exact_value, find_column
 from sidecar.iceberg.inspect import opened_sidecar
 from sidecar.iceberg.listing import ListedFile, list_snapshot
@@ -100,8 +100,8 @@ def _probe(
 ) -> _Probed:
     mapping, schema = table.metadata.name_mapping(), table.schema()
 
-    def probe(encoding: Encoding) -> Probe:
-        return probe_hashes(value, str(column.type), encoding)
+    def probe(encoding: AnyEncoding) -> Probe:
+        return probe_for(value, str(column.type), encoding)
 
     def holds(resolution: str) -> bool:
         return resolution_holds(resolution, column.field_id, mapping, schema)
@@ -114,7 +114,7 @@ def _probe(
         reason = None
         if not holds(group.resolution):
             reason = f"the column was found as {group.resolution}, which does not hold any more"
-        elif (answer := probe(Encoding.parse(group.encoding))).verdict == "unknown":
+        elif (answer := probe(group.rule.parse_encoding(group.encoding))).verdict == "unknown":
             reason = answer.reason or "nothing certain can be said of this value"
         for unit in group.ordinals().tolist():
             unknown[unit] = reason

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.model import INDEXED, Coverage, ListedManifest
-from sidecar.filters.encoding import Encoding
-from sidecar.filters.values import Probe, probe_hashes
+from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.values import Probe
 from sidecar.iceberg.may_match import AnyOf, HoldsAny, Question, Units, leaves, may_match
 
 if TYPE_CHECKING:
@@ -187,11 +187,11 @@ class Verdicts:
         return "not indexed: no row group of it is known"
 
 
-def _probe(leaf: HoldsAny, encoding: Encoding) -> Probe:
+def _probe(leaf: HoldsAny, encoding: AnyEncoding) -> Probe:
     """All values of a leaf in one probe; one that is unknown makes it unknown."""
     hashes: list[int] = []
     for value in leaf.values:
-        found = probe_hashes(value, leaf.type, encoding)
+        found = probe_for(value, leaf.type, encoding)
         if found.verdict == "unknown":
             return found
         hashes += found.hashes

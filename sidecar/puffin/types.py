@@ -8,12 +8,16 @@ UNITS = "sidecar-units-v1"
 """The units table of one segment."""
 SBBF = "sidecar-sbbf-v1"
 """A bundle of Parquet split-block Bloom filters of one field and segment."""
+ORC_BLOOM = "sidecar-orc-bloom-v1"
+"""A bundle of ORC Bloom filters of one field and segment."""
 PAGE_INDEX = "sidecar-page-index-v1"
 """Parquet page indexes of one field and segment."""
+ROW_INDEX = "sidecar-row-index-v1"
+"""ORC row indexes of one field and segment."""
 TOC = "sidecar-toc-v1"
 """The tables of contents of all our blobs, the last blob of a sidecar file."""
 
-_OURS = frozenset({UNITS, SBBF, PAGE_INDEX, TOC})
+_OURS = frozenset({UNITS, SBBF, ORC_BLOOM, PAGE_INDEX, ROW_INDEX, TOC})
 
 
 def is_ours(blob_type: str) -> bool:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from bundle_cases import SEQUENCE, SNAPSHOT, field_bundle, filter_of, open_bytes, segment_header, units_table
 
+from sidecar.bundle.index_toc import MEMBERS_PER_PIECE
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.page_index_toc import (
-    MEMBERS_PER_PIECE,
+    PAGE_INDEXES,
     PageIndexKind,
     PageIndexMember,
     plan_page_indexes,
-    table_length,
 )
 from sidecar.bundle.page_index_use import decode_page_index, ordering_of
 from sidecar.bundle.segment import Segment
@@ -111,8 +111,8 @@ def test_one_unit_costs_two_small_reads() -> None:
 
 
 def test_the_table_says_where_entries_lie() -> None:
-    assert table_length(1) == 24
-    assert table_length(MEMBERS_PER_PIECE + 1) == 8 * (MEMBERS_PER_PIECE + 1) + 32
+    assert PAGE_INDEXES.table_length(1) == 24
+    assert PAGE_INDEXES.table_length(MEMBERS_PER_PIECE + 1) == 8 * (MEMBERS_PER_PIECE + 1) + 32
 
 
 def test_copied_as_bytes() -> None:

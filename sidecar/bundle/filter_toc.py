@@ -1,6 +1,6 @@
-"""The table of contents of ``sidecar-sbbf-v1``: header, groups one after the other, TOC.
+"""The table of contents of bundles (``sidecar-sbbf-v1``, ``sidecar-orc-bloom-v1``): header, groups, TOC.
 
-kind           "sbbf"                          version       1
+kind           "sbbf" or "orc-bloom"           version       1
 table          the table's UUID                segment       id, 32 hexadecimal digits
 field          field id                        toc_offset    offset of the TOC in the blob
 units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
@@ -9,12 +9,16 @@ groups         list of
     version    1: a reader steps over a group of another version and keeps its units, as it does for any
                layout, hash, index rule or encoding that it does not know
     offset, length   of the group's bytes in the blob; what they are stands in ``layout``
-    layout     "sliced" or "transposed"        hash          "xxh64": seed 0, of the value's PLAIN bytes
-    index      "parquet": block ((h >> 32) * blocks) >> 32 and 8 salted bits of h & 0xffffffff
+    layout     "sliced" or "transposed"
+    hash       "xxh64": seed 0, of the value's PLAIN bytes; "orc": as ORC writers hash its key
+    index      "parquet" or "orc": which bits a hash tests, see ``rules``
     encoding   how a value becomes bytes: a name of the fixed registry
     resolution how the column was found in the files: "id" or "name:<path>"
-    blocks     z, blocks of each filter        tail          odd bytes of each filter after its last block
-    widened    whether own numbers of blocks are recorded
+    of split-block filters:
+        blocks   z, blocks of each filter      tail          odd bytes of each filter after its last block
+        widened  whether own numbers of blocks are recorded
+    of ORC filters:
+        k        bits that a hash tests        bits          m, bits of each filter
     members    N                               units         the members' unit ordinals, see ``unit_set``
 """
 
@@ -36,9 +40,10 @@ from sidecar.bundle.envelope import (
     member,
     segment_bytes,
 )
-from sidecar.bundle.layout import BLOCK_BYTES, MAX_BLOCKS, Layout
+from sidecar.bundle.layout import Layout
 from sidecar.bundle.model import SegmentHeader
-from sidecar.bundle.positions import HASH, INDEX, Group
+from sidecar.bundle.positions import Group
+from sidecar.bundle.rules import IndexRule
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
 from sidecar.bundle.units import MAX_UNITS
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
@@ -51,6 +56,7 @@ class StoredGroup:
     """A group as a TOC describes it; ``units`` is a slice where the members are one run."""
 
     ordinal: int
+    rule: IndexRule
     offset: int
     encoding: str
     resolution: str
@@ -68,6 +74,7 @@ class StoredGroup:
         layout = self.layout
         return Group(
             self.ordinal,
+            self.rule,
             self.encoding,
             self.resolution,
             layout.blocks,
@@ -78,9 +85,10 @@ class StoredGroup:
 
 
 @dataclass(frozen=True)
-class SbbfToc:
+class FilterToc:
     """A decoded TOC. ``doubts`` names the groups that this reader steps over: their units are unknown."""
 
+    rule_type: type[IndexRule]
     table_uuid: str
     segment_id: bytes
     field_id: int
@@ -93,7 +101,8 @@ class SbbfToc:
     expected_false_units: float | None = None
 
 
-def encode_sbbf_toc(
+def encode_filter_toc(
+    rule: type[IndexRule],
     header: SegmentHeader,
     field_id: int,
     groups: Sequence[Group],
@@ -102,13 +111,13 @@ def encode_sbbf_toc(
     fpp: float | None = None,
     expected_false_units: float | None = None,
 ) -> tuple[bytes, int]:
-    """The TOC's bytes and its offset in the blob."""
+    """The TOC's bytes and its offset in the blob; all groups have rules of this class."""
     offset, described = HEADER_BYTES, []
     for group in groups:
         described.append(_describe(group, offset))
         offset += group.layout.length
     content: dict[str, Any] = {
-        "kind": "sbbf",
+        "kind": rule.name,
         "version": VERSION,
         "table": header.table_uuid,
         "segment": header.segment_id.hex(),
@@ -131,25 +140,24 @@ def _describe(group: Group, offset: int) -> dict[str, Any]:
         "offset": offset,
         "length": layout.length,
         "layout": layout.name,
-        "hash": HASH,
-        "index": INDEX,
+        "hash": group.rule.hash,
+        "index": group.rule.index,
         "encoding": group.encoding,
         "resolution": group.resolution,
-        "blocks": group.blocks,
-        "tail": group.tail,
-        "widened": group.widened,
+        **group.rule.describe(layout),
         "members": layout.members,
         "units": encode_units(group.units),
     }
 
 
-def decode_sbbf_toc(toc: bytes) -> SbbfToc:
-    """Decode verified bytes; raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
+def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
+    """Decode verified bytes of a bundle whose groups have rules of this class.
 
+    Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     A group that cannot be understood is stepped over and named in ``doubts``.
     """
     content = decode_toc(toc)
-    if content.get("kind") != "sbbf":
+    if content.get("kind") != rule.name:
         raise DamagedFileError("not the table of contents of filters", found=repr(content.get("kind"))[:40])
     if content.get("version") != VERSION:
         raise UnsupportedFeatureError("filters of another version", found=repr(content.get("version"))[:40])
@@ -159,10 +167,11 @@ def decode_sbbf_toc(toc: bytes) -> SbbfToc:
     groups, doubts = [], []
     for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
         try:
-            groups.append(_decode_group(ordinal, described, num_units, end))
+            groups.append(_decode_group(rule, ordinal, described, num_units, end))
         except (DamagedFileError, UnsupportedFeatureError) as error:
             doubts.append(f"group {ordinal} is not understood: {error}")
-    return SbbfToc(
+    return FilterToc(
+        rule_type=rule,
         table_uuid=member(content, "table", str),
         segment_id=segment_bytes(content),
         field_id=integer(content, "field", -(1 << 31), (1 << 31) - 1),
@@ -176,19 +185,16 @@ def decode_sbbf_toc(toc: bytes) -> SbbfToc:
     )
 
 
-def _decode_group(ordinal: int, content: Any, num_units: int, end: int) -> StoredGroup:
+def _decode_group(
+    rule_type: type[IndexRule], ordinal: int, content: Any, num_units: int, end: int
+) -> StoredGroup:
     if not isinstance(content, dict):
         raise DamagedFileError("a group is no JSON object")
-    for key, known in (("version", VERSION), ("hash", HASH), ("index", INDEX)):
+    for key, known in (("version", VERSION), ("hash", rule_type.hash), ("index", rule_type.index)):
         if content.get(key) != known:
             raise UnsupportedFeatureError(f"unknown {key}", expected=known, found=repr(content.get(key))[:40])
     units = decode_units(content.get("units"), num_units)
-    layout = Layout(
-        members=integer(content, "members", 1, MAX_UNITS),
-        blocks=integer(content, "blocks", 1, MAX_BLOCKS),
-        tail=integer(content, "tail", 0, BLOCK_BYTES - 1),
-        widened=member(content, "widened", bool),
-    )
+    rule, layout = rule_type.decode(content, integer(content, "members", 1, MAX_UNITS))
     if content.get("layout") != layout.name:
         found = repr(content.get("layout"))[:40]
         raise UnsupportedFeatureError("unknown layout", expected=layout.name, found=found)
@@ -198,7 +204,7 @@ def _decode_group(ordinal: int, content: Any, num_units: int, end: int) -> Store
     if integer(content, "length") != layout.length or offset + layout.length > end:
         raise DamagedFileError("a group's length is not that of its layout", expected=layout.length)
     encoding, resolution = member(content, "encoding", str), member(content, "resolution", str)
-    return StoredGroup(ordinal, offset, encoding, resolution, layout, units)
+    return StoredGroup(ordinal, rule, offset, encoding, resolution, layout, units)
 
 
 def units_digest(units: dict[str, Any]) -> int:

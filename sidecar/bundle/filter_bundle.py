@@ -1,0 +1,174 @@
+"""Looking values up in a bundle of filters; which bytes are where stands in ``layout`` and ``filter_toc``.
+
+A probe tests some bits of a filter; which ones is for the group's index rule to say (``rules``). Bit p of all members
+lies side by side as row p % 256 of region p // 256, so the AND of the rows of these bits *is* the set of members that
+might contain the hash: eight rows of one region for split-block filters, k rows for ORC filters. Certain is only
+"no"; what cannot be read, verified or understood stays "maybe".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.checksum import Place, is_sealed
+from sidecar.bundle.filter_toc import FilterToc, StoredGroup
+from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
+from sidecar.bundle.sections import ReadRanges
+from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.filters.probes import AnyEncoding
+from sidecar.filters.values import Probe
+
+Bits = npt.NDArray[np.bool_]
+
+
+class _Piece(NamedTuple):
+    """A row, region or page: a range of the blob, and the context of its checksum."""
+
+    offset: int
+    length: int
+    context: bytes
+
+
+class _Lookup(NamedTuple):
+    """One hash in one group: the (region, row) pairs that it tests, by the piece that holds them."""
+
+    group: StoredGroup
+    rows: Mapping[_Piece, list[tuple[int, int]]]
+
+
+class FilterBundle:
+    """The filters of one field of one segment. ``doubt`` is told of everything that makes a group unknown."""
+
+    def __init__(
+        self, toc: FilterToc, read_ranges: ReadRanges, doubt: Callable[[SidecarError | str], None]
+    ) -> None:
+        self.toc = toc
+        self.place = Place(toc.segment_id, toc.field_id)
+        self.read_ranges = read_ranges
+        self._doubt = doubt
+        self._told = False
+
+    def might_match(
+        self, probe: Callable[[AnyEncoding], Probe], resolution_holds: Callable[[str], bool]
+    ) -> Bits:
+        """bool[units]: False where a filter says that none of the probed values is there.
+
+        All groups' ranges are handed to one call of the reader. Never raises for what the file holds.
+        """
+        self._tell_doubts()
+        keep = np.ones(self.toc.num_units, np.bool_)
+        wanted: list[_Lookup] = []
+        answers: dict[int, Bits] = {}
+        for group in self.toc.groups:
+            found = self._ask(group, probe, resolution_holds)
+            if found is None:
+                continue
+            answers[group.ordinal] = np.zeros(group.layout.members, np.bool_)
+            if found.verdict == "probe":
+                wanted += [self._locate(group, value) for value in found.hashes]
+        data = self._fetch(wanted)
+        for lookup in wanted:
+            answers[lookup.group.ordinal] |= self._evaluate(lookup, data)
+        for group in self.toc.groups:
+            if group.ordinal in answers:
+                keep[group.units] &= answers[group.ordinal]
+        return keep
+
+    def _ask(
+        self,
+        group: StoredGroup,
+        probe: Callable[[AnyEncoding], Probe],
+        resolution_holds: Callable[[str], bool],
+    ) -> Probe | None:
+        """How the value is looked up in the group's encoding; ``None`` if the group cannot answer."""
+        try:
+            if not resolution_holds(group.resolution):
+                return None
+            found = probe(group.rule.parse_encoding(group.encoding))
+        except SidecarError as error:
+            self._doubt(error)
+            return None
+        certain = found.verdict == "cannot-exist" or (found.verdict == "probe" and found.hashes)
+        return found if certain else None
+
+    def _locate(self, group: StoredGroup, value: int) -> _Lookup:
+        rows: dict[_Piece, list[tuple[int, int]]] = defaultdict(list)
+        for region, row in group.rule.rows(value, group.layout.blocks):
+            rows[_piece(group, self.place, region, row)].append((region, row))
+        return _Lookup(group, rows)
+
+    def _fetch(self, wanted: Sequence[_Lookup]) -> Mapping[_Piece, bytes] | None:
+        """All pieces of the lookups; ``None`` if they cannot be read."""
+        pieces = list(dict.fromkeys(piece for lookup in wanted for piece in lookup.rows))
+        try:
+            data = self.read_ranges([(piece.offset, piece.length) for piece in pieces])
+        except SidecarError as error:
+            self._doubt(error)
+            return None
+        return dict(zip(pieces, data, strict=True))
+
+    def _evaluate(self, lookup: _Lookup, data: Mapping[_Piece, bytes] | None) -> Bits:
+        """bool[N]: which members might contain the hash; all of them if a checksum is wrong."""
+        group = lookup.group
+        everyone = np.ones(group.layout.members, np.bool_)
+        if data is None:
+            return everyone
+        for piece in lookup.rows:
+            if not is_sealed(piece.context, data[piece]):
+                self._doubt(
+                    DamagedFileError(
+                        f"filters of field {self.toc.field_id} have a wrong checksum; their units are kept",
+                        offset=piece.offset,
+                    )
+                )
+                return everyone
+        return _and(group, [_rows_of(group, data[piece], rows) for piece, rows in lookup.rows.items()])
+
+    def _tell_doubts(self) -> None:
+        if not self._told:
+            self._told = True
+            for doubt in self.toc.doubts:
+                self._doubt(f"field {self.toc.field_id}: {doubt}; its units are kept")
+
+
+def _piece(group: StoredGroup, place: Place, region: int, row: int) -> _Piece:
+    """The smallest piece with a checksum of its own that holds a row."""
+    layout, rule = group.layout, group.rule
+    if layout.sliced and layout.rows_sealed:
+        offset, length = layout.row_offset(region, row), layout.row_stride
+        context = place.context(rule.row, region, group.ordinal, row)
+    else:
+        page = region // layout.page_regions
+        offset, length = layout.page_offset(page), layout.page_length(page)
+        context = place.context(rule.region if layout.sliced else rule.page, page, group.ordinal)
+    return _Piece(group.offset + offset, length, context)
+
+
+def _rows_of(group: StoredGroup, piece: bytes, rows: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8]:
+    """Rows that a verified piece holds: bits, uint8[r, ceil(N / 8)], or, if transposed, bytes of 0 or 1 [r, N]."""
+    layout = group.layout
+    if layout.sliced and layout.rows_sealed:
+        return np.frombuffer(piece, np.uint8, count=layout.row_bytes)[None]
+    regions, places = np.array(rows).T
+    if layout.sliced:
+        held = np.frombuffer(piece, np.uint8, count=BLOCK_BITS * layout.row_bytes)
+        rows_held: npt.NDArray[np.uint8] = held.reshape(BLOCK_BITS, -1)[places]
+        return rows_held
+    blocks = np.frombuffer(piece, np.uint8, count=len(piece) // BLOCK_BYTES * BLOCK_BYTES)
+    page = blocks.reshape(-1, layout.members, BLOCK_BYTES)
+    found = page[regions % layout.page_regions, :, places >> 3]
+    bits: npt.NDArray[np.uint8] = (found >> (places & 7).astype(np.uint8)[:, None]) & np.uint8(1)
+    return bits
+
+
+def _and(group: StoredGroup, rows: Sequence[npt.NDArray[np.uint8]]) -> Bits:
+    """bool[N]: the members that have a one in every row."""
+    both: npt.NDArray[np.uint8] = np.bitwise_and.reduce(np.concatenate(rows), axis=0)
+    if group.layout.sliced:
+        both = np.unpackbits(both, count=group.layout.members, bitorder="little")
+    return both.view(np.bool_)

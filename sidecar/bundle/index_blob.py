@@ -1,0 +1,235 @@
+"""Writing and reading blobs of indexes; what the bytes are stands in ``index_toc``.
+
+An entry is verified as a whole and handed out as it is; whether what it says may be believed is for those who know
+the file that it is of.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from sidecar.bundle.checksum import SEAL_BYTES, Place, is_sealed, seal
+from sidecar.bundle.index_toc import (
+    LENGTH_BYTES,
+    MAX_PART_BYTES,
+    MEMBERS_PER_PIECE,
+    PIECE_HEADER_BYTES,
+    IndexForm,
+    IndexGroup,
+    IndexToc,
+    K,
+    StoredIndexGroup,
+)
+from sidecar.bundle.sections import ReadRanges
+from sidecar.errors import DamagedFileError, SidecarError, UsageError
+
+S = TypeVar("S")
+
+_OFFSET = struct.Struct("<Q")
+_BATCH_BYTES = 16 << 20
+
+
+class _Entry(NamedTuple):
+    """Where the entry of a unit lies in the blob; the checksum follows its parts."""
+
+    group: StoredIndexGroup[Any]
+    unit: int
+    offset: int
+    lengths: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """Bytes of all parts."""
+        return sum(self.lengths)
+
+
+@dataclass(frozen=True)
+class FieldIndexes:
+    """Indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
+
+    ``entries``: for each of ``groups`` and each of its units in order, the parts of its entry.
+    """
+
+    form: ClassVar[IndexForm[Any]]
+
+    field_id: int
+    groups: Sequence[IndexGroup[Any]]
+    entries: Iterable[Sequence[bytes]]
+
+
+def index_pieces(given: FieldIndexes, place: Place) -> Iterator[bytes]:
+    """The bytes of all groups, piece by piece. Raises :class:`UsageError` for entries of other lengths."""
+    form, entries = given.form, iter(given.entries)
+    for group in given.groups:
+        for unit, lengths in zip(group.units.tolist(), group.lengths.tolist(), strict=True):
+            entry = next(entries, None)
+            if entry is None or [len(part) for part in entry] != lengths:
+                found = "nothing" if entry is None else [len(part) for part in entry]
+                raise UsageError(f"a {form.what} has not the length stated", expected=lengths, found=found)
+            data = b"".join(entry)
+            yield data + seal(place.context(form.entry, unit, group.ordinal), data)
+        yield from _table_pieces(form, group, place)
+
+
+def _table_pieces(form: IndexForm[K], group: IndexGroup[K], place: Place) -> Iterator[bytes]:
+    sizes = group.lengths.sum(axis=1) + SEAL_BYTES
+    starts = np.cumsum(sizes) - sizes
+    for piece, first in enumerate(range(0, len(sizes), MEMBERS_PER_PIECE)):
+        lengths = group.lengths[first : first + MEMBERS_PER_PIECE].astype("<u4")
+        data = _OFFSET.pack(int(starts[first])) + lengths.tobytes()
+        yield data + seal(place.context(form.table, piece, group.ordinal), data)
+
+
+class IndexBlob(ABC, Generic[K, S]):
+    """The indexes of one field of one segment. ``doubt`` is told of everything that cannot be read."""
+
+    form: ClassVar[IndexForm[Any]]
+
+    def __init__(
+        self, toc: IndexToc[K], read_ranges: ReadRanges, doubt: Callable[[SidecarError | str], None]
+    ) -> None:
+        self.toc = toc
+        self._place = Place(toc.segment_id, toc.field_id)
+        self._read_ranges = read_ranges
+        self._doubt = doubt
+        self._told = False
+
+    def read(self, units: Iterable[int]) -> dict[int, S]:
+        """The indexes of these units, those that have none or whose bytes are damaged left out.
+
+        One read of ranges for the tables, one for the entries (several beyond 16 MiB); the reader joins
+        neighbours. Damage is doubted, not raised.
+        """
+        self._tell_doubts()
+        found: dict[int, S] = {}
+        for batch in _batches(self._locate(sorted(set(units)))):
+            for entry, data in self._fetch(batch):
+                ends = accumulate(entry.lengths, initial=0)
+                parts = [data[start:end] for start, end in pairwise(ends)]
+                found[entry.unit] = self._stored(parts, entry.group.kind)
+        return found
+
+    def verify(self) -> Iterator[str]:
+        """What is wrong with the blob, one line for each table piece and entry."""
+        yield from self.toc.doubts
+        problems: list[str] = []
+        reader = type(self)(self.toc, self._read_ranges, lambda cause: problems.append(str(cause)))
+        reader._told = True
+        for group in self.toc.groups:
+            units = group.ordinals().tolist()
+            for first in range(0, len(units), MEMBERS_PER_PIECE):
+                reader.read(units[first : first + MEMBERS_PER_PIECE])
+        yield from dict.fromkeys(problems)
+
+    @staticmethod
+    @abstractmethod
+    def _stored(parts: Sequence[bytes], kind: K) -> S:
+        """What readers get of an entry."""
+
+    def _tell_doubts(self) -> None:
+        if not self._told:
+            self._told = True
+            for text in self.toc.doubts:
+                self._doubt(text)
+
+    def _locate(self, units: Sequence[int]) -> list[_Entry]:
+        """Read the pieces of tables that these units stand in."""
+        wanted: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []
+        for group in self.toc.groups:
+            positions: dict[int, list[tuple[int, int]]] = {}
+            for unit, position in _positions(group, units):
+                positions.setdefault(position // MEMBERS_PER_PIECE, []).append((unit, position))
+            wanted += [(group, piece, mine) for piece, mine in positions.items()]
+        pieces = self._read([self._piece_range(group, piece) for group, piece, _ in wanted])
+        entries: list[_Entry] = []
+        for (group, piece, mine), data in zip(wanted, pieces, strict=True):
+            try:
+                entries += self._entries(group, piece, mine, data)
+            except SidecarError as error:
+                self._doubt(error)
+        return entries
+
+    def _piece_range(self, group: StoredIndexGroup[K], piece: int) -> tuple[int, int]:
+        member_bytes = self.form.parts * LENGTH_BYTES
+        full = PIECE_HEADER_BYTES + MEMBERS_PER_PIECE * member_bytes + SEAL_BYTES
+        members = min(MEMBERS_PER_PIECE, group.members - piece * MEMBERS_PER_PIECE)
+        return group.table_offset + piece * full, PIECE_HEADER_BYTES + members * member_bytes + SEAL_BYTES
+
+    def _entries(
+        self,
+        group: StoredIndexGroup[K],
+        piece: int,
+        wanted: Sequence[tuple[int, int]],
+        data: bytes | None,
+    ) -> Iterator[_Entry]:
+        if data is None:
+            return
+        offset = self._piece_range(group, piece)[0]
+        table = f"a table of {self.form.what}es of group {group.ordinal}"
+        if not is_sealed(self._place.context(self.form.table, piece, group.ordinal), data):
+            raise DamagedFileError(f"{table} is damaged", offset=offset)
+        (start,) = _OFFSET.unpack_from(data)
+        numbers = np.frombuffer(data[PIECE_HEADER_BYTES : len(data) - SEAL_BYTES], "<u4")
+        lengths = numbers.reshape(-1, self.form.parts).astype(np.int64)
+        sizes = lengths.sum(axis=1)
+        starts = start + np.cumsum(sizes + SEAL_BYTES) - sizes - SEAL_BYTES
+        room = group.table_offset - group.offset
+        if lengths.max(initial=0) > MAX_PART_BYTES or starts[-1] + sizes[-1] + SEAL_BYTES > room:
+            raise DamagedFileError(f"{table} names an impossible place", offset=offset)
+        for unit, position in wanted:
+            at = position - piece * MEMBERS_PER_PIECE
+            yield _Entry(group, unit, group.offset + int(starts[at]), tuple(lengths[at].tolist()))
+
+    def _fetch(self, entries: Sequence[_Entry]) -> Iterator[tuple[_Entry, bytes]]:
+        data = self._read([(entry.offset, entry.length + SEAL_BYTES) for entry in entries])
+        for entry, piece in zip(entries, data, strict=True):
+            context = self._place.context(self.form.entry, entry.unit, entry.group.ordinal)
+            if piece is None:
+                continue
+            if is_sealed(context, piece):
+                yield entry, piece[: entry.length]
+            else:
+                what = f"the {self.form.what} of field {self.toc.field_id}, unit {entry.unit}"
+                self._doubt(DamagedFileError(f"{what} has a wrong checksum", offset=entry.offset))
+
+    def _read(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | None]:
+        if not ranges:
+            return []
+        try:
+            return self._read_ranges(ranges)
+        except SidecarError as error:
+            self._doubt(error)
+            return [None] * len(ranges)
+
+
+def _positions(group: StoredIndexGroup[K], units: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(unit, position) of those of the rising ``units`` that are members."""
+    if isinstance(group.units, slice):
+        start, stop = group.units.start, group.units.stop
+        yield from ((unit, unit - start) for unit in units if start <= unit < stop)
+        return
+    at = np.searchsorted(group.units, units)
+    for unit, position in zip(units, at.tolist(), strict=True):
+        if position < group.members and group.units[position] == unit:
+            yield unit, position
+
+
+def _batches(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
+    """Entries of some 16 MiB together."""
+    batch: list[_Entry] = []
+    total = 0
+    for entry in entries:
+        if batch and total + entry.length > _BATCH_BYTES:
+            yield batch
+            batch, total = [], 0
+        batch.append(entry)
+        total += entry.length
+    if batch:
+        yield batch

@@ -1,0 +1,255 @@
+"""Blobs of indexes that data files carry, entry by entry as they were: their tables of contents, and where bytes lie.
+
+Page indexes (``page_index_toc``) and row indexes (``row_index_toc``) are blobs of this kind; they differ in what an
+entry consists of and in what a reader must know of the files. A table of contents has
+
+kind           "page-index", "row-index"       version       1
+table          the table's UUID                segment       id, 32 hexadecimal digits
+field          field id                        toc_offset    offset of the TOC in the blob
+units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
+groups         list of
+    version    1: a reader steps over a group of another version
+    offset, length   of the group's bytes in the blob
+    members    N                               units         the members' unit ordinals, see ``unit_set``
+    and what the members have in common: the fields of ``PageIndexKind`` or ``RowIndexKind``
+
+A group's bytes, offsets from its first one:
+
+    entries    for each member in order: the parts of its entry, one after the other, as the file has them, then the
+               entry's checksum, bound to field, segment, group and *unit*
+    table      pieces of 1,024 members: u64 offset of the first member's entry, then for each member the u32 length
+               of each part of its entry; each piece followed by its checksum
+
+The table ends where the group ends and its length follows from N, so an entry is found with one small read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.checksum import SEAL_BYTES, Kind
+from sidecar.bundle.envelope import (
+    HEADER_BYTES,
+    VERSION,
+    decode_toc,
+    encode_toc,
+    integer,
+    member,
+    segment_bytes,
+)
+from sidecar.bundle.filter_toc import MAX_GROUPS, units_digest
+from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.unit_set import count_units, decode_units, encode_units
+from sidecar.bundle.units import MAX_UNITS
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+
+MEMBERS_PER_PIECE = 1024
+"""Members in a piece of a group's table."""
+PIECE_HEADER_BYTES = 8
+LENGTH_BYTES = 4
+MAX_PART_BYTES = 32 << 20
+"""No part of an entry is written or read that is longer."""
+
+
+class GroupKind(Protocol):
+    """What the members of a group have in common: a named tuple."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+K = TypeVar("K", bound=GroupKind)
+
+
+@dataclass(frozen=True)
+class IndexForm(Generic[K]):
+    """What all blobs of one type have in common: names, number of parts of an entry, and how to read a description.
+
+    ``entry`` and ``table`` are what checksums call the pieces.
+    """
+
+    name: str
+    what: str
+    blob_type: str
+    magic: bytes
+    entry: Kind
+    table: Kind
+    parts: int
+    decode_kind: Callable[[dict[str, Any]], K]
+
+    def table_length(self, members: int) -> int:
+        """Bytes of the table of a group, checksums included."""
+        pieces = -(-members // MEMBERS_PER_PIECE)
+        return members * self.parts * LENGTH_BYTES + pieces * (PIECE_HEADER_BYTES + SEAL_BYTES)
+
+
+@dataclass(frozen=True)
+class IndexGroup(Generic[K]):
+    """A group that is to be written; position p is unit ``units[p]``, rising. ``lengths``: int64[N, parts]."""
+
+    ordinal: int
+    kind: K
+    units: npt.NDArray[np.int64] = field(repr=False)
+    lengths: npt.NDArray[np.int64] = field(repr=False)
+
+    @property
+    def entries_length(self) -> int:
+        """Bytes of all entries with their checksums."""
+        return int(self.lengths.sum()) + SEAL_BYTES * len(self.units)
+
+
+def plan_index_groups(
+    form: IndexForm[K], members: Iterable[tuple[int, K, tuple[int, ...]]]
+) -> list[IndexGroup[K]]:
+    """Groups of one field's entries from (unit, kind, lengths of its parts); each unit at most once.
+
+    Raises :class:`UsageError`.
+    """
+    kinds: dict[K, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    seen: set[int] = set()
+    for unit, kind, lengths in members:
+        if len(lengths) != form.parts or not all(0 <= length <= MAX_PART_BYTES for length in lengths):
+            raise UsageError(f"a {form.what} has an impossible size", found=f"{lengths} bytes")
+        if unit in seen or unit < 0:
+            raise UsageError(f"a unit stands twice among the {form.what}es of a field", found=unit)
+        seen.add(unit)
+        kinds[kind].append((unit, lengths))
+    groups = []
+    for ordinal, (kind, same) in enumerate(sorted(kinds.items())):
+        same.sort()
+        units = np.array([unit for unit, _ in same], np.int64)
+        sizes = np.array([lengths for _, lengths in same], np.int64)
+        groups.append(IndexGroup(ordinal, kind, units, sizes))
+    return groups
+
+
+@dataclass(frozen=True)
+class StoredIndexGroup(Generic[K]):
+    """A group as a TOC describes it; ``units`` is a slice where the members are one run.
+
+    ``table_offset`` counts from the blob's start: the entries end there.
+    """
+
+    ordinal: int
+    offset: int
+    length: int
+    table_offset: int
+    kind: K
+    members: int
+    units: npt.NDArray[np.int64] | slice
+
+    def ordinals(self) -> npt.NDArray[np.int64]:
+        """The members' unit ordinals, int64[N], rising."""
+        if isinstance(self.units, slice):
+            return np.arange(self.units.start, self.units.stop, dtype=np.int64)
+        return self.units
+
+
+@dataclass(frozen=True)
+class IndexToc(Generic[K]):
+    """A decoded TOC. ``doubts`` names the groups that this reader steps over."""
+
+    table_uuid: str
+    segment_id: bytes
+    field_id: int
+    num_units: int
+    units_digest: int
+    toc_offset: int
+    groups: tuple[StoredIndexGroup[K], ...]
+    doubts: tuple[str, ...]
+
+
+def encode_index_toc(
+    form: IndexForm[K],
+    header: SegmentHeader,
+    field_id: int,
+    groups: Sequence[IndexGroup[K]],
+    num_units: int,
+    digest: int,
+) -> tuple[bytes, int]:
+    """The TOC's bytes and its offset in the blob."""
+    offset, described = HEADER_BYTES, []
+    for group in groups:
+        length = group.entries_length + form.table_length(len(group.units))
+        described.append(
+            {
+                "version": VERSION,
+                "offset": offset,
+                "length": length,
+                **group.kind._asdict(),
+                "members": len(group.units),
+                "units": encode_units(group.units),
+            }
+        )
+        offset += length
+    content: dict[str, Any] = {
+        "kind": form.name,
+        "version": VERSION,
+        "table": header.table_uuid,
+        "segment": header.segment_id.hex(),
+        "field": field_id,
+        "units": {"count": num_units, "digest": f"{digest:016x}"},
+        "toc_offset": offset,
+        "groups": described,
+    }
+    return encode_toc(content), offset
+
+
+def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
+    """Decode verified bytes; raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
+
+    A group that cannot be understood is stepped over and named in ``doubts``.
+    """
+    content = decode_toc(toc)
+    if content.get("kind") != form.name:
+        found = repr(content.get("kind"))[:40]
+        raise DamagedFileError(f"not the table of contents of {form.what}es", found=found)
+    if content.get("version") != VERSION:
+        found = repr(content.get("version"))[:40]
+        raise UnsupportedFeatureError(f"{form.what}es of another version", found=found)
+    units = member(content, "units", dict)
+    num_units = integer(units, "count", high=MAX_UNITS)
+    end = integer(content, "toc_offset")
+    groups, doubts = [], []
+    for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
+        try:
+            groups.append(_decode_group(form, ordinal, described, num_units, end))
+        except (DamagedFileError, UnsupportedFeatureError) as error:
+            doubts.append(f"group {ordinal} of {form.what}es is not understood: {error}")
+    return IndexToc(
+        table_uuid=member(content, "table", str),
+        segment_id=segment_bytes(content),
+        field_id=integer(content, "field", -(1 << 31), (1 << 31) - 1),
+        num_units=num_units,
+        units_digest=units_digest(units),
+        toc_offset=end,
+        groups=tuple(groups),
+        doubts=tuple(doubts),
+    )
+
+
+def _decode_group(
+    form: IndexForm[K], ordinal: int, content: Any, num_units: int, end: int
+) -> StoredIndexGroup[K]:
+    if not isinstance(content, dict):
+        raise DamagedFileError("a group is no JSON object")
+    if content.get("version") != VERSION:
+        found = repr(content.get("version"))[:40]
+        raise UnsupportedFeatureError("unknown version", expected=VERSION, found=found)
+    units = decode_units(content.get("units"), num_units)
+    members = integer(content, "members", 1, MAX_UNITS)
+    if count_units(units) != members:
+        raise DamagedFileError("a group lists other units", expected=members, found=count_units(units))
+    offset, length = integer(content, "offset", HEADER_BYTES), integer(content, "length")
+    table = form.table_length(members)
+    if offset + length > end or length < table + members * SEAL_BYTES:
+        raise DamagedFileError("a group does not fit its blob", expected=f"at most {end}", found=length)
+    kind = form.decode_kind(content)
+    return StoredIndexGroup(ordinal, offset, length, offset + length - table, kind, members, units)

@@ -1,0 +1,102 @@
+"""``sidecar-row-index-v1``: what a group of ORC row indexes has in common, and which units stand in one.
+
+The bytes lie as ``index_toc`` says; an entry is one RowIndexEntry (statistics and positions of one row group), the
+protobuf bytes as the stripe's ROW_INDEX stream has them. They say nothing without what the file says elsewhere, so of
+a group the table of contents further has
+
+    resolution how the column was found in the files: "id" or "name:<path>"
+    type       the column's ORC type: "INT", "STRING", "DECIMAL", ...
+    precision, scale   of a decimal; 0 for other types or where the file is silent
+    repeated   whether a list, map or union stands above the column: its values are not one a row
+    nested     whether anything but the root stands above it: where that is null, it has no value at all
+    column_encoding    how the stripe stores it: "DIRECT", "DICTIONARY", "DIRECT_V2", "DICTIONARY_V2"
+    has_present        whether the stripe has a PRESENT stream for it: positions begin with that one's
+    compressed         whether streams are compressed: a position is then a chunk and an offset in it
+    timezone   the stripe's writer timezone, "" if it names none: statistics of timestamps may be in it
+    calendar   of dates and timestamps: "unknown", "julian_gregorian", "proleptic_gregorian"
+    writer, writer_version   numbers of Footer.writer and PostScript.writerVersion
+    software_version   text, "" if the file names none
+    file_version       "0.11", "0.12", or "1.9999" for what writers call UNSTABLE-PRE-2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from sidecar.bundle.checksum import Kind
+from sidecar.bundle.envelope import ROW_INDEX_MAGIC, integer, member
+from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
+from sidecar.puffin.types import ROW_INDEX
+
+_U32 = (1 << 32) - 1
+
+
+class RowIndexKind(NamedTuple):
+    """What the members of a group have in common: all that a reader must know of their files and stripes."""
+
+    resolution: str
+    type: str
+    column_encoding: str
+    has_present: bool
+    compressed: bool
+    writer: int
+    writer_version: int
+    software_version: str = ""
+    file_version: str = "0.12"
+    calendar: str = "unknown"
+    timezone: str = ""
+    precision: int = 0
+    scale: int = 0
+    repeated: bool = False
+    nested: bool = False
+
+
+RowIndexGroup: TypeAlias = IndexGroup[RowIndexKind]
+
+
+@dataclass(frozen=True)
+class RowIndexMember:
+    """The row index of one unit, by the length of its RowIndexEntry."""
+
+    unit: int
+    kind: RowIndexKind
+    length: int
+
+
+def _decode_kind(content: dict[str, Any]) -> RowIndexKind:
+    return RowIndexKind(
+        resolution=member(content, "resolution", str),
+        type=member(content, "type", str),
+        column_encoding=member(content, "column_encoding", str),
+        has_present=member(content, "has_present", bool),
+        compressed=member(content, "compressed", bool),
+        writer=integer(content, "writer", 0, _U32),
+        writer_version=integer(content, "writer_version", 0, _U32),
+        software_version=member(content, "software_version", str),
+        file_version=member(content, "file_version", str),
+        calendar=member(content, "calendar", str),
+        timezone=member(content, "timezone", str),
+        precision=integer(content, "precision", 0, _U32),
+        scale=integer(content, "scale", 0, _U32),
+        repeated=member(content, "repeated", bool),
+        nested=member(content, "nested", bool),
+    )
+
+
+ROW_INDEXES = IndexForm(
+    name="row-index",
+    what="row index",
+    blob_type=ROW_INDEX,
+    magic=ROW_INDEX_MAGIC,
+    entry=Kind.ROW_INDEX,
+    table=Kind.ROW_INDEX_TABLE,
+    parts=1,
+    decode_kind=_decode_kind,
+)
+
+
+def plan_row_indexes(members: Iterable[RowIndexMember]) -> list[RowIndexGroup]:
+    """Groups of one field's row indexes; each unit at most once. Raises :class:`UsageError`."""
+    return plan_index_groups(ROW_INDEXES, ((one.unit, one.kind, (one.length,)) for one in members))

@@ -1,0 +1,17 @@
+"""Asking filters of either kind for a literal: split-block filters by ``values``, ORC filters by ``orc_values``."""
+
+from __future__ import annotations
+
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc_values import probe_orc
+from sidecar.filters.values import Probe, probe_hashes
+
+AnyEncoding = Encoding | OrcEncoding
+
+
+def probe_for(value: object, iceberg_type: str, encoding: AnyEncoding) -> Probe:
+    """The hashes by which a filter of ``encoding`` is asked for ``value``; see :func:`values.probe_hashes`."""
+    if isinstance(encoding, OrcEncoding):
+        return probe_orc(value, iceberg_type, encoding)
+    return probe_hashes(value, iceberg_type, encoding)
