@@ -16,7 +16,6 @@ import numpy.typing as npt
 from sidecar.bundle.extract import extract_blocks, take_own_blocks
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.model import INDEXED
 from sidecar.bundle.page_index_blob import StoredPageIndex
 from sidecar.bundle.page_index_use import decode_page_index
 from sidecar.bundle.pages import read_own_blocks, read_tails
@@ -25,7 +24,7 @@ from sidecar.convert.collection import BY_ID, BY_NAME, KeptFilter
 from sidecar.convert.match import Match
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.convert.spool import Spool
-from sidecar.errors import SidecarError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
@@ -114,12 +113,13 @@ class FilterPool:
     def __init__(self) -> None:
         self._spool = Spool()
         self._kept: dict[tuple[str, int, int], SplitBlockBloomFilter | KeptFilter] = {}
+        self._failures: dict[GroupKey, SidecarError] = {}
         self._in_memory = 0
 
     def load(self, parts: Iterable[Part]) -> None:
         """Read the groups of these parts, each once, and keep the filters of their units.
 
-        Raises :class:`~sidecar.errors.DamagedFileError` for a wrong checksum.
+        A group that is damaged fails alone, see :meth:`failure`.
         """
         groups: dict[GroupKey, Part] = {}
         units: dict[GroupKey, set[int]] = defaultdict(set)
@@ -127,14 +127,18 @@ class FilterPool:
             groups.setdefault(part.key, part)
             units[part.key].update(part.units.values())
         for key, part in groups.items():
-            self.load_group(part.segment, part.field_id, part.group, sorted(units[key]))
+            self._try_group(part.segment, part.field_id, part.group, sorted(units[key]))
 
     def load_all(self, segments: Iterable[Segment]) -> None:
         """Read all groups of these segments and keep all of their filters."""
         for segment in segments:
             for field_id, bundle in sorted(segment.bundles.items()):
                 for group in bundle.toc.groups:
-                    self.load_group(segment, field_id, group, group.ordinals().tolist())
+                    self._try_group(segment, field_id, group, group.ordinals().tolist())
+
+    def failure(self, part: Part) -> SidecarError | None:
+        """Why the part's group could not be read; ``None`` if it could."""
+        return self._failures.get(part.key)
 
     def get(self, part: Part, row_group: int) -> SplitBlockBloomFilter:
         """A filter of a part that was loaded."""
@@ -149,8 +153,17 @@ class FilterPool:
         self._kept.clear()
         self._spool.close()
 
+    def _try_group(self, segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int]) -> None:
+        try:
+            self.load_group(segment, field_id, group, units)
+        except (DamagedFileError, UnsupportedFeatureError) as error:
+            self._failures[segment.id, field_id, group.ordinal] = error
+
     def load_group(self, segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int]) -> None:
-        """Read one group and keep the filters of ``units``, which are members, in rising order."""
+        """Read one group and keep the filters of ``units``, which are members, in rising order.
+
+        Raises :class:`~sidecar.errors.DamagedFileError` for a wrong checksum.
+        """
         bundle = segment.bundles[field_id]
         positions = np.flatnonzero(np.isin(group.ordinals(), units)).tolist()
         sizes = read_own_blocks(group, bundle.place, bundle.read_ranges)[positions].tolist()
@@ -254,17 +267,17 @@ def _checked(footer: Footer, chunk: ColumnChunk, stored: StoredPageIndex) -> Res
     return RestoredPages(stored.column_index, stored.offset_index)
 
 
-def missing_reasons(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tuple[int, Leaf, str]]:
-    """(row group, leaf, reason) of units that a sidecar names as not indexed, for one kind."""
+def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tuple[int, Leaf, str]]:
+    """(row group, leaf, state) of all units that a sidecar speaks of, for one kind: indexed, or the reason why not."""
     assert kind in (BLOOM, PAGE_INDEX)
     for match in matches:
-        for coverage in match.segment.coverages:
-            if coverage.kind != kind:
+        for covered in match.segment.coverages:
+            if covered.kind != kind:
                 continue
             for row_group, unit in enumerate(match.units):
-                state = coverage.states[coverage.codes[unit]]
-                leaf = _leaf_of(footer, coverage.field_id, state.resolution)
-                if state.state != INDEXED and leaf is not None:
+                state = covered.states[covered.codes[unit]]
+                leaf = _leaf_of(footer, covered.field_id, state.resolution)
+                if leaf is not None:
                     yield row_group, leaf, state.state
 
 

@@ -73,7 +73,8 @@ def embed_from(
     empty list none. Pages are copied, not read. ``way``: ``exact`` takes the filters out of the sidecar whatever
     that costs; ``values`` builds them from the columns; ``auto`` compares the bytes to be read: for a file of a table
     strictly, for a plain file, which should come back to the byte, beyond 64 MiB of other files' filters. Indexes
-    that the file has and the sidecar has not stay.
+    that the file has and the sidecar has not stay. What is damaged in the sidecar is built from the file's values
+    instead, unless ``exact`` was asked for; ``doubts`` of the report says so.
 
     Raises :class:`UsageError` if the file is not the one that was indexed (its path may differ; size, rows and row
     groups, and for plain files what the footer says of the pages, must agree), and as
@@ -83,7 +84,7 @@ def embed_from(
         opened = _open_sidecar(stack, sidecar, io)
         pool = stack.enter_context(closing(FilterPool()))
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
-        choice = Choice(bloom, page_index, _checked_way(way), placement)
+        choice = Choice(bloom, page_index, _checked_way(way), placement, fallback=way != "exact")
         file = _prepare(source, target, Finder(opened), choice, pool, io)
         load = partial(pool.load, file.work.exact_parts)
         (report,) = _write_behind(opened, iter([file]), choice, load, io, progress)
@@ -104,8 +105,9 @@ def embed_all_from(
 ) -> list[RestoreReport]:
     """As :func:`embed_from` for many files, each group of the sidecar read once: into new files in ``folder``.
 
-    ``sources``: all files that the sidecar speaks of by default, at the paths that it has for them. The new files
-    lie in ``folder`` as they lay below the deepest folder that they have in common.
+    What is damaged in the sidecar is built from the values of each file. ``sources``: all files that the sidecar
+    speaks of by default, at the paths that it has for them. The new files lie in ``folder`` as they lay below the
+    deepest folder that they have in common.
     """
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io)
@@ -176,7 +178,7 @@ def _write(
         seconds=time.monotonic() - file.start,
         fpp=rules_of(file.work).fpp,
         sidecar=sidecar.source.name,
-        doubts=list(sidecar.warnings),
+        doubts=[*sidecar.warnings, *file.restorer.doubts],
     )
 
 

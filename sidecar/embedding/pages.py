@@ -62,7 +62,7 @@ class PageIndexMaker:
         if self._build and group.num_rows:
             for chunk in group.columns:
                 if chunk.leaf.index not in made.column_indexes or self._rebuild:
-                    outcomes[chunk.leaf.index] = self._new(chunk, made, waiting.get(chunk.leaf.index))
+                    outcomes[chunk.leaf.index] = self.build(chunk, made, waiting.get(chunk.leaf.index))
             self._all_or_none(group, made, outcomes)
         return made, [outcomes[leaf] for leaf in sorted(outcomes)]
 
@@ -111,7 +111,8 @@ class PageIndexMaker:
             return reason_of(index)
         return next(column_index_problems(self._footer, chunk, index, offsets), "")
 
-    def _new(self, chunk: ColumnChunk, made: PageIndexes, waiting: ValuesFilter | None) -> Outcome:
+    def build(self, chunk: ColumnChunk, made: PageIndexes, waiting: ValuesFilter | None = None) -> Outcome:
+        """Give one chunk the page index of its pages."""
         place = (chunk.row_group, chunk.leaf.path, "page-index")
         leaf = chunk.leaf.index
         try:

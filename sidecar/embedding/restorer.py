@@ -10,14 +10,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
+from sidecar.bundle.model import INDEXED
 from sidecar.convert.match import Finder, Match, is_plain
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.convert.restore import (
     FilterPool,
     Part,
     RestoredPages,
+    coverage,
     filter_parts,
-    missing_reasons,
     restore_pages,
 )
 from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
@@ -29,18 +30,24 @@ from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
 from sidecar.source import Source
 
+UNREADABLE = "what the sidecar has of it cannot be read"
+
 LARGE_BUNDLE = 64 << 20
 """Bytes of other files' filters that are read so that a plain file's own come back to the byte."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to come out of a sidecar: ``bloom`` and ``page_index`` name leaves, ``None`` all of them."""
+    """What is to come out of a sidecar: ``bloom`` and ``page_index`` name leaves, ``None`` all of them.
+
+    ``fallback``: what cannot be read of the sidecar is built from the file's values.
+    """
 
     bloom: Sequence[str] | None = None
     page_index: Sequence[str] | None = None
     way: str = "auto"
     placement: str = "end"
+    fallback: bool = True
 
 
 @dataclass
@@ -70,6 +77,12 @@ def plan_restore(finder: Finder, footer: Footer, choice: Choice) -> Work:
         reason = _why_values(footer, leaf, parts, choice.way)
         if reason:
             work.from_values[leaf] = reason
+    if choice.fallback:
+        readable = {(row_group, part.leaf.index) for part in work.parts for row_group in part.units}
+        for row_group, found, state in coverage(matches, footer, BLOOM):
+            wanted = choice.bloom is None or found.path in choice.bloom
+            if state == INDEXED and wanted and (row_group, found.index) not in readable:
+                work.from_values.setdefault(found.index, UNREADABLE)
     return work
 
 
@@ -100,68 +113,99 @@ def rules_of(work: Work) -> FilterRules:
     return FilterRules(leaves, min(rates, default=DEFAULT_FPP), even_if_dictionary=True)
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    """What was read of a sidecar for one file, by row group and leaf index."""
+
+    parts: dict[tuple[int, int], Part]
+    rates: dict[tuple[int, int], float]
+    pages: dict[tuple[int, int], RestoredPages]
+    lacking: dict[tuple[str, int, int], str]
+    unreadable_pages: set[tuple[int, int]]
+
+
 class Restorer:
     """What each row group of one file gets. To be closed."""
 
     def __init__(self, source: Source, work: Work, choice: Choice, pool: FilterPool) -> None:
+        self._source = source
         self._work = work
         self._pool = pool
-        self._filters = FilterMaker(source, work.footer, rules_of(work))
         self._pages = PageIndexMaker(source, work.footer, build=False, harvest="good")
-        self._parts: dict[tuple[int, int], Part] = {
-            (row_group, part.leaf.index): part for part in work.exact_parts for row_group in part.units
-        }
         self._choice = choice
-        self._restored: dict[tuple[int, int], RestoredPages] = {}
-        self._lacking: dict[tuple[str, int, int], str] = {}
-        self._rates: dict[tuple[int, int], float] = {}
-        self._loaded: Future[None] = Future()
+        self._loaded: Future[_Loaded] = Future()
+        self._filters: FilterMaker | None = None
+        self.doubts: list[str] = []
+        """What of the sidecar could not be read."""
 
     def load(self, load_filters: Callable[[], None]) -> None:
         """Read what the file needs of the sidecar; whoever waits for it in :meth:`groups` goes on, or fails."""
-        work, choice = self._work, self._choice
         try:
             load_filters()
-            self._rates = {
-                place: self._pool.get(part, place[0]).estimated_fpp() for place, part in self._parts.items()
-            }
-            wanted = _indexes(work.footer, choice.page_index)
-            self._restored = restore_pages(work.matches, work.footer, wanted)
-            self._lacking = {
-                (kind, row_group, leaf.index): reason
-                for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index))
-                for row_group, leaf, reason in missing_reasons(work.matches, work.footer, kind)
-                if names is None or leaf.path in names
-            }
+            self._replace_unreadable()
+            self._filters = FilterMaker(self._source, self._work.footer, rules_of(self._work))
+            loaded = self._load()
         except BaseException as error:
             self._loaded.set_exception(error)
             raise
-        self._loaded.set_result(None)
+        self._loaded.set_result(loaded)
+
+    def _replace_unreadable(self) -> None:
+        """Filters of damaged groups are built from the values, or are an error."""
+        for part in self._work.exact_parts:
+            error = self._pool.failure(part)
+            if error is not None and not self._choice.fallback:
+                raise error
+            if error is not None:
+                self._work.from_values[part.leaf.index] = f"{UNREADABLE}: {error.what}"
+                self.doubts.append(str(error))
+
+    def _load(self) -> _Loaded:
+        work, choice = self._work, self._choice
+        parts = {(row_group, part.leaf.index): part for part in work.exact_parts for row_group in part.units}
+        rates = {place: self._pool.get(part, place[0]).estimated_fpp() for place, part in parts.items()}
+        pages = restore_pages(work.matches, work.footer, _indexes(work.footer, choice.page_index))
+        lacking: dict[tuple[str, int, int], str] = {}
+        unreadable: set[tuple[int, int]] = set()
+        for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index)):
+            for row_group, leaf, state in coverage(work.matches, work.footer, kind):
+                place = row_group, leaf.index
+                if names is not None and leaf.path not in names:
+                    continue
+                if state != INDEXED:
+                    lacking[kind, row_group, leaf.index] = state
+                elif kind == PAGE_INDEX and place not in pages:
+                    unreadable.add(place)
+        return _Loaded(parts, rates, pages, lacking, unreadable if choice.fallback else set())
 
     def close(self) -> None:
         """Close what was opened for decoding; the source stays open."""
-        self._filters.close()
+        if self._filters is not None:
+            self._filters.close()
 
     def groups(self, outcomes: list[Outcome], progress: Progress | None) -> Iterator[GroupIndexes]:
         """Indexes of each row group in order; what became of them is added to ``outcomes``.
 
         Waits until :meth:`load` is done, in whatever thread that runs.
         """
-        self._loaded.result()
+        loaded, filters_of = self._loaded.result(), self._filters
+        assert filters_of is not None
         count = len(self._work.footer.row_groups)
         for group in self._work.footer.row_groups:
             if progress is not None:
                 progress("row groups", group.ordinal, count)
-            filters, told = self._filters_of(group)
-            columns, offsets, told_too = self._page_indexes_of(group)
+            filters, told = self._filters_of(group, loaded, filters_of)
+            columns, offsets, told_too = self._page_indexes_of(group, loaded)
             outcomes += told + told_too
             yield GroupIndexes(filters, columns, offsets)
 
-    def _filters_of(self, group: RowGroup) -> tuple[Mapping[int, Piece], list[Outcome]]:
+    def _filters_of(
+        self, group: RowGroup, loaded: _Loaded, maker: FilterMaker
+    ) -> tuple[Mapping[int, Piece], list[Outcome]]:
         """The sidecar's filters, beside those that the file has and the sidecar has not."""
-        mine = {leaf: part for (row_group, leaf), part in self._parts.items() if row_group == group.ordinal}
-        work = self._filters.begin(_without(group, mine, filters=True))
-        made, told = self._filters.finish(work)
+        mine = {leaf: part for (row_group, leaf), part in loaded.parts.items() if row_group == group.ordinal}
+        work = maker.begin(_without(group, mine, filters=True))
+        made, told = maker.finish(work)
         pieces = dict(made)
         outcomes = {outcome.column: outcome for outcome in told}
         for leaf, reason in self._work.from_values.items():
@@ -170,28 +214,32 @@ class Restorer:
                 outcomes[path] = replace(outcomes[path], reason=reason)
         for leaf, part in mine.items():
             data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
-            rate = self._rates[group.ordinal, leaf]
+            rate = loaded.rates[group.ordinal, leaf]
             pieces[leaf] = data
             outcomes[part.leaf.path] = Outcome(
                 group.ordinal, part.leaf.path, BLOOM, "exact", len(data), rate, rate
             )
-        self._add_lacking(group, BLOOM, outcomes)
+        _add_lacking(group, BLOOM, outcomes, loaded)
         return pieces, [outcomes[path] for path in sorted(outcomes)]
 
     def _page_indexes_of(
-        self, group: RowGroup
+        self, group: RowGroup, loaded: _Loaded
     ) -> tuple[Mapping[int, Piece], Mapping[int, Piece], list[Outcome]]:
         mine = {
             leaf: found
-            for (row_group, leaf), found in self._restored.items()
+            for (row_group, leaf), found in loaded.pages.items()
             if row_group == group.ordinal and found.offset_index is not None
         }
         made, told = self._pages.make(_without(group, mine, filters=False), {})
-        columns, offsets = dict(made.column_indexes), dict(made.offset_indexes)
         outcomes = {outcome.column: outcome for outcome in told}
+        for row_group, leaf in loaded.unreadable_pages:
+            if row_group == group.ordinal and leaf not in made.offset_indexes:
+                built = self._pages.build(group.columns[leaf], made)
+                outcomes[built.column] = replace(built, reason=built.reason or UNREADABLE)
+        columns, offsets = dict(made.column_indexes), dict(made.offset_indexes)
         missing = _first_without(group, {*mine, *offsets})
-        for leaf in sorted({leaf for row_group, leaf in self._restored if row_group == group.ordinal}):
-            found = self._restored[group.ordinal, leaf]
+        for leaf in sorted({leaf for row_group, leaf in loaded.pages if row_group == group.ordinal}):
+            found = loaded.pages[group.ordinal, leaf]
             path = group.columns[leaf].leaf.path
             place = (group.ordinal, path, PAGE_INDEX)
             if found.offset_index is None:
@@ -206,15 +254,16 @@ class Restorer:
                     columns[leaf] = found.column_index
                 length = len(found.offset_index) + len(found.column_index or b"")
                 outcomes[path] = Outcome(*place, "exact", length, reason=found.reason)
-        self._add_lacking(group, PAGE_INDEX, outcomes)
+        _add_lacking(group, PAGE_INDEX, outcomes, loaded)
         return columns, offsets, [outcomes[path] for path in sorted(outcomes)]
 
-    def _add_lacking(self, group: RowGroup, kind: str, outcomes: dict[str, Outcome]) -> None:
-        for chunk in group.columns:
-            reason = self._lacking.get((kind, group.ordinal, chunk.leaf.index))
-            if reason is not None:
-                path = chunk.leaf.path
-                outcomes.setdefault(path, Outcome(group.ordinal, path, kind, "none", reason=reason))
+
+def _add_lacking(group: RowGroup, kind: str, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:
+    for chunk in group.columns:
+        reason = loaded.lacking.get((kind, group.ordinal, chunk.leaf.index))
+        if reason is not None:
+            path = chunk.leaf.path
+            outcomes.setdefault(path, Outcome(group.ordinal, path, kind, "none", reason=reason))
 
 
 def _without(group: RowGroup, leaves: Collection[int], *, filters: bool) -> RowGroup:

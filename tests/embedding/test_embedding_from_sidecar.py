@@ -12,10 +12,13 @@ import pytest
 
 import sidecar
 from sidecar.bundle.extract import extract_filter
-from sidecar.errors import UsageError
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.errors import DamagedFileError, UsageError
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
+from sidecar.parquet.page_index import read_page_indexes
 from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify_values import ValueCheck
 from sidecar.source import LocalSource, local_path
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
@@ -125,3 +128,85 @@ def test_a_tables_sidecar_becomes_one_of_plain_files(table: Any, tmp_path: Path)
     sidecar.embed_from(opened, path, str(tmp_path / "b.parquet"), way="exact")
     opened.close()
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+@pytest.fixture
+def two_columns(tmp_path: Path) -> tuple[Path, Path]:
+    """A Parquet file of three row groups, and a Puffin file with what was embedded into it."""
+    bare, whole, puffin = (tmp_path / name for name in ("bare.parquet", "whole.parquet", "x.puffin"))
+    keys = np.random.default_rng(3).integers(0, 2**60, 900)
+    table = pa.table({"k": keys, "s": [f"row {k}" for k in keys.tolist()]})
+    pq.write_table(table, bare, row_group_size=300, use_dictionary=False)
+    sidecar.embed_file(str(bare), str(whole), bloom=["k", "s"], page_index=True)
+    sidecar.extract_files([str(whole)], str(puffin))
+    return bare, puffin
+
+
+def _place_of(puffin: Path, column: int, what: str) -> int:
+    """An offset in the Puffin file: in the filters of a column, or in its page indexes."""
+    opened = SidecarFile.open(LocalSource(str(puffin)))
+    (segment,) = opened.segments
+    entries = {entry.blob_type: entry for entry in segment.entries if entry.fields == (column,)}
+    kind = "sidecar-page-index-v1" if what == "page index" else "sidecar-sbbf-v1"
+    entry = entries[kind]
+    opened.close()
+    return entry.offset + 100
+
+
+@pytest.mark.parametrize("way", ["one", "all"])
+@pytest.mark.parametrize("what", ["filters", "page index"])
+def test_what_is_damaged_is_built_from_the_values(
+    two_columns: tuple[Path, Path], tmp_path: Path, what: str, way: str
+) -> None:
+    bare, puffin = two_columns
+    data = bytearray(puffin.read_bytes())
+    data[_place_of(puffin, 1, what)] ^= 16
+    puffin.write_bytes(data)
+    if way == "one":
+        report = sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "back.parquet"))
+    else:
+        (report,) = sidecar.embed_all_from(str(puffin), str(tmp_path / "out"), [str(bare)])
+    kind = {"filters": "bloom", "page index": "page-index"}[what]
+    rebuilt = [o for o in report.outcomes if o.way == "values"]
+    assert {(o.column, o.kind) for o in rebuilt} == {("k", kind)}
+    assert all("the sidecar has of it cannot be read" in o.reason for o in rebuilt)
+    assert any("checksum" in text or "damaged" in text for text in report.warnings())
+    assert report.ways()["bloom"].keys() | report.ways()["page-index"].keys() == {"exact", "values"}
+    assert not report.damaged
+    back = LocalSource(report.target)
+    assert verify_file(back, ValueCheck()) == []
+    footer = read_footer(back)
+    assert len(_filters(report.target)) == 6
+    for group in footer.row_groups:
+        assert None not in read_page_indexes(back, footer, group.columns, group.columns)[1]
+    assert pq.read_table(report.target).equals(pq.read_table(bare))
+
+
+def test_a_bundle_that_cannot_be_opened_is_built_from_the_values(
+    two_columns: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Its table of contents is damaged, in the blob and in the directory's copy: no group of it is known."""
+    bare, puffin = two_columns
+    data = puffin.read_bytes()
+    toc = b'"kind":"sbbf"'
+    assert data.count(toc) == 4  # two columns, each in the blob and in the directory
+    spoiled = data.replace(toc, b'"kind":"sbbg"')
+    puffin.write_bytes(spoiled)
+    report = sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "back.parquet"))
+    assert report.ways() == {"bloom": {"values": 6}, "page-index": {"exact": 6}}
+    assert report.warnings()
+    assert verify_file(LocalSource(report.target), ValueCheck()) == []
+
+
+def test_damaged_filters_that_are_wanted_exactly_are_an_error(
+    two_columns: tuple[Path, Path], tmp_path: Path
+) -> None:
+    bare, puffin = two_columns
+    data = bytearray(puffin.read_bytes())
+    data[_place_of(puffin, 1, "filters")] ^= 16
+    puffin.write_bytes(data)
+    with pytest.raises(DamagedFileError, match="filters of field 1 are damaged"):
+        sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "back.parquet"), way="exact")
+    assert not (tmp_path / "back.parquet").exists()
+    report = sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "s.parquet"), bloom=["s"], way="exact")
+    assert report.ways()["bloom"] == {"exact": 3}
