@@ -1,15 +1,17 @@
 """An ORC file for stage 1: its units are the row groups (strides) of its stripes, numbered over the whole file.
 
 Stripe by stripe, the index streams of all columns are read together, and trusted filters that are good enough
-taken as they are. What is left is decoded through pyarrow, one column of a stripe at a time, and cut into row groups.
+taken as they are. What is left is decoded, one column of a stripe at a time, and cut into row groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+
+import pyarrow as pa
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
@@ -25,10 +27,11 @@ from sidecar.indexing.data_file import IndexedUnit, WantedColumn
 from sidecar.indexing.faults import fault_of, reason_of
 from sidecar.indexing.orc_types import OrcValues, orc_values, type_doubt, zone_doubt
 from sidecar.indexing.sketches import TaskSketches
+from sidecar.orc.decode import read_row_groups
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.tail import MAX_ROW_GROUPS, OrcTail, Stripe
+from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.values import OrcValueReader
 from sidecar.source import CountingSource, Source
 
@@ -90,10 +93,7 @@ class OrcDataFile:
         self._sketches = sketches
         self._reader: OrcValueReader | None = None
         self.leaves = leaves_of(tail)
-        groups = [stripe.num_row_groups for stripe in tail.stripes]
-        if max(groups, default=0) > MAX_ROW_GROUPS:
-            raise UnsupportedFeatureError("a stripe has too many row groups", found=max(groups))
-        self._first = list(accumulate(groups, initial=0))
+        self._first = list(accumulate((len(stripe.row_groups) for stripe in tail.stripes), initial=0))
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """See :class:`sidecar.indexing.data_file.DataFile`; a row group belongs to where its stripe begins."""
@@ -168,9 +168,7 @@ class OrcDataFile:
                 if work.bloom:
                     work.result.reason, work.bloom = values.encoding.not_indexable, False
         try:
-            if self._reader is None:
-                self._reader = OrcValueReader(self._source.inner, self._tail)
-            for work, array in zip(one.groups, self._reader.row_groups(stripe, one.column), strict=True):
+            for work, array in zip(one.groups, self._values(stripe, footer, one.column), strict=True):
                 if work.wanted:
                     self._gather(work, values, array)
             one.groups[0].result.bytes_read += sum(
@@ -180,6 +178,14 @@ class OrcDataFile:
             one.fail(reason_of(error))
         except SidecarError as error:
             one.fail(reason_of(error), fault_of(error))
+
+    def _values(self, stripe: Stripe, footer: StripeFooter, column: OrcColumn) -> Iterable[pa.Array[Any]]:
+        """The column's values in each row group: by pyarrow, but timestamps, of which it knows some only."""
+        if column.kind.startswith("TIMESTAMP"):
+            return read_row_groups(self._source.inner, self._tail, stripe, footer, column)
+        if self._reader is None:
+            self._reader = OrcValueReader(self._source.inner, self._tail)
+        return self._reader.row_groups(stripe, column)
 
     def _gather(self, work: ColumnWork, values: OrcValues, array: Any) -> None:
         try:

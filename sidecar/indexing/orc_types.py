@@ -68,6 +68,7 @@ _ORC = {
     "timestamptz": "orc/instant:java",
 }
 _SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,11 @@ class OrcValues:
             except pa.ArrowException as error:
                 raise UsageError(f"values stored as {self.kind} do not fit {self.type}") from error
         if self.kind == "DATE":
-            _check_days(converted)
-        if self.kind.startswith("TIMESTAMP") and not self.java:
-            _check_fractions(converted)
+            _check_calendar(converted.cast(pa.int32()), 1)
+        if self.kind.startswith("TIMESTAMP"):
+            _check_calendar(converted.cast(pa.int64()), _DAY)
+            if not self.java:
+                _check_fractions(converted)
         return converted
 
 
@@ -169,9 +172,9 @@ def _digits(kind: str) -> tuple[int, int]:
     return int(precision), int(scale)
 
 
-def _check_days(values: Any) -> None:
-    first = pc.min(values.cast(pa.int32())).as_py()
-    if first is not None and first < GREGORIAN_DAY:
+def _check_calendar(counts: Any, day: int) -> None:
+    first = pc.min(counts).as_py()
+    if first is not None and first < GREGORIAN_DAY * day:
         raise UsageError("days before 1582-10-15, where readers disagree on the calendar")
 
 

@@ -1,0 +1,57 @@
+"""Iceberg tables whose data files are ORC and Parquet, as pyiceberg (which writes no ORC) can be made to list them."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from iceberg_cases import SCHEMA, rows
+from orc_cases import write_orc
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+
+UNREADABLE = ("fx", "u", "t")
+"""fixed, uuid and time: pyiceberg 0.12 reads them as plain bytes and numbers from ORC, and raises."""
+
+READABLE = Schema(*(field for field in SCHEMA.fields if field.name not in UNREADABLE))
+
+
+def append_orc(table: Table, data: pa.Table, ids: bool = True, **options: Any) -> Path:
+    """One more commit: a data file in ORC; its manifest entry has counts, and no bounds."""
+    name = f"{uuid.uuid4()}.orc"
+    folder = Path(table.location().removeprefix("file:")) / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = write_orc(folder / name, data, table.schema(), ids, **options)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{table.location()}/data/{name}",
+        file_format=FileFormat.ORC,
+        partition=Record(),
+        record_count=data.num_rows,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    return path
+
+
+def append_rows(table: Table, start: int, count: int, orc: bool, **options: Any) -> None:
+    """The rows of :func:`iceberg_cases.rows`, in one of the formats."""
+    data = rows(start, count, start, table.schema().as_arrow())
+    if orc:
+        append_orc(table, data, **options)
+    else:
+        table.append(data)
+
+
+def create_mixed(catalog: Any, name: str, files: int = 8, count: int = 60, **options: Any) -> Table:
+    """A table of all types that pyiceberg reads from ORC; every other file is ORC, in row groups of 20."""
+    table: Table = catalog.create_table(name, READABLE, properties={"write.parquet.row-group-limit": "25"})
+    settings = {"row_index_stride": 20} | options
+    for n in range(files):
+        append_rows(table, n * count, count, orc=n % 2 == 0, **settings)
+    return table
