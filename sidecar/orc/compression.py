@@ -27,11 +27,11 @@ MAX_BLOCK = 1 << 23
 """Largest compressionBlockSize: lengths of chunks have 23 bits."""
 
 _HEADER = 3
-_EXPANSION = 1032  # the most that deflate can do
+_EXPANSION = 512
 
 
 def bound(compressed: int, most: int) -> int:
-    """Bytes that so many compressed bytes may become: enough for any honest file, and never beyond ``most``."""
+    """The limit for a stream of so many compressed bytes: what no honest index or footer exceeds, at most ``most``."""
     return min(most, MAX_BLOCK + _EXPANSION * compressed)
 
 

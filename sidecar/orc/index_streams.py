@@ -31,7 +31,7 @@ from sidecar.orc.row_index import RowIndex, decode_row_index
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import Stream, StripeFooter
-from sidecar.orc.tail import MAX_ROW_GROUPS, OrcTail, Stripe
+from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.trust import encoding_of
 from sidecar.source import Source, read_ranges
 
@@ -206,19 +206,13 @@ class _Groups:
             tail, column, footer.encodings[column.id], stream.kind, footer.writer_timezone
         )
         reason = reason or self._doubt(stream, len(parts))
-        missing = (b"",) * (self.context.stripe.num_row_groups - len(parts))
-        parts = [*parts[: self.context.stripe.num_row_groups], *missing]
+        count = len(self.context.stripe.row_groups)
+        parts = [*parts[:count], *(b"",) * (count - len(parts))]
         return [self._filter(i, part, stream, encoding, reason) for i, part in enumerate(parts)]
 
     def _doubt(self, stream: Stream, count: int) -> str:
         """Why the filters may be those of other row groups, or of nothing; empty if they cannot."""
         stripe, footer = self.context.stripe, self.context.footer
-        if stripe.num_row_groups > MAX_ROW_GROUPS:
-            raise UnsupportedFeatureError(
-                f"stripe {stripe.ordinal} has too many row groups",
-                expected=MAX_ROW_GROUPS,
-                found=stripe.num_row_groups,
-            )
         if count != stripe.num_row_groups:
             return f"the stream has {count} filters for {stripe.num_row_groups} row groups"
         if sum(other.kind == stream.kind for other in footer.streams_of(self.column.id)) > 1:

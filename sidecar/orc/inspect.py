@@ -17,13 +17,13 @@ from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bounds import cannot_hold
 from sidecar.orc.index_streams import FoundFilter, StripeIndex, read_indexes, statistics_of
+from sidecar.orc.protobuf import decode
 from sidecar.orc.row_index import take_apart
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe, read_stripe_statistics, read_tail
 from sidecar.source import Source
-
 
 _EPOCH = datetime(1970, 1, 1)
 
@@ -264,13 +264,16 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
 
 def _stripe_statistics(source: Source, tail: OrcTail, column: OrcColumn) -> dict[int, ColumnStatistics]:
     """Statistics of the column by stripe; nothing where they are damaged, or not there."""
+    found: dict[int, ColumnStatistics] = {}
     try:
-        stripes = read_stripe_statistics(source, tail)
-        if len(stripes) != len(tail.stripes) or any(len(found) != len(tail.columns) for found in stripes):
-            return {}
-        return {i: decode_statistics(found[column.id], column, tail) for i, found in enumerate(stripes)}
+        statistics = read_stripe_statistics(source, tail)
+        for stripe in range(len(statistics) if len(statistics) == len(tail.stripes) else 0):
+            columns = statistics.columns(stripe)
+            if len(columns) == len(tail.columns):
+                found[stripe] = decode_statistics(decode(columns[column.id]), column, tail)
     except SidecarError:
         return {}
+    return found
 
 
 def _probe_stripe(
@@ -283,7 +286,7 @@ def _probe_stripe(
 ) -> Iterator[ProbedUnit]:
     iceberg_type = column.iceberg_type or ""
     if excluded := cannot_hold(whole, value, iceberg_type, column):
-        for group in range(stripe.num_row_groups):
+        for group in range(len(stripe.row_groups)):
             yield ProbedUnit(
                 stripe=stripe.ordinal, row_group=group, might_contain=False, reason=f"stripe: {excluded}"
             )
@@ -294,17 +297,21 @@ def _probe_stripe(
         index = read_indexes(source, tail, stripe, footer, [column.id])[column.id]
     except SidecarError as error:
         problem = reason_of(error)
-    for group in range(stripe.num_row_groups):
+    for group in range(len(stripe.row_groups)):
         might: bool | None = None
         reason = problem
         if footer is not None and index is not None:
-            might, reason = _ask(tail, footer, index, group, value)
+            might, reason = ask_row_group(tail, footer, index, group, value)
         yield ProbedUnit(stripe=stripe.ordinal, row_group=group, might_contain=might, reason=reason)
 
 
-def _ask(
+def ask_row_group(
     tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: int, value: LiteralValue
 ) -> tuple[bool | None, str]:
+    """Whether a row group might hold ``value``, ``None`` where nothing certain is known; and why.
+
+    ``value`` is what a bound literal of the column's own Iceberg type holds. Statistics are asked before the filter.
+    """
     column = index.column
     iceberg_type = column.iceberg_type or ""
     try:

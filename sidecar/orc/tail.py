@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
+from sidecar.errors import DamagedFileError, located
 from sidecar.orc.compression import CODECS, MAX_BLOCK, bound, decompress
 from sidecar.orc.protobuf import Message, decode
 from sidecar.orc.schema import OrcColumn, decode_columns
@@ -42,6 +42,9 @@ MAX_FOOTER = 256 << 20
 
 MAX_ROW_GROUPS = 1 << 18
 """Row groups of the largest stripe that is taken apart."""
+
+FEW_ROW_GROUPS = 4096
+"""Row groups that any stripe may have; more of them take a byte of its index each at least."""
 
 WRITERS = ("Java", "C++", "Presto", "Go", "Trino", "cuDF")
 CALENDARS = ("unknown", "julian_gregorian", "proleptic_gregorian")
@@ -92,12 +95,15 @@ class Stripe:
 
     @property
     def row_groups(self) -> list[RowGroup]:
-        """The row groups in their order. :class:`UnsupportedFeatureError` beyond :data:`MAX_ROW_GROUPS`."""
-        count = self.num_row_groups
-        if count > MAX_ROW_GROUPS:
-            raise UnsupportedFeatureError(
-                f"stripe {self.ordinal} has too many row groups",
-                expected=f"at most {MAX_ROW_GROUPS}",
+        """The row groups in their order.
+
+        Raises :class:`DamagedFileError` for more of them than the stripe's index can hold.
+        """
+        count, most = self.num_row_groups, min(FEW_ROW_GROUPS + self.index_length, MAX_ROW_GROUPS)
+        if count > most:
+            raise DamagedFileError(
+                f"stripe {self.ordinal} has more row groups than its index can hold",
+                expected=f"at most {most}",
                 found=count,
             )
         stride = self.stride or self.num_rows
@@ -325,14 +331,28 @@ def _stripes(messages: Iterable[Message], stride: int, end: int) -> list[Stripe]
     return stripes
 
 
-def read_stripe_statistics(source: Source, tail: OrcTail) -> list[list[Message]]:
-    """The ColumnStatistics messages of each stripe, one a column; no stripes where the file has no metadata.
+class StripeStatistics:
+    """The ColumnStatistics messages of each stripe, decoded stripe by stripe: there may be a great many."""
+
+    def __init__(self, stripes: list[bytes]) -> None:
+        self._stripes = stripes
+
+    def __len__(self) -> int:
+        return len(self._stripes)
+
+    def columns(self, stripe: int) -> list[bytes]:
+        """The messages of a stripe, one a column, not decoded yet. Raises :class:`DamagedFileError`."""
+        return decode(self._stripes[stripe]).all_bytes(1)
+
+
+def read_stripe_statistics(source: Source, tail: OrcTail) -> StripeStatistics:
+    """Statistics of each stripe, of no stripe where the file has no metadata.
 
     No read where the tail's own read had them. What they mean is for
     :func:`sidecar.orc.statistics.decode_statistics`. Raises :class:`DamagedFileError`.
     """
     if tail.metadata_length == 0:
-        return []
+        return StripeStatistics([])
     with located(tail.name, offset=tail.metadata_offset):
         start = tail.metadata_offset - (tail.size - len(tail.read_bytes))
         if start >= 0:
@@ -348,4 +368,4 @@ def read_stripe_statistics(source: Source, tail: OrcTail) -> list[list[Message]]
                 limit=bound(tail.metadata_length, MAX_FOOTER),
             )
         )
-        return [stripe.messages(1) for stripe in metadata.messages(1)]
+        return StripeStatistics(metadata.all_bytes(1))

@@ -7,7 +7,7 @@ no defect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import pairwise
 
 from sidecar.errors import SidecarError
@@ -15,10 +15,9 @@ from sidecar.orc.chunk_map import ChunkMap, map_chunks
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.problem import Problem
-from sidecar.orc.protobuf import Message
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
-from sidecar.orc.tail import MAGIC, OrcTail, Stripe, read_stripe_statistics, read_tail
+from sidecar.orc.tail import MAGIC, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
 from sidecar.orc.verify_index import index_problems
 from sidecar.source import Source
 
@@ -32,39 +31,33 @@ def verify_file(source: Source) -> list[Problem]:
         tail = read_tail(source)
     except SidecarError as error:
         return [Problem(file=source.name, unit=None, column=None, problem=reason_of(error))]
-    whole: list[dict[int, Message]] = []
-    problems = list(_tail_problems(source, tail, whole))
+    problems: list[Problem] = []
+    statistics = StripeStatistics([])
+    try:
+        statistics = read_stripe_statistics(source, tail)
+    except SidecarError as error:
+        problems.append(
+            Problem(file=tail.name, unit=None, column=None, problem=f"metadata: {reason_of(error)}")
+        )
+    problems += _tail_problems(source, tail, statistics)
     first_unit = 0
     for stripe in tail.stripes:
-        of_stripe = whole[stripe.ordinal] if stripe.ordinal < len(whole) else {}
-        problems += _StripeCheck(source, tail, stripe, first_unit, of_stripe).problems()
+        problems += _StripeCheck(source, tail, stripe, first_unit, statistics).problems()
         first_unit += stripe.num_row_groups
     return problems
 
 
-def _tail_problems(source: Source, tail: OrcTail, whole: list[dict[int, Message]]) -> Iterator[Problem]:
-    """Problems of what lies outside of stripes; puts the statistics of each stripe, by column, into ``whole``."""
+def _tail_problems(source: Source, tail: OrcTail, statistics: StripeStatistics) -> Iterator[Problem]:
+    """Problems of what lies outside of stripes."""
 
     def problem(what: str) -> Problem:
         return Problem(file=tail.name, unit=None, column=None, problem=what)
 
-    try:
-        head = source.read(0, len(MAGIC))
-        if head != MAGIC:
-            yield problem(f"the file does not begin with the magic; expected {MAGIC!r}; found {head!r}")
-        statistics = read_stripe_statistics(source, tail)
-        if statistics and len(statistics) != len(tail.stripes):
-            yield problem(
-                f"there are statistics of {len(statistics)} stripes, but {len(tail.stripes)} stripes"
-            )
-        for i, columns in enumerate(statistics):
-            if columns and len(columns) != len(tail.columns):
-                yield problem(
-                    f"stripe {i} has statistics of {len(columns)} columns, the file {len(tail.columns)} columns"
-                )
-            whole.append(dict(enumerate(columns)))
-    except SidecarError as error:
-        yield problem(f"metadata: {reason_of(error)}")
+    head = source.read(0, len(MAGIC))
+    if head != MAGIC:
+        yield problem(f"the file does not begin with the magic; expected {MAGIC!r}; found {head!r}")
+    if len(statistics) not in (0, len(tail.stripes)):
+        yield problem(f"there are statistics of {len(statistics)} stripes, but {len(tail.stripes)} stripes")
     rows = sum(stripe.num_rows for stripe in tail.stripes)
     if rows != tail.num_rows:
         yield problem(f"the footer's numberOfRows is {tail.num_rows}, the stripes have {rows} rows")
@@ -77,19 +70,16 @@ def _tail_problems(source: Source, tail: OrcTail, whole: list[dict[int, Message]
 
 
 class _StripeCheck:
-    """The checks of one stripe.
-
-    ``first_unit`` is the number of row groups in front of it, ``whole`` has the stripe's statistics by column.
-    """
+    """The checks of one stripe; ``first_unit`` is the number of row groups in front of it."""
 
     def __init__(
-        self, source: Source, tail: OrcTail, stripe: Stripe, first_unit: int, whole: dict[int, Message]
+        self, source: Source, tail: OrcTail, stripe: Stripe, first_unit: int, statistics: StripeStatistics
     ) -> None:
         self.source = source
         self.tail = tail
         self.stripe = stripe
         self.first_unit = first_unit
-        self.whole = whole
+        self.statistics = statistics
 
     def problems(self) -> Iterator[Problem]:
         try:
@@ -98,11 +88,26 @@ class _StripeCheck:
             yield self._problem(f"stripe footer: {reason_of(error)}")
             return
         yield from self._lengths(footer)
+        whole = yield from self._whole()
         for column in self.tail.columns:
             try:
-                yield from self._column(footer, column)
+                yield from self._column(footer, column, whole[column.id] if whole else None)
             except SidecarError as error:
                 yield self._problem(reason_of(error), column)
+
+    def _whole(self) -> Generator[Problem, None, list[bytes]]:
+        """The stripe's statistics, a message a column; none where there are none, or not as many as columns."""
+        if self.stripe.ordinal >= len(self.statistics):
+            return []
+        try:
+            found = self.statistics.columns(self.stripe.ordinal)
+        except SidecarError as error:
+            yield self._problem(f"statistics: {reason_of(error)}")
+            return []
+        if len(found) not in (0, len(self.tail.columns)):
+            yield self._problem(f"statistics of {len(found)} columns, but {len(self.tail.columns)} columns")
+            return []
+        return found
 
     def _problem(self, what: str, column: OrcColumn | None = None, row_group: int | None = None) -> Problem:
         return Problem(
@@ -124,7 +129,7 @@ class _StripeCheck:
         if footer.doubt:
             yield self._problem(footer.doubt)
 
-    def _column(self, footer: StripeFooter, column: OrcColumn) -> Iterator[Problem]:
+    def _column(self, footer: StripeFooter, column: OrcColumn, whole: bytes | None) -> Iterator[Problem]:
         index = read_indexes(self.source, self.tail, self.stripe, footer, [column.id], legacy=True)[column.id]
         maps: dict[str, ChunkMap] = {}
         for stream in footer.streams_of(column.id):
@@ -134,5 +139,5 @@ class _StripeCheck:
                 maps[stream.kind] = map_chunks(self.source, self.tail, stream)
             except SidecarError as error:
                 yield self._problem(f"{stream.kind}: {reason_of(error)}", column)
-        for row_group, what in index_problems(self.tail, footer, index, maps, self.whole.get(column.id)):
+        for row_group, what in index_problems(self.tail, footer, index, maps, whole):
             yield self._problem(what, column, row_group)

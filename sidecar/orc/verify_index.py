@@ -10,7 +10,7 @@ from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.chunk_map import ChunkMap
 from sidecar.orc.index_streams import FoundFilter, StripeIndex
 from sidecar.orc.inspect import reason_of
-from sidecar.orc.protobuf import Message
+from sidecar.orc.protobuf import decode
 from sidecar.orc.row_index import take_apart
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import INVERTED, Bound, ColumnStatistics, decode_statistics
@@ -24,11 +24,12 @@ LEGACY_TEXT = "text is in the charset of the writing machine: readers with anoth
 
 
 def index_problems(
-    tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap], whole: Message | None
+    tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap], whole: bytes | None
 ) -> Found:
     """What is wrong with row index and filters.
 
-    ``maps`` has the column's data streams, those that could be read, and ``whole`` the statistics of the stripe.
+    ``maps`` has the column's data streams, those that could be read, and ``whole`` is the message of the stripe's
+    statistics.
     """
     if index.row_index_problem is not None:
         yield None, f"ROW_INDEX: {reason_of(index.row_index_problem)}"
@@ -100,13 +101,13 @@ def _stripe_problems(
     footer: StripeFooter,
     index: StripeIndex,
     statistics: dict[int, ColumnStatistics],
-    message: Message | None,
+    data: bytes | None,
 ) -> Found:
     """The stripe's statistics are those of its row groups together."""
-    if message is None or len(statistics) != footer.stripe.num_row_groups:
+    if data is None or len(statistics) != footer.stripe.num_row_groups:
         return
     try:
-        whole = decode_statistics(message, index.column, tail, footer.writer_timezone)
+        whole = decode_statistics(decode(data), index.column, tail, footer.writer_timezone)
     except SidecarError as error:
         yield None, f"statistics of the stripe: {reason_of(error)}"
         return

@@ -1,0 +1,62 @@
+"""What the tests of the ORC room share: the fixtures, their values as literals, and the index of a file at once."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sidecar.orc.index_streams import StripeIndex, read_indexes
+from sidecar.orc.stripe import StripeFooter, read_stripe_footer
+from sidecar.orc.tail import OrcTail, read_tail
+from sidecar.source import BytesSource, Source
+
+DATA = Path(__file__).parents[1] / "data/orc"
+JAVA = sorted(path.name for path in DATA.glob("java_*.orc"))
+FILES = sorted(path.name for path in DATA.glob("*.orc"))
+PYARROW = "pyarrow_zlib_utf8.orc"
+STRIDE = 1000
+
+
+@lru_cache(maxsize=4)
+def load(name: str) -> Any:
+    return json.loads((DATA / name).read_text())
+
+
+def source(name: str) -> BytesSource:
+    return BytesSource((DATA / name).read_bytes(), name)
+
+
+@dataclass
+class ReadStripe:
+    footer: StripeFooter
+    indexes: dict[int, StripeIndex]
+
+
+def read_all(of: Source, *, legacy: bool = False) -> tuple[OrcTail, list[ReadStripe]]:
+    """Tail, stripe footers and the indexes of all columns."""
+    tail = read_tail(of)
+    stripes = []
+    for stripe in tail.stripes:
+        footer = read_stripe_footer(of, tail, stripe)
+        indexes = read_indexes(of, tail, stripe, footer, range(len(tail.columns)), legacy=legacy)
+        stripes.append(ReadStripe(footer, indexes))
+    return tail, stripes
+
+
+def literal(column: str, value: Any) -> Any:
+    """A value of values.json as a bound literal of the column's Iceberg type holds it."""
+    if column.startswith(("c_sd", "c_char", "c_vchar")):
+        text = bytes.fromhex(value).decode()
+        return {"c_char": text[:8], "c_vchar": text[:10]}.get(column, text)
+    if column == "c_bin":
+        return bytes.fromhex(value)
+    if column == "c_big":
+        return int(value)
+    if column in ("c_float", "c_double"):
+        return struct.unpack(">f" if column == "c_float" else ">d", bytes.fromhex(value))[0]
+    return Decimal(value) if column.startswith("c_dec") else value
