@@ -6,24 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humane
 from sidecar.cli.embed import Destination, Source
-from sidecar.cli.options import Json
+from sidecar.cli.options import Json, Quiet
 from sidecar.cli.output import Output, escaped, facts
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def strip(source: Source, destination: Destination, as_json: Json = False) -> None:
+def strip(source: Source, destination: Destination, as_json: Json = False, quiet: Quiet = False) -> None:
     """Write a Parquet or ORC file again without its filters and page indexes; its data is copied.
 
     The row index of an ORC file stays.
 
     Example: sidecar strip indexed/part-0.parquet bare/part-0.parquet
     """
-    out = Output(as_json=as_json)
+    out = Output(as_json=as_json, quiet=quiet)
     from sidecar import strip_file
 
-    report = strip_file(source, destination)
+    with out.progress() as progress:
+        report = strip_file(source, destination, progress=progress)
     data = report.to_dict()
     if data.get("dead_bytes"):
         out.warn([f"{data['dead_bytes']:,} bytes of filters stay as dead space between the row groups"])

@@ -101,7 +101,9 @@ def embed_file(
             return embed_into(opened, footer, sink, Wanted(rules, page_index, placement), progress, threads)
 
 
-def strip_file(source: str, target: str, *, io: FileIO | None = None) -> EmbedReport:
+def strip_file(
+    source: str, target: str, *, io: FileIO | None = None, progress: Progress | None = None
+) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` without filters and page indexes to the new file ``target``.
 
     An ORC file keeps its row index. Of a Parquet file, both are left out where they stand between the pages and the
@@ -116,9 +118,22 @@ def strip_file(source: str, target: str, *, io: FileIO | None = None) -> EmbedRe
         footer = read_footer(opened)
         check_embeddable(opened, footer)
         with create_target(target, io) as sink:
-            written = embed(opened, footer, sink, [GroupIndexes() for _ in footer.row_groups])
+            written = embed(opened, footer, sink, _nothing(len(footer.row_groups), progress))
     removed = list(_removed(footer))
     return EmbedReport(source, target, "end", footer.size, written, removed, time.monotonic() - start)
+
+
+def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
+    """No indexes for so many row groups. The first call of ``progress`` comes before any byte is copied."""
+    told = progress or (lambda what, done, total: None)
+    told("row groups", 0, count)
+
+    def groups() -> Iterator[GroupIndexes]:
+        for number in range(count):
+            yield GroupIndexes()
+            told("row groups", number + 1, count)
+
+    return groups()
 
 
 def is_orc(source: Source) -> bool:

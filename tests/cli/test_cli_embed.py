@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import sidecar
 from sidecar.cli.app import app
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
@@ -131,6 +132,16 @@ def test_existing_files_and_other_formats_are_refused(plain: Path) -> None:
         assert run(command[0], taken, plain.with_name("x"), *command[1:]).exit_code == 1
         assert run(command[0], plain.with_name("nosuch"), plain.with_name("x"), *command[1:]).exit_code == 1
     assert {path.name for path in plain.parent.iterdir()} == {"plain.parquet", "taken"}
+
+
+def test_strip_tells_its_progress_to_whoever_watches(plain: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    count = pq.read_metadata(plain).num_row_groups
+    sidecar.strip_file(
+        str(plain), str(plain.with_name("told.parquet")), progress=lambda *step: told.append(step)
+    )
+    assert told == [("row groups", number, count) for number in range(count + 1)]
+    assert run("strip", str(plain), str(plain.with_name("quiet.parquet")), "--quiet").exit_code == 0
 
 
 def test_strip_says_what_stays_as_dead_bytes(plain: Path) -> None:
