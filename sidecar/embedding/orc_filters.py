@@ -37,7 +37,6 @@ from sidecar.orc.values import OrcValueReader
 from sidecar.source import Source
 
 _ORC_135 = 6
-_TIMES = ("TIMESTAMP", "TIMESTAMP_INSTANT")
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,9 @@ def new_encoding(tail: OrcTail, column: OrcColumn, zone: str | None) -> OrcEncod
         reason = "it is inside a list or map: not one value a row"
     elif column.kind == "TIMESTAMP" and (encoding is None or encoding.zone != "UTC"):
         reason = f"wall clocks of the writer's zone {zone or '(unknown)'}, whose rules readers may not share"
-    elif column.kind in _TIMES and tail.writer == JAVA and tail.writer_version < _ORC_135:
+    elif column.kind == "TIMESTAMP_INSTANT":
+        reason = "ORC Java asks for an instant by a key of its own time zone, and would lose rows"
+    elif column.kind == "TIMESTAMP" and tail.writer == JAVA and tail.writer_version < _ORC_135:
         reason = "readers ask no filter of timestamps by a writer before ORC-135"
     elif encoding is None:
         reason = f"no keys are known for {column.kind}"

@@ -88,15 +88,40 @@ def _position(sum32: Any, bits: Any) -> Any:
 
 
 @kernel
+def _next_positions(
+    totals: NDArray[np.int32], uppers: NDArray[np.int32], bits: Any, out: NDArray[np.int32]
+) -> None:
+    """Add the upper halves once more, and what :func:`_position` makes of the sums.
+
+    No step depends on another, so all of it is vector code: the quotient is that of doubles, at most one off, which the
+    last two lines set right. numba widens sums of 32-bit numbers unless it is told not to.
+    """
+    inverse = 1.0 / np.float64(bits)
+    for i in range(len(totals)):
+        total = np.int32(totals[i] + uppers[i])
+        totals[i] = total
+        c = np.int32(total ^ np.int32(total >> np.int32(31)))
+        quotient = np.int32(np.float64(c) * inverse)
+        rest = np.int32(c - np.int32(quotient * bits))
+        rest = np.int32(rest + np.int32(bits & np.int32(rest >> np.int32(31))))
+        over = np.int32(rest - bits)
+        out[i] = np.int32(over + np.int32(bits & np.int32(over >> np.int32(31))))
+
+
+@kernel
 def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> None:
-    """Set the ``k`` bits of every hash."""
-    bits = np.uint64(len(words) * 64)
+    """Set the ``k`` bits of every hash; ``words`` has less than 2**31 bits."""
+    bits = np.int32(len(words) * 64)
+    totals = np.empty(len(hashes), np.int32)
+    uppers = np.empty(len(hashes), np.int32)
+    chosen = np.empty(len(hashes), np.int32)
     for i in range(len(hashes)):
-        upper = hashes[i] >> np.uint64(32)
-        total = hashes[i]
-        for _ in range(k):
-            total += upper
-            at = _position(total, bits)
+        totals[i] = np.int32(np.uint32(hashes[i] & np.uint64(0xFFFFFFFF)))
+        uppers[i] = np.int32(np.uint32(hashes[i] >> np.uint64(32)))
+    for _ in range(k):
+        _next_positions(totals, uppers, bits, chosen)
+        for i in range(len(hashes)):
+            at = np.uint64(chosen[i])
             words[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
 
 

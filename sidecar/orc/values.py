@@ -1,11 +1,10 @@
-"""Values of a column as flat Arrow arrays, row group by row group, read through pyarrow.
+"""Values of a column as flat Arrow arrays, row group by row group.
 
 pyarrow decodes whole stripes; they are cut by the row index stride. What stands in lists, maps and structs is
 flattened to the values of the leaf, and a parent that is null hides what lies below it. A local file is opened by
 pyarrow itself, any other source through its ranged reads.
 
-pyarrow has timestamps as 64-bit nanoseconds and lets others wrap around, so it is not asked for them: see
-:mod:`sidecar.orc.decode`.
+pyarrow has timestamps as 64-bit nanoseconds, which others wrap around, so those are for :mod:`sidecar.orc.decode`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from pyarrow import orc
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
 from sidecar.filters.leaves import flatten
+from sidecar.orc.decode import read_row_groups
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.source import BytesSource, Source, SourceFile, local_path
 
@@ -30,6 +31,7 @@ class OrcValueReader:
     """Leaf values of one ORC file. Not to be shared between threads: each opens its own."""
 
     def __init__(self, source: Source, tail: OrcTail) -> None:
+        self._source = source
         self._tail = tail
         local = None if isinstance(source, BytesSource) else local_path(source.name)
         handle = local if local is not None else pa.PythonFile(cast(IOBase, SourceFile(source)), mode="r")
@@ -43,9 +45,14 @@ class OrcValueReader:
     def row_groups(self, stripe: Stripe, column: OrcColumn) -> Iterator[pa.Array[Any]]:
         """The values of a leaf column for each row group of a stripe, in order; nulls may remain.
 
-        Raises :class:`UnsupportedFeatureError` for timestamps, for what is no leaf, and for columns that share their
-        path with another one; :class:`DamagedFileError` for anything that pyarrow cannot decode.
+        A TIMESTAMP is the wall clock of its writer's zone. Raises :class:`UnsupportedFeatureError` for what is no
+        leaf or inside a union, for columns that share their path with another one, and for timestamps without a
+        time zone; :class:`DamagedFileError` for what cannot be decoded.
         """
+        if column.kind in _TIMESTAMPS:
+            footer = read_stripe_footer(self._source, self._tail, stripe)
+            yield from read_row_groups(self._source, self._tail, stripe, footer, column)
+            return
         top, leaf = self._place(column)
         try:
             batch = self._file.read_stripe(stripe.ordinal, [top.path])
@@ -67,9 +74,9 @@ class OrcValueReader:
         Within structs that is the column alone; what is in a list or map comes with all of the topmost one.
         """
         columns = self._tail.columns
-        if column.is_compound or column.kind in _TIMESTAMPS:
+        if column.is_compound:
             raise UnsupportedFeatureError(
-                f"{column.kind} is not read through pyarrow", file=self._tail.name, column=column.path
+                f"{column.kind} has no values of its own", file=self._tail.name, column=column.path
             )
         top = above = column
         while above.parent is not None:
