@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sidecar.iceberg.scanning import scan as scan
     from sidecar.iceberg.statistics import open_sidecar as open_sidecar
     from sidecar.iceberg.verify import verify_table as verify_table
+    from sidecar.spark.datasource import register_spark as register_spark
     from sidecar.spark.native import spark_read as spark_read
     from sidecar.indexing.driver import build as build
 
@@ -75,6 +76,7 @@ _HOMES = {
     "inspect_table": "sidecar.iceberg.inspect",
     "probe_table": "sidecar.iceberg.probe",
     "verify_table": "sidecar.iceberg.verify",
+    "register_spark": "sidecar.spark.datasource",
     "spark_read": "sidecar.spark.native",
     "Encoding": "sidecar.filters.encoding",
     "SplitBlockBloomFilter": "sidecar.filters.sbbf",
@@ -108,6 +110,7 @@ __all__ = [
     "probe_file",
     "probe_table",
     "read",
+    "register_spark",
     "scan",
     "scan_file",
     "spark_read",
