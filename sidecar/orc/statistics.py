@@ -36,13 +36,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from typing import Protocol
 
 import numpy as np
 
 from sidecar.errors import DamagedFileError
 from sidecar.orc.protobuf import Message
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.tail import JAVA, OrcTail
+from sidecar.orc.tail import JAVA
 
 Bound = bool | int | float | str | Decimal
 """int for whole numbers, days of DATE, nanoseconds of both timestamps (wall clock of TIMESTAMP)."""
@@ -71,6 +72,22 @@ _CUTOVER_DAY = -141_427  # 1582-10-15
 _DAY_MS = 86_400_000
 _NS = 1_000_000  # nanoseconds of a millisecond
 _MAX_DIGITS = 200  # characters of a decimal's text
+
+
+class WrittenBy(Protocol):
+    """What of a file decides how far its statistics are to be believed: an :class:`OrcTail` has it."""
+
+    @property
+    def writer(self) -> int:
+        """Number of the writer."""
+
+    @property
+    def writer_version(self) -> int:
+        """Its version."""
+
+    @property
+    def calendar(self) -> str:
+        """Name of the calendar of dates and timestamps."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,7 @@ class _Untrusted(Exception):
 
 
 def decode_statistics(
-    message: Message, column: OrcColumn, tail: OrcTail, writer_timezone: str | None = None
+    message: Message, column: OrcColumn, tail: WrittenBy, writer_timezone: str | None = None
 ) -> ColumnStatistics:
     """What the statistics of a column may be believed to say.
 
@@ -130,7 +147,7 @@ def decode_statistics(
     )
 
 
-def _bounds(message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds | None:
+def _bounds(message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds | None:
     field = _FIELD.get(column.kind)
     if field is None:
         raise _Untrusted("this type has no bounds")
@@ -148,14 +165,14 @@ def _bounds(message: Message, column: OrcColumn, tail: OrcTail, zone: str | None
     return found
 
 
-def _boolean(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+def _boolean(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     counts, values = own.repeated_varints(1), message.varint(1)
     if not counts or not message.has(1) or counts[0] > values or not values:
         raise _Untrusted("no count of true values")
     return counts[0] == values, counts[0] > 0, True
 
 
-def _integer(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+def _integer(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     low, high = _signed(own, 1), _signed(own, 2)
     limit = 1 << (_BITS[column.kind] - 1)
     if not -limit <= low <= high < limit:
@@ -165,7 +182,7 @@ def _integer(own: Message, message: Message, column: OrcColumn, tail: OrcTail, z
     return low, high, True
 
 
-def _has_two_calendars(tail: OrcTail) -> bool:
+def _has_two_calendars(tail: WrittenBy) -> bool:
     return tail.calendar != "proleptic_gregorian" and tail.writer == JAVA
 
 
@@ -176,7 +193,7 @@ def _signed(own: Message, field: int) -> int:
     return value
 
 
-def _double(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+def _double(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     low, high, total = own.double(1), own.double(2), own.double(3)
     if low is None or high is None or total is None:
         raise _Untrusted("no bounds or no sum, which would tell of NaN")
@@ -189,7 +206,7 @@ def _double(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zo
     return low, high, True
 
 
-def _string(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+def _string(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     if column.kind == "CHAR" and tail.writer != JAVA:
         raise _Untrusted(
             "bounds of CHAR are those of bytes behind the values, except in files of Java's writer"
@@ -215,7 +232,7 @@ def _text(own: Message, field: int) -> str | None:
         raise _Untrusted("a bound is not UTF-8") from error
 
 
-def _decimal(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+def _decimal(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     if tail.writer == JAVA and tail.writer_version == 6:
         raise _Untrusted("decimal bounds of Java's writer version 6 are not to be trusted (ORC-517)")
     return _number(own, 1), _number(own, 2), True
@@ -234,7 +251,9 @@ def _number(own: Message, field: int) -> Decimal:
     return value
 
 
-def _timestamp(own: Message, message: Message, column: OrcColumn, tail: OrcTail, zone: str | None) -> _Bounds:
+def _timestamp(
+    own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None
+) -> _Bounds:
     if tail.writer == JAVA and tail.writer_version < 6:
         raise _Untrusted("timestamp bounds before Java's writer version 6 are in local time (ORC-135)")
     low, high = _signed(own, 3), _signed(own, 4)
@@ -251,7 +270,7 @@ def _timestamp(own: Message, message: Message, column: OrcColumn, tail: OrcTail,
     return low * _NS, high * _NS + _NS - 1, False
 
 
-_Decoder = Callable[[Message, Message, OrcColumn, OrcTail, "str | None"], _Bounds]
+_Decoder = Callable[[Message, Message, OrcColumn, WrittenBy, "str | None"], _Bounds]
 _DECODERS: dict[str, _Decoder] = {
     "BOOLEAN": _boolean,
     **dict.fromkeys(("BYTE", "SHORT", "INT", "LONG", "DATE"), _integer),

@@ -1,0 +1,98 @@
+"""From an ORC file to what a sidecar records of its row indexes, and from a stored entry back to what it says.
+
+A group's description has all that :mod:`sidecar.orc.row_index` and :mod:`sidecar.orc.statistics` ask of a file, so
+an entry can be understood, and believed as far as it would be in its file, without opening that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sidecar.bundle.row_index_blob import StoredRowIndex
+from sidecar.bundle.row_index_toc import RowIndexKind
+from sidecar.errors import DamagedFileError, UsageError
+from sidecar.orc.row_index import decode_entry, take_apart
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import ColumnStatistics, decode_statistics
+from sidecar.orc.stripe import ColumnEncoding, StripeFooter
+from sidecar.orc.tail import OrcTail
+
+
+class DecodedRowIndex(NamedTuple):
+    """Where a row group begins in each stream of the column, and its statistics if it has some.
+
+    ``positions`` are as :func:`sidecar.orc.row_index.take_apart` gives them.
+    """
+
+    positions: dict[str, tuple[int, ...]]
+    statistics: ColumnStatistics | None
+
+
+def row_index_kind(tail: OrcTail, footer: StripeFooter, column: OrcColumn, resolution: str) -> RowIndexKind:
+    """What a sidecar records of a column of a stripe beside its row indexes.
+
+    :class:`UsageError` for an encrypted column: its row index never goes into a sidecar.
+    """
+    if column.encrypted:
+        raise UsageError("the row index of an encrypted column is not to leave its file", column=column.path)
+    encoding = footer.encodings[column.id]
+    return RowIndexKind(
+        resolution=resolution,
+        type=column.kind,
+        column_encoding=encoding.kind,
+        has_present=footer.stream(column.id, "PRESENT") is not None,
+        compressed=tail.compression != "NONE",
+        writer=tail.writer,
+        writer_version=tail.writer_version,
+        software_version=tail.software_version or "",
+        file_version=".".join(map(str, tail.file_version)),
+        calendar=tail.calendar,
+        timezone=footer.writer_timezone or "",
+        precision=column.precision or 0,
+        scale=column.scale or 0,
+        repeated=column.nested_in_repeated,
+        nested=column.nullable_parent,
+    )
+
+
+def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
+    """What an entry says. Raises :class:`DamagedFileError` for bytes that are none."""
+    kind, entry = stored.kind, decode_entry(stored.entry)
+    column = _column(kind)
+    positions = take_apart(
+        entry,
+        column,
+        ColumnEncoding(kind.column_encoding, 0, None),
+        has_present=kind.has_present,
+        compressed=kind.compressed,
+        file_version=_version(kind.file_version),
+    )
+    message = entry.statistics
+    statistics = None if message is None else decode_statistics(message, column, kind, kind.timezone or None)
+    return DecodedRowIndex(positions, statistics)
+
+
+def _column(kind: RowIndexKind) -> OrcColumn:
+    """The column as far as a description tells of it."""
+    return OrcColumn(
+        id=0,
+        path="",
+        kind=kind.type,
+        field_id=None,
+        required=False,
+        precision=kind.precision or None,
+        scale=kind.scale,
+        max_length=None,
+        parent=None,
+        children=(),
+        nested_in_repeated=kind.repeated,
+        nullable_parent=kind.nested,
+        encrypted=False,
+    )
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    if not (major.isdecimal() and minor.isdecimal() and len(text) <= 20):
+        raise DamagedFileError("a row index names an impossible file version", found=text[:40])
+    return int(major), int(minor)
