@@ -114,7 +114,7 @@ def strip_file(
     with _opened(source, target, io) as opened:
         if is_orc(opened):
             with create_target(target, io) as sink:
-                return strip_orc(opened, sink)
+                return strip_orc(opened, sink, progress)
         footer = read_footer(opened)
         check_embeddable(opened, footer)
         with create_target(target, io) as sink:

@@ -72,16 +72,25 @@ def embed_orc(
     )
 
 
-def strip_orc(source: Source, target: Target) -> EmbedReport:
+def strip_orc(source: Source, target: Target, progress: Progress | None = None) -> EmbedReport:
     """Write the file without filters to the empty ``target``. Raises as :func:`sidecar.orc.embed.embed` does."""
     start = time.monotonic()
     tail = read_tail(source)
     check_embeddable(tail)
     removed = list(_removed(source, tail))
-    written = embed(source, tail, target, [StripeFilters() for _ in tail.stripes])
+    written = embed(source, tail, target, _nothing(len(tail.stripes), progress))
     return EmbedReport(
         source.name, target.name, PLACEMENT, tail.size, written, removed, time.monotonic() - start
     )
+
+
+def _nothing(count: int, progress: Progress | None) -> Iterator[StripeFilters]:
+    for number in range(count):
+        if progress is not None:
+            progress("stripes", number, count)
+        yield StripeFilters()
+    if progress is not None:
+        progress("stripes", count, count)
 
 
 class _Spooled(NamedTuple):
