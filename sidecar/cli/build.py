@@ -25,6 +25,14 @@ class Harvest(str, Enum):
     never = "never"
 
 
+class Format(str, Enum):
+    """Which filters units of ORC files get."""
+
+    auto = "auto"
+    parquet = "parquet"
+    orc = "orc"
+
+
 class Engine(str, Enum):
     """Who does the work."""
 
@@ -50,6 +58,12 @@ def build(
     harvest: Annotated[
         Harvest, typer.Option("--harvest", help="Filters that files carry: good ones are at most 1 % false.")
     ] = Harvest.good,
+    filter_format: Annotated[
+        Format,
+        typer.Option(
+            "--as", help="Filters of ORC files; auto: good ones that they carry, else as of Parquet."
+        ),
+    ] = Format.auto,
     engine: Annotated[
         Engine, typer.Option("--engine", help="auto: Spark, or in-process for small tables or without Java.")
     ] = Engine.auto,
@@ -80,6 +94,7 @@ def build(
             kinds=chosen,
             fpp=target,
             harvest=harvest.value,
+            filter_format=filter_format.value,
             engine=engine.value,
             snapshot_id=snapshot,
             progress=progress,

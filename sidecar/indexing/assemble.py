@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.bundle.checksum import Place
-from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.index_blob import FieldIndexes
 from sidecar.bundle.model import (
     INDEXED,
     UNLISTED,
@@ -19,14 +19,18 @@ from sidecar.bundle.model import (
     UnitEntry,
     UnitsTable,
 )
+from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.page_index_toc import PageIndexGroup, PageIndexMember, plan_page_indexes
 from sidecar.bundle.positions import GroupMember, plan_groups
+from sidecar.bundle.row_index_blob import FieldRowIndexes
+from sidecar.bundle.row_index_toc import RowIndexGroup, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import Column
 from sidecar.indexing.columns import Options
+from sidecar.indexing.data_file import described
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.faults import STORAGE
 from sidecar.indexing.slices import GroupTask, part_step
@@ -43,7 +47,7 @@ class Unit:
     entry: UnitEntry
     columns: Mapping[int, Record]
     pages: Mapping[int, Record] = field(default_factory=dict)
-    """Records of page indexes by field id."""
+    """Records of page indexes and row indexes by field id."""
 
 
 @dataclass
@@ -183,28 +187,56 @@ def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> 
     return tasks
 
 
-def page_index_groups(indexed: Indexed, columns: Sequence[Column]) -> dict[int, list[PageIndexGroup]]:
-    """Groups of page indexes of each field that has some."""
-    planned = {
-        column.field_id: plan_page_indexes(
-            PageIndexMember(ordinal, record.page_index_kind, record.column_length, record.offset_length)
-            for ordinal, unit in enumerate(indexed.units)
-            if column.field_id in unit.pages and (record := unit.pages[column.field_id]).offset_length
-        )
-        for column in columns
-    }
-    return {field_id: groups for field_id, groups in planned.items() if groups}
+def index_groups(
+    indexed: Indexed, columns: Sequence[Column]
+) -> list[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]]:
+    """For each field that has some, the groups of its page indexes and those of its row indexes."""
+    planned = []
+    for column in columns:
+        pages, rows = [], []
+        for ordinal, unit in enumerate(indexed.units):
+            record = unit.pages.get(column.field_id)
+            if record is None or not record.length:
+                continue
+            kind = described(record.described)
+            if isinstance(kind, RowIndexKind):
+                rows.append(RowIndexMember(ordinal, kind, record.length))
+            else:
+                lengths = record.column_length, record.length - record.column_length
+                pages.append(PageIndexMember(ordinal, kind, *lengths))
+        if pages or rows:
+            planned.append((column.field_id, plan_page_indexes(pages), plan_row_indexes(rows)))
+    return planned
 
 
-def page_index_entries(
+def field_indexes(
+    groups: Sequence[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]],
+    indexed: Indexed,
+    engine: Engine,
+) -> Iterator[FieldIndexes]:
+    """The blobs of page indexes and row indexes of each field, their entries read from the engine."""
+    for field_id, pages, rows in groups:
+        if pages:
+            yield FieldPageIndexes(field_id, pages, _page_entries(pages, field_id, indexed, engine))
+        if rows:
+            yield FieldRowIndexes(field_id, rows, _row_entries(rows, field_id, indexed, engine))
+
+
+def _page_entries(
     groups: Sequence[PageIndexGroup], field_id: int, indexed: Indexed, engine: Engine
 ) -> Iterator[tuple[bytes, bytes]]:
-    """ColumnIndex and OffsetIndex of each member of the groups of a field, in order."""
     units = [unit for group in groups for unit in group.units.tolist()]
     keys = [_key(indexed.units[unit], field_id) for unit in units]
     for unit, data in zip(units, engine.page_indexes(keys), strict=True):
         length = indexed.units[unit].pages[field_id].column_length
         yield data[:length], data[length:]
+
+
+def _row_entries(
+    groups: Sequence[RowIndexGroup], field_id: int, indexed: Indexed, engine: Engine
+) -> Iterator[tuple[bytes]]:
+    keys = [_key(indexed.units[unit], field_id) for group in groups for unit in group.units.tolist()]
+    return ((data,) for data in engine.page_indexes(keys))
 
 
 def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:
@@ -222,9 +254,10 @@ def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:
     for ordinal, unit in enumerate(indexed.units):
         record = unit.columns[field_id]
         if record.blocks:
-            length = record.blocks * BLOCK_BYTES + len(record.tail)
-            harvested = record.how == "harvested"
-            members.append(GroupMember(ordinal, record.encoding, record.resolution, length, harvested))
+            harvested, size = record.how == "harvested", record.filter_bytes
+            members.append(
+                GroupMember(ordinal, record.encoding, record.resolution, size, harvested, record.rule)
+            )
     return members
 
 
@@ -235,7 +268,7 @@ def _key(unit: Unit, field_id: int) -> tuple[int, int, int]:
 def _state(unit: Unit, field_id: int, kind: str) -> CoverageState:
     if kind == PAGE_INDEX:
         pages = unit.pages[field_id]
-        return CoverageState(INDEXED if pages.offset_length else pages.reason, pages.resolution)
+        return CoverageState(INDEXED if pages.length else pages.reason, pages.resolution)
     record = unit.columns[field_id]
     if kind == BLOOM and not record.blocks:
         return CoverageState(record.reason or "no filter was made", record.resolution)

@@ -50,7 +50,7 @@ class Options:
     ndv: Mapping[int, int] = field(default_factory=dict)
     """Distinct values of a unit to begin with, by field id; the number of values where nothing is said."""
     page_index: bool = False
-    filter_format: str = "parquet"
+    filter_format: str = "auto"
     """What filters units of ORC files get: ``parquet`` split-block ones of their values, ``orc`` ORC filters,
     ``auto`` their own where they have good ones, else split-block ones."""
     orc_fpp: float = DEFAULT_FPP

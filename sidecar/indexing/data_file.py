@@ -6,14 +6,33 @@ once; then the file gives its units in order, each with what became of every col
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.page_index_toc import PageIndexKind
+from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.iceberg.resolve import FileLeaf
 from sidecar.indexing.columns import ColumnResult
+
+IndexKind = PageIndexKind | RowIndexKind
+"""What a reader must know of a page index, or of a row index."""
+
+_FORMS: dict[str, type[IndexKind]] = {"page-index": PageIndexKind, "row-index": RowIndexKind}
+
+
+def describe(kind: IndexKind) -> str:
+    """A kind as text, equal ones alike."""
+    name = next(name for name, form in _FORMS.items() if isinstance(kind, form))
+    return json.dumps([name, *kind], separators=(",", ":"))
+
+
+def described(text: str) -> IndexKind:
+    """Inverse of :func:`describe`."""
+    name, *values = json.loads(text)
+    return _FORMS[name](*values)
 
 
 @dataclass(frozen=True)
@@ -28,10 +47,13 @@ class WantedColumn:
 
 @dataclass(frozen=True)
 class PagesResult:
-    """The page index of one column of one unit: ``parts`` are ColumnIndex and OffsetIndex, empty if there is none."""
+    """The page index of one column of one unit, or in ORC its row index.
 
-    kind: PageIndexKind
-    parts: tuple[bytes, bytes] = (b"", b"")
+    ``parts`` are ColumnIndex and OffsetIndex, or one RowIndexEntry; empty if there is none.
+    """
+
+    kind: IndexKind
+    parts: tuple[bytes, ...] = (b"",)
     how: str = ""
     reason: str = ""
     """Why there is none."""

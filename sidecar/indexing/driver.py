@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, TypedDict
 
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.model import SegmentHeader
-from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import tail_piece
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import StorageError, UsageError
-from sidecar.filters.sizing import MAX_BITS_PER_VALUE, auto_fpp, check_fpp
+from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.merge import Theta
@@ -36,9 +36,9 @@ from sidecar.indexing.assemble import (
     Selection,
     collect,
     expected_false_units,
+    field_indexes,
     group_tasks,
-    page_index_entries,
-    page_index_groups,
+    index_groups,
     select,
     tails,
     units_table,
@@ -52,14 +52,18 @@ from sidecar.indexing.report import BuildReport, blob_dict, make_report
 from sidecar.indexing.slices import GroupTask
 from sidecar.indexing.tasks import Plan, TableOpener
 from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
-from sidecar.puffin.types import SBBF
 from sidecar.puffin.writer import PuffinWriter
 
 KINDS = (BLOOM, THETA, PAGE_INDEX)
 USUAL_KINDS = (BLOOM, THETA)
 HARVEST = ("good", "always", "never")
+FILTER_FORMATS = ("auto", "parquet", "orc")
 ENGINES = ("auto", "spark", "local")
+
+ORC_STRIDE = 10_000
+"""Rows of a row group of ORC files, unless their writer was told otherwise."""
 
 LOCAL_BYTES = 4 << 30
 """``engine="auto"`` runs tables of at most this many bytes of data files in this process."""
@@ -72,6 +76,7 @@ def build(
     kinds: Sequence[str] = USUAL_KINDS,
     fpp: float | str = "auto",
     harvest: str = "good",
+    filter_format: str = "auto",
     engine: str = "auto",
     snapshot_id: int | None = None,
     spark: Any = None,
@@ -86,9 +91,11 @@ def build(
     ``kinds``: ``bloom``, ``theta``, ``page-index`` (the first two by default). ``fpp``: target false-positive rate,
     or ``auto``, the smaller of 1 % and one over the number of units, at up to 32 bits a value. ``harvest``: filters
     that files carry are taken if they are ``good`` (at most 1 % by their bits), ``always`` or ``never``, and page
-    indexes unless ``never``. ``engine``: ``local`` runs in this process, ``spark`` on ``spark`` or an embedded session;
-    ``auto`` takes ``spark`` if one is given, else this process for tables up to 4 GiB or where Spark cannot start.
-    ``lg_k``: log2 of a sketch's entries.
+    indexes unless ``never``. ``filter_format``: what units of ORC files get, ``parquet`` split-block filters of their
+    values, as Parquet files have, ``orc`` ORC filters (``auto`` rates are the writers' 1 % then), ``auto`` those that
+    the file has, as ``harvest`` says, else split-block ones. ``engine``: ``local`` runs in this process, ``spark`` on
+    ``spark`` or an embedded session; ``auto`` takes ``spark`` if one is given, else this process for tables up to
+    4 GiB or where Spark cannot start. ``lg_k``: log2 of a sketch's entries.
     Files that the sidecar of the snapshot or of its nearest ancestor answers for are not indexed again; its
     segments are carried over, those of other columns too. ``full`` indexes all files again.
     ``force`` registers even if an existing statistics file cannot be read and is lost.
@@ -101,7 +108,7 @@ def build(
     snapshot = snapshot_of(table, snapshot_id)
     schema = _schema(table, snapshot)
     wanted = _typed(table, snapshot, resolve_columns(schema, columns))
-    _check_options(kinds, harvest, engine)
+    _check_options(kinds, harvest, filter_format, engine)
     if engine == "spark" and spark is None:
         from sidecar.spark.session import check_available
 
@@ -110,7 +117,7 @@ def build(
     show = progress or _silent
     show("listing files")
     listing = list_snapshot(table, snapshot.snapshot_id)
-    options = _options(listing, kinds, fpp, harvest, lg_k)
+    options = _options(listing, kinds, fpp, harvest, filter_format, lg_k)
     plan = Plan(wanted, schema, table.name_mapping(), options)
     earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full)
     try:
@@ -201,7 +208,7 @@ class _Build:
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         units = units_table(selection, indexed, self.plan.columns, self.plan.options)
         groups = group_tasks(indexed, self.plan.columns, header.segment_id)
-        page_groups = page_index_groups(indexed, self.plan.columns)
+        indexes = index_groups(indexed, self.plan.columns)
         thetas = [Theta(i, sketch.to_bytes(), sketch.ndv) for i, sketch in sorted(indexed.sketches.items())]
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
@@ -219,14 +226,13 @@ class _Build:
                     )
                     for field_id, tasks in groups.items()
                 )
-                pages = (
-                    FieldPageIndexes(field_id, own, page_index_entries(own, field_id, indexed, self.engine))
-                    for field_id, own in page_groups.items()
-                )
-                entries += write_segment(writer, header, units, fields, pages, **place)
+                own = field_indexes(indexes, indexed, self.engine)
+                entries += write_segment(writer, header, units, fields, own, **place)
             write_toc(writer, entries, **place)
 
-        has_pages = bool(page_groups) or any(s.page_index_blobs for s in self.earlier.segments)
+        has_pages = any(pages for _, pages, _ in indexes) or any(
+            s.page_index_blobs for s in self.earlier.segments
+        )
         return register(
             self.table, self.listing.snapshot_id, thetas, write, force=self.force, has_pages=has_pages
         )
@@ -257,7 +263,10 @@ class _Build:
         anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
         live = self.table.schema().field_ids
         options = self.plan.options
-        rebuilt = {SBBF: options.bloom, PAGE_INDEX_BLOB: options.page_index}
+        rebuilt = {
+            **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
+            **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
+        }
         if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
             return False
         return live >= set(entry.fields)
@@ -298,29 +307,35 @@ def _silent(what: str, done: int | None = None, total: int | None = None) -> Non
     """Progress that nobody watches."""
 
 
-def _check_options(kinds: Sequence[str], harvest: str, engine: str) -> None:
+def _check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine: str) -> None:
     if not kinds:
         raise UsageError("nothing is to be built", hint=f"Name kinds: {', '.join(KINDS)}.")
     for what, value, known in (
         *(("kind", kind, KINDS) for kind in kinds),
         ("harvest rule", harvest, HARVEST),
+        ("format of filters", filter_format, FILTER_FORMATS),
         ("engine", engine, ENGINES),
     ):
         if value not in known:
             raise UsageError(f"there is no {what} '{value}'", expected=" or ".join(known))
 
 
-def _options(listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: str, lg_k: int) -> Options:
+def _options(
+    listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: str, filter_format: str, lg_k: int
+) -> Options:
     auto = fpp == "auto"
     if isinstance(fpp, str) and not auto:
         raise UsageError("a false-positive rate is a number or 'auto'", found=fpp)
     if not 7 <= lg_k <= 20:
         raise UsageError("lg_k is out of range", expected="7 to 20", found=lg_k)
+    rate = auto_fpp(_units_expected(listing)) if auto else check_fpp(float(fpp))
     return Options(
         bloom=BLOOM in kinds,
         theta=THETA in kinds,
         page_index=PAGE_INDEX in kinds,
-        fpp=auto_fpp(_units_expected(listing)) if auto else check_fpp(float(fpp)),
+        fpp=rate,
+        filter_format=filter_format,
+        orc_fpp=DEFAULT_FPP if auto else rate,
         max_bits=MAX_BITS_PER_VALUE if auto else None,
         harvest=harvest,
         lg_k=lg_k,
@@ -328,8 +343,16 @@ def _options(listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: 
 
 
 def _units_expected(listing: Listing) -> int:
-    """Row groups of the table as far as manifests tell them (split offsets), before any footer is read."""
-    return sum(max(len(file.data_file.split_offsets or ()), 1) for file in listing.files)
+    """Row groups of the table as far as manifests tell them (split offsets), before any footer is read.
+
+    Of an ORC file split offsets are stripes: its row groups have 10,000 rows where nobody chose another stride.
+    """
+    orc = sum(
+        -(-file.record_count // ORC_STRIDE)
+        for file in listing.files
+        if file.data_file.file_format == FileFormat.ORC
+    )
+    return orc + sum(max(len(file.data_file.split_offsets or ()), 1) for file in listing.files)
 
 
 def _engine(

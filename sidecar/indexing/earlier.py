@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import INDEXED, Coverage
@@ -85,7 +88,7 @@ def _fill(
     segments = earlier.found.sidecar.segments
     live = {segment.id: _live_files(segment, listing.files) for segment in segments}
     if not full:
-        earlier.served = _served(segments, live, plan, fpp)
+        earlier.served = _served(segments, listing.files, live, plan, fpp)
         earlier.sketches, earlier.why_not = _sketches(earlier, table, segments, live, plan)
         if earlier.why_not:
             earlier.served = set()
@@ -111,18 +114,38 @@ def _live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]
 
 
 def _served(
-    segments: Sequence[Segment], live: dict[str, dict[int, int]], plan: Plan, fpp: float | None
+    segments: Sequence[Segment],
+    files: Sequence[ListedFile],
+    live: dict[str, dict[int, int]],
+    plan: Plan,
+    fpp: float | None,
 ) -> set[int]:
     """Files with units for which every wanted kind of every column stands in some segment."""
     having: dict[int, set[Want]] = {}
     holds = _resolution_holds(plan)
     for segment in segments:
         wants = {want for want, c in _kinds(segment) if holds(c) and _has_rate(segment, want, fpp)}
-        first = segment.unit_ranges
+        first, others = segment.unit_ranges, _other_format(segment, plan)
         for ordinal, known in live[segment.id].items():
-            if first[known + 1] > first[known]:  # a file that could not be read is tried again
-                having.setdefault(ordinal, set()).update(wants)
+            units = range(first[known], first[known + 1])
+            if not units:
+                continue  # a file that could not be read is tried again
+            is_orc = files[ordinal].data_file.file_format == FileFormat.ORC
+            odd = {want for want, flags in others.items() if is_orc and flags[units.start : units.stop].any()}
+            having.setdefault(ordinal, set()).update(wants - odd)
     return {ordinal for ordinal, wants in having.items() if wants.issuperset(_wanted(plan))}
+
+
+def _other_format(segment: Segment, plan: Plan) -> dict[Want, npt.NDArray[np.bool_]]:
+    """For each field the units that have a filter of another format than the one that is asked for, if one is."""
+    other = {"parquet": segment.orc_bundles, "orc": segment.bundles}.get(plan.options.filter_format, {})
+    found = {}
+    for field_id, bundle in other.items():
+        flags = np.zeros(segment.num_units, np.bool_)
+        for group in bundle.toc.groups:
+            flags[group.ordinals()] = True
+        found[field_id, BLOOM] = flags
+    return found
 
 
 def _resolution_holds(plan: Plan) -> Callable[[Coverage], bool]:
@@ -139,12 +162,12 @@ def _resolution_holds(plan: Plan) -> Callable[[Coverage], bool]:
 def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
     """Whether the filters are there, and built for the rate that is asked for, if one is."""
     field_id, kind = want
-    coverage, bundle = segment.coverage(field_id, kind), segment.bundles.get(field_id)
+    coverage, bundles = segment.coverage(field_id, kind), segment.bundles_of(field_id)
     if kind == PAGE_INDEX and coverage is not None and coverage.indexed.any():
-        return field_id in segment.page_index_blobs
+        return field_id in segment.page_index_blobs or field_id in segment.row_index_blobs
     if kind != BLOOM or coverage is None or not coverage.indexed.any():
         return True
-    return bundle is not None and fpp in (None, bundle.toc.fpp)
+    return bool(bundles) and all(fpp in (None, bundle.toc.fpp) for bundle in bundles)
 
 
 def _sketches(

@@ -23,12 +23,13 @@ from sidecar.indexing.columns import (
     SplitBlockMaker,
     is_good,
 )
-from sidecar.indexing.data_file import IndexedUnit, WantedColumn
+from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
 from sidecar.indexing.faults import fault_of, reason_of
+from sidecar.indexing.orc_rows import no_row_indexes, row_indexes
 from sidecar.indexing.orc_types import OrcValues, orc_values, type_doubt, zone_doubt
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.index_streams import read_indexes
+from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
@@ -64,7 +65,10 @@ class _StripeColumn:
         self.values = orc_values(self.column, wanted.type, writer)
         self.type_doubt = type_doubt(self.column, wanted.type)
         name = self.values.encoding.name if isinstance(self.values, OrcValues) else ""
+        self.resolution = wanted.resolution
         self.groups = [ColumnWork(field_id, wanted.type, name, options) for _ in stripe.row_groups]
+        self.row_indexes: list[PagesResult] = []
+        """One a row group, if they are asked for."""
 
     @property
     def wanted(self) -> bool:
@@ -105,7 +109,12 @@ class OrcDataFile:
                         self._first[stripe.ordinal] + group.ordinal, group.first_row, group.rows
                     )
                     results = {field_id: one.groups[group.ordinal].result for field_id, one in work.items()}
-                    yield IndexedUnit(entry, results)
+                    pages = {
+                        field_id: one.row_indexes[group.ordinal]
+                        for field_id, one in work.items()
+                        if one.row_indexes
+                    }
+                    yield IndexedUnit(entry, results, pages)
 
     def close(self) -> None:
         """See :class:`sidecar.indexing.data_file.DataFile`."""
@@ -125,12 +134,15 @@ class OrcDataFile:
         except SidecarError as error:
             for one in work.values():
                 one.fail(reason_of(error), fault_of(error))
+                if self._options.page_index:
+                    one.row_indexes = no_row_indexes(
+                        stripe, one.resolution, reason_of(error), fault_of(error)
+                    )
             return work
         for one in work.values():
             if one.column.encrypted:
                 one.fail("the column is encrypted")
-        if self._options.filter_format != "parquet" and self._options.harvest != "never":
-            self._harvest(stripe, footer, [one for one in work.values() if one.wants_filters])
+        self._read_indexes(stripe, footer, list(work.values()))
         for one in work.values():
             if one.wanted:
                 self._scan(stripe, footer, one)
@@ -139,20 +151,31 @@ class OrcDataFile:
             first.groups[0].result.bytes_read += self._source.bytes_read - before
         return work
 
-    def _harvest(self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_StripeColumn]) -> None:
-        """Take the stripe's own filters as they are; what is broken or doubtful is simply not taken."""
+    def _read_indexes(self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_StripeColumn]) -> None:
+        """Take the stripe's own filters and row indexes as they are; a doubtful filter is simply not taken."""
+        options = self._options
+        harvest = options.filter_format != "parquet" and options.harvest != "never"
+        filters = [one for one in columns if harvest and one.wants_filters]
+        wanted = columns if options.page_index else filters
         try:
-            ids = [one.column.id for one in columns]
-            indexes = read_indexes(self._source, self._tail, stripe, footer, ids)
-        except SidecarError:
+            ids = [one.column.id for one in wanted]
+            found = read_indexes(self._source, self._tail, stripe, footer, ids, bloom=bool(filters))
+        except SidecarError as error:
+            for one in columns if options.page_index else ():
+                one.row_indexes = no_row_indexes(stripe, one.resolution, reason_of(error), fault_of(error))
             return
-        for one in columns:
-            for work, found in zip(one.groups, indexes[one.column.id].filters or (), strict=False):
-                if found.filter is None or found.encoding is None or not found.trusted:
-                    continue
-                if self._options.harvest == "always" or is_good(found.filter.estimated_fpp()):
-                    work.result.take(found.filter, found.encoding.name, "harvested")
-                    work.bloom = False
+        for one in filters:
+            self._harvest(one, found[one.column.id])
+        for one in columns if options.page_index else ():
+            one.row_indexes = row_indexes(self._tail, footer, found[one.column.id], one.resolution)
+
+    def _harvest(self, one: _StripeColumn, index: StripeIndex) -> None:
+        for work, found in zip(one.groups, index.filters or (), strict=False):
+            if found.filter is None or found.encoding is None or not found.trusted:
+                continue
+            if self._options.harvest == "always" or is_good(found.filter.estimated_fpp()):
+                work.result.take(found.filter, found.encoding.name, "harvested")
+                work.bloom = False
 
     def _scan(self, stripe: Stripe, footer: StripeFooter, one: _StripeColumn) -> None:
         """Decode a column of the stripe, and gather what its row groups still want."""

@@ -79,8 +79,10 @@ class BuildReport:
         # Where no file is served, all filters of these columns are built anew, and the earlier ones left behind.
         for column in self.columns if earlier.served else ():
             for segment in earlier.segments:
-                bundle = segment.bundles.get(column.field_id)
-                column.expected_false_units += (bundle and bundle.toc.expected_false_units) or 0.0
+                for bundle in segment.bundles_of(column.field_id)[
+                    :1
+                ]:  # either says what the field's filters do
+                    column.expected_false_units += bundle.toc.expected_false_units or 0.0
         if earlier.found is not None:
             entry, puffin = earlier.found.statistics, earlier.found.sidecar.puffin
             self.statistics_path, self.file_size = entry.statistics_path, entry.file_size_in_bytes
@@ -169,10 +171,10 @@ def _column(column: Column, indexed: Indexed, options: Options) -> ColumnReport:
         field_id=column.field_id,
         type=column.type,
         filters=dict(Counter(record.how for record in filters)),
-        filter_bytes=sum(record.blocks * 32 + len(record.tail) for record in filters),
+        filter_bytes=sum(record.filter_bytes for record in filters),
         expected_false_units=expected_false_units(indexed, column.field_id),
         ndv=_ndv(indexed.sketches.get(column.field_id)),
-        page_indexes=dict(Counter(record.how for record in pages if record.offset_length)),
+        page_indexes=dict(Counter(record.how for record in pages if record.length)),
         uncovered=uncovered,
     )
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import NamedTuple
 
 from pyiceberg.io import FileIO, load_file_io
@@ -26,10 +27,10 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.page_index_toc import PageIndexKind
+from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.iceberg.resolve import ABSENT, Column, FileLeaf, Found, NotFound, resolve_in_file
 from sidecar.indexing.columns import ColumnResult, Options
-from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn
+from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.faults import fault_of, reason_of
 from sidecar.indexing.formats import Metadata, open_data_file, read_metadata
 from sidecar.indexing.sketches import TaskSketches, Thresholds
@@ -70,7 +71,8 @@ class Record(NamedTuple):
 
     - ``unit``: a unit was seen; ``file``, ``row_group``, ``first_row``, ``rows``.
     - ``column``: one column of that unit, with its filter if there is one.
-    - ``pages``: the page index of that column, if there is one: ``data`` is ColumnIndex, then OffsetIndex.
+    - ``pages``: the page index of that column, if there is one: ``data`` is ColumnIndex, then OffsetIndex; of an ORC
+      file its row index, one RowIndexEntry.
     - ``sketch``: theta of column ``field_id`` over the whole task; ``data`` is the compact sketch.
     - ``file``: the file cannot be indexed at all; ``reason``.
     """
@@ -84,9 +86,9 @@ class Record(NamedTuple):
     encoding: str = ""
     resolution: str = ""
     how: str = ""
-    """``harvested``, ``dictionary`` or ``scanned``: where the filter came from; ``built``: a page index."""
+    """``harvested``, ``dictionary`` or ``scanned``: where the filter came from; of an index also ``built``."""
     data: bytes | None = None
-    """The filter's whole blocks, or the compact sketch."""
+    """The filter's whole blocks (an ORC filter's last one is filled up with zeros), an index, or the sketch."""
     blocks: int = 0
     """Number of blocks of the filter, 0 if there is none."""
     tail: bytes = b""
@@ -100,31 +102,26 @@ class Record(NamedTuple):
     rate: float = 0.0
     """False-positive rate of the filter, estimated from its bits."""
     bytes_read: int = 0
-    column_length: int = 0
-    """Bytes of the ColumnIndex."""
-    offset_length: int = 0
-    """Bytes of the OffsetIndex, 0 if there is no page index."""
     bits: int = 0
     """m of an ORC filter, 0 of a split-block filter."""
     hashes: int = 0
     """k of an ORC filter."""
-    comparison: str = ""
-    """This and what follows: as :class:`sidecar.bundle.page_index_toc.PageIndexKind` has it."""
-    column_order: int = 0
-    max_def: int = 0
-    max_rep: int = 0
+    length: int = 0
+    """Bytes of the page index or row index, 0 if there is none."""
+    column_length: int = 0
+    """Those of them that are the ColumnIndex."""
+    described: str = ""
+    """What a reader must know of the page index or row index, see :func:`sidecar.indexing.data_file.describe`."""
 
     @property
-    def page_index_kind(self) -> PageIndexKind:
-        """What a reader of the page index must know of the file."""
-        return PageIndexKind(
-            self.encoding,
-            self.resolution,
-            self.comparison,
-            self.column_order,
-            self.max_def,
-            self.max_rep,
-        )
+    def rule(self) -> IndexRule:
+        """How a hash becomes bits of the filter."""
+        return OrcRule(self.hashes, self.bits) if self.bits else SPLIT_BLOCK
+
+    @property
+    def filter_bytes(self) -> int:
+        """Bytes of the filter as a file has it, 0 if there is none."""
+        return self.bits // 8 or self.blocks * BLOCK_BYTES + len(self.tail)
 
 
 @dataclass(frozen=True)
@@ -250,19 +247,15 @@ def _pages(file: int, unit: UnitEntry, field_id: int, pages: PagesResult) -> Rec
         file,
         unit.row_group,
         field_id,
-        encoding=pages.kind.encoding,
         resolution=pages.kind.resolution,
         how=pages.how,
         data=b"".join(pages.parts) or None,
         reason=pages.reason,
         fault=pages.fault,
         bytes_read=pages.bytes_read,
+        length=sum(map(len, pages.parts)),
         column_length=len(pages.parts[0]),
-        offset_length=len(pages.parts[1]),
-        comparison=pages.kind.comparison,
-        column_order=pages.kind.order,
-        max_def=pages.kind.max_def,
-        max_rep=pages.kind.max_rep,
+        described=intern(describe(pages.kind)),
     )
 
 

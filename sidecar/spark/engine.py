@@ -47,14 +47,11 @@ RESULTS = pa.schema(
         fault=pa.string(),
         rate=pa.float64(),
         bytes_read=pa.int64(),
-        column_length=pa.int32(),
-        offset_length=pa.int32(),
         bits=pa.int64(),
         hashes=pa.int32(),
-        comparison=pa.string(),
-        column_order=pa.int32(),
-        max_def=pa.int32(),
-        max_rep=pa.int32(),
+        length=pa.int32(),
+        column_length=pa.int32(),
+        described=pa.string(),
     )
 )
 """One row for each :class:`sidecar.indexing.tasks.Record`; applyInArrow knows ``binary`` alone."""
