@@ -78,7 +78,7 @@ def probe_file(path: str, column: str, value: LiteralValue, io: FileIO | None = 
 def verify_file(
     path: str, io: FileIO | None = None, *, data: bool = False, sample: float | None = None
 ) -> dict[str, Any]:
-    """Check a file's structure and checksums; with ``data`` a Parquet file's filters against its values too.
+    """Check a file's structure and checksums; with ``data`` a data file's filters against its values too.
 
     ``sample``: the share of the row groups whose values are looked up, chosen at random, all by default. Answers
     ``checked`` and ``problems``: ``file``, ``unit``, ``column`` and ``problem`` of each; with ``data`` also
@@ -142,18 +142,19 @@ def _verify_orc(source: Source) -> list[dict[str, Any]]:
 
 
 def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
-    if kind != PARQUET:
+    if kind not in (PARQUET, ORC):
         raise UsageError(
-            "only a Parquet file or a table has values to check against",
+            "only a Parquet or ORC file or a table has values to check against",
             file=source.name,
             hint="Check a table's sidecar by the name of the table.",
         )
+    from sidecar.orc.verify import verify_file as verify_orc
     from sidecar.parquet.verify import verify_file as verify_parquet
     from sidecar.parquet.verify_values import ValueCheck
 
     values = ValueCheck(share)
-    problems = [dict(problem) for problem in verify_parquet(source, values)]
-    return {"checked": 1, "problems": problems, "looked_up": values.to_dict()}
+    found = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
+    return {"checked": 1, "problems": [dict(problem) for problem in found], "looked_up": values.to_dict()}
 
 
 def _verify_bare_filter(source: Source) -> list[dict[str, Any]]:

@@ -1,31 +1,35 @@
 """Checks of an ORC file: everything that can be known to be wrong, each with its place.
 
 Also named are filters that readers of today ask although they deny values: those of the writers that
-:mod:`sidecar.orc.trust` lists. A filter that nobody asks and that holds nothing (of a struct, of Java's booleans) is
-no defect.
+:mod:`sidecar.orc.trust` lists, unless the values themselves show that those of a tinyint, char or float column deny
+none. A filter that nobody asks and that holds nothing (of a struct, of Java's booleans) is no defect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from sidecar.errors import SidecarError
 from sidecar.orc.chunk_map import ChunkMap, map_chunks
-from sidecar.orc.index_streams import read_indexes
+from sidecar.orc.filter_values import deny_nothing
+from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.problem import Problem
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAGIC, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
 from sidecar.orc.verify_index import index_problems
+from sidecar.orc.verify_values import Sampler, value_problems
 from sidecar.source import Source
 
 
-def verify_file(source: Source) -> list[Problem]:
+def verify_file(source: Source, values: Sampler | None = None) -> list[Problem]:
     """Every defect of tail, stripe footers, row indexes, filters and compression chunks.
 
-    Reads the whole file, one stream at a time. Never raises for what is wrong with the file.
+    With ``values``, statistics and filters of the row groups that it chooses are held against their values. Reads the
+    whole file, one stream at a time. Never raises for what is wrong with the file.
     """
     try:
         tail = read_tail(source)
@@ -40,9 +44,12 @@ def verify_file(source: Source) -> list[Problem]:
             Problem(file=tail.name, unit=None, column=None, problem=f"metadata: {reason_of(error)}")
         )
     problems += _tail_problems(source, tail, statistics)
+    chosen = set() if values is None else values.choose(tail.num_row_groups)
     first_unit = 0
     for stripe in tail.stripes:
-        problems += _StripeCheck(source, tail, stripe, first_unit, statistics).problems()
+        of_stripe = {unit - first_unit for unit in chosen if 0 <= unit - first_unit < stripe.num_row_groups}
+        check = _StripeCheck(source, tail, stripe, first_unit, statistics)
+        problems += check.problems(of_stripe, values)
         first_unit += stripe.num_row_groups
     return problems
 
@@ -81,7 +88,8 @@ class _StripeCheck:
         self.first_unit = first_unit
         self.statistics = statistics
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self, groups: set[int], values: Sampler | None) -> Iterator[Problem]:
+        """Those of the stripe; ``groups`` are the row groups whose values are looked at."""
         try:
             footer = read_stripe_footer(self.source, self.tail, self.stripe)
         except SidecarError as error:
@@ -91,7 +99,11 @@ class _StripeCheck:
         whole = yield from self._whole()
         for column in self.tail.columns:
             try:
-                yield from self._column(footer, column, whole[column.id] if whole else None)
+                index = self._index(footer, column)
+                yield from self._column(footer, index, whole[column.id] if whole else None)
+                if values is not None:
+                    for group, what in value_problems(self.source, self.tail, footer, index, groups, values):
+                        yield self._problem(what, column, group)
             except SidecarError as error:
                 yield self._problem(reason_of(error), column)
 
@@ -129,8 +141,11 @@ class _StripeCheck:
         if footer.doubt:
             yield self._problem(footer.doubt)
 
-    def _column(self, footer: StripeFooter, column: OrcColumn, whole: bytes | None) -> Iterator[Problem]:
-        index = read_indexes(self.source, self.tail, self.stripe, footer, [column.id], legacy=True)[column.id]
+    def _index(self, footer: StripeFooter, column: OrcColumn) -> StripeIndex:
+        return read_indexes(self.source, self.tail, self.stripe, footer, [column.id], legacy=True)[column.id]
+
+    def _column(self, footer: StripeFooter, index: StripeIndex, whole: bytes | None) -> Iterator[Problem]:
+        column = index.column
         maps: dict[str, ChunkMap] = {}
         for stream in footer.streams_of(column.id):
             if stream.kind in INDEX_STREAMS:
@@ -139,5 +154,10 @@ class _StripeCheck:
                 maps[stream.kind] = map_chunks(self.source, self.tail, stream)
             except SidecarError as error:
                 yield self._problem(f"{stream.kind}: {reason_of(error)}", column)
+        filters = index.filters or []
+        if any(f.reason for f in filters) and deny_nothing(
+            self.source, self.tail, self.stripe, column, filters
+        ):
+            index = replace(index, filters=None)
         for row_group, what in index_problems(self.tail, footer, index, maps, whole):
             yield self._problem(what, column, row_group)

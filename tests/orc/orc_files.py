@@ -16,9 +16,20 @@ from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.source import BytesSource, Source
 
 DATA = Path(__file__).parents[1] / "data/orc"
-JAVA = sorted(path.name for path in DATA.glob("java_*.orc"))
-FILES = sorted(path.name for path in DATA.glob("*.orc"))
+JAVA = [
+    *(f"java_{codec}_utf8.orc" for codec in ("none", "zlib", "zstd", "snappy", "lz4")),
+    "java_none_original.orc",
+    "java_zlib_chunk1k_utf8.orc",
+    "java_zlib_2stripes_utf8.orc",
+    "java_zlib_2stripes_nofilters.orc",
+]
 PYARROW = "pyarrow_zlib_utf8.orc"
+APACHE = [
+    "apache_bad_bloom_filter_1.6.11.orc",
+    "apache_orc_index_int_string.orc",
+    "apache_over1k_bloom.orc",
+]
+FILES = [*JAVA, PYARROW, *APACHE]
 STRIDE = 1000
 
 
