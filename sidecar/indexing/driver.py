@@ -230,8 +230,8 @@ class _Build:
                 entries += write_segment(writer, header, units, fields, own, **place)
             write_toc(writer, entries, **place)
 
-        has_pages = any(pages for _, pages, _ in indexes) or any(
-            s.page_index_blobs for s in self.earlier.segments
+        has_pages = bool(indexes) or any(
+            s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments
         )
         return register(
             self.table, self.listing.snapshot_id, thetas, write, force=self.force, has_pages=has_pages

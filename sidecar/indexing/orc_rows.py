@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sidecar.bundle.row_index_toc import RowIndexKind
+from sidecar.bundle.row_index_use import row_index_kind
 from sidecar.indexing.data_file import PagesResult
 from sidecar.indexing.faults import fault_of, reason_of
 from sidecar.orc.index_streams import StripeIndex
@@ -24,7 +25,7 @@ def row_indexes(
         return no_row_indexes(footer.stripe, resolution, reason_of(problem), fault_of(problem))
     if index.row_index is None:
         return no_row_indexes(footer.stripe, resolution, NO_ROW_INDEX)
-    kind = row_index_kind(tail, footer, index, resolution)
+    kind = row_index_kind(tail, footer, index.column, resolution)
     return [
         PagesResult(kind, (part,), HARVESTED) if part else PagesResult(kind, reason=NO_ROW_INDEX)
         for part in index.row_index.parts
@@ -35,25 +36,3 @@ def no_row_indexes(stripe: Stripe, resolution: str, reason: str, fault: str = ""
     """None for any row group, for one reason."""
     kind = RowIndexKind(resolution, "", "", False, False, 0, 0)
     return [PagesResult(kind, reason=reason, fault=fault)] * stripe.num_row_groups
-
-
-def row_index_kind(tail: OrcTail, footer: StripeFooter, index: StripeIndex, resolution: str) -> RowIndexKind:
-    """What a reader of the entries must know of the file and the stripe."""
-    column = index.column
-    return RowIndexKind(
-        resolution=resolution,
-        type=column.kind,
-        column_encoding=footer.encodings[column.id].kind,
-        has_present=footer.stream(column.id, "PRESENT") is not None,
-        compressed=tail.compression != "NONE",
-        writer=tail.writer,
-        writer_version=tail.writer_version,
-        software_version=tail.software_version or "",
-        file_version=".".join(map(str, tail.file_version)),
-        calendar=tail.calendar,
-        timezone=footer.writer_timezone or "",
-        precision=column.precision or 0,
-        scale=column.scale or 0,
-        repeated=column.nested_in_repeated,
-        nested=column.nullable_parent,
-    )
