@@ -172,6 +172,8 @@ class PagePruner:
         everything = RowRanges.all(unit.rows)
         pages: dict[int, tuple[PageBounds, Rows]] = {}
         for field_id, index in stored.items():
+            if index.column_index is None:
+                continue  # columns with NaN have none
             found = self._pages(data, unit, field_id, index)
             if isinstance(found, str):
                 where = f"{data.file_path}, row group {unit.row_group}, {self._names[field_id]}"

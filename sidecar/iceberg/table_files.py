@@ -30,7 +30,7 @@ from sidecar.iceberg.arrow_reader import Deletes, FileView, TableReader
 from sidecar.iceberg.conditions import FileQuestion, condition_of
 from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.iceberg.row_groups import KeptRowGroups
-from sidecar.parquet.footer import Footer, RowGroup, read_footer
+from sidecar.parquet.footer import TAIL, Footer, RowGroup, read_footer
 from sidecar.parquet.known_indexes import KnownIndex
 from sidecar.parquet.page_scan import Request, Residual, ScanReport, scan_pages
 from sidecar.parquet.pages import WRONG_CHECKSUM
@@ -38,6 +38,9 @@ from sidecar.parquet.parts import Shape, finish_file, read_shape
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.schema import Leaf
 from sidecar.source import CountingSource, Source, open_source
+
+SMALL = TAIL
+"""Bytes of a file that reading its footer reads anyway: pyiceberg gets it whole, unless the plan knows its pages."""
 
 Path = tuple[str, ...]
 
@@ -71,6 +74,8 @@ class DataFileReader:
             return self._whole(task, f"the file is {task.file.file_format.value}, not Parquet")
         if kept is None and not self.question.helpful_fields(task.file):
             return self._whole(task, "no index can help")
+        if kept is None and task.file.file_size_in_bytes <= SMALL:
+            return self._whole(task, "the file is small")
         try:
             source = open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)
         except SidecarError as error:

@@ -287,7 +287,10 @@ def _float(value: LiteralValue, leaf: Leaf) -> Span | None:
         nearest = np.float32(math.copysign(math.inf, number))
     if float(nearest) == number:
         return _same(number)
-    return float(np.nextafter(nearest, np.float32(-np.inf))), float(np.nextafter(nearest, np.float32(np.inf)))
+    with np.errstate(over="ignore"):  # beyond the largest number lies infinity
+        return float(np.nextafter(nearest, np.float32(-np.inf))), float(
+            np.nextafter(nearest, np.float32(np.inf))
+        )
 
 
 def _bytes(value: LiteralValue, leaf: Leaf) -> Span | None:
