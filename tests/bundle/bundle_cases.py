@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,12 @@ from sidecar.bundle.model import (
     UnitsTable,
 )
 from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.rules import OrcRule
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import gather_blocks, group_pages
 from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.source import BytesSource
@@ -80,7 +83,10 @@ def members_of(filters: Sequence[Blocks], tails: Sequence[bytes] | None = None) 
 
 
 def pages_of(
-    groups: Sequence[Group], filters: Sequence[Blocks], place: Place, tails: Sequence[bytes] | None = None
+    groups: Sequence[Group],
+    filters: Sequence[Blocks] | Mapping[int, Blocks],
+    place: Place,
+    tails: Sequence[bytes] | None = None,
 ) -> bytes:
     """All pages of all groups, in order, one piece a call."""
     return [
@@ -90,7 +96,7 @@ def pages_of(
             group,
             place,
             lambda first, count, group=group: gather_blocks(
-                group, [filters[unit] for unit in group.units], first, count
+                group, [filters[unit] for unit in group.units.tolist()], first, count
             ),
             [tails[unit] for unit in group.units] if tails else None,
         )
@@ -173,6 +179,84 @@ def probe_for(*values: int):  # type: ignore[no-untyped-def]
     hashes = tuple(hash_of(value) for value in values)
 
     def probe(encoding: Encoding) -> Probe:
+        return Probe("probe", hashes)
+
+    return probe
+
+
+@dataclass(frozen=True)
+class OrcCase:
+    """An ORC filter by its bytes alone, as a file has them."""
+
+    bitset: bytes
+    k: int = 3
+    encoding: str = "orc/long"
+    resolution: str = "id"
+
+    @property
+    def rule(self) -> OrcRule:
+        return OrcRule(self.k, len(self.bitset) * 8)
+
+    def holds(self, value_hash: int) -> bool:
+        """ORC's BloomFilter.testHash, word for word."""
+        return all(
+            self.bitset[bit >> 3] >> (bit & 7) & 1
+            for bit in twin_positions(value_hash, self.k, 8 * len(self.bitset))
+        )
+
+
+def twin_positions(value_hash: int, k: int, bits: int) -> list[int]:
+    """BloomFilter.addHash of ORC Java, with the wrapping of its ints written out."""
+
+    def as_int(number: int) -> int:
+        number &= 0xFFFFFFFF
+        return number - (1 << 32) if number >> 31 else number
+
+    hash1, hash2 = as_int(value_hash), as_int(value_hash >> 32)
+    found = []
+    for i in range(1, k + 1):
+        combined = as_int(hash1 + i * hash2)
+        found.append((~combined if combined < 0 else combined) % bits)
+    return found
+
+
+def orc_case(values: Sequence[int], bits: int, k: int = 3, **others: str) -> OrcCase:
+    """The filter of these hashes."""
+    bitset = bytearray(bits // 8)
+    for value in values:
+        for bit in twin_positions(value, k, bits):
+            bitset[bit >> 3] |= 1 << (bit & 7)
+    return OrcCase(bytes(bitset), k, **others)
+
+
+def random_orc(rng: np.random.Generator, bits: int, k: int = 3, fill: float = 0.8) -> OrcCase:
+    """A filter whose bits are set by chance."""
+    return OrcCase(np.packbits(rng.random(bits) < fill).tobytes(), k)
+
+
+def mixed_bundle(
+    field_id: int, filters: Mapping[int, Blocks | OrcCase], segment: bytes = SEGMENT
+) -> FieldBundle:
+    """Filters of either kind by unit, laid out as a build does it."""
+    members, parts = [], {}
+    for unit, own in filters.items():
+        if isinstance(own, OrcCase):
+            size = len(own.bitset)
+            members.append(GroupMember(unit, own.encoding, own.resolution, size, rule=own.rule))
+            blocks, tail = own.rule.split(own.bitset)
+        else:
+            members.append(GroupMember(unit, "int64", "id", own.nbytes))
+            blocks, tail = own.tobytes(), b""
+        assert not tail
+        parts[unit] = np.frombuffer(blocks, "<u4").reshape(-1, 8)
+    groups = plan_groups(members)
+    return FieldBundle(field_id, groups, pages_of(groups, parts, Place(segment, field_id)), 0.01, 1.5)
+
+
+def ask_hash(*hashes: int):  # type: ignore[no-untyped-def]
+    """A probe that asks for these very hashes, whatever the encoding is."""
+
+    def probe(encoding: AnyEncoding) -> Probe:
         return Probe("probe", hashes)
 
     return probe
