@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import replace
 from functools import cache
 
@@ -20,15 +18,13 @@ from bundle_cases import (
     units_table,
     write_file,
 )
+from bundle_damage import assemble, blob_bytes, combine, edit_footer, raw_blobs, reword
 
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.puffin.inspect import verify_puffin
-from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, TOC, UNITS
-from sidecar.puffin.writer import PuffinWriter
 from sidecar.source import BytesSource
 
 VALUES = range(0, 40)
@@ -95,10 +91,6 @@ def test_sound_files_drop_and_warn_of_nothing(members):
     )
 
 
-def blob_bytes(data: bytes) -> list[tuple[int, int]]:
-    return [(blob.offset, blob.length) for blob in PuffinReader(BytesSource(data)).metadata.blobs]
-
-
 def test_no_byte_of_any_blob_may_change_unseen():
     """Flips in every byte of headers, filters and tables of contents, and in some of the Arrow pieces."""
     data, footer = sound(3)
@@ -146,17 +138,6 @@ def test_truncations_never_lose_a_unit():
         assert warnings
         assert not dropped
         assert verify_sidecar(BytesSource(data[:length]), footer_length=footer)
-
-
-def edit_footer(data: bytes, change) -> bytes:
-    """The file with another footer around the same blobs."""
-    reader = PuffinReader(BytesSource(data))
-    payload = json.loads(data[reader.footer_offset + 4 : -12])
-    change(payload)
-    text = json.dumps(payload).encode()
-    return (
-        data[: reader.footer_offset] + b"PFA1" + text + len(text).to_bytes(4, "little") + bytes(4) + b"PFA1"
-    )
 
 
 def blob_of(payload, blob_type: str, fields: list[int]):
@@ -224,19 +205,6 @@ def test_without_the_directory_each_blob_has_its_own_table_of_contents():
     assert verify_sidecar(BytesSource(moved))
 
 
-def raw_blobs(data: bytes) -> list[bytearray]:
-    return [bytearray(data[offset : offset + length]) for offset, length in blob_bytes(data)]
-
-
-def assemble(data: bytes, blobs: list[bytearray]) -> bytes:
-    """The file with other bytes in its blobs, of the same lengths."""
-    out = bytearray(data)
-    for (offset, length), blob in zip(blob_bytes(data), blobs, strict=True):
-        assert len(blob) == length
-        out[offset : offset + length] = blob
-    return bytes(out)
-
-
 @pytest.mark.parametrize(
     ("members", "blocks", "what"),
     [(3, 84, "pages"), (64, 2, "regions"), (2048 + 9, 2, "regions"), (2048 + 9, 2, "rows")],
@@ -275,21 +243,6 @@ def test_swapped_blobs_of_the_same_length_are_noticed():
     assert verify_sidecar(BytesSource(bad))
 
 
-def combine(parts: list[tuple[str, tuple[int, ...], bytes, bytes]]) -> bytes:
-    """A sidecar of blobs taken from anywhere: type, fields, segment id, bytes."""
-    sink = io.BytesIO()
-    puffin, entries = PuffinWriter(sink), []
-    for blob_type, fields, segment, data in parts:
-        blob = puffin.add_blob(blob_type, fields, 1, 1, data)
-        toc_length = int.from_bytes(data[8:12], "little")
-        entries.append(
-            TocEntry(blob_type, fields, segment, blob.offset, blob.length, data[len(data) - toc_length :])
-        )
-    write_toc(puffin, entries, snapshot_id=1, sequence_number=1)
-    puffin.finish()
-    return sink.getvalue()
-
-
 def test_a_bundle_of_another_build_keeps_everything():
     """Same segment id and number of units, but not the same units: the digest tells them apart."""
     ours, _ = sound(3)
@@ -320,17 +273,6 @@ def test_a_bundle_without_its_units_and_a_segment_of_another_table_are_unknown()
     other = open_bytes(data, footer, table_uuid="another")
     assert not other.segments
     assert any("another table" in warning for warning in other.warnings)
-
-
-def reword(data: bytearray, change) -> bytes:
-    """A bundle with another, properly sealed, table of contents: what a later version may write."""
-    from sidecar.bundle.envelope import SBBF_MAGIC, decode_toc, encode_toc, header_for
-
-    offset = int.from_bytes(data[16:24], "little")
-    content = decode_toc(bytes(data[offset:]))
-    change(content)
-    toc = encode_toc(content)
-    return header_for(SBBF_MAGIC, toc, offset).encode() + bytes(data[32:offset]) + toc
 
 
 @pytest.mark.parametrize(
