@@ -443,6 +443,22 @@ def test_equality_deletes_name_who_can_read_the_table(catalog: Any) -> None:
     assert plan(table, f"k = {key(0)}", snapshot_id=before).files_kept == 1
 
 
+def test_equality_deletes_that_can_apply_to_no_survivor_do_not_matter(catalog: Any) -> None:
+    """Rows that came after the deletes, in files that filters tell from the others."""
+    table = create_longs(catalog, "db.plan_equality_late", files=2, build=False)
+    delete_by_equality(table, pa.table({"k": [key(0)]}), [1])
+    table.append(longs(7))
+    sidecar.build(table, ["k"], kinds=["bloom"], engine="local")
+    table.refresh()
+    planned = plan(table, f"k = {key(7)}")
+    assert planned.files_kept == 1
+    assert read(planned).num_rows == 1
+    with pytest.raises(UnsupportedFeatureError, match=r"(?s)equality deletes.*Spark.*DuckDB"):
+        plan(table, f"k = {key(0)}")
+    with pytest.raises(UnsupportedFeatureError, match="equality deletes"):
+        plan(table, "true")
+
+
 def test_a_plan_as_json_and_as_text(table: Table) -> None:
     data = plan(table, f"k = {key(3)}").to_dict()
     assert data["files"] == {"total": 5, "covered": 5, "kept": 1}
