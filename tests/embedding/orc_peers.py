@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyorc
+from pyorc.enums import TypeKind
+from pyorc.predicates import PredicateColumn
+
 
 class OrcJava:
     """ORC Java's reader, out of the jars that Spark brings along."""
@@ -64,3 +68,13 @@ class OrcJava:
         for at, name in enumerate(names):
             array[at] = name
         return array
+
+
+class OrcCpp:
+    """The C++ reader, as PyORC brings it along."""
+
+    def rows(self, path: Path, column: str = "", kind: TypeKind = TypeKind.LONG, value: Any = None) -> int:
+        """As :meth:`OrcJava.rows`."""
+        predicate = PredicateColumn(kind, column) == value if column else None
+        with path.open("rb") as file:
+            return sum(1 for _ in pyorc.Reader(file, predicate=predicate))
