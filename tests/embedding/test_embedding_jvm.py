@@ -172,6 +172,50 @@ def test_every_index_is_read_as_it_was_written(java: ParquetJava, tmp_path: Path
         assert found >= len(columns), "column indexes that parquet-java accepts"
 
 
+def odd_files(folder: Path) -> dict[str, Path]:
+    """A thousand columns; no row group; row groups without rows at the start, in the middle and at the end."""
+    files = {name: folder / f"{name}.parquet" for name in ("wide", "empty", "holes")}
+    written(files["wide"], pa.table({f"c{n}": np.arange(50) * n + 2**40 for n in range(1000)}))
+    table = flat(500)
+    pq.ParquetWriter(files["empty"], table.schema).close()
+    with pq.ParquetWriter(files["holes"], table.schema) as writer:
+        for start, rows in ((0, 0), (0, 300), (0, 0), (300, 200), (0, 0)):
+            writer.write_table(table.slice(start, rows))
+    return files
+
+
+@PLACEMENTS
+def test_odd_shapes_are_read_with_their_indexes(
+    spark: Any, java: ParquetJava, tmp_path: Path, placement: str
+) -> None:
+    for name, source in odd_files(tmp_path).items():
+        path = source.with_name(f"{name}-embedded.parquet")
+        columns = [c for c in leaf_paths(source) if c not in ("flag", "none")]
+        options: dict[str, Any] = {"placement": placement, "even_if_dictionary": True}
+        embed_file(str(source), str(path), bloom=columns, page_index=True, **options)
+        reader = java.open(path)
+        file, footer = opened(path)
+        filters = 0
+        for block, group in zip(reader.getFooter().getBlocks(), footer.row_groups, strict=True):
+            for column, chunk in zip(block.getColumns(), group.columns, strict=True):
+                theirs = reader.readOffsetIndex(column) if group.num_rows else None
+                ours = read_offset_index(file, footer, chunk)
+                pages = 0 if ours is None else ours.num_pages
+                assert (0 if theirs is None else theirs.getPageCount()) == pages * bool(group.num_rows)
+                filters += reader.readBloomFilter(column) is not None
+        reader.close()
+        assert filters == {"wide": 1000, "empty": 0, "holes": filters}[name]
+        assert name != "holes" or filters >= 2 * len(columns)
+        plain, frame = spark.read.parquet(str(source)), spark.read.parquet(str(path))
+        assert list(map(repr, frame.collect())) == list(map(repr, plain.collect()))
+        if name == "wide":
+            assert frame.where(f"c999 = {2**40 + 999 * 7}").select("c0").collect()[0][0] == 2**40
+            assert java.row_groups(path, java.equals("c7", 2**40 + 1), useBloomFilter=True) == 0
+        if name == "holes":
+            key = pq.read_table(source)["k"][321].as_py()
+            assert [row["k"] for row in frame.where(f"k = {key}").collect()] == [key]
+
+
 def bytes_of(buffer: Any) -> bytes:
     return bytes(buffer.array()[buffer.arrayOffset() + buffer.position() :][: buffer.remaining()])
 

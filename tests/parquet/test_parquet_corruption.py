@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import random
 import resource
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from io import BytesIO
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -150,6 +155,22 @@ def test_a_footer_cut_anywhere_but_with_its_trailer() -> None:
         cut = data[: start + length] + length.to_bytes(4, "little") + b"PAR1"
         with pytest.raises(DamagedFileError):
             read_footer(BytesSource(cut))
+
+
+def test_no_door_takes_more_than_64_mib_whatever_the_bytes_say(tmp_path: Path) -> None:
+    """Footers, headers, indexes: see the worker, which may take that much address space and no more."""
+    worker = Path(__file__).with_name("damage_worker.py")
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(worker), str(tmp_path), "150"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert answers["limited"] == 1
+    for door in ("inspect", "probe", "scan", "build", "embed", "extract"):
+        assert answers[f"{door}: answer"] > 20
+        assert answers[f"{door}: error"] > 20
+    assert answers["verify: answer"] == 150  # damage is what it answers
 
 
 def test_every_byte_of_a_filter_header_changed() -> None:
