@@ -111,14 +111,28 @@ def test_a_chunk_that_falls_back_from_its_dictionary(version: int) -> None:
         assert check_index(source, footer, chunk, COLUMNS[name].to_pylist()).column_index is not None
 
 
-def bit_pack(levels: list[int]) -> bytes:
-    """Levels of one bit, from the most significant bit on."""
-    bits = "".join(map(str, levels))
+def bit_pack(levels: list[int], width: int) -> bytes:
+    """Levels of ``width`` bits, from the most significant bit on."""
+    bits = "".join(f"{level:0{width}b}" for level in levels)
     return bytes(int(bits[i : i + 8].ljust(8, "0"), 2) for i in range(0, len(bits), 8))
 
 
-def test_bit_packed_levels() -> None:
-    rows = COLUMNS["text"].to_pylist()
+def levels_of(rows: list[Any]) -> list[tuple[int, int]]:
+    """(repetition, definition) level of each entry of a column of optional texts, or of lists of optional numbers."""
+    out: list[tuple[int, int]] = []
+    for row in rows:
+        if not isinstance(row, list):
+            out.append((0, int(row is not None)))
+        else:
+            out += [(int(i > 0), 2 + (item is not None)) for i, item in enumerate(row)] or [(0, 1)]
+    return out
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", ["text", "list"])
+def test_bit_packed_levels(name: str, codec: str) -> None:
+    rows = COLUMNS[name].to_pylist()
+    levels = levels_of(rows)
     at = 0
 
     def change(header: Struct, body: bytes) -> tuple[Struct, bytes]:
@@ -126,17 +140,21 @@ def test_bit_packed_levels() -> None:
         detail = header.struct(5)
         assert detail is not None
         count = detail.need_integer(1, "")
-        levels = bit_pack([int(row is not None) for row in rows[at : at + count]])
+        mine = levels[at : at + count]
         at += count
-        detail.fields[3] = (I32, 4)
-        return header, levels + body[4 + int.from_bytes(body[:4], "little") :]
+        packed = b""
+        for field_id, width, kind in ((4, 1, 0), (3, 2, 1)) if name == "list" else ((3, 1, 1),):
+            detail.fields[field_id] = (I32, 4)
+            packed += bit_pack([level[kind] for level in mine], width)
+            body = body[4 + int.from_bytes(body[:4], "little") :]
+        return header, packed + body
 
-    data = rewrite(write(TABLE.select(["text"])), change=change)
+    data = rewrite(write(TABLE.select([name])), CODECS[codec], change)
     source = BytesSource(data)
     footer = read_footer(source)
     built = check_index(source, footer, footer.row_groups[0].columns[0], rows)
     assert built.column_index is not None
-    assert any(built.column_index.null_pages)
+    assert any(built.column_index.null_pages) == (name == "text")
 
 
 # what cannot be indexed, and why
