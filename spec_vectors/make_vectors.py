@@ -38,6 +38,9 @@ from sidecar.bundle.model import (
 from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.positions import GroupMember, plan_groups
+from sidecar.bundle.row_index_blob import FieldRowIndexes
+from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.rules import SPLIT_BLOCK, OrcRule
 from sidecar.bundle.slicing import gather_blocks, group_pages
 from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
 from sidecar.puffin.reader import PuffinReader
@@ -61,14 +64,92 @@ class Filter:
     values: list[int]
     tail: bytes = b""
     resolution: str = "id"
+    rule = SPLIT_BLOCK
 
     @property
     def bitset(self) -> bytes:
         return self.blocks.astype("<u4").tobytes() + self.tail
 
 
+@dataclass
+class OrcFilter:
+    """A unit's ORC filter: its bytes, k, and the values that were put in."""
+
+    unit: int
+    encoding: str
+    bitset: bytes
+    k: int
+    resolution: str = "id"
+
+    @property
+    def rule(self) -> OrcRule:
+        return OrcRule(self.k, 8 * len(self.bitset))
+
+    @property
+    def blocks(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        whole = self.bitset + bytes(-len(self.bitset) % 32)
+        return np.frombuffer(whole, "<u4").reshape(-1, 8)
+
+    tail = b""
+
+
 def plain(value: int, encoding: str) -> bytes:
+    """What is hashed of a value: its PLAIN bytes, or its ORC key (of ``orc/bytes``: the number as a text)."""
+    if encoding == "orc/bytes":
+        return str(value).encode()
     return value.to_bytes(4 if encoding == "int32" else 8, "little", signed=True)
+
+
+def orc_hash(key: bytes, encoding: str) -> int:
+    """The hash of SPEC.md, section 3.5."""
+    if encoding == "orc/bytes":
+        return orc_hash_of_bytes(key)
+    k = np.frombuffer(key, "<i8").copy()  # wraps, and shifts with the sign
+    k = ~k + (k << 21)
+    k ^= k >> 24
+    k = k + (k << 3) + (k << 8)
+    k ^= k >> 14
+    k = k + (k << 2) + (k << 4)
+    k ^= k >> 28
+    k += k << 31
+    return int(k.view(np.uint64)[0])
+
+
+def orc_hash_of_bytes(key: bytes) -> int:
+    mask = (1 << 64) - 1
+
+    def rotate(number: int, by: int) -> int:
+        return (number << by | number >> (64 - by)) & mask
+
+    def mix(word: bytes) -> int:
+        number = int.from_bytes(word, "little") * 0x87C37B91114253D5 & mask
+        return rotate(number, 31) * 0x4CF5AD432745937F & mask
+
+    digest, whole = 104729, len(key) // 8 * 8
+    for at in range(0, whole, 8):
+        digest = (rotate(digest ^ mix(key[at : at + 8]), 27) * 5 + 0x52DCE729) & mask
+    digest ^= mix(key[whole:]) ^ len(key)
+    digest = (digest ^ digest >> 33) * 0xFF51AFD7ED558CCD & mask
+    digest = (digest ^ digest >> 33) * 0xC4CEB9FE1A85EC53 & mask
+    return digest ^ digest >> 33
+
+
+def orc_bits(value: int, encoding: str, k: int, bits: int) -> list[int]:
+    """Bits of a value: what ORC Java and C++ do, on 32-bit numbers that wrap."""
+    digest = orc_hash(plain(value, encoding), encoding)
+    chosen = []
+    for i in range(1, k + 1):
+        combined = (digest + i * (digest >> 32)) & 0xFFFFFFFF
+        chosen.append((combined ^ 0xFFFFFFFF if combined >> 31 else combined) % bits)
+    return chosen
+
+
+def make_orc(unit: int, encoding: str, bits: int, k: int, values: list[int], **others: Any) -> OrcFilter:
+    bitset = bytearray(bits // 8)
+    for value in values:
+        for bit in orc_bits(value, encoding, k, bits):
+            bitset[bit >> 3] |= 1 << (bit & 7)
+    return OrcFilter(unit, encoding, bytes(bitset), k, **others)
 
 
 def bits(value: int, encoding: str, blocks: int) -> tuple[int, list[int]]:
@@ -87,15 +168,21 @@ def make_filter(unit: int, encoding: str, blocks: int, values: list[int], **othe
     return Filter(unit, encoding, words, values, **others)
 
 
-def holds(own: Filter, value: int) -> bool:
+AnyFilter = Filter | OrcFilter
+
+
+def holds(own: AnyFilter, value: int) -> bool:
+    if isinstance(own, OrcFilter):
+        chosen = orc_bits(value, own.encoding, own.k, 8 * len(own.bitset))
+        return all(own.bitset[bit >> 3] >> (bit & 7) & 1 for bit in chosen)
     block, positions = bits(value, own.encoding, len(own.blocks))
     return all(int(own.blocks[block, word]) >> bit & 1 for word, bit in enumerate(positions))
 
 
-def bundle_of(field_id: int, filters: Sequence[Filter], segment: bytes) -> FieldBundle:
+def bundle_of(field_id: int, filters: Sequence[AnyFilter], segment: bytes) -> FieldBundle:
     by_unit = {own.unit: own for own in filters}
     groups = plan_groups(
-        GroupMember(own.unit, own.encoding, own.resolution, len(own.bitset)) for own in filters
+        GroupMember(own.unit, own.encoding, own.resolution, len(own.bitset), rule=own.rule) for own in filters
     )
     place = Place(segment, field_id)
     pages = [
@@ -114,7 +201,7 @@ def bundle_of(field_id: int, filters: Sequence[Filter], segment: bytes) -> Field
 
 
 def lookups(
-    field_id: int, filters: Sequence[Filter], units: int, values: Sequence[int]
+    field_id: int, filters: Sequence[AnyFilter], units: int, values: Sequence[int]
 ) -> list[dict[str, Any]]:
     """What a reader must keep for a value, asked in the encoding of each group."""
     have = {own.unit: own for own in filters}
@@ -132,7 +219,7 @@ def lookups(
     ]
 
 
-def described(field_id: int, filters: Sequence[Filter]) -> list[dict[str, Any]]:
+def described(field_id: int, filters: Sequence[AnyFilter]) -> list[dict[str, Any]]:
     return [
         {
             "field": field_id,
@@ -354,23 +441,91 @@ def page_index_bundle(
     return FieldPageIndexes(field_id, groups, entries)
 
 
+def orc() -> tuple[bytes, dict[str, Any]]:
+    """300 units. Field 1: split-block and ORC filters, the latter sliced in regions. Field 2: rows with seals of their
+    own, a last block that is filled up. Field 3: transposed, several pages, byte keys. Row indexes of fields 1 and 4.
+    """
+    segment = bytes.fromhex("a0b1c2d3e4f5061728394a5b6c7d8e9f")
+    first: list[AnyFilter] = [make_filter(unit, "int64", 2, [unit, unit + 500]) for unit in range(10)]
+    first += [make_orc(unit, "orc/long", 320, 3, [unit, unit + 500, -unit]) for unit in range(10, 80)]
+    second: list[AnyFilter] = [
+        make_orc(unit, "orc/long", 576, 4, list(range(unit, unit + 40, 7))) for unit in range(260)
+    ]
+    third: list[AnyFilter] = [
+        make_orc(unit, "orc/bytes", 9600, 7, [unit, unit * 12345678901], resolution="name:s")
+        for unit in (0, 7, 8, 9, 299)
+    ]
+    third += [make_orc(unit, "orc/bytes", 9600, 5, [unit], resolution="name:s") for unit in (1, 2)]
+    kinds = {
+        1: RowIndexKind("id", "LONG", "DIRECT_V2", False, True, 0, 9, "2.2.2", "0.12", "proleptic_gregorian"),
+        4: RowIndexKind(
+            "name:t.d", "DECIMAL", "DIRECT", True, False, 1, 6, "", "0.11", "unknown", "UTC", 9, 2, True, True
+        ),
+    }
+    other = kinds[1]._replace(has_present=True)
+    rows = {
+        1: {unit: (other if unit % 50 == 3 else kinds[1], b"entry of unit %d" % unit) for unit in range(299)},
+        4: {299: (kinds[4], b"")},
+    }
+    table = table_of([100, 199, 1], [Coverage.of(2, "bloom", [CoverageState(INDEXED, "id")] * 300)])
+    header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
+    fields = {1: first, 2: second, 3: third}
+    blobs = [row_index_bundle(field_id, units) for field_id, units in rows.items()]
+    expected = {
+        "table_uuid": TABLE,
+        "segment": segment.hex(),
+        "snapshot_id": SNAPSHOT,
+        "units": 300,
+        "lookups": [
+            *lookups(1, first, 300, [0, 9, 10, 79, 579, -33, 123_456_789, -123_456_789]),
+            *lookups(2, second, 300, [0, 35, 259, 299, -1, 1 << 40]),
+            *lookups(3, third, 300, [0, 7, 7 * 12345678901, 299 * 12345678901, 2, 99]),
+        ],
+        "filters": [
+            *described(1, first[::9]),
+            *described(2, second[::50]),
+            *described(3, third),
+        ],
+        "row_indexes": [
+            {
+                "field": field_id,
+                "unit": unit,
+                "entry": rows[field_id][unit][1].hex() if unit in rows[field_id] else None,
+                **(rows[field_id][unit][0]._asdict() if unit in rows[field_id] else {}),
+            }
+            for field_id, unit in [(1, 0), (1, 3), (1, 4), (1, 53), (1, 298), (1, 299), (4, 0), (4, 299)]
+        ],
+        **expected_table(table),
+    }
+    return write(header, table, fields, row_indexes=blobs), expected
+
+
+def row_index_bundle(field_id: int, units: dict[int, tuple[RowIndexKind, bytes]]) -> FieldRowIndexes:
+    groups = plan_row_indexes(RowIndexMember(unit, kind, len(data)) for unit, (kind, data) in units.items())
+    entries = [(units[unit][1],) for group in groups for unit in group.units.tolist()]
+    return FieldRowIndexes(field_id, groups, entries)
+
+
 def write(
     header: SegmentHeader,
     table: UnitsTable,
-    fields: dict[int, list[Filter]],
+    fields: dict[int, list[AnyFilter]],
     page_indexes: Sequence[FieldPageIndexes] = (),
+    row_indexes: Sequence[FieldRowIndexes] = (),
 ) -> bytes:
     sink = io.BytesIO()
     puffin = PuffinWriter(sink, created_by="sidecar spec vectors")
     bundles = [bundle_of(field_id, filters, header.segment_id) for field_id, filters in fields.items()]
-    write_toc(puffin, write_segment(puffin, header, table, bundles, page_indexes, **PLACE), **PLACE)
+    write_toc(
+        puffin, write_segment(puffin, header, table, bundles, [*page_indexes, *row_indexes], **PLACE), **PLACE
+    )
     puffin.finish()
     return sink.getvalue()
 
 
 def main(names: Sequence[str]) -> int:
     HERE.mkdir(exist_ok=True)
-    vectors = {"small": small, "rows": rows, "pages": pages}
+    vectors = {"small": small, "rows": rows, "pages": pages, "orc": orc}
     for name in names or vectors:
         data, expected = vectors[name]()
         reader = PuffinReader(BytesSource(data))

@@ -11,13 +11,15 @@ import hashlib
 import json
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from xxhash import xxh64_intdigest
 
 VECTORS = Path(__file__).resolve().parents[2] / "spec_vectors" / "bundle"
-NAMES = ("small", "rows", "pages")
+NAMES = ("small", "rows", "pages", "orc")
+M64 = (1 << 64) - 1
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 KINDS = {
     "files": 16,
@@ -68,48 +70,102 @@ def members(described: dict) -> list[int]:
     return [unit for unit in range(8 * len(bitmap)) if bitmap[unit >> 3] >> (unit & 7) & 1]
 
 
-def ask_group(bundle: Blob, number: int, plain: bytes) -> set[int]:
-    """Units of a group that might hold the value."""
-    group, toc = bundle.toc["groups"][number], bundle.toc
-    assert (group["version"], group["hash"], group["index"]) == (1, "xxh64", "parquet")
-    units, count, blocks = members(group["units"]), group["members"], group["blocks"]
-    digest = xxh64_intdigest(plain)
+def orc_hash(encoding: str, key: bytes) -> int:
+    """Section 3.5."""
+    if encoding.startswith(("orc/bytes", "orc/ascii", "orc/char", "orc/varchar", "orc/decimal:")):
+        return orc_hash_of_bytes(key)
+    k = signed(int.from_bytes(key, "little"))
+    k = signed(~k + (k << 21))
+    k ^= k >> 24
+    k = signed(k + (k << 3) + (k << 8))
+    k ^= k >> 14
+    k = signed(k + (k << 2) + (k << 4))
+    k ^= k >> 28
+    return (k + (k << 31)) & M64
+
+
+def signed(number: int) -> int:
+    number &= M64
+    return number - (1 << 64) if number >> 63 else number
+
+
+def orc_hash_of_bytes(key: bytes) -> int:
+    def mix(part: bytes) -> int:
+        word = int.from_bytes(part, "little") * 0x87C37B91114253D5 & M64
+        return rotl(word, 31) * 0x4CF5AD432745937F & M64
+
+    h = 104729
+    whole = len(key) - len(key) % 8
+    for at in range(0, whole, 8):
+        h ^= mix(key[at : at + 8])
+        h = (rotl(h, 27) * 5 + 0x52DCE729) & M64
+    h ^= mix(key[whole:])
+    h ^= len(key)
+    h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCD & M64
+    h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53 & M64
+    return h ^ (h >> 33)
+
+
+def rotl(number: int, by: int) -> int:
+    return (number << by | number >> (64 - by)) & M64
+
+
+def bits_asked(group: dict, plain: bytes) -> tuple[list[int], int]:
+    """The bits of a filter that a value tests, and the number of its blocks."""
+    if (group["hash"], group["index"]) == ("orc", "orc"):
+        digest, chosen = orc_hash(group["encoding"], plain), []
+        for i in range(1, group["k"] + 1):
+            c = (digest + i * (digest >> 32)) & 0xFFFFFFFF
+            chosen.append((c ^ 0xFFFFFFFF if c >> 31 else c) % group["bits"])
+        return chosen, (group["bits"] + 255) // 256
+    assert (group["hash"], group["index"]) == ("xxh64", "parquet")
+    digest, blocks = xxh64_intdigest(plain), group["blocks"]
     region = ((digest >> 32) * blocks) >> 32
     bits = [((digest & 0xFFFFFFFF) * salt & 0xFFFFFFFF) >> 27 for salt in SALT]
+    return [256 * region + 32 * word + bit for word, bit in enumerate(bits)], blocks
+
+
+def ask_group(bundle: Blob, number: int, plain: bytes) -> set[int]:
+    """Units of a group that might hold the value."""
+    group = bundle.toc["groups"][number]
+    assert group["version"] == 1
+    bits, blocks = bits_asked(group, plain)
+    found = set(range(group["members"]))
+    for bit in bits:
+        found &= holders(bundle, number, blocks, bit)
+    units = members(group["units"])
+    return {units[position] for position in found}
+
+
+def holders(bundle: Blob, number: int, blocks: int, bit: int) -> set[int]:
+    """Positions of a group whose filters have this bit set."""
+    group, toc = bundle.toc["groups"][number], bundle.toc
+    count, region, row = group["members"], bit // 256, bit % 256
+    orc = group["index"] == "orc"
     if group["layout"] == "transposed":
         assert count < 64
         regions = max(1, 4096 // (32 * count))
         page = region // regions
         at = group["offset"] + page * (regions * 32 * count + 8)
         length = min(regions, blocks - page * regions) * 32 * count
-        data = unseal(bundle.data[at : at + length + 8], 3, toc["field"], toc["segment"], page, number)
-        start = (region % regions) * 32 * count
-        words = [struct.unpack_from("<8I", data, start + 32 * member) for member in range(count)]
-        return {
-            unit
-            for unit, eight in zip(units, words, strict=True)
-            if all(w >> b & 1 for w, b in zip(eight, bits, strict=True))
-        }
+        piece = bundle.data[at : at + length + 8]
+        data = unseal(piece, 10 if orc else 3, toc["field"], toc["segment"], page, number)
+        start = (region % regions) * 32 * count + row // 8
+        return {p for p in range(count) if data[start + 32 * p] >> (row % 8) & 1}
     assert (group["layout"], count >= 64) == ("sliced", True)
     width = (count + 7) // 8
-    if width >= 256:
-        at = group["offset"] + region * 256 * (width + 8)
-        rows = []
-        for word, bit in enumerate(bits):
-            row = 32 * word + bit
-            start = at + row * (width + 8)
-            piece = bundle.data[start : start + width + 8]
-            rows.append(unseal(piece, 1, toc["field"], toc["segment"], region, number, row))
+    if width >= (32 if orc else 256):
+        start = group["offset"] + region * 256 * (width + 8) + row * (width + 8)
+        piece = bundle.data[start : start + width + 8]
+        held = unseal(piece, 8 if orc else 1, toc["field"], toc["segment"], region, number, row)
     else:
         at = group["offset"] + region * (256 * width + 8)
-        data = unseal(bundle.data[at : at + 256 * width + 8], 2, toc["field"], toc["segment"], region, number)
-        rows = [
-            data[(32 * word + bit) * width : (32 * word + bit + 1) * width] for word, bit in enumerate(bits)
-        ]
-    both = int.from_bytes(rows[0], "little")
-    for row in rows[1:]:
-        both &= int.from_bytes(row, "little")
-    return {unit for place, unit in enumerate(units) if both >> place & 1}
+        piece = bundle.data[at : at + 256 * width + 8]
+        data = unseal(piece, 9 if orc else 2, toc["field"], toc["segment"], region, number)
+        held = data[row * width : (row + 1) * width]
+    number_of_row = int.from_bytes(held, "little")
+    assert number_of_row >> count == 0
+    return {position for position in range(count) if number_of_row >> position & 1}
 
 
 def sections(units: Blob) -> dict[tuple[str, int], list[bytes]]:
@@ -135,8 +191,10 @@ def sections(units: Blob) -> dict[tuple[str, int], list[bytes]]:
     return found
 
 
-def page_index(blob: Blob, unit: int) -> dict | None:
-    """The two structures of a unit, and what its group says of them."""
+def stored_entry(
+    blob: Blob, unit: int, parts: int, entry: int, table: int
+) -> tuple[dict, list[bytes]] | None:
+    """The group of a unit and the parts of its entry; ``entry`` and ``table`` are kinds of pieces."""
     toc = blob.toc
     for number, group in enumerate(toc["groups"]):
         assert group["version"] == 1
@@ -146,23 +204,41 @@ def page_index(blob: Blob, unit: int) -> dict | None:
             continue
         position = units.index(unit)
         piece = position // 1024
-        pieces = (count + 1023) // 1024
-        table = group["offset"] + group["length"] - 8 * count - 16 * pieces
-        at = table + piece * (8 * 1024 + 16)
+        start = group["offset"] + group["length"] - 4 * parts * count - 16 * ((count + 1023) // 1024)
+        at = start + piece * (4 * parts * 1024 + 16)
         held = min(1024, count - 1024 * piece)
-        data = unseal(blob.data[at : at + 8 * held + 16], 7, toc["field"], toc["segment"], piece, number)
+        sealed = blob.data[at : at + 4 * parts * held + 16]
+        data = unseal(sealed, table, toc["field"], toc["segment"], piece, number)
         (start,) = struct.unpack_from("<Q", data)
-        lengths = list(struct.iter_unpack("<II", data[8:]))
-        before = lengths[: position - 1024 * piece]
-        column, offset = lengths[position - 1024 * piece]
-        start += group["offset"] + sum(sum(pair) + 8 for pair in before)
-        entry = blob.data[start : start + column + offset + 8]
-        entry = unseal(entry, 6, toc["field"], toc["segment"], unit, number)
-        said = {
-            key: group[key] for key in ("encoding", "resolution", "comparison", "order", "max_def", "max_rep")
-        }
-        return {**said, "column_index": entry[:column].hex(), "offset_index": entry[column:].hex()}
+        lengths = list(struct.iter_unpack(f"<{parts}I", data[8:]))
+        before, own = lengths[: position - 1024 * piece], lengths[position - 1024 * piece]
+        start += group["offset"] + sum(sum(some) + 8 for some in before)
+        whole = blob.data[start : start + sum(own) + 8]
+        whole = unseal(whole, entry, toc["field"], toc["segment"], unit, number)
+        cuts = [sum(own[:part]) for part in range(parts + 1)]
+        return group, [whole[cut:end] for cut, end in pairwise(cuts)]
     return None
+
+
+def page_index(blob: Blob, unit: int) -> dict | None:
+    """The two structures of a unit, and what its group says of them."""
+    found = stored_entry(blob, unit, 2, 6, 7)
+    if found is None:
+        return None
+    keys = ("encoding", "resolution", "comparison", "order", "max_def", "max_rep")
+    column, offset = found[1]
+    said = {key: found[0][key] for key in keys}
+    return {**said, "column_index": column.hex(), "offset_index": offset.hex()}
+
+
+def row_index(blob: Blob, unit: int) -> dict | None:
+    """The RowIndexEntry of a unit, and what its group says of it."""
+    found = stored_entry(blob, unit, 1, 11, 12)
+    if found is None:
+        return None
+    common = ("version", "offset", "length", "members", "units")
+    said = {key: value for key, value in found[0].items() if key not in common}
+    return {**said, "entry": found[1][0].hex()}
 
 
 @dataclass
@@ -170,8 +246,9 @@ class Vector:
     data: bytes
     expected: dict
     footer: dict
-    bundles: dict[int, Blob]
+    bundles: dict[int, list[Blob]]
     page_indexes: dict[int, Blob]
+    row_indexes: dict[int, Blob]
     units: Blob
 
 
@@ -183,15 +260,24 @@ def vector(request) -> Vector:
     cut = {
         (b["type"], tuple(b["fields"])): data[b["offset"] : b["offset"] + b["length"]] for b in meta["blobs"]
     }
-    bundles = {
-        fields[0]: Blob.of(blob, b"SCBF") for (kind, fields), blob in cut.items() if kind == "sidecar-sbbf-v1"
+    kinds = {"sidecar-sbbf-v1": b"SCBF", "sidecar-orc-bloom-v1": b"SCOB"}
+    bundles: dict[int, list[Blob]] = {}
+    for (kind, fields), blob in cut.items():
+        if kind in kinds:
+            bundles.setdefault(fields[0], []).append(Blob.of(blob, kinds[kind]))
+    indexes = {
+        name: {fields[0]: Blob.of(blob, magic) for (kind, fields), blob in cut.items() if kind == name}
+        for name, magic in (("sidecar-page-index-v1", b"SCPI"), ("sidecar-row-index-v1", b"SCRI"))
     }
-    pages = {
-        fields[0]: Blob.of(blob, b"SCPI")
-        for (kind, fields), blob in cut.items()
-        if kind == "sidecar-page-index-v1"
-    }
-    return Vector(data, expected, meta, bundles, pages, Blob.of(cut["sidecar-units-v1", ()], b"SCUN"))
+    units = Blob.of(cut["sidecar-units-v1", ()], b"SCUN")
+    return Vector(data, expected, meta, bundles, *indexes.values(), units)
+
+
+def test_hashes_of_the_page():
+    for number, digest in ((1, 0x5BCA7C69B794F8CE), (-1, 0x5BCA868437950D03), (0, 0)):
+        assert orc_hash("orc/long", number.to_bytes(8, "little", signed=True)) == digest
+    assert orc_hash("orc/bytes", b"abcdefghi") == 0x2B0BC4F4E20036A9
+    assert orc_hash("orc/decimal:2", b"") == 0x74A18DC8F20ADB48
 
 
 def test_page_indexes(vector):
@@ -201,16 +287,23 @@ def test_page_indexes(vector):
         assert (found or {"column_index": None, "offset_index": None}) == wanted
 
 
+def test_row_indexes(vector):
+    for described in vector.expected.get("row_indexes", ()):
+        found = row_index(vector.row_indexes[described["field"]], described["unit"])
+        wanted = {key: value for key, value in described.items() if key not in ("field", "unit")}
+        assert (found or {"entry": None}) == wanted
+
+
 def test_lookups(vector):
     total = vector.expected["units"]
     for lookup in vector.expected["lookups"]:
-        bundle = vector.bundles[lookup["field"]]
         keep = set(range(total))
-        for number, group in enumerate(bundle.toc["groups"]):
-            plain = bytes.fromhex(lookup["plain"][group["encoding"]])
-            keep -= set(members(group["units"])) - ask_group(bundle, number, plain)
+        for bundle in vector.bundles[lookup["field"]]:
+            for number, group in enumerate(bundle.toc["groups"]):
+                plain = bytes.fromhex(lookup["plain"][group["encoding"]])
+                keep -= set(members(group["units"])) - ask_group(bundle, number, plain)
+            assert bundle.toc["units"]["count"] == total
         assert sorted(keep) == lookup["units"]
-        assert bundle.toc["units"]["count"] == total
 
 
 def test_the_directory_repeats_every_table_of_contents(vector):
@@ -229,7 +322,8 @@ def test_the_directory_repeats_every_table_of_contents(vector):
 def test_bundles_name_their_units(vector):
     toc = vector.units.toc
     digest = f"{xxh64_intdigest(vector.units.data[toc['toc_offset'] :]):016x}"
-    for field, bundle in [*vector.bundles.items(), *vector.page_indexes.items()]:
+    bundles = [(field, bundle) for field, several in vector.bundles.items() for bundle in several]
+    for field, bundle in [*bundles, *vector.page_indexes.items(), *vector.row_indexes.items()]:
         assert bundle.toc["units"] == {"count": toc["units"], "digest": digest}
         assert (bundle.toc["field"], bundle.toc["segment"]) == (field, toc["segment"])
         assert bundle.toc["table"] == toc["table"] == vector.expected["table_uuid"]
@@ -291,7 +385,9 @@ def test_sidecar_gives_the_same_answers(vector):
     for lookup in expected["lookups"]:
 
         def probe(encoding, plain=lookup["plain"]):
-            return Probe("probe", (xxh64_intdigest(bytes.fromhex(plain[encoding.name])),))
+            hashed = bytes.fromhex(plain[encoding.name])
+            orc = encoding.name.startswith("orc/")
+            return Probe("probe", (orc_hash(encoding.name, hashed) if orc else xxh64_intdigest(hashed),))
 
         assert segment.might_match(lookup["field"], probe).nonzero()[0].tolist() == lookup["units"]
     for ordinal, file in enumerate(expected["files"]):
@@ -309,6 +405,10 @@ def test_sidecar_gives_the_same_answers(vector):
         assert (column or b"").hex() == (described["column_index"] or "")
         assert (offset or b"").hex() == (described["offset_index"] or "")
         assert kind is None or kind._asdict().items() <= described.items()
+    for described in expected.get("row_indexes", ()):
+        found = segment.row_indexes(described["field"], [described["unit"]]).get(described["unit"])
+        assert (found and found.entry.hex()) == described["entry"]
+        assert found is None or found.kind._asdict().items() <= described.items()
     bitsets = {
         (field_id, unit): bitset
         for field_id, groups in segment.fields.items()
