@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 BLOOM, PAGE_INDEX = "bloom", "page-index"
 KINDS = (BLOOM, PAGE_INDEX)
@@ -35,7 +36,15 @@ class Moved:
     """Whether the reason is that bytes of the source are broken."""
 
 
-def ways_of(units: Iterable[Moved]) -> dict[str, dict[str, int]]:
+class _WentSomeWay(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def way(self) -> str: ...
+
+
+def ways_of(units: Iterable[_WentSomeWay]) -> dict[str, dict[str, int]]:
     """How many indexes of each kind went which way."""
     counts: dict[str, Counter[str]] = {}
     for unit in units:

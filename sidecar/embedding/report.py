@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sidecar.convert.outcome import ways_of
 from sidecar.orc.embed import Embedded as OrcEmbedded
 from sidecar.parquet.embed import Embedded
 
@@ -50,10 +50,7 @@ class EmbedReport:
 
     def ways(self) -> dict[str, dict[str, int]]:
         """How many indexes of each kind came about in which way."""
-        counts: dict[str, Counter[str]] = {}
-        for outcome in self.outcomes:
-            counts.setdefault(outcome.kind, Counter())[outcome.way] += 1
-        return {kind: dict(ways) for kind, ways in counts.items()}
+        return ways_of(self.outcomes)
 
     def warnings(self) -> list[str]:
         """Columns whose new filters miss their rate by far: only a wrong number of distinct values does that."""
