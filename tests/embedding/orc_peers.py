@@ -50,6 +50,31 @@ class OrcJava:
             rows.close()
             reader.close()
 
+    def filters(self, path: Path) -> list[dict[int, list[tuple[int, bytes]]]]:
+        """k and bitset of every filter that Java finds: by stripe, column id and row group."""
+        reader = self.open(path)
+        rows = reader.rows()
+        columns = reader.getSchema().getMaximumId() + 1
+        every = self.gateway.new_array(self.jvm.boolean, columns)
+        for column in range(columns):
+            every[column] = True
+        stripes = []
+        for stripe in range(reader.getStripes().size()):
+            found = rows.readRowIndex(stripe, every, every).getBloomFilterIndex()
+            stripes.append(
+                {
+                    column: [
+                        (one.getNumHashFunctions(), bytes(one.getUtf8Bitset().toByteArray()))
+                        for one in found[column].getBloomFilterList()
+                    ]
+                    for column in range(columns)
+                    if found[column] is not None
+                }
+            )
+        rows.close()
+        reader.close()
+        return stripes
+
     def equals(self, column: str, kind: str, value: Any) -> Any:
         """``column = value`` with a literal of the kind ``LONG``, ``STRING``, ``FLOAT``, ..."""
         factory = self.jvm.org.apache.hadoop.hive.ql.io.sarg.SearchArgumentFactory

@@ -80,10 +80,11 @@ def assert_same_streams(before: Path, after: Path) -> None:
         ]
 
 
-def found_filters(path: Path, column: str) -> list[FoundFilter]:
+def found_filters(path: Path, column: str, only: int | None = None) -> list[FoundFilter]:
+    """Those of all stripes, or of one."""
     source, tail = opened(path)
     out: list[FoundFilter] = []
-    for stripe in tail.stripes:
+    for stripe in tail.stripes if only is None else tail.stripes[only : only + 1]:
         footer = read_stripe_footer(source, tail, stripe)
         found = tail.column(column)
         assert found is not None
