@@ -45,13 +45,14 @@ if TYPE_CHECKING:
     from sidecar.iceberg.inspect import inspect_table as inspect_table
     from sidecar.iceberg.planning import plan as plan
     from sidecar.iceberg.probe import probe_table as probe_table
+    from sidecar.iceberg.scanning import TableScanReport as TableScanReport
     from sidecar.iceberg.scanning import read as read
     from sidecar.iceberg.scanning import scan as scan
     from sidecar.iceberg.statistics import open_sidecar as open_sidecar
     from sidecar.iceberg.verify import verify_table as verify_table
+    from sidecar.indexing.driver import build as build
     from sidecar.spark.datasource import register_spark as register_spark
     from sidecar.spark.native import spark_read as spark_read
-    from sidecar.indexing.driver import build as build
 
 _HOMES = {
     "open_table": "sidecar.iceberg.catalog",
@@ -66,6 +67,7 @@ _HOMES = {
     "open_sidecar": "sidecar.iceberg.statistics",
     "convert_filter": "sidecar.convert.filter_file",
     "plan": "sidecar.iceberg.planning",
+    "TableScanReport": "sidecar.iceberg.scanning",
     "read": "sidecar.iceberg.scanning",
     "scan": "sidecar.iceberg.scanning",
     "scan_file": "sidecar.iceberg.file_scanning",
@@ -90,6 +92,7 @@ __all__ = [
     "SidecarError",
     "SplitBlockBloomFilter",
     "StorageError",
+    "TableScanReport",
     "ThetaSketch",
     "UnsupportedFeatureError",
     "UsageError",

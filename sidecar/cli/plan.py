@@ -46,16 +46,31 @@ def draw(to: Console, data: Any) -> None:
         return
     folder, files = without_folder(data["kept_files"])
     to.print(f"\nfiles to read, in {folder}", markup=False, soft_wrap=True)
-    for file in files[:SHOWN_FILES]:
-        to.print(f"  {file}", markup=False, soft_wrap=True)
+    for file, path in zip(files[:SHOWN_FILES], data["kept_files"], strict=False):
+        to.print(f"  {file}{_part(data['row_groups'].get(path))}", markup=False, soft_wrap=True)
     if len(data["kept_files"]) > SHOWN_FILES:
         to.print(f"[dim]and {humane.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]")
+
+
+def _part(kept: Any) -> str:
+    """How much of a file is left, where that is known."""
+    if kept is None:
+        return ""
+    groups, rows = len(kept["kept"]), kept["rows"]
+    return (
+        f"  {groups} of {kept['total']} row groups, "
+        f"{humane.count(rows['may_match'])} of {humane.count(rows['total'])} rows"
+    )
 
 
 def _funnel(funnel: Any) -> list[tuple[str, str]]:
     dropped = funnel["dropped"]
     rows = [("in the snapshot", f"{humane.count(funnel['total']):>8} files")]
-    for name, key in (("by partition or bounds", "partition_or_bounds"), ("by filter", "filter")):
+    for name, key in (
+        ("by partition or bounds", "partition_or_bounds"),
+        ("by filter", "filter"),
+        ("by page index", "page_index"),
+    ):
         if dropped[key]:
             rows.append((f"dropped {name}", f"{'−' + humane.count(dropped[key]):>8}"))
     reasons = funnel["kept_because"]
@@ -63,7 +78,12 @@ def _funnel(funnel: Any) -> list[tuple[str, str]]:
         reasons if len(reasons) == 1 else (f"{humane.count(n)} {r}" for r, n in reasons.items())
     )
     kept = f"[bold]{humane.count(funnel['kept']):>8}[/]"
-    return [*rows, ("kept", kept + (f"  {escaped(because)}" if because else ""))]
+    rows.append(("kept", kept + (f"  {escaped(because)}" if because else "")))
+    groups = funnel["row_groups"]
+    if sum(groups["dropped"].values()):
+        text = f"[bold]{humane.count(groups['kept']):>8}[/] of {humane.count(groups['total'])} kept"
+        rows.append(("row groups", text))
+    return rows
 
 
 def _cost(data: Any) -> list[tuple[str, str]]:

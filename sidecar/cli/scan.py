@@ -1,4 +1,4 @@
-"""``sidecar scan``: the rows for a predicate, read from the surviving files or from the surviving pages of one file."""
+"""``sidecar scan``: the rows for a predicate, read from the surviving pages of a table's files or of one file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from sidecar.cli import humane
 from sidecar.cli.options import Catalog, Predicate, Snapshot, Target, is_path, names, refuse_table_options
-from sidecar.cli.output import Output, console, facts
+from sidecar.cli.output import Output, console, escaped, facts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ def scan(
         bool, typer.Option("--json", help="Print the rows as JSON, one a line; with --output, what was done.")
     ] = False,
 ) -> None:
-    """Read the rows for a predicate, from the files of a table or the pages of a file that can hold them.
+    """Read the rows for a predicate, from the pages of a table's files, or of one file, that can hold them.
 
     Example: sidecar scan db.lineitem "l_partkey = 42" --columns l_orderkey,l_comment
     """
@@ -83,12 +83,12 @@ def _scan_table(
     catalog: str | None,
     snapshot: int | None,
 ) -> _Found:
-    from sidecar import open_table, plan, read
-    from sidecar.cli.plan import draw
+    from sidecar import TableScanReport, open_table, plan, read
 
-    found = plan(open_table(table, catalog), predicate, snapshot_id=snapshot)
-    out.warn(found.warnings)
-    return read(found, columns, limit), found.to_dict(), draw
+    found, report = plan(open_table(table, catalog), predicate, snapshot_id=snapshot), TableScanReport()
+    rows = read(found, columns, limit, report=report)
+    out.warn((*found.warnings, *report.warnings))
+    return rows, {**found.to_dict(), "scan": report.to_dict()}, draw_table_scan
 
 
 def _scan_file(
@@ -101,6 +101,42 @@ def _scan_file(
         found = opened.to_table()
     out.warn(opened.report.warnings)
     return found, {**opened.report.to_dict(), "seconds": time.perf_counter() - started}, draw_report
+
+
+def draw_table_scan(to: Console, data: Any) -> None:
+    """The plan of a table's scan, and what was read of the files that it kept."""
+    from sidecar.cli.plan import draw
+
+    draw(to, data)
+    done = data["scan"]
+    lines = [("rows", f"[bold]{humane.count(done['rows_found']):>10}[/]")]
+    if done["files"] > sum(done["whole_files"].values()):
+        groups = done["row_groups"]
+        lines += [
+            (
+                "row groups read",
+                f"{humane.count(groups['read']):>10} of {humane.count(groups['total'])} in these files",
+            ),
+            ("data pages read", f"{humane.count(done['data_pages_read']):>10}"),
+            ("bytes read", _bytes_read(done, done["file_bytes"], "the files")),
+        ]
+    if done["sidecar_reads"]:
+        reads = f"{humane.size(done['sidecar_bytes_read']):>10} more in {done['sidecar_reads']} reads"
+        lines.append(("sidecar", reads))
+    lines += [
+        ("read whole", f"{humane.count(n):>10} files: {escaped(why)}")
+        for why, n in done["whole_files"].items()
+    ]
+    to.print()
+    to.print(facts(lines))
+
+
+def _bytes_read(data: Any, file_bytes: int, of: str) -> str:
+    """Bytes of footers, indexes and pages together, and as a share."""
+    kinds = [("footer", "footer_bytes_read"), ("indexes", "index_bytes_read"), ("pages", "data_bytes_read")]
+    total = sum(data[key] for _, key in kinds)
+    parts = ", ".join(f"{name} {humane.size(data[key])}" for name, key in kinds)
+    return f"{humane.size(total):>10}  {humane.percent(total / file_bytes)} of {of}: {parts}"
 
 
 def draw_report(to: Console, data: Any) -> None:
@@ -121,20 +157,8 @@ def draw_report(to: Console, data: Any) -> None:
         ("match", f"[bold]{humane.count(rows['found']):>10}[/]"),
         ("data pages read", f"{humane.count(data['data_pages_read']):>10}"),
     ]
-    share = data["bytes_read"] / data["file_bytes"]
-    parts = ", ".join(
-        f"{name} {humane.size(data[key])}"
-        for name, key in (
-            ("footer", "footer_bytes_read"),
-            ("indexes", "index_bytes_read"),
-            ("pages", "data_bytes_read"),
-        )
-    )
     lines += [
-        (
-            "bytes read",
-            f"{humane.size(data['bytes_read']):>10}  {humane.percent(share)} of the file: {parts}",
-        ),
+        ("bytes read", _bytes_read(data, data["file_bytes"], "the file")),
         ("time", f"{humane.duration(data['seconds']):>10}"),
     ]
     to.print(facts(lines))

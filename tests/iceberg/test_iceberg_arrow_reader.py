@@ -85,7 +85,7 @@ def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
     assert view.physical_schema.equals(read_shape(footer).schema)
     assert view.scanned_row_groups() == {1, 2, 3}
     assert view.projected.column_names == ["k", "st.x", "st"]
-    [batch] = reader.read_whole(task, {})
+    theirs = pa.Table.from_batches(reader.read_whole(task, {})).combine_chunks()
     rows = pa.table({"k": pa.array(range(120, 310)), "st": [{"x": n} for n in range(120, 310)]})
     [ours] = view.project(rows.cast(pa.schema([("k", pa.int64()), ("st", pa.struct([("x", pa.int32())]))])))
-    assert ours.equals(batch)
+    assert pa.Table.from_batches([ours]).equals(theirs)
