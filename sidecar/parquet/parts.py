@@ -162,7 +162,8 @@ def _arrow_schema(footer: Footer) -> Any:
         with pq.ParquetFile(
             pa.BufferReader(finish_file(b"", Struct(dict(sorted(kept.items()))))), **OPTIONS
         ) as file:
-            return file.schema_arrow
+            schema: Any = file.schema_arrow
+            return pa.schema(map(_without_views, schema), schema.metadata)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFeatureError(
             f"the schema has no counterpart in Arrow: {first_line(error)}", file=footer.name
@@ -171,6 +172,28 @@ def _arrow_schema(footer: Footer) -> Any:
         raise DamagedFileError(
             f"pyarrow cannot open the file: {first_line(error)}", file=footer.name
         ) from error
+
+
+def _without_views(field: Any) -> Any:
+    """The field with strings and binaries in their usual layout: Arrow has hardly a function for their views."""
+    return field.with_type(_usual_layout(field.type))
+
+
+def _usual_layout(kind: Any) -> Any:
+    t = pa.types
+    if t.is_string_view(kind):
+        return pa.string()
+    if t.is_binary_view(kind):
+        return pa.binary()
+    if t.is_struct(kind):
+        return pa.struct(map(_without_views, kind))
+    if t.is_map(kind):
+        return pa.map_(_without_views(kind.key_field), _without_views(kind.item_field), kind.keys_sorted)
+    if t.is_fixed_size_list(kind):
+        return pa.list_(_without_views(kind.value_field), kind.list_size)
+    if t.is_list(kind) or t.is_large_list(kind):
+        return (pa.list_ if t.is_list(kind) else pa.large_list)(_without_views(kind.value_field))
+    return kind
 
 
 def finish_file(pages: bytes, footer: Struct | bytes) -> bytes:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 from io import BytesIO
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scan_cases import DATA, check
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.iceberg.file_scanning import open_scan, scan_file
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.thrift import BINARY, encode_struct
 from sidecar.source import BytesSource
 
 FULL_READ: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
@@ -101,3 +105,53 @@ def test_an_index_that_contradicts_itself_is_named(name: str, predicate: str) ->
 def test_what_cannot_be_read_is_named(name: str, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         scan_file(str(DATA / name), "true")
+
+
+def test_views_in_the_arrow_schema_are_read_as_strings() -> None:
+    """The parquet crate and polars leave such schemas; Arrow can neither compare views nor pick some of them."""
+    view, binary = pa.string_view(), pa.binary_view()
+    views = pa.schema(
+        [
+            ("s", view),
+            ("b", binary),
+            ("st", pa.struct([("x", view), ("y", pa.int64())])),
+            ("l", pa.list_(binary)),
+            ("m", pa.map_(pa.string(), view)),
+        ]
+    )
+    rows = [
+        {
+            "s": None if i % 7 == 0 else f"text {i}" * (i % 4),
+            "b": str(i).encode(),
+            "st": {"x": f"x{i}", "y": i},
+            "l": [b"l" * (i % 30)] * (i % 3),
+            "m": [("key", f"value {i}")],
+        }
+        for i in range(600)
+    ]
+    usual = pa.schema(
+        [
+            ("s", pa.string()),
+            ("b", pa.binary()),
+            ("st", pa.struct([("x", pa.string()), ("y", pa.int64())])),
+            ("l", pa.list_(pa.binary())),
+            ("m", pa.map_(pa.string(), pa.string())),
+        ]
+    )
+    table = pa.Table.from_pylist(rows, usual)
+    sink = BytesIO()
+    pq.write_table(table, sink, row_group_size=300, max_rows_per_page=50, write_page_index=True)
+    footer = read_footer(BytesSource(sink.getvalue()))
+    (entry,) = footer.metadata.structs(5) or []
+    entry.fields[2] = (BINARY, base64.b64encode(views.serialize()))
+    end = encode_struct(footer.metadata)
+    data = sink.getvalue()[: footer.offset] + end + len(end).to_bytes(4, "little") + b"PAR1"
+    assert pq.read_schema(BytesIO(data)).equals(views)
+    source = BytesSource(data)
+    for predicate, kept in (
+        ("s = 'text 5'", [5]),
+        ("b in ('0x3737', '0x353939')", [77, 599]),
+        ("st.x = 'x123' or s is null and st.y > 590", [123, 595]),
+        ("s like 'text 41%' and st.y < 100", [41]),
+    ):
+        assert scan_file(source, predicate).equals(table.take(kept)), predicate
