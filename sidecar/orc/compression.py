@@ -36,7 +36,7 @@ def bound(compressed: int, most: int) -> int:
 
 
 def decompress(
-    data: bytes,
+    data: bytes | memoryview,
     codec: str,
     block_size: int,
     *,
@@ -52,8 +52,8 @@ def decompress(
     """
     if codec == "NONE":
         _check_limit(len(data), limit, file, offset)
-        return data
-    parts: list[bytes] = []
+        return bytes(data)
+    parts: list[bytes | memoryview] = []
     total = at = 0
     while at < len(data):
         start = at + _HEADER
@@ -82,7 +82,7 @@ def decompress(
         _check_limit(total, limit, file, offset + at)
         parts.append(part)
         at = end
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
 
 def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:
@@ -92,7 +92,7 @@ def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:
         )
 
 
-def _chunk(data: bytes, codec: str, block_size: int, file: str | None, offset: int) -> bytes:
+def _chunk(data: bytes | memoryview, codec: str, block_size: int, file: str | None, offset: int) -> bytes:
     function = _DECOMPRESS.get(codec)
     if function is None:
         raise UnsupportedFeatureError(
@@ -121,7 +121,7 @@ def _chunk(data: bytes, codec: str, block_size: int, file: str | None, offset: i
     return out
 
 
-def _zlib(data: bytes, size: int) -> bytes:
+def _zlib(data: bytes | memoryview, size: int) -> bytes:
     inflate = zlib.decompressobj(wbits=-15)
     out = inflate.decompress(data, size + 1)
     if not inflate.eof and len(out) <= size:
@@ -129,7 +129,7 @@ def _zlib(data: bytes, size: int) -> bytes:
     return out
 
 
-def _snappy(data: bytes, size: int) -> bytes:
+def _snappy(data: bytes | memoryview, size: int) -> bytes:
     """A block opens with its content's size as varint."""
     stated = shift = 0
     for byte in data[:5]:
@@ -142,18 +142,18 @@ def _snappy(data: bytes, size: int) -> bytes:
     return pa.Codec("snappy").decompress(data, decompressed_size=stated, asbytes=True)
 
 
-def _lz4(data: bytes, size: int) -> bytes:
+def _lz4(data: bytes | memoryview, size: int) -> bytes:
     return bytes(lz4.block.decompress(data, uncompressed_size=size))
 
 
-def _zstd(data: bytes, size: int) -> bytes:
+def _zstd(data: bytes | memoryview, size: int) -> bytes:
     """The frame's own size is what the library allocates, so it is looked at first."""
     if zstandard.frame_content_size(data) > size:
         raise ValueError("more than the block size")
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
 
 
-def _brotli(data: bytes, size: int) -> bytes:
+def _brotli(data: bytes | memoryview, size: int) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(data), "brotli") as stream:
         return bytes(stream.read(size + 1))
 

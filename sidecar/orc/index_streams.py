@@ -1,15 +1,8 @@
 """The index of a stripe: row indexes and Bloom filters of its columns, each column's in one read.
 
 Writers put the streams ROW_INDEX, BLOOM_FILTER and BLOOM_FILTER_UTF8 of a column next to each other, columns in the
-order of their ids. A filter stream is one message BloomFilterIndex, with a BloomFilter for each row group:
-
-| message | fields |
-| --- | --- |
-| BloomFilterIndex | 1 bloomFilter (repeated) |
-| BloomFilter | 1 numHashFunctions; 2 bitset (fixed64, one field a word); 3 utf8bitset (bytes, words little-endian) |
-
-BLOOM_FILTER has field 2, BLOOM_FILTER_UTF8 field 3. Java writes the former too on request (``original``), and before
-writer version 5 only it. Where both are there, the UTF-8 one is read; it means the same for every type or more.
+order of their ids. Java writes BLOOM_FILTER, the older form, on request (``original``), and before writer version 5
+nothing else. Where both are there, the UTF-8 one is read; it means the same for every type or more.
 
 What a filter may be asked is for :mod:`sidecar.orc.trust`: a filter that is not to be trusted is read where that is
 possible, says why, and never prunes. Damage costs the stream that it hits and no other.
@@ -19,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
-
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
+from sidecar.errors import DamagedFileError, SidecarError, located
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.orc.bloom import decode_filters
 from sidecar.orc.compression import bound, decompress
-from sidecar.orc.protobuf import FIXED64, VARINT, decode, fields_of
 from sidecar.orc.row_index import RowIndex, decode_row_index
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, decode_statistics
@@ -40,14 +32,10 @@ ROW_INDEX, BLOOM_FILTER, BLOOM_FILTER_UTF8 = "ROW_INDEX", "BLOOM_FILTER", "BLOOM
 MAX_STREAM = 256 << 20
 """Bytes of the largest index stream that is read, decompressed."""
 
-PRE_RELEASE = "of a pre-release form (words as varints): nobody knows its hash"
-
-_WORD = 9  # a tag and eight bytes
-_WORD_TAG = 2 << 3 | FIXED64
+_MISSING = DamagedFileError("the filter is missing")
 
 
-@dataclass(frozen=True)
-class FoundFilter:
+class FoundFilter(NamedTuple):
     """The filter of one row group as it stands in a file.
 
     ``offset`` and ``length`` are those of its stream, which all row groups of the stripe share.
@@ -118,15 +106,32 @@ def read_indexes(
     stream's answer; only :class:`sidecar.errors.StorageError` and a file that ends early are raised.
     """
     wanted = {column: index_streams_of(footer, column, bloom=bloom, legacy=legacy) for column in column_ids}
-    streams = [stream for found in wanted.values() for stream in found]
-    data = read_ranges(source, [(stream.offset, stream.length) for stream in streams])
-    fetched = dict(zip(streams, data, strict=True))
+    fetched = _fetch(source, list(wanted.values()))
     context = _Context(tail, stripe, footer)
     return {column: _index(context, tail.columns[column], found, fetched) for column, found in wanted.items()}
 
 
+def _fetch(source: Source, columns: Sequence[Sequence[Stream]]) -> dict[Stream, memoryview]:
+    """The bytes of all streams; those of a column are one range if nothing else lies between them."""
+    spans: list[list[Stream]] = []
+    for streams in columns:
+        for i, stream in enumerate(streams):
+            if i and stream.offset == streams[i - 1].offset + streams[i - 1].length:
+                spans[-1].append(stream)
+            else:
+                spans.append([stream])
+    ranges = [(span[0].offset, sum(stream.length for stream in span)) for span in spans]
+    fetched: dict[Stream, memoryview] = {}
+    for span, data in zip(spans, read_ranges(source, ranges), strict=True):
+        view = memoryview(data)
+        for stream in span:
+            at = stream.offset - span[0].offset
+            fetched[stream] = view[at : at + stream.length]
+    return fetched
+
+
 def _index(
-    context: _Context, column: OrcColumn, streams: Sequence[Stream], fetched: dict[Stream, bytes]
+    context: _Context, column: OrcColumn, streams: Sequence[Stream], fetched: dict[Stream, memoryview]
 ) -> StripeIndex:
     by_kind = {stream.kind: stream for stream in streams}
     row_index, row_index_problem = None, None
@@ -156,7 +161,7 @@ def _index(
     )
 
 
-def _content(context: _Context, column: OrcColumn, stream: Stream, data: bytes) -> bytes:
+def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> bytes:
     tail = context.tail
     with located(tail.name, column.path, stream.offset):
         return decompress(
@@ -168,7 +173,7 @@ def _content(context: _Context, column: OrcColumn, stream: Stream, data: bytes) 
         )
 
 
-def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: bytes) -> RowIndex:
+def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> RowIndex:
     content = _content(context, column, stream, data)
     with located(context.tail.name, column.path, stream.offset):
         index = decode_row_index(content)
@@ -197,18 +202,18 @@ class _Groups:
         self.column = column
         self.row_index = row_index
 
-    def filters(self, stream: Stream, data: bytes) -> list[FoundFilter]:
+    def filters(self, stream: Stream, data: memoryview) -> list[FoundFilter]:
         tail, footer, column = self.context.tail, self.context.footer, self.column
         content = _content(self.context, column, stream, data)
         with located(tail.name, column.path, stream.offset):
-            parts = decode(content).all_bytes(1)
+            found = decode_filters(content)
         encoding, _, reason = encoding_of(
             tail, column, footer.encodings[column.id], stream.kind, footer.writer_timezone
         )
-        reason = reason or self._doubt(stream, len(parts))
+        reason = reason or self._doubt(stream, len(found))
         count = len(self.context.stripe.row_groups)
-        parts = [*parts[:count], *(b"",) * (count - len(parts))]
-        return [self._filter(i, part, stream, encoding, reason) for i, part in enumerate(parts)]
+        found = [*found[:count], *(_MISSING,) * (count - len(found))]
+        return [self._filter(i, one, stream, encoding, reason) for i, one in enumerate(found)]
 
     def _doubt(self, stream: Stream, count: int) -> str:
         """Why the filters may be those of other row groups, or of nothing; empty if they cannot."""
@@ -220,14 +225,17 @@ class _Groups:
         return footer.doubt
 
     def _filter(
-        self, row_group: int, data: bytes, stream: Stream, encoding: OrcEncoding | None, reason: str
+        self,
+        row_group: int,
+        found: OrcBloomFilter | SidecarError,
+        stream: Stream,
+        encoding: OrcEncoding | None,
+        reason: str,
     ) -> FoundFilter:
-        bits: OrcBloomFilter | None = None
-        try:
-            bits = decode_filter(data)
-        except SidecarError as error:
-            reason = reason or error.what
-        if bits is not None and not reason and not bits.words.any():
+        bits = found if isinstance(found, OrcBloomFilter) else None
+        if isinstance(found, SidecarError):
+            reason = reason or found.what
+        elif not reason and not found.words.item(0) and not found.words.any():
             reason = self._empty(row_group)
         return FoundFilter(bits, stream.kind, stream.offset, stream.length, encoding, not reason, reason)
 
@@ -241,35 +249,3 @@ class _Groups:
             return "the filter is empty, and nothing says that the row group has no values"
         values = statistics.varint(1)
         return f"the filter is empty, but the row group has {values} values" if values else ""
-
-
-def decode_filter(data: bytes) -> OrcBloomFilter:
-    """One BloomFilter message, of either stream. Raises :class:`DamagedFileError` where it is no filter."""
-    k, bitset = 0, b""
-    if (run := _word_run(data)) is not None:
-        k, bitset = run
-    else:
-        words = bytearray()
-        for number, kind, value in fields_of(data):
-            if number == 1 and kind == VARINT:
-                k = int(value)
-            elif number == 2 and kind == FIXED64:
-                words += int(value).to_bytes(8, "little")
-            elif number in (2, 3) and isinstance(value, bytes):
-                bitset = value
-            elif number == 3:
-                raise UnsupportedFeatureError(f"a filter {PRE_RELEASE}")
-            elif number in (1, 2):
-                raise DamagedFileError(f"a filter's field {number} has another wire type")
-        if words and bitset:
-            raise DamagedFileError("a filter has both forms of a bitset")
-        bitset = bitset or bytes(words)
-    return OrcBloomFilter.from_bytes(bitset, k)
-
-
-def _word_run(data: bytes) -> tuple[int, bytes] | None:
-    """k and the bitset of a filter of the older form as writers lay it out: k, then nothing but words."""
-    if len(data) < 2 + _WORD or data[0] != 1 << 3 or data[1] >= 0x80 or (len(data) - 2) % _WORD:
-        return None
-    table = np.frombuffer(data, np.uint8, offset=2).reshape(-1, _WORD)
-    return (data[1], table[:, 1:].tobytes()) if (table[:, 0] == _WORD_TAG).all() else None

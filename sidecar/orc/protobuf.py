@@ -179,7 +179,7 @@ def fields_of(data: bytes) -> Iterator[Field]:
     at, end, count = 0, len(data), 0
     try:
         while at < end:
-            tag, at = _varint(data, at)
+            tag, at = varint_at(data, at)
             number, kind = tag >> 3, tag & 7
             count += 1
             if not 0 < number < 1 << 29 or count > MAX_FIELDS:
@@ -187,11 +187,11 @@ def fields_of(data: bytes) -> Iterator[Field]:
                     "a protobuf message has field number 0 or too many fields", found=number
                 )
             if kind == VARINT:
-                value, at = _varint(data, at)
+                value, at = varint_at(data, at)
                 yield number, kind, value
                 continue
             if kind == BYTES:
-                length, at = _varint(data, at)
+                length, at = varint_at(data, at)
             elif kind in (FIXED64, FIXED32):
                 length = 8 if kind == FIXED64 else 4
             else:
@@ -213,7 +213,7 @@ def unpack(data: bytes) -> list[int]:
     at = 0
     try:
         while at < len(data):
-            value, at = _varint(data, at)
+            value, at = varint_at(data, at)
             out.append(value)
     except IndexError:
         raise DamagedFileError("a packed protobuf field ends early") from None
@@ -228,8 +228,8 @@ def pack(values: Iterable[int]) -> bytes:
     return bytes(out)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A varint and the place behind it; IndexError where the bytes end."""
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """The varint at ``data[at]`` and the place behind it; IndexError where the bytes end."""
     byte = data[at]
     at += 1
     if byte < 0x80:

@@ -1,0 +1,96 @@
+"""Bloom filter streams of an ORC stripe: one message BloomFilterIndex, with a BloomFilter for each row group.
+
+| message | fields |
+| --- | --- |
+| BloomFilterIndex | 1 bloomFilter (repeated) |
+| BloomFilter | 1 numHashFunctions; 2 bitset (fixed64, one field a word); 3 utf8bitset (bytes, words little-endian) |
+
+BLOOM_FILTER has field 2, BLOOM_FILTER_UTF8 field 3. Writers give all row groups of a file filters of one size, so the
+messages of a stream are usually alike but for their bits, and are then taken apart as one table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter
+from sidecar.filters.sizing import MAX_BYTES
+from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, decode, fields_of, varint_at
+
+PRE_RELEASE = "of a pre-release form (words as varints): nobody knows its hash"
+
+_FILTER_TAG = 1 << 3 | BYTES
+_K_TAG = 1 << 3 | VARINT
+_UTF8_TAG = 3 << 3 | BYTES
+_WORD_TAG = 2 << 3 | FIXED64
+_WORD = 9  # a tag and eight bytes
+
+
+def decode_filters(data: bytes) -> list[OrcBloomFilter | SidecarError]:
+    """The filters of a decompressed stream, of either kind; an error where one of them is no filter.
+
+    Raises :class:`DamagedFileError` where the stream is no BloomFilterIndex.
+    """
+    table = _table(data)
+    if table is not None and table[1].shape[1] * 8 <= MAX_BYTES:
+        return [OrcBloomFilter(words, table[0]) for words in table[1]]
+    found: list[OrcBloomFilter | SidecarError] = []
+    for part in decode(data).all_bytes(1):
+        try:
+            found.append(decode_filter(part))
+        except SidecarError as error:
+            found.append(error)
+    return found
+
+
+def _table(data: bytes) -> tuple[int, NDArray[np.uint64]] | None:
+    """k and the words, [filters, words], of UTF-8 filters that differ in their bits alone; ``None`` for others."""
+    try:
+        length, inner = varint_at(data, 1)
+        k, at = varint_at(data, inner + 1)
+        size, start = varint_at(data, at + 1)
+        tags = data[0], data[inner], data[at]
+    except (IndexError, DamagedFileError):
+        return None
+    period = start + size
+    alike = tags == (_FILTER_TAG, _K_TAG, _UTF8_TAG) and inner + length == period and len(data) % period == 0
+    if not alike or not size or size % 8 or not 1 <= k <= MAX_HASHES:
+        return None
+    table = np.frombuffer(data, np.uint8).reshape(-1, period)
+    if (table[:, :start] != table[0, :start]).any():
+        return None
+    return k, np.ascontiguousarray(table[:, start:]).view("<u8").astype(np.uint64, copy=False)
+
+
+def decode_filter(data: bytes) -> OrcBloomFilter:
+    """One BloomFilter message, of either stream. Raises :class:`DamagedFileError` where it is no filter."""
+    k, bitset = _word_run(data) or _fields(data)
+    return OrcBloomFilter.from_bytes(bitset, k)
+
+
+def _fields(data: bytes) -> tuple[int, bytes]:
+    k, bitset, words = 0, b"", bytearray()
+    for number, kind, value in fields_of(data):
+        if number == 1 and kind == VARINT:
+            k = int(value)
+        elif number == 2 and kind == FIXED64:
+            words += int(value).to_bytes(8, "little")
+        elif number in (2, 3) and isinstance(value, bytes):
+            bitset = value
+        elif number == 3:
+            raise UnsupportedFeatureError(f"a filter {PRE_RELEASE}")
+        elif number in (1, 2):
+            raise DamagedFileError(f"a filter's field {number} has another wire type")
+    if words and bitset:
+        raise DamagedFileError("a filter has both forms of a bitset")
+    return k, bitset or bytes(words)
+
+
+def _word_run(data: bytes) -> tuple[int, bytes] | None:
+    """k and the bitset of a filter of the older form as writers lay it out: k, then nothing but words."""
+    if len(data) < 2 + _WORD or data[0] != _K_TAG or data[1] >= 0x80 or (len(data) - 2) % _WORD:
+        return None
+    table = np.frombuffer(data, np.uint8, offset=2).reshape(-1, _WORD)
+    return (data[1], table[:, 1:].tobytes()) if (table[:, 0] == _WORD_TAG).all() else None
