@@ -15,9 +15,11 @@ certain (NaN, a double that no float equals, a decimal of more places), then int
 | timestamp, timestamptz | timestamp, instant | see below |
 
 **Timestamps** are hashed in milliseconds. Java rounds down; C++ as it is fed, so both neighbours are asked for.
-Before 1970 Java takes pyarrow's negative nanoseconds for a second less, so what it reads is asked for one second
-later too. Both writers store an instant between -1 s and 0 as its mirror image one second later: the first second
-of 1970 is asked for one second earlier as well. Before 1582-10-15 calendars differ: unknown.
+A file may have nanoseconds where the column has microseconds, and readers round them down or toward zero: up to 1970
+the literal stands for all that can become it. There Java also takes pyarrow's negative nanoseconds for a second less,
+so what it reads is asked for one second later too. Both writers store an instant between -1 s and 0 as its mirror
+image one second later: the first second of 1970 is asked for one second earlier as well. Before 1582-10-15
+calendars differ: unknown.
 
 A TIMESTAMP is the wall clock of the writer's zone. Writer and reader may know different rules for a zone, so away
 from UTC the literal is asked for at each difference of two offsets that the zone has had since 1970; earlier
@@ -43,6 +45,7 @@ from sidecar.filters.values import Probe, plain_forms, probe_hashes
 GREGORIAN_DAY = -141_427
 """1582-10-15 in days since 1970-01-01: the first day on which all calendars agree."""
 _DAY_MS = 86_400_000
+_MS = 1_000_000
 _WEEK_S = 7 * 86_400
 _MAX_DIFFERENCES = 9
 
@@ -127,28 +130,28 @@ def decimal_text(unscaled: int, scale: int) -> bytes:
     return f"-{text}".encode() if unscaled < 0 else text.encode()
 
 
-def _milliseconds(units: int) -> Callable[[bytes, OrcEncoding], Keys]:
-    """Keys of a timestamp that the column counts in ``units`` to the millisecond."""
+def _milliseconds(unit: int) -> Callable[[bytes, OrcEncoding], Keys]:
+    """Keys of a timestamp that the column counts in ``unit`` nanoseconds."""
 
     def keys(form: bytes, encoding: OrcEncoding) -> Keys:
-        (count,) = struct.unpack("<q", form)
-        floor, ceiling = count // units, -(-count // units)
-        if floor < GREGORIAN_DAY * _DAY_MS:
+        nanos = struct.unpack("<q", form)[0] * unit
+        if nanos < GREGORIAN_DAY * _DAY_MS * _MS:
             raise _Unknown("readers disagree over the calendar before 1582-10-15")
         if encoding.zone not in (None, "UTC"):
-            return _zoned(floor, encoding.zone or "")
-        return _at_utc(floor, ceiling, encoding)
+            return _zoned(nanos // _MS, encoding.zone or "")
+        hidden = unit - 1 if nanos <= 0 else 0
+        return _at_utc((nanos - hidden, nanos + hidden), encoding)
 
     return keys
 
 
-def _at_utc(floor: int, ceiling: int, encoding: OrcEncoding) -> Keys:
-    keys = [floor]
-    if encoding.writer != "java" and floor < 0:
-        keys += [ceiling, floor + 1000, ceiling + 1000]
-    if 0 <= floor < 1000:
-        keys.append(floor - 1000)
-    return tuple(keys)
+def _at_utc(ends: tuple[int, int], encoding: OrcEncoding) -> Keys:
+    """Keys of both ends of a range of less than a millisecond."""
+    keys = [end // _MS for end in ends]
+    if encoding.writer != "java":
+        keys += [-(-end // _MS) for end in ends if end < 0]
+        keys += [key + 1000 for key in keys if ends[0] < 0]
+    return (*keys, *(key - 1000 for key in keys if 0 <= key < 1000))
 
 
 def _zoned(floor: int, zone: str) -> Keys:
@@ -224,8 +227,8 @@ _RULES: dict[tuple[str, str], _Rule] = {
     ("decimal", "decimal"): _Rule(_decimal, _decimal_text),
     ("decimal", "decimal64"): _Rule(_decimal64, _number),
     ("timestamp", "timestamp"): _Rule(_MICROS, _milliseconds(1_000)),
-    ("timestamp_ns", "timestamp"): _Rule(_NANOS, _milliseconds(1_000_000)),
+    ("timestamp_ns", "timestamp"): _Rule(_NANOS, _milliseconds(1)),
     ("timestamptz", "instant"): _Rule(_MICROS, _milliseconds(1_000)),
-    ("timestamptz_ns", "instant"): _Rule(_NANOS, _milliseconds(1_000_000)),
+    ("timestamptz_ns", "instant"): _Rule(_NANOS, _milliseconds(1)),
 }
 """(column type, family of the encoding) -> keys. A pair stands here only if equal values have just these keys."""

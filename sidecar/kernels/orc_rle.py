@@ -319,11 +319,11 @@ def decimals(
                     upper |= part >> (np.uint64(64) - shift)
             elif shift < np.uint64(128):
                 upper |= part << (shift - np.uint64(64))
+            if shift == np.uint64(126) and byte > np.uint64(3):
+                return -2
             shift += np.uint64(7)
             if byte < np.uint64(128):
                 break
-            if shift > np.uint64(126):
-                return -2
         negative = (lower & _ONE) != 0
         lower = (lower >> _ONE) | (upper << np.uint64(63))
         upper >>= _ONE
@@ -331,7 +331,7 @@ def decimals(
             lower += _ONE
             if lower == 0:
                 upper += _ONE
-        if _beyond_38_digits(upper, lower) or abs(scales[i]) > 38:
+        if _beyond_38_digits(upper, lower) or scales[i] > 38 or scales[i] < -38:
             return -2
         for _ in range(scale - scales[i]):
             upper, lower = _times_ten(upper, lower)

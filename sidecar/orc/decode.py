@@ -12,6 +12,8 @@
 
 PRESENT has a bit for each entry, the other streams only what is present; where a parent is null the column has no
 entry at all. Integer RLE is of version 2 in columns encoded as DIRECT_V2 or DICTIONARY_V2, of version 1 in others.
+Decimals of up to 18 digits in files of version UNSTABLE-PRE-2.0 are one stream DATA of unscaled numbers, in integer
+RLE of version 2 whatever the encoding says.
 
 **Timestamps.** DATA counts from 2015-01-01 00:00, of the writer's time zone, for TIMESTAMP_INSTANT in UTC.
 The lower three bits of the nanoseconds are z, the others n: n if z is 0, else n * 10^(z + 1). Writers cut
@@ -236,13 +238,14 @@ class _Reader:
         packed = self.byte_run(stream, (found.bits + count + 7) // 8)
         return np.unpackbits(packed, count=found.bits + count)[found.bits :].view(np.bool_)
 
-    def integers(self, stream: str, count: int, *, signed: bool) -> NDArray[np.int64]:
+    def integers(self, stream: str, count: int, *, signed: bool, v2: bool = False) -> NDArray[np.int64]:
         from sidecar.kernels import orc_rle
 
         if count == 0:
             return np.empty(0, np.int64)
         found = self.content(stream, count)
-        decode = orc_rle.integers_v2 if self.encoding.kind.endswith("_V2") else orc_rle.integers_v1
+        v2 = v2 or self.encoding.kind.endswith("_V2")
+        decode = orc_rle.integers_v2 if v2 else orc_rle.integers_v1
         out = np.empty(count, np.int64)
         if decode(found.data, found.at, found.skip, signed, out) < 0:
             self.short(stream, count)
@@ -276,7 +279,7 @@ class _Reader:
         kind = pa.decimal128(precision, scale)
         out = np.empty((count, 2), np.uint64)
         if self.tail.file_version == _UNSTABLE and precision <= _DECIMAL64_DIGITS:
-            out[:, 0] = self.integers("DATA", count, signed=True).view(np.uint64)
+            out[:, 0] = self.integers("DATA", count, signed=True, v2=True).view(np.uint64)
             out[:, 1] = (out[:, 0].view(np.int64) >> np.int64(63)).view(np.uint64)
         elif count:
             scales = self.integers("SECONDARY", count, signed=True)
@@ -286,7 +289,9 @@ class _Reader:
                 raise DamagedFileError("a decimal has more than 38 digits")
             if end < 0:
                 self.short("DATA", count)
-        return pa.Array.from_buffers(kind, count, [None, _buffer(out)])
+        array = pa.Array.from_buffers(kind, count, [None, _buffer(out)])
+        array.validate(full=True)
+        return array
 
     def timestamps(self, bounds: Bounds) -> list[pa.Array[Any]]:
         count = int(bounds[-1])

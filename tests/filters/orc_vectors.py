@@ -102,6 +102,7 @@ def integers(name: str, kind: Any) -> Any:
 WALL = "America/Los_Angeles"
 
 
+@lru_cache(maxsize=1)
 def java_columns() -> dict[str, tuple[Any, str]]:
     """Column -> its values as the file gives them back, and the encoding of its BLOOM_FILTER_UTF8 stream."""
     return {
@@ -126,6 +127,7 @@ def java_columns() -> dict[str, tuple[Any, str]]:
     }
 
 
+@lru_cache(maxsize=1)
 def pyarrow_columns() -> dict[str, tuple[Any, str]]:
     """The same of pyarrow's files, without the columns whose filters it writes wrong."""
     same = java_columns()

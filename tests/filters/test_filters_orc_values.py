@@ -101,7 +101,11 @@ PROBES: list[tuple[str, str, Any, list[int | bytes]]] = [
     ("timestamp", "orc/timestamp:c++:UTC", 1_500_900, [1_500]),
     # rounded down, or toward zero; and as Java reads pyarrow's negative nanoseconds
     ("timestamp", "orc/timestamp:c++:UTC", -1_500_001, [-1_501, -1_500, -501, -500]),
-    ("timestamptz", "orc/instant:c++", -2_000_000, [-2_000, -1_000]),
+    ("timestamptz_ns", "orc/instant:c++", -2_000_000_000, [-2_000, -1_000]),
+    # nanoseconds that a column of microseconds hides, rounded down or toward zero
+    ("timestamp", "orc/timestamp:java:UTC", -2_000_000, [-2_001, -2_000]),
+    ("timestamptz", "orc/instant:c++", -2_000_000, [-2_001, -2_000, -1_999, -1_001, -1_000, -999]),
+    ("timestamp", "orc/timestamp:java:UTC", 0, [-1, 0, -1_000]),
     # a zone's offsets differ by an hour at most
     ("timestamp", LA, Y2000, [Y2000 // 1000, Y2000 // 1000 - HOUR_MS, Y2000 // 1000 + HOUR_MS]),
     ("timestamp", "orc/timestamp:c++:Etc/GMT-3", Y2000 + 1, [Y2000 // 1000]),
