@@ -28,16 +28,17 @@ _WORD_TAG = 2 << 3 | FIXED64
 _WORD = 9  # a tag and eight bytes
 
 
-def decode_filters(data: bytes) -> list[OrcBloomFilter | SidecarError]:
+def decode_filters(data: bytearray) -> list[OrcBloomFilter | SidecarError]:
     """The filters of a decompressed stream, of either kind; an error where one of them is no filter.
 
-    Raises :class:`DamagedFileError` where the stream is no BloomFilterIndex.
+    The bits are not copied: they stay in ``data``, which is changed and belongs to the filters from here on. Raises
+    :class:`DamagedFileError` where the stream is no BloomFilterIndex.
     """
     table = _table(data)
     if table is not None and table[1].shape[1] * 8 <= MAX_BYTES:
         return [OrcBloomFilter(words, table[0]) for words in table[1]]
     found: list[OrcBloomFilter | SidecarError] = []
-    for part in decode(data).all_bytes(1):
+    for part in decode(bytes(data)).all_bytes(1):
         try:
             found.append(decode_filter(part))
         except SidecarError as error:
@@ -45,7 +46,7 @@ def decode_filters(data: bytes) -> list[OrcBloomFilter | SidecarError]:
     return found
 
 
-def _table(data: bytes) -> tuple[int, NDArray[np.uint64]] | None:
+def _table(data: bytearray) -> tuple[int, NDArray[np.uint64]] | None:
     """k and the words, [filters, words], of UTF-8 filters that differ in their bits alone; ``None`` for others."""
     try:
         length, inner = varint_at(data, 1)
@@ -58,10 +59,14 @@ def _table(data: bytes) -> tuple[int, NDArray[np.uint64]] | None:
     alike = tags == (_FILTER_TAG, _K_TAG, _UTF8_TAG) and inner + length == period and len(data) % period == 0
     if not alike or not size or size % 8 or not 1 <= k <= MAX_HASHES:
         return None
-    table = np.frombuffer(data, np.uint8).reshape(-1, period)
+    whole = np.frombuffer(data, np.uint8)
+    table = whole.reshape(-1, period)
     if (table[:, :start] != table[0, :start]).any():
         return None
-    return k, np.ascontiguousarray(table[:, start:]).view("<u8").astype(np.uint64, copy=False)
+    for at, bits in zip(range(0, len(whole), size), table[:, start:], strict=False):
+        whole[at : at + size] = bits  # always towards the front, so nothing is overwritten before it is moved
+    words = whole[: len(table) * size].view("<u8").astype(np.uint64, copy=False)
+    return k, words.reshape(len(table), -1)
 
 
 def decode_filter(data: bytes) -> OrcBloomFilter:

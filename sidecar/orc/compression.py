@@ -50,9 +50,23 @@ def decompress(
     the most bytes that come out. Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for LZO,
     a codec that is not known, and content beyond ``limit``.
     """
+    parts = decompress_chunks(data, codec, block_size, file=file, offset=offset, limit=limit)
+    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+
+def decompress_chunks(
+    data: bytes | memoryview,
+    codec: str,
+    block_size: int,
+    *,
+    file: str | None = None,
+    offset: int = 0,
+    limit: int = 64 << 20,
+) -> list[bytes | memoryview]:
+    """The content of a stream chunk by chunk, those that are stored plain uncopied. See :func:`decompress`."""
     if codec == "NONE":
         _check_limit(len(data), limit, file, offset)
-        return bytes(data)
+        return [data]
     parts: list[bytes | memoryview] = []
     total = at = 0
     while at < len(data):
@@ -82,7 +96,7 @@ def decompress(
         _check_limit(total, limit, file, offset + at)
         parts.append(part)
         at = end
-    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+    return parts
 
 
 def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:

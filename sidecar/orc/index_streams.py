@@ -18,7 +18,7 @@ from sidecar.errors import DamagedFileError, SidecarError, located
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.orc.bloom import decode_filters
-from sidecar.orc.compression import bound, decompress
+from sidecar.orc.compression import bound, decompress_chunks
 from sidecar.orc.row_index import RowIndex, decode_row_index
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, decode_statistics
@@ -161,10 +161,12 @@ def _index(
     )
 
 
-def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> bytes:
+def _content(
+    context: _Context, column: OrcColumn, stream: Stream, data: memoryview
+) -> list[bytes | memoryview]:
     tail = context.tail
     with located(tail.name, column.path, stream.offset):
-        return decompress(
+        return decompress_chunks(
             data,
             tail.compression,
             tail.block_size,
@@ -174,7 +176,7 @@ def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryv
 
 
 def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> RowIndex:
-    content = _content(context, column, stream, data)
+    content = b"".join(_content(context, column, stream, data))
     with located(context.tail.name, column.path, stream.offset):
         index = decode_row_index(content)
         if len(index) != context.stripe.num_row_groups:
@@ -204,9 +206,9 @@ class _Groups:
 
     def filters(self, stream: Stream, data: memoryview) -> list[FoundFilter]:
         tail, footer, column = self.context.tail, self.context.footer, self.column
-        content = _content(self.context, column, stream, data)
+        parts = _content(self.context, column, stream, data)
         with located(tail.name, column.path, stream.offset):
-            found = decode_filters(content)
+            found = decode_filters(bytearray().join(parts))
         encoding, _, reason = encoding_of(
             tail, column, footer.encodings[column.id], stream.kind, footer.writer_timezone
         )

@@ -228,7 +228,7 @@ def pack(values: Iterable[int]) -> bytes:
     return bytes(out)
 
 
-def varint_at(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """The varint at ``data[at]`` and the place behind it; IndexError where the bytes end."""
     byte = data[at]
     at += 1
