@@ -6,7 +6,8 @@ one, and the bounds of the file in its manifest do not settle that part for all 
 
 What a page index says counts only if the column would be found in the file today as it was then, if its bounds
 compare in a known way, if the index contradicts neither itself nor the file's bounds, and where it says nothing,
-every row of the row group may match.
+every row of the row group may match. Row groups of ORC files have row indexes instead, which say of all their rows what
+a page index says of a page (:mod:`sidecar.iceberg.zone_maps`).
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.page_index_blob import StoredPageIndex
 from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import decode_page_index, leaf_of
+from sidecar.bundle.row_index_blob import StoredRowIndex
+from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.iceberg.conditions import FileQuestion, condition_of
 from sidecar.iceberg.row_groups import KeptRowGroups
 from sidecar.iceberg.verdicts import Place
+from sidecar.iceberg.zone_maps import zone_bounds, zone_leaf
 from sidecar.parquet.conditions import Condition, LeafCondition
 from sidecar.parquet.page_bounds import (
     ChunkFacts,
@@ -40,6 +44,9 @@ from sidecar.parquet.page_bounds import (
 from sidecar.parquet.pruning import narrow
 from sidecar.parquet.row_ranges import RowRanges, Rows
 from sidecar.parquet.schema import Leaf
+
+Stored = StoredPageIndex | StoredRowIndex
+IndexKind = PageIndexKind | RowIndexKind
 
 MAX_UNITS = 2048
 """Row groups whose page indexes one plan reads. Of more, each file's own are read when it is scanned."""
@@ -70,7 +77,7 @@ class PagePruner:
         self._names = {i: schema.find_column_name(i) or str(i) for i in self._question.types}
         self._holds = holds
         self._warn = warn
-        self._conditions: dict[frozenset[tuple[int, PageIndexKind]], Condition | None] = {}
+        self._conditions: dict[frozenset[tuple[int, IndexKind]], Condition | None] = {}
         self.notes: list[str] = []
 
     def can_help(self, data: DataFile) -> bool:
@@ -88,7 +95,9 @@ class PagePruner:
         return [self._kept(file, entries, stored) for file in found]
 
     def _helped(self, data: DataFile, place: Place) -> set[int]:
-        return self._question.helpful_fields(data, lambda i: i in place.segment.page_index_blobs)
+        segment = place.segment
+        known = segment.page_index_blobs.keys() | segment.row_index_blobs.keys()
+        return self._question.helpful_fields(data, lambda i: i in known)
 
     def _limit(self, files: Sequence[_File]) -> None:
         asked = sum(
@@ -116,31 +125,34 @@ class PagePruner:
             if entry is not None
         }
 
-    def _read_pages(self, files: Sequence[_File]) -> dict[tuple[int, int, int], StoredPageIndex]:
-        """Page indexes that can help, by segment, field and unit; of each field in few reads."""
+    def _read_pages(self, files: Sequence[_File]) -> dict[tuple[int, int, int], Stored]:
+        """Page indexes and row indexes that can help, by segment, field and unit; of each field in few reads."""
         wanted: dict[tuple[int, int], tuple[Segment, list[int]]] = {}
         for file in files:
             for place, fields in zip(file.places, file.fields, strict=True):
                 alive = (place.first_unit + np.flatnonzero(place.alive)).tolist()
                 for field_id in sorted(fields):
                     wanted.setdefault((id(place.segment), field_id), (place.segment, []))[1].extend(alive)
-        return {
-            (key, field_id, unit): stored
-            for (key, field_id), (segment, units) in wanted.items()
-            for unit, stored in segment.page_indexes(field_id, units).items()
-            if self._holds(field_id, stored.kind.resolution)
-        }
+        found: dict[tuple[int, int, int], Stored] = {}
+        for (key, field_id), (segment, units) in wanted.items():
+            own: dict[int, Stored] = {**segment.page_indexes(field_id, units)}
+            own |= segment.row_indexes(field_id, units)
+            for unit, stored in own.items():
+                if self._holds(field_id, stored.kind.resolution):
+                    found[key, field_id, unit] = stored
+        return found
 
     def _kept(
         self,
         file: _File,
         entries: dict[tuple[int, int], tuple[UnitEntry, ...]],
-        stored: dict[tuple[int, int, int], StoredPageIndex],
+        stored: dict[tuple[int, int, int], Stored],
     ) -> KeptRowGroups | None:
         units: tuple[UnitEntry, ...] | None = None
         rows: list[RowRanges] = []
         alive: list[bool] = []
         pages: dict[tuple[int, int], StoredPageIndex] = {}
+        by_rows = 0
         for place in file.places:
             own = entries.get((id(place.segment), place.ordinal))
             if own is None:
@@ -157,7 +169,9 @@ class PagePruner:
                 mine = {
                     i: s for i in self._question.types if (s := stored.get((id(place.segment), i, ordinal)))
                 }
-                pages |= {(i, unit.row_group): s for i, s in mine.items()}
+                whole = {i: s for i, s in mine.items() if isinstance(s, StoredPageIndex)}
+                pages |= {(i, unit.row_group): s for i, s in whole.items()}
+                by_rows += len(mine) - len(whole)
                 if not place.alive[at]:
                     rows[at] = RowRanges()
                 elif rows[at] and mine:
@@ -165,19 +179,22 @@ class PagePruner:
         if units is None:
             return None
         places = tuple((place.segment, place.first_unit) for place in file.places)
-        return KeptRowGroups(units, tuple(rows), alive.count(False), places, pages)
+        return KeptRowGroups(units, tuple(rows), alive.count(False), places, pages, by_rows)
 
-    def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, StoredPageIndex]) -> RowRanges:
-        """The rows of a row group that page indexes leave."""
+    def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored]) -> RowRanges:
+        """The rows of a row group that page indexes leave, or its row indexes, which speak of all of its rows."""
         everything = RowRanges.all(unit.rows)
         pages: dict[int, tuple[PageBounds, Rows]] = {}
         for field_id, index in stored.items():
-            if index.column_index is None:
+            if isinstance(index, StoredRowIndex):
+                found, what = self._zone(unit, field_id, index), "row"
+            elif index.column_index is None:
                 continue  # columns with NaN have none
-            found = self._pages(data, unit, field_id, index)
+            else:
+                found, what = self._pages(data, unit, field_id, index), "page"
             if isinstance(found, str):
                 where = f"{data.file_path}, row group {unit.row_group}, {self._names[field_id]}"
-                self._warn(f"the page index of {where} is not used: {found}")
+                self._warn(f"the {what} index of {where} is not used: {found}")
             else:
                 pages[field_id] = found
         condition = self._condition({field_id: stored[field_id].kind for field_id in pages})
@@ -210,14 +227,25 @@ class PagePruner:
         problem = contradicts(found, self._question.bounds.in_terms_of(data, field_id, leaf))
         return problem or (found, offset.first_row_indexes)
 
-    def _condition(self, kinds: dict[int, PageIndexKind]) -> Condition | None:
+    def _zone(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> tuple[PageBounds, Rows] | str:
+        """What a stored row index proves of its row group, as of one page, or why it proves nothing."""
+        try:
+            leaf = self._leaf(field_id, stored.kind)
+        except SidecarError as error:
+            return error.what
+        found = zone_bounds(stored, unit.rows, leaf)
+        return found if isinstance(found, str) else (found, np.zeros(1, np.int64))
+
+    def _condition(self, kinds: dict[int, IndexKind]) -> Condition | None:
         key = frozenset(kinds.items())
         if key not in self._conditions:
             leaves = {field_id: self._leaf(field_id, kind) for field_id, kind in kinds.items()}
             self._conditions[key] = condition_of(self._question.bound, leaves.get)
         return self._conditions[key]
 
-    def _leaf(self, field_id: int, kind: PageIndexKind) -> Leaf:
+    def _leaf(self, field_id: int, kind: IndexKind) -> Leaf:
+        if isinstance(kind, RowIndexKind):
+            return zone_leaf(kind, field_id, self._question.types[field_id])
         return leaf_of(kind, field_id, self._question.types[field_id])
 
 

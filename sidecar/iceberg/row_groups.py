@@ -30,6 +30,8 @@ class KeptRowGroups:
     """Segments that list the file, and the ordinal of its first unit there."""
     stored: dict[tuple[int, int], StoredPageIndex] = field(default_factory=dict)
     """Page indexes by field id and row group."""
+    row_indexes: int = 0
+    """Row indexes (of ORC files) that were asked."""
 
     @property
     def total(self) -> int:

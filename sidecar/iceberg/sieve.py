@@ -29,7 +29,7 @@ from sidecar.iceberg.statistics import find_sidecar, may_have_pages
 from sidecar.iceberg.verdicts import DAMAGED, MAY_MATCH, UNREADABLE, Counts, Place, Verdict, Verdicts
 from sidecar.source import open_source
 
-NOT_ASKED = "no part of the predicate is one that filters can answer"
+NOT_ASKED = "no part of the predicate is one that the index can answer"
 NO_SIDECAR = "no sidecar"
 SOME_GROUPS = "may match in some row groups"
 SOME_PAGES = "may match in some pages"
@@ -209,7 +209,9 @@ class Sieve:
         )
 
     def _judged_by_pages(self) -> int:
-        return self._dropped_by_pages + sum(bool(kept.stored) for kept in self.row_groups.values())
+        return self._dropped_by_pages + sum(
+            bool(kept.stored or kept.row_indexes) for kept in self.row_groups.values()
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
