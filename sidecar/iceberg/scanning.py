@@ -57,7 +57,7 @@ class TableScanReport:
         own = found.report
         self.files += 1
         self.rows_found += sum(batch.num_rows for batch in found.batches)
-        self.warnings += [f"{own.file}: {warning}" for warning in own.warnings]
+        self.warnings += [f"{own.file}: {warning}" for warning in found.warnings]
         if found.whole:
             self.whole_files[found.whole] += 1
             return

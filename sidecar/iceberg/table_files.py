@@ -51,6 +51,7 @@ class FileRows:
 
     batches: list[pa.RecordBatch]
     report: ScanReport = field(default_factory=ScanReport)
+    warnings: list[str] = field(default_factory=list)
     whole: str = ""
 
 
@@ -95,7 +96,7 @@ class DataFileReader:
 
     def _whole(self, task: FileScanTask, why: str) -> FileRows:
         report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
-        return FileRows(self.reader.read_whole(task, self.deletes), report, why)
+        return FileRows(self.reader.read_whole(task, self.deletes), report, whole=why)
 
     def _pages(
         self, task: FileScanTask, source: Source, kept: KeptRowGroups | None, answered: bool
@@ -104,10 +105,11 @@ class DataFileReader:
         footer = read_footer(counted)
         report = ScanReport(footer_bytes=counted.bytes_read)
         view = self.reader.view(task, finish_file(b"", footer.raw))
-        request = _Planner(view, footer).request(kept, self._deleted(task), not answered, report)
+        planner = _Planner(view, footer)
+        request = planner.request(kept, self._deleted(task), not answered)
         found = scan_pages(source, footer, request, self.limit, report)
         batches = [batch for rows in found for batch in view.project(rows.rows)]
-        return FileRows(batches, report)
+        return FileRows(batches, report, planner.doubts + report.warnings)
 
     def _deleted(self, task: FileScanTask) -> npt.NDArray[np.int64] | None:
         """Deleted positions, rising; ``None`` if pyiceberg knows of no delete for the file."""
@@ -124,6 +126,8 @@ class _Planner:
     def __init__(self, view: FileView, footer: Footer) -> None:
         self._view = view
         self._footer = footer
+        self.doubts: list[str] = []
+        """Why something of the plan was not used."""
         self._shape = read_shape(footer)
         if not self._shape.schema.equals(view.physical_schema):
             raise UnsupportedFeatureError("pyiceberg reads columns of the file as other types")
@@ -137,10 +141,9 @@ class _Planner:
         kept: KeptRowGroups | None,
         deleted: npt.NDArray[np.int64] | None,
         filters: bool,
-        report: ScanReport,
     ) -> Request:
         view = self._view
-        known, limits = self._known(kept, report), self._limits(kept, report)
+        known, limits = self._known(kept), self._limits(kept)
         scanned = view.scanned_row_groups() if deleted is None else None
 
         def wanted(group: RowGroup) -> RowRanges:
@@ -170,16 +173,16 @@ class _Planner:
         leaf = None if path is None else self._leaves.get(path)
         return None if leaf is None or leaf.max_rep else leaf
 
-    def _limits(self, kept: KeptRowGroups | None, report: ScanReport) -> dict[int, RowRanges]:
+    def _limits(self, kept: KeptRowGroups | None) -> dict[int, RowRanges]:
         if kept is None:
             return {}
         groups = self._footer.row_groups
         if [tuple(unit) for unit in kept.units] != [(g.ordinal, g.first_row, g.num_rows) for g in groups]:
-            report.warnings.append("the file has other row groups than the sidecar says")
+            self.doubts.append("the file has other row groups than the sidecar says")
             return {}
         return {unit.row_group: rows for unit, rows in zip(kept.units, kept.rows, strict=True)}
 
-    def _known(self, kept: KeptRowGroups | None, report: ScanReport) -> dict[tuple[int, int], KnownIndex]:
+    def _known(self, kept: KeptRowGroups | None) -> dict[tuple[int, int], KnownIndex]:
         """The sidecar's page indexes of this file, for those leaves that are stored as it says."""
         known: dict[tuple[int, int], KnownIndex] = {}
         for (field_id, row_group), stored in (kept.stored if kept else {}).items():
@@ -189,7 +192,7 @@ class _Planner:
             try:
                 decoded = decode_page_index(stored)
             except SidecarError as error:
-                report.warnings.append(f"page index of the sidecar not used: {leaf.path}: {error.what}")
+                self.doubts.append(f"page index of the sidecar not used: {leaf.path}: {error.what}")
                 continue
             known[row_group, leaf.index] = KnownIndex(decoded.column_index, decoded.offset_index)
         return known

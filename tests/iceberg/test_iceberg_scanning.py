@@ -14,9 +14,10 @@ from pyiceberg.table import Table
 
 import sidecar
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.iceberg import table_files
 from sidecar.iceberg.planning import plan
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.iceberg.scanning import read, scan
+from sidecar.iceberg.scanning import TableScanReport, read, scan
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("name", pa.string()), ("st", pa.struct([("x", pa.int64()), ("y", pa.float64())]))]
@@ -130,8 +131,10 @@ def test_what_pyiceberg_cannot_compare_is_our_error(catalog: Any) -> None:
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("version", [2, 3])
-def test_deletes_by_spark(spark: Any, catalog: Any, version: int) -> None:
+def test_deletes_by_spark(spark: Any, catalog: Any, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Position deletes (v2) and deletion vectors (v3), before and after the build, and a merge."""
+    monkeypatch.setattr(table_files, "SMALL", 0)
+    report = TableScanReport()
     name = f"db.scan_mor{version}"
     spark.sql(
         f"""create table cat.{name} (k bigint, name string) using iceberg tblproperties (
@@ -161,8 +164,11 @@ def test_deletes_by_spark(spark: Any, catalog: Any, version: int) -> None:
         assert comparable(read(planned)) == comparable(oracle(made, planned.row_filter)), text
         theirs = spark.sql(f"select * from cat.{name} where {text}").collect()
         assert sorted(map(tuple, theirs)) == sorted(
-            map(tuple, (r.values() for r in read(planned).to_pylist()))
+            map(tuple, (r.values() for r in read(planned, report=report).to_pylist()))
         )
         pruned += planned.funnel.dropped_by_filter
+    assert report.files
+    assert set(report.whole_files) <= {"no index can help"}, "deletes are applied by position, to pages"
+    assert report.row_groups_read > 15
     if version == 2:
         assert pruned > 10
