@@ -110,7 +110,7 @@ def flags(chunk: Any) -> NDArray[np.uint8]:
 
 def decimal_words(chunk: Any, scale: int, width: int) -> NDArray[Any]:
     """Unscaled values of a decimal array of ``scale`` in words of 4 or 8 bytes: uint32 or uint64 [n]."""
-    parts = _unscaled(chunk, scale).view(np.int64)
+    parts = unscaled_words(chunk, scale).view(np.int64)
     low = parts[:, 0]
     fits = (parts[:, 1:] == (low >> np.int64(63))[:, None]).all()
     if width == 4:
@@ -141,7 +141,7 @@ def minimal_decimals(chunk: Any, scale: int) -> Spans:
     return rows.reshape(-1), starts, width - leading
 
 
-def _unscaled(chunk: Any, scale: int) -> NDArray[np.uint64]:
+def unscaled_words(chunk: Any, scale: int) -> NDArray[np.uint64]:
     """Two's complement of the unscaled values, lowest word first: uint64 [n, 2 or 4]."""
     if not _is.is_decimal(chunk.type) or chunk.type.scale != scale:
         _refuse(chunk.type, f"decimals of scale {scale}")
@@ -154,7 +154,7 @@ def _unscaled(chunk: Any, scale: int) -> NDArray[np.uint64]:
 
 
 def _big_endian(chunk: Any, scale: int) -> NDArray[np.uint8]:
-    words = np.ascontiguousarray(_unscaled(chunk, scale)[:, ::-1])
+    words = np.ascontiguousarray(unscaled_words(chunk, scale)[:, ::-1])
     rows: NDArray[np.uint8] = words.byteswap().view(np.uint8)
     return rows
 

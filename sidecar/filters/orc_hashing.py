@@ -105,11 +105,13 @@ def _decimals(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
     from sidecar.kernels import decimals
 
     assert encoding.scale is not None
-    halves = layouts.decimal_rows(chunk, encoding.scale, 16).view(">u8").astype(np.uint64)
-    out = np.empty(len(halves), np.uint64)
-    text = np.empty((min(len(halves), _ROWS), _TEXT_WIDTH), np.uint8)
-    for at in range(0, len(halves), _ROWS):
-        some = halves[at : at + _ROWS]
+    words = layouts.unscaled_words(chunk, encoding.scale)
+    if words.shape[1] != 2:
+        raise UsageError("ORC has no decimals of more than 128 bits", found=chunk.type)
+    out = np.empty(len(words), np.uint64)
+    text = np.empty((min(len(words), _ROWS), _TEXT_WIDTH), np.uint8)
+    for at in range(0, len(words), _ROWS):
+        some = words[at : at + _ROWS]
         starts, lengths = np.empty(len(some), np.int64), np.empty(len(some), np.int64)
         decimals.plain_text(some, encoding.scale, text, starts, lengths)
         out[at : at + _ROWS] = _spans(text.reshape(-1), starts, lengths)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +26,17 @@ def sign_bytes(rows: NDArray[np.uint8], out: NDArray[np.int64]) -> None:
 
 
 @kernel
+def _by_billion(upper: Any, lower: Any) -> Any:
+    """Upper and lower half of a billionth, rounded down, and what is left."""
+    billion, low32, half = np.uint64(1_000_000_000), np.uint64(0xFFFFFFFF), np.uint64(32)
+    middle = ((upper % billion) << half) | (lower >> half)
+    last = ((middle % billion) << half) | (lower & low32)
+    return upper // billion, ((middle // billion) << half) | (last // billion), last % billion
+
+
+@kernel
 def plain_text(
-    halves: NDArray[np.uint64],
+    words: NDArray[np.uint64],
     scale: int,
     text: NDArray[np.uint8],
     starts: NDArray[np.int64],
@@ -33,50 +44,44 @@ def plain_text(
 ) -> None:
     """Shortest plain ASCII of 128-bit decimals: ``-?digits[.digits]`` without trailing zeros of a fraction.
 
-    ``halves`` (uint64 [n, 2]) holds the upper and lower half of each unscaled number in two's complement.
+    ``words`` (uint64 [n, 2]) holds the lower and upper half of each unscaled number in two's complement.
     Number ``i`` is written to the end of row ``i`` of ``text`` (uint8 [>= n, w], w at least ``scale`` + 4 and 42);
     ``starts`` and ``lengths`` (int64 [n]) say where it stands in the rows laid end to end.
     """
     width = text.shape[1]
-    limbs = np.empty(4, np.uint64)
-    low32 = np.uint64(0xFFFFFFFF)
-    for i in range(len(halves)):
-        upper, lower = halves[i, 0], halves[i, 1]
+    flat = text.reshape(-1)
+    ten = np.uint64(10)
+    for i in range(len(words)):
+        lower, upper = words[i, 0], words[i, 1]
         negative = (upper >> np.uint64(63)) != 0
         if negative:
             lower = ~lower + np.uint64(1)
             upper = ~upper + np.uint64(lower == 0)
-        limbs[0], limbs[1] = upper >> np.uint64(32), upper & low32
-        limbs[2], limbs[3] = lower >> np.uint64(32), lower & low32
-        at = width
+        end = at = (i + 1) * width
         digit = 0
         started = False
         left = True
-        while left or digit <= scale:  # nine digits a round, from the last
-            rest = np.uint64(0)
-            left = False
-            for j in range(4):
-                number = (rest << np.uint64(32)) | limbs[j]
-                limbs[j] = number // np.uint64(1_000_000_000)
-                rest = number % np.uint64(1_000_000_000)
-                left = left or limbs[j] != 0
-            for _ in range(9):
-                value = rest % np.uint64(10)
-                rest //= np.uint64(10)
+        while left:  # nine digits a round from the last, and at last what fits into 64 bits
+            left = upper != 0
+            part = lower
+            if left:
+                upper, lower, part = _by_billion(upper, lower)
+            stop = digit + 9
+            while (digit < stop) if left else (part != 0 or digit <= scale):
+                value = part % ten
+                part //= ten
                 if digit == scale:
                     if started:
                         at -= 1
-                        text[i, at] = 46
+                        flat[at] = 46
                     started = True
-                if digit > scale and rest == 0 and value == 0 and not left:
-                    break
                 if started or value != 0:
                     started = True
                     at -= 1
-                    text[i, at] = 48 + value
+                    flat[at] = 48 + value
                 digit += 1
         if negative:
             at -= 1
-            text[i, at] = 45
-        starts[i] = i * width + at
-        lengths[i] = width - at
+            flat[at] = 45
+        starts[i] = at
+        lengths[i] = end - at

@@ -137,6 +137,7 @@ def test_twins_are_both_zeros_the_nan_that_readers_ask_for_and_both_milliseconds
         (pa.array([1], pa.date32()), "orc/timestamp:java:UTC"),
         (pa.array([Decimal("1.5")]), "orc/decimal:2"),
         (pa.array([Decimal(10**20)], pa.decimal128(38, 0)), "orc/decimal64:0"),
+        (pa.array([Decimal("1.5")], pa.decimal256(50, 1)), "orc/decimal:1"),
         (pa.array([b"\xff"]), "orc/char:8"),
         (pa.array([2**40]).cast(pa.timestamp("s")), "orc/date"),
         (pa.array([2**62], pa.timestamp("s")), "orc/instant:java"),

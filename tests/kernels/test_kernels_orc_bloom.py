@@ -78,10 +78,10 @@ def test_decimal_text_agrees_with_python(scale: int) -> None:
     numbers = {s * (10**e) + d for e in range(39) for s in (1, -1) for d in (-1, 0, 1, 5)}
     numbers |= {s * 2**e for e in range(127) for s in (1, -1)} | {1 - 10**38, 10**38 - 1, 0}
     ordered = sorted(n for n in numbers if abs(n) < 2**127)
-    halves = np.array([[n >> 64 & 2**64 - 1, n & 2**64 - 1] for n in ordered], np.uint64)
+    words = np.array([[n & 2**64 - 1, n >> 64 & 2**64 - 1] for n in ordered], np.uint64)
     text = np.full((len(ordered), 48), 1, np.uint8)
     starts, lengths = np.empty(len(ordered), np.int64), np.empty(len(ordered), np.int64)
-    decimals.plain_text(halves, scale, text, starts, lengths)
+    decimals.plain_text(words, scale, text, starts, lengths)
     flat = text.tobytes()
     with localcontext() as context:
         context.prec = 80
