@@ -17,6 +17,8 @@ from sidecar.kernels._load import load64
 SEED = np.uint64(104729)
 C1 = np.uint64(0x87C37B91114253D5)
 C2 = np.uint64(0x4CF5AD432745937F)
+BLOCK = 512
+"""Hashes whose positions are computed at once; they and the filter stay in the first-level cache."""
 
 
 @kernel
@@ -88,41 +90,36 @@ def _position(sum32: Any, bits: Any) -> Any:
 
 
 @kernel
-def _next_positions(
-    totals: NDArray[np.int32], uppers: NDArray[np.int32], bits: Any, out: NDArray[np.int32]
-) -> None:
-    """Add the upper halves once more, and what :func:`_position` makes of the sums.
-
-    No step depends on another, so all of it is vector code: the quotient is that of doubles, at most one off, which the
-    last two lines set right. numba widens sums of 32-bit numbers unless it is told not to.
-    """
-    inverse = 1.0 / np.float64(bits)
-    for i in range(len(totals)):
-        total = np.int32(totals[i] + uppers[i])
-        totals[i] = total
-        c = np.int32(total ^ np.int32(total >> np.int32(31)))
-        quotient = np.int32(np.float64(c) * inverse)
-        rest = np.int32(c - np.int32(quotient * bits))
-        rest = np.int32(rest + np.int32(bits & np.int32(rest >> np.int32(31))))
-        over = np.int32(rest - bits)
-        out[i] = np.int32(over + np.int32(bits & np.int32(over >> np.int32(31))))
-
-
-@kernel
 def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> None:
-    """Set the ``k`` bits of every hash; ``words`` has less than 2**31 bits."""
+    """Set the ``k`` bits of every hash; ``words`` has less than 2**31 bits.
+
+    Positions of a block of hashes are computed at once: no step depends on another, so that is vector code (the
+    quotient is that of doubles, at most one off, which the two lines behind it set right), and setting bits does not
+    wait for them. numba widens sums of 32-bit numbers unless it is told not to.
+    """
     bits = np.int32(len(words) * 64)
-    totals = np.empty(len(hashes), np.int32)
-    uppers = np.empty(len(hashes), np.int32)
-    chosen = np.empty(len(hashes), np.int32)
-    for i in range(len(hashes)):
-        totals[i] = np.int32(np.uint32(hashes[i] & np.uint64(0xFFFFFFFF)))
-        uppers[i] = np.int32(np.uint32(hashes[i] >> np.uint64(32)))
-    for _ in range(k):
-        _next_positions(totals, uppers, bits, chosen)
-        for i in range(len(hashes)):
-            at = np.uint64(chosen[i])
-            words[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
+    inverse = 1.0 / np.float64(bits)
+    totals = np.empty(BLOCK, np.int32)
+    uppers = np.empty(BLOCK, np.int32)
+    chosen = np.empty(BLOCK, np.int32)
+    for start in range(0, len(hashes), BLOCK):
+        count = min(BLOCK, len(hashes) - start)
+        for i in range(count):
+            h = hashes[start + i]
+            totals[i] = np.int32(np.uint32(h & np.uint64(0xFFFFFFFF)))
+            uppers[i] = np.int32(np.uint32(h >> np.uint64(32)))
+        for _ in range(k):
+            for i in range(count):
+                total = np.int32(totals[i] + uppers[i])
+                totals[i] = total
+                c = np.int32(total ^ np.int32(total >> np.int32(31)))
+                rest = np.int32(c - np.int32(np.int32(np.float64(c) * inverse) * bits))
+                rest = np.int32(rest + np.int32(bits & np.int32(rest >> np.int32(31))))
+                over = np.int32(rest - bits)
+                chosen[i] = np.int32(over + np.int32(bits & np.int32(over >> np.int32(31))))
+            for i in range(count):
+                at = np.uint64(chosen[i])
+                words[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
 
 
 @kernel
