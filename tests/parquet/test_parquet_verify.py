@@ -212,7 +212,7 @@ def test_what_is_no_share_is_refused(sample: float) -> None:
 
 
 def test_what_has_no_values_is_refused() -> None:
-    with pytest.raises(UsageError, match="only a Parquet file or a table"):
+    with pytest.raises(UsageError, match="has values to check against"):
         sidecar.verify_file(str(DATA / "apache_bloom_filter.xxhash.bin"), data=True)
 
 
