@@ -12,7 +12,7 @@ NAME = "java_encrypted.orc"
 
 
 def test_the_encrypted_column_is_named() -> None:
-    tail, (stripe,) = read_all(source(NAME))
+    tail, _ = read_all(source(NAME))
     assert tail.encrypted
     assert tail.encrypted_columns == {2}
     assert [column.encrypted for column in tail.columns] == [False, False, True, False]
