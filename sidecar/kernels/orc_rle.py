@@ -269,6 +269,30 @@ def integers_v2(data: NDArray[np.uint8], at: int, skip: int, signed: bool, out: 
     return at
 
 
+# --- timestamps ---------------------------------------------------------------------------------------------
+
+
+@kernel
+def instants(seconds: NDArray[np.int64], nanos: NDArray[np.int64], base: int) -> bool:
+    """Turn stored ``seconds`` since ``base`` and stored ``nanos`` into seconds since 1970 and nanoseconds, in place.
+
+    False if nanoseconds are a second or more.
+    """
+    most = 1_000_000_000
+    for i in range(len(seconds)):
+        number, zeros = nanos[i] >> 3, nanos[i] & 7
+        if number <= -most or number >= most:
+            return False
+        for _ in range(zeros + 1 if zeros else 0):
+            number *= 10
+        if number <= -most or number >= most:
+            return False
+        nanos[i] = number
+        second = seconds[i] + base
+        seconds[i] = second - 1 if second < 0 and number > 999_999 else second
+    return True
+
+
 # --- decimals -----------------------------------------------------------------------------------------------
 
 

@@ -294,8 +294,10 @@ class _Reader:
         return array
 
     def timestamps(self, bounds: Bounds) -> list[pa.Array[Any]]:
+        from sidecar.kernels import orc_rle
+
         count = int(bounds[-1])
-        nanos = _nanoseconds(self.integers("SECONDARY", count, signed=False))
+        nanos = self.integers("SECONDARY", count, signed=False)
         seconds = self.integers("DATA", count, signed=True)
         if count and max(-int(seconds.min()), int(seconds.max())) > _MICROSECONDS_REACH - 2 * _EPOCH_2015:
             raise DamagedFileError("a timestamp lies outside 64-bit microseconds")
@@ -303,8 +305,8 @@ class _Reader:
         zone = "UTC" if instant else utc_or_name(self.zone)
         if zone is None:
             raise UnsupportedFeatureError("timestamps of a writer that does not say its time zone")
-        seconds = seconds + _base(zone)
-        seconds -= (seconds < 0) & (nanos > 999_999)
+        if not orc_rle.instants(seconds, nanos, _base(zone)):
+            raise DamagedFileError("nanoseconds of a timestamp are a second or more")
         if zone != "UTC":
             seconds = _wall_clock(seconds, zone)
         parts = pairwise(bounds.tolist())
@@ -340,17 +342,6 @@ def _spread(values: pa.Array[Any], present: NDArray[np.bool_]) -> pa.Array[Any]:
 # --- timestamps ---------------------------------------------------------------------------------------------
 
 
-def _nanoseconds(stored: NDArray[np.int64]) -> NDArray[np.int64]:
-    number: NDArray[np.int64] = stored >> np.int64(3)
-    zeros = stored & np.int64(7)
-    if len(number) and (number.min() <= -(10**9) or number.max() >= 10**9):
-        raise DamagedFileError("nanoseconds of a timestamp are a second or more")
-    nanos: NDArray[np.int64] = number * 10 ** np.where(zeros == 0, 0, zeros + 1)
-    if (abs(nanos) >= 10**9).any():
-        raise DamagedFileError("nanoseconds of a timestamp are a second or more")
-    return nanos
-
-
 def _base(zone: str) -> int:
     """2015-01-01 00:00 of the zone in seconds since 1970."""
     if zone == "UTC":
@@ -372,5 +363,5 @@ def _wall_clock(seconds: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
 
 def _timestamp_array(seconds: NDArray[np.int64], nanos: NDArray[np.int64], zone: str | None) -> Any:
     if not len(seconds) or max(-int(seconds.min()), int(seconds.max())) <= _NANOSECONDS_REACH:
-        return _any_array(seconds * 10**9 + nanos).cast(pa.timestamp("ns", zone))
-    return _any_array(seconds * 10**6 + nanos // 1000).cast(pa.timestamp("us", zone))
+        return _any_array(seconds * 10**9 + nanos).view(pa.timestamp("ns", zone))
+    return _any_array(seconds * 10**6 + nanos // 1000).view(pa.timestamp("us", zone))

@@ -214,3 +214,44 @@ def test_decimals_are_brought_to_the_scale_of_the_column(scale: int) -> None:
 )
 def test_decimals_of_more_than_38_digits_are_refused(value: int, own: int, scale: int) -> None:
     assert decimals([value], [own], scale)[0] == -2
+
+
+# --- timestamps ---------------------------------------------------------------------------------------------
+
+
+def stored(nanos: int) -> int:
+    """As C++ and Java write nanoseconds: hundreds and more lose their zeros, which the lower bits count."""
+    if nanos == 0 or nanos % 100:
+        return nanos << 3
+    zeros = next(z for z in range(7, 0, -1) if nanos % 10 ** (z + 1) == 0)
+    return nanos // 10 ** (zeros + 1) << 3 | zeros
+
+
+def test_instants() -> None:
+    nanos = [
+        0,
+        1,
+        99,
+        100,
+        1000,
+        999_999,
+        1_000_000,
+        123_456_700,
+        500_000_000,
+        999_999_999,
+        -1,
+        -500_000_000,
+        -999_999_999,
+    ]
+    cases = [(second, nano) for second in (-(10**9), -2, -1, 0, 1, 10**10) for nano in nanos]
+    seconds = np.array([s - 77 for s, _ in cases], np.int64)
+    found = np.array([stored(n) for _, n in cases], np.int64)
+    assert orc_rle.instants(seconds, found, 77)
+    assert found.tolist() == [n for _, n in cases]
+    assert seconds.tolist() == [s - (s < 0 and n > 999_999) for s, n in cases]
+
+
+@pytest.mark.parametrize("raw", [10**9 << 3, -(10**9) << 3, 1 << 62, -(2**63), 10**8 << 3 | 1, 99 << 3 | 7])
+def test_nanoseconds_of_a_second_or_more_are_refused(raw: int) -> None:
+    one = np.zeros(1, np.int64)
+    assert not orc_rle.instants(one, np.array([raw], np.int64), 0)
