@@ -1,0 +1,82 @@
+"""Filter streams: one table where filters differ in their bits alone, one by one otherwise; the same filters."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.orc.bloom import decode_filter, decode_filters
+from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, encode
+
+
+def message(k: int, bits: bytes, *, older: bool = False) -> Message:
+    if older:
+        words = [int.from_bytes(bits[i : i + 8], "little") for i in range(0, len(bits), 8)]
+        return Message([(1, VARINT, k), *((2, FIXED64, word) for word in words)])
+    return Message([(1, VARINT, k), (3, BYTES, bits)])
+
+
+def stream(*filters: Message) -> bytes:
+    return encode(Message([(1, BYTES, encode(one)) for one in filters]))
+
+
+@pytest.mark.parametrize("words", [1, 2, 15, 16, 150, 1498, 3000])
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("older", [False, True])
+def test_filters_come_back(words: int, count: int, older: bool) -> None:
+    noise = random.Random(words)
+    bits = [noise.randbytes(words * 8) for _ in range(count)]
+    found = decode_filters(bytearray(stream(*(message(7, one, older=older) for one in bits))))
+    assert [f.to_bytes() if isinstance(f, OrcBloomFilter) else f for f in found] == bits
+    for one in found:
+        assert isinstance(one, OrcBloomFilter)
+        assert one.k == 7
+        assert one.words.flags.aligned
+        assert one.words.flags.c_contiguous
+
+
+def test_filters_of_several_sizes_and_hash_counts() -> None:
+    noise = random.Random(1)
+    made = [(k, noise.randbytes(8 * n)) for k, n in ((7, 150), (4, 150), (7, 151), (100, 1))]
+    found = decode_filters(bytearray(stream(*(message(k, bits) for k, bits in made))))
+    assert [(f.k, f.to_bytes()) for f in found if isinstance(f, OrcBloomFilter)] == made
+
+
+@pytest.mark.parametrize("k", [0, 101, 10_000, 1 << 40])
+def test_hash_counts_out_of_range_are_errors_of_their_filter(k: int) -> None:
+    found = decode_filters(bytearray(stream(message(7, bytes(8)), message(k, bytes(8)))))
+    assert isinstance(found[0], OrcBloomFilter)
+    assert isinstance(found[1], SidecarError)
+    assert all(
+        isinstance(one, SidecarError) for one in decode_filters(bytearray(stream(message(k, bytes(16))) * 2))
+    )
+
+
+def test_one_filter_with_a_field_more_is_read_all_the_same() -> None:
+    bits = random.Random(2).randbytes(160)
+    later = message(7, bits)
+    later.fields.append((9, BYTES, b"later"))
+    for filters in ([message(7, bits), later], [later, message(7, bits)], [later, later]):
+        found = decode_filters(bytearray(stream(*filters)))
+        assert [f.to_bytes() for f in found if isinstance(f, OrcBloomFilter)] == [bits] * 2
+
+
+def test_both_forms_at_once_and_neither_are_damage() -> None:
+    both = Message([(1, VARINT, 7), (2, FIXED64, 1), (3, BYTES, bytes(8))])
+    for one in (both, Message([(1, VARINT, 7)]), Message([(1, VARINT, 7), (3, BYTES, bytes(9))])):
+        with pytest.raises(DamagedFileError):
+            decode_filter(encode(one))
+
+
+def test_every_truncation_is_damage_or_fewer_filters() -> None:
+    whole = stream(*(message(7, random.Random(i).randbytes(64)) for i in range(3)))
+    parts = len(whole) // 3
+    for end in range(len(whole)):
+        if end % parts:
+            with pytest.raises(DamagedFileError):
+                decode_filters(bytearray(whole[:end]))
+        else:
+            assert len(decode_filters(bytearray(whole[:end]))) == end // parts
