@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import embed_from
+import embed_orc
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -54,7 +55,9 @@ def main(arguments: Sequence[str]) -> int:
         compare("page indexes of all columns", plain, [], True, options.runs, every)
         memory(folder, plain)
     print("from a sidecar, as scripts/bench embed_from measures it:")
-    return embed_from.main(["--scale", options.scale, "--runs", str(options.runs)])
+    embed_from.main(["--scale", options.scale, "--runs", str(options.runs)])
+    print("into ORC, as scripts/bench embed_orc measures it:")
+    return embed_orc.main(["--scale", options.scale, "--runs", str(options.runs)])
 
 
 def lineitem(folder: Path, scale: str) -> Path:

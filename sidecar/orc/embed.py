@@ -45,6 +45,7 @@ from sidecar.target import Target
 
 FILTER_STREAMS = frozenset({"BLOOM_FILTER", "BLOOM_FILTER_UTF8"})
 _UTF8_UTC = 1
+_LONGEST_POSTSCRIPT = 255
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
     streams, stripes and footers contradict each other.
     """
     check_embeddable(tail)
-    target.copy(source, 0, tail.footer.varint(1) or len(MAGIC))
+    target.copy(source, 0, _header_length(tail))
     places: list[_Place] = []
     for stripe, given in zip(tail.stripes, filters, strict=True):
         places.append(_write_stripe(source, tail, stripe, target, given))
@@ -106,8 +107,26 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
     postscript = copy.deepcopy(tail.postscript)
     postscript.set(1, len(footer))
     last = encode(postscript)
+    if len(last) > _LONGEST_POSTSCRIPT:
+        raise UnsupportedFeatureError(
+            "the postscript has no room", file=tail.name, expected=_LONGEST_POSTSCRIPT, found=len(last)
+        )
     target.write(b"".join((footer, last, bytes([len(last)]))))
     return Embedded(target.position, sum(place.filter_bytes for place in places), len(footer))
+
+
+def _header_length(tail: OrcTail) -> int:
+    """The magic, in every file so far."""
+    length = tail.footer.varint(1) or len(MAGIC)
+    first = min((stripe.offset for stripe in tail.stripes), default=tail.metadata_offset)
+    if length > first:
+        raise DamagedFileError(
+            "the header goes on behind where the first stripe begins",
+            file=tail.name,
+            expected=f"at most {first} bytes",
+            found=length,
+        )
+    return length
 
 
 @dataclass(frozen=True)
