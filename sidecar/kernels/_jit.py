@@ -81,3 +81,9 @@ def kernel(function: F) -> F:
     except Exception:  # no folder can be written, or numba's inner life has changed
         compiled._cache = uncached
     return compiled  # type: ignore[no-any-return]
+
+
+def inlined(function: F) -> F:
+    """A part of loops that is compiled into each of them: a call would cost as much as hashing a short value."""
+    compiled: Any = njit(nogil=True, forceinline=True)(function)
+    return compiled  # type: ignore[no-any-return]

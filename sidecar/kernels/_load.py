@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from sidecar.kernels._jit import inlined, kernel
 
 
 def _loader(bits: int, result: Any) -> Any:
@@ -26,3 +30,21 @@ load32 = _loader(32, types.uint32)
 
 load64 = _loader(64, types.uint64)
 """``load64(bytes, at)``: the uint64 at byte ``at`` of a uint8 array; the caller keeps ``at`` in bounds."""
+
+
+@inlined
+def tail64(data: NDArray[np.uint8], at: int, last: int) -> Any:
+    """The bytes from ``at`` to the end of ``data``, at most eight, lowest first; what lies above them is undefined.
+
+    ``last`` is ``len(data) - 8`` and not negative. At the very end of ``data`` the number means nothing.
+    """
+    from_ = min(at, last)
+    return load64(data, from_) >> (np.uint64((at - from_) << 3) & np.uint64(63))
+
+
+@kernel
+def widened(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy of fewer than 16 bytes with zeros behind them, so that words can be loaded from it."""
+    out = np.zeros(16, np.uint8)
+    out[: len(data)] = data
+    return out

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import kernel
-from sidecar.kernels._load import load64
+from sidecar.kernels._jit import inlined, kernel
+from sidecar.kernels._load import load64, tail64, widened
 
 C1 = np.uint64(0x87C37B91114253D5)
 C2 = np.uint64(0x4CF5AD432745937F)
@@ -51,36 +51,45 @@ def _finish(h1: Any, h2: Any, length: Any) -> Any:
     return _fmix(h1) + _fmix(h2)
 
 
-@kernel
-def _short(data: NDArray[np.uint8], start: int, end: int) -> Any:
-    """The bytes ``start`` to ``end`` (at most 8) as a little-endian number."""
-    word = np.uint64(0)
-    for i in range(end - 1, start - 1, -1):
-        word = (word << np.uint64(8)) | np.uint64(data[i])
-    return word
+@inlined
+def _low_bytes(word: Any, count: int) -> Any:
+    """The lowest ``count`` bytes (0 to 8) of a word."""
+    mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64 - 8 * count) & np.uint64(63))
+    return word & mask if count > 0 else np.uint64(0)
 
 
-@kernel
+@inlined
+def _block(data: NDArray[np.uint8], at: int, h1: Any, h2: Any) -> Any:
+    """``h1`` and ``h2`` after 16 bytes more."""
+    h1 = (_rotl(h1 ^ _mix1(load64(data, at)), 27) + h2) * np.uint64(5) + np.uint64(0x52DCE729)
+    h2 = (_rotl(h2 ^ _mix2(load64(data, at + 8)), 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
+    return h1, h2
+
+
+@inlined
 def _hash_bytes(data: NDArray[np.uint8], at: int, length: int, seed: Any) -> Any:
-    """First half of MurmurHash3 x64-128 of ``data[at : at + length]``."""
-    end = at + length
-    h1 = seed
-    h2 = seed
-    while at + 16 <= end:
-        h1 ^= _mix1(load64(data, at))
-        h1 = (_rotl(h1, 27) + h2) * np.uint64(5) + np.uint64(0x52DCE729)
-        h2 ^= _mix2(load64(data, at + 8))
-        h2 = (_rotl(h2, 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
+    """First half of MurmurHash3 x64-128 of ``data[at : at + length]``; ``data`` has at least 16 bytes.
+
+    The last two blocks are taken in any case, and kept where there are so many: lengths vary, and a branch that cannot
+    be foretold costs more than some multiplications.
+    """
+    last = len(data) - 8
+    h1, h2 = seed, seed
+    left = length
+    while left >= 48:
+        h1, h2 = _block(data, at, h1, h2)
         at += 16
-    left = end - at
-    if left > 8:  # the last bytes come with the eight that end the value, shifted down
-        h2 ^= _mix2(load64(data, end - 8) >> np.uint64(8 * (16 - left)))
-        h1 ^= _mix1(load64(data, at))
-    elif left > 0:
-        if length >= 8:
-            h1 ^= _mix1(load64(data, end - 8) >> np.uint64(8 * (8 - left)))
-        else:
-            h1 ^= _mix1(_short(data, at, end))
+        left -= 16
+    for _ in range(2):
+        next1, next2 = _block(data, min(at, last - 8), h1, h2)
+        is_block = left >= 16
+        h1 = next1 if is_block else h1
+        h2 = next2 if is_block else h2
+        step = 16 if is_block else 0
+        at += step
+        left -= step
+    h2 ^= _mix2(_low_bytes(tail64(data, min(at + 8, last + 8), last), max(left - 8, 0)))
+    h1 ^= _mix1(_low_bytes(tail64(data, at, last), min(left, 8)))
     return _finish(h1, h2, length)
 
 
@@ -107,15 +116,19 @@ def hash_spans(
     out: NDArray[np.uint64],
 ) -> None:
     """``out[i]`` = first half of the hash of ``data[starts[i] : starts[i] + lengths[i]]``."""
-    for i in range(len(out)):
-        out[i] = _hash_bytes(data, starts[i], lengths[i], seed)
+    if len(data) < 16:
+        _hash_spans(widened(data), starts, lengths, seed, out)
+    else:
+        _hash_spans(data, starts, lengths, seed, out)
 
 
 @kernel
-def hash_var(
-    data: NDArray[np.uint8], offsets: NDArray[np.integer[Any]], seed: np.uint64, out: NDArray[np.uint64]
+def _hash_spans(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    seed: np.uint64,
+    out: NDArray[np.uint64],
 ) -> None:
-    """``out[i]`` = first half of the hash of ``data[offsets[i] : offsets[i + 1]]``."""
     for i in range(len(out)):
-        start = np.int64(offsets[i])
-        out[i] = _hash_bytes(data, start, np.int64(offsets[i + 1]) - start, seed)
+        out[i] = _hash_bytes(data, starts[i], lengths[i], seed)

@@ -158,11 +158,12 @@ def _count_packed(data: Any, at: int, end: int, width: int, values: int, level: 
 
 
 @kernel
-def split_byte_arrays(data: Any, count: int, out: Any, offsets: Any) -> int:
+def split_byte_arrays(data: Any, words: Any, count: int, out: Any, out_words: Any, offsets: Any) -> int:
     """Take the 4-byte lengths out of ``count`` PLAIN byte arrays.
 
-    ``out`` (uint8[n]) receives the values back to back and ``offsets`` (int32[count + 1]) where each
-    begins. Returns the bytes of all values, or a negative number.
+    ``out`` (uint8[n], no shorter than ``data``) receives the values back to back and ``offsets`` (int32[count + 1])
+    where each begins; what follows the last is undefined. ``words`` and ``out_words`` are :func:`unaligned_words` of
+    both. Returns the bytes of all values, or a negative number.
     """
     at = 0
     filled = 0
@@ -174,7 +175,13 @@ def split_byte_arrays(data: Any, count: int, out: Any, offsets: Any) -> int:
         at += 4
         if at + length > len(data):
             return -1
-        for k in range(length):
+        copied = 0
+        while copied < length and at + copied < len(
+            words
+        ):  # what is too much is overwritten by the next value
+            out_words[filled + copied] = words[at + copied]
+            copied += 8
+        for k in range(copied, length):
             out[filled + k] = data[at + k]
         at += length
         filled += length

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import kernel
-from sidecar.kernels._load import load32, load64
+from sidecar.kernels._jit import inlined, kernel
+from sidecar.kernels._load import load64, tail64, widened
 
 P1 = np.uint64(0x9E3779B185EBCA87)
 P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -45,32 +45,63 @@ def _round(acc: Any, lane: Any) -> Any:
 
 
 @kernel
+def _stripes(data: NDArray[np.uint8], at: int, end: int) -> Any:
+    """The hash after the whole stripes of 32 bytes; there is at least one."""
+    v1, v2, v3, v4 = SEED_1, P2, np.uint64(0), SEED_4
+    while at + 32 <= end:
+        v1 = _round(v1, load64(data, at))
+        v2 = _round(v2, load64(data, at + 8))
+        v3 = _round(v3, load64(data, at + 16))
+        v4 = _round(v4, load64(data, at + 24))
+        at += 32
+    h = _rotl(v1, 1) + _rotl(v2, 7) + _rotl(v3, 12) + _rotl(v4, 18)
+    for v in (v1, v2, v3, v4):
+        h = (h ^ _round(np.uint64(0), v)) * P1 + P4
+    return h
+
+
+@kernel
+def _lane(h: Any, word: Any) -> Any:
+    return _rotl(h ^ _round(np.uint64(0), word), 27) * P1 + P4
+
+
+@kernel
+def _byte(h: Any, byte: Any) -> Any:
+    return _rotl(h ^ (byte * P5), 11) * P1
+
+
+@inlined
 def _hash_bytes(data: NDArray[np.uint8], at: int, length: int) -> Any:
-    """XXH64 of ``data[at : at + length]``."""
-    end = at + length
+    """XXH64 of ``data[at : at + length]``; ``data`` has at least 8 bytes.
+
+    Every step of the tail is taken, and kept where it counts: lengths vary, and a branch that cannot be foretold
+    costs more than some multiplications. What is loaded for a step that does not count lies somewhere in ``data``.
+    """
+    last = len(data) - 8
+    h = P5
     if length >= 32:
-        v1, v2, v3, v4 = SEED_1, P2, np.uint64(0), SEED_4
-        while at + 32 <= end:
-            v1 = _round(v1, load64(data, at))
-            v2 = _round(v2, load64(data, at + 8))
-            v3 = _round(v3, load64(data, at + 16))
-            v4 = _round(v4, load64(data, at + 24))
-            at += 32
-        h = _rotl(v1, 1) + _rotl(v2, 7) + _rotl(v3, 12) + _rotl(v4, 18)
-        for v in (v1, v2, v3, v4):
-            h = (h ^ _round(np.uint64(0), v)) * P1 + P4
-    else:
-        h = P5
+        h = _stripes(data, at, at + length)
     h += np.uint64(length)
-    while at + 8 <= end:
-        h = _rotl(h ^ _round(np.uint64(0), load64(data, at)), 27) * P1 + P4
-        at += 8
-    if at + 4 <= end:
-        h = _rotl(h ^ (np.uint64(load32(data, at)) * P1), 23) * P2 + P3
-        at += 4
-    while at < end:
-        h = _rotl(h ^ (np.uint64(data[at]) * P5), 11) * P1
-        at += 1
+    left = length & 31
+    at += length - left
+    step = _lane(h, load64(data, min(at, last)))
+    h = step if left >= 8 else h
+    step = _lane(h, load64(data, min(at + 8, last)))
+    h = step if left >= 16 else h
+    step = _lane(h, load64(data, min(at + 16, last)))
+    h = step if left >= 24 else h
+    at += left & 24
+    word = tail64(data, at, last)
+    step = _rotl(h ^ ((word & np.uint64(0xFFFFFFFF)) * P1), 23) * P2 + P3
+    h = step if left & 4 else h
+    word >>= np.uint64(left & 4) << np.uint64(3)
+    left &= 3
+    step = _byte(h, word & np.uint64(255))
+    h = step if left >= 1 else h
+    step = _byte(h, (word >> np.uint64(8)) & np.uint64(255))
+    h = step if left >= 2 else h
+    step = _byte(h, (word >> np.uint64(16)) & np.uint64(255))
+    h = step if left >= 3 else h
     return _avalanche(h)
 
 
@@ -93,16 +124,16 @@ def hash_fixed8(values: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
 @kernel
 def hash_fixed(data: NDArray[np.uint8], width: int, out: NDArray[np.uint64]) -> None:
     """``out[i]`` = XXH64 of ``data[i * width : (i + 1) * width]``."""
-    for i in range(len(out)):
-        out[i] = _hash_bytes(data, i * width, width)
+    if len(data) < 8:
+        _hash_fixed(widened(data), width, out)
+    else:
+        _hash_fixed(data, width, out)
 
 
 @kernel
-def hash_var(data: NDArray[np.uint8], offsets: NDArray[np.integer[Any]], out: NDArray[np.uint64]) -> None:
-    """``out[i]`` = XXH64 of ``data[offsets[i] : offsets[i + 1]]``; ``offsets`` is int32 or int64 [n + 1]."""
+def _hash_fixed(data: NDArray[np.uint8], width: int, out: NDArray[np.uint64]) -> None:
     for i in range(len(out)):
-        start = np.int64(offsets[i])
-        out[i] = _hash_bytes(data, start, np.int64(offsets[i + 1]) - start)
+        out[i] = _hash_bytes(data, i * width, width)
 
 
 @kernel
@@ -110,5 +141,15 @@ def hash_spans(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint64]
 ) -> None:
     """``out[i]`` = XXH64 of ``data[starts[i] : starts[i] + lengths[i]]``."""
+    if len(data) < 8:
+        _hash_spans(widened(data), starts, lengths, out)
+    else:
+        _hash_spans(data, starts, lengths, out)
+
+
+@kernel
+def _hash_spans(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint64]
+) -> None:
     for i in range(len(out)):
         out[i] = _hash_bytes(data, starts[i], lengths[i])

@@ -116,6 +116,25 @@ def test_hashes_of_any_bytes_and_seeds(values: list[bytes], seed: int) -> None:
     assert out.tolist() == [twins.murmur3_h1(v, seed) for v in values]
 
 
+def test_spans_at_every_edge_of_small_buffers() -> None:
+    """Every span of buffers of up to 70 bytes: words are loaded from around it, never from beyond the buffer."""
+    for size in range(71):
+        data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+        spans = [
+            (a, b - a)
+            for a in range(size + 1)
+            for b in {a, min(a + 9, size), size - size // 3, size}
+            if a <= b
+        ]
+        starts, lengths = (np.array(column, np.int64) for column in zip(*spans, strict=True))
+        values = [data[a : a + n].tobytes() for a, n in spans]
+        out = np.empty(len(spans), np.uint64)
+        xxh64.hash_spans(data, starts, lengths, out)
+        assert out.tolist() == [xxhash.xxh64_intdigest(v) for v in values]
+        murmur3.hash_spans(data, starts, lengths, SEED, out)
+        assert out.tolist() == [murmur_oracle(v) for v in values]
+
+
 # --- split blocks -------------------------------------------------------------------------------------------
 
 

@@ -157,18 +157,19 @@ def test_an_index_beyond_the_dictionary_is_noticed() -> None:
         assert not used.any()
 
 
-@given(st.lists(st.binary(max_size=12), max_size=30))
-@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=30))
+@settings(max_examples=100, deadline=None)
 def test_byte_arrays_are_split(values: list[bytes]) -> None:
     plain = b"".join(struct.pack("<I", len(value)) + value for value in values)
     data = np.frombuffer(plain, np.uint8)
     out = np.empty(len(data), np.uint8)
     offsets = np.empty(len(values) + 1, np.int32)
-    length = rle.split_byte_arrays(data, len(values), out, offsets)
+    words, out_words = rle.unaligned_words(data), rle.unaligned_words(out)
+    length = rle.split_byte_arrays(data, words, len(values), out, out_words, offsets)
     assert length == sum(map(len, values))
     assert [out[a:b].tobytes() for a, b in pairwise(offsets)] == values
     more = np.empty(len(values) + 2, np.int32)
-    assert rle.split_byte_arrays(data, len(values) + 1, out, more) < 0
+    assert rle.split_byte_arrays(data, words, len(values) + 1, out, out_words, more) < 0
 
 
 def dictionary_chunk() -> tuple[bytearray, ColumnChunk]:
