@@ -26,7 +26,7 @@ from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_hashes import PageHasher
-from sidecar.parquet.page_index_build import scan_chunk
+from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import ChunkReader, wholly_dictionary
 from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
@@ -129,7 +129,7 @@ class FilterMaker:
             try:
                 if not waiting.hasher.complete:
                     waiting = self._from_values(chunk)
-                    scan_chunk(self._source, self._footer, chunk, waiting.hasher, bounds=False)
+                    take_values(self._source, chunk, work.group.num_rows, waiting.hasher)
             except StorageError:
                 raise
             except UnsupportedFeatureError:

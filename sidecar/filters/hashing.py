@@ -31,7 +31,7 @@ _FLOATS: dict[str, Any] = {"float": np.float32, "double": np.float64}
 
 
 def hash_arrow(
-    values: pa.Array[Any] | pa.ChunkedArray[Any],
+    values: layouts.ArrayLike | pa.ChunkedArray[Any],
     encoding: Encoding,
     *,
     twins: bool = True,
@@ -39,16 +39,16 @@ def hash_arrow(
 ) -> Hashes:
     """Hashes of the PLAIN bytes of every non-null value, uint64 [<= n + twins], in no promised order.
 
-    ``values`` has the type by which pyarrow reads the file's column. ``twins=False`` is the strict mode, bit
-    for bit what parquet-java, Arrow and arrow-rs insert. :class:`UsageError` for an encoding that sidecar does
-    not index, or for values that are not exactly of it.
+    ``values`` has the type by which pyarrow reads the file's column; byte arrays may be spans. ``twins=False`` is
+    the strict mode, bit for bit what parquet-java, Arrow and arrow-rs insert. :class:`UsageError` for an encoding that
+    sidecar does not index, or for values that are not exactly of it.
     """
     if encoding.not_indexable:
         raise UsageError(f"no filter for {encoding}: {encoding.not_indexable}")
     return _join([_hash_chunk(chunk, encoding, twins, function) for chunk in layouts.chunks(values)])
 
 
-def theta_hashes(values: pa.Array[Any] | pa.ChunkedArray[Any], iceberg_type: str) -> Hashes:
+def theta_hashes(values: layouts.ArrayLike | pa.ChunkedArray[Any], iceberg_type: str) -> Hashes:
     """The hashes by which a theta sketch knows the values, uint64 below 2**63, in no promised order.
 
     ``iceberg_type`` is the column's type in the snapshot's schema; values of an older, narrower type are

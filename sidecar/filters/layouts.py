@@ -8,7 +8,7 @@ survives: one that was cut or rounded would be one that the filter denies. Anyth
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,31 @@ from numpy.typing import NDArray
 
 from sidecar.errors import UsageError
 
-Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
-"""Bytes, and where in them each value starts and how long it is."""
+
+class Spans(NamedTuple):
+    """Byte arrays where they stand: ``data[starts[i] : starts[i] + lengths[i]]``, which lies inside of ``data``."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of an Arrow array that has the same values."""
+        return pa.large_binary()
+
+    @property
+    def null_count(self) -> int:
+        """None of them is null."""
+        return 0
+
+
+ArrayLike: TypeAlias = "pa.Array[Any] | Spans"
+"""An Arrow array, or byte arrays where a file has them."""
+
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 _is = pa.types
 
@@ -28,8 +51,12 @@ def word_type(width: int) -> type[np.uint32] | type[np.uint64]:
     return np.uint32 if width == 4 else np.uint64
 
 
-def chunks(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> Iterator[Any]:
+def chunks(values: ArrayLike | pa.ChunkedArray[Any]) -> Iterator[Any]:
     """The chunks that hold any value: extensions by their storage, dictionaries by the distinct values they use."""
+    if isinstance(values, Spans):
+        if len(values.starts):
+            yield values
+        return
     for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
         plain = _plain(chunk)
         if plain.null_count < len(plain):
@@ -83,6 +110,8 @@ def rows(chunk: Any, width: int) -> NDArray[np.uint8]:
 
 def spans(chunk: Any) -> Spans:
     """The values of a string or binary array."""
+    if isinstance(chunk, Spans):
+        return chunk
     kind = chunk.type
     wide = _is.is_large_string(kind) or _is.is_large_binary(kind)
     if not (wide or _is.is_string(kind) or _is.is_binary(kind)):
@@ -95,7 +124,7 @@ def spans(chunk: Any) -> Spans:
         valid = np.asarray(chunk.is_valid())
         starts, lengths = starts[valid], lengths[valid]
     data = np.frombuffer(b"" if data_buffer is None else data_buffer, np.uint8)
-    return data, starts, lengths
+    return Spans(data, starts, lengths)
 
 
 def flags(chunk: Any) -> NDArray[np.uint8]:
@@ -138,7 +167,7 @@ def minimal_decimals(chunk: Any, scale: int) -> Spans:
     width = rows.shape[1]
     leading = _sign_bytes(rows)
     starts = np.arange(len(rows), dtype=np.int64) * width + leading
-    return rows.reshape(-1), starts, width - leading
+    return Spans(rows.reshape(-1), starts, width - leading)
 
 
 def unscaled_words(chunk: Any, scale: int) -> NDArray[np.uint64]:

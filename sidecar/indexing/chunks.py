@@ -14,8 +14,10 @@ from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import ColumnChunk, RowGroup
+from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.schema import Leaf
+from sidecar.parquet.stored_values import StoredValues, check_typed
 from sidecar.parquet.values import ValueReader
 from sidecar.source import CountingSource, Source
 
@@ -29,6 +31,11 @@ class _Chunk(ColumnWork):
         self.chunk = chunk
         if self.bloom and self.leaf.encoding.not_indexable is not None:
             self.result.reason, self.bloom = self.leaf.encoding.not_indexable, False
+
+    @property
+    def num_present(self) -> int:
+        """The number of its values, as far as the footer tells which are nulls."""
+        return self.chunk.num_values - (self.chunk.null_count or 0)
 
     def begin(self, values: int, options: Options, sketches: TaskSketches) -> None:
         """Gather at most so many values."""
@@ -54,6 +61,8 @@ class ChunkIndexer:
                 self._harvest(chunk)
             if chunk.wanted:
                 self._from_dictionary(chunk)
+            if chunk.wanted:
+                self._from_pages(chunk, group.num_rows)
         self._scan(group, [chunk for chunk in work if chunk.wanted])
         return {chunk.field_id: chunk.result for chunk in work}
 
@@ -105,8 +114,24 @@ class ChunkIndexer:
         chunk.add(values)
         chunk.finish("dictionary")
 
+    def _from_pages(self, chunk: _Chunk, num_rows: int) -> None:
+        """Hash values where they stand in the pages; anything odd is left to the scan."""
+        leaf = chunk.leaf
+        before = self._source.bytes_read
+        values = StoredValues(leaf, lambda some: chunk.add(some.typed(leaf)), only_used=True)
+        try:
+            check_typed(leaf)
+            chunk.begin(chunk.num_present, self._options, self._sketches)
+            take_values(self._source, chunk.chunk, num_rows, values)
+        except SidecarError:
+            return
+        finally:
+            chunk.result.bytes_read += self._source.bytes_read - before
+        if values.complete:
+            chunk.finish("scanned")
+
     def _scan(self, group: RowGroup, work: list[_Chunk]) -> None:
-        """Decode all that is left in one pass, and upon an error each column alone."""
+        """Let pyarrow decode all that is left in one pass, and upon an error each column alone."""
         if not work:
             return
         try:
@@ -128,8 +153,7 @@ class ChunkIndexer:
         by_leaf: dict[int, list[_Chunk]] = {}
         for chunk in work:
             if chunk.wanted:
-                nulls = chunk.chunk.null_count or 0
-                chunk.begin(chunk.chunk.num_values - nulls, self._options, self._sketches)
+                chunk.begin(chunk.num_present, self._options, self._sketches)
                 by_leaf.setdefault(chunk.leaf.index, []).append(chunk)
         leaves = sorted(by_leaf)
         if not leaves:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.hashing import hash_arrow, theta_hashes
+from sidecar.filters.layouts import ArrayLike
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -104,7 +105,7 @@ class FilterMaker(Protocol):
 
     encoding: Encoding | OrcEncoding
 
-    def insert(self, values: pa.Array[Any]) -> None:
+    def insert(self, values: ArrayLike) -> None:
         """Count values in, in the file's Arrow type. Raises :class:`UsageError` if that has no certain bytes."""
 
     def finish(self) -> AnyFilter:
@@ -121,7 +122,7 @@ class SplitBlockMaker:
         blocks = blocks_for(_rounded(values), options.fpp, max_bits_per_value=options.max_bits)
         self._filter = SplitBlockBloomFilter(np.zeros((blocks, 8), dtype=np.uint32))
 
-    def insert(self, values: pa.Array[Any]) -> None:
+    def insert(self, values: ArrayLike) -> None:
         """See :class:`FilterMaker`."""
         self._filter.insert(hash_arrow(values, self._encoding))
 
@@ -138,7 +139,7 @@ class OrcFilterMaker:
         self._encoding = encoding
         self._filter = OrcBloomFilter.empty(*size_for(stride, options.orc_fpp))
 
-    def insert(self, values: pa.Array[Any]) -> None:
+    def insert(self, values: ArrayLike) -> None:
         """See :class:`FilterMaker`."""
         self._filter.insert_arrow(values, self._encoding)
 
@@ -169,7 +170,7 @@ class ColumnWork:
         self._maker = maker if self.bloom else None
         self._sketch = sketches.begin(self.field_id) if self.theta else None
 
-    def add(self, values: pa.Array[Any]) -> None:
+    def add(self, values: ArrayLike) -> None:
         """Count ``values`` (the file's Arrow type) in; a type that is not understood ends only what it is
         for."""
         if self._maker is not None:

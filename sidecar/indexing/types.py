@@ -8,11 +8,11 @@ column in any other type has no sketch (a filter hashes the file's own bytes and
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pyarrow as pa
 
 from sidecar.errors import UsageError
+from sidecar.filters.layouts import ArrayLike, Spans
 
 _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
@@ -33,7 +33,7 @@ _PLAIN: dict[str, pa.DataType] = {
 _SMALL = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
 
-def to_column_type(values: pa.Array[Any], column_type: str) -> pa.Array[Any]:
+def to_column_type(values: ArrayLike, column_type: str) -> ArrayLike:
     """``values`` as the Iceberg type ``column_type``; :class:`UsageError` unless that is exact for all
     values."""
     source = values.type
@@ -44,7 +44,7 @@ def to_column_type(values: pa.Array[Any], column_type: str) -> pa.Array[Any]:
     target = arrow_type(column_type)
     if source == target:
         return values
-    if not _exact(source, target):
+    if isinstance(values, Spans) or not _exact(source, target):
         raise UsageError(f"no sketch of a {column_type} column stored as {source}")
     try:
         return values.cast(target)

@@ -39,7 +39,6 @@ from sidecar.parquet.dictionary import decode_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.levels import Histogram, PageLevels, open_page
 from sidecar.parquet.page_bounds import is_float
-from sidecar.parquet.page_hashes import PageHasher
 from sidecar.parquet.page_index import (
     ASCENDING,
     DESCENDING,
@@ -51,6 +50,7 @@ from sidecar.parquet.page_index import (
 )
 from sidecar.parquet.page_values import PageFolder, PageValues
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, ChunkReader, PageHeader
+from sidecar.parquet.stored_values import StoredValues
 from sidecar.source import Source
 
 WINDOW = 4 << 20
@@ -92,16 +92,16 @@ class ScannedChunk:
 
 
 def build_page_index(
-    source: Source, footer: Footer, chunk: ColumnChunk, hasher: PageHasher | None = None
+    source: Source, footer: Footer, chunk: ColumnChunk, taker: StoredValues | None = None
 ) -> BuiltPageIndex:
-    """Both indexes of a chunk, as far as they can be had; ``hasher`` is given the values on the way.
+    """Both indexes of a chunk, as far as they can be had; ``taker`` is given the values on the way.
 
     Reads the whole chunk, in windows of :data:`WINDOW` bytes. Raises :class:`DamagedFileError` for broken
     pages (a wrong checksum, a second or late dictionary page, other numbers of rows or values than the footer says
     included); what is sound but cannot be indexed is a reason.
     """
     try:
-        scanned = scan_chunk(source, footer, chunk, hasher)
+        scanned = scan_chunk(source, footer, chunk, taker)
     except UnsupportedFeatureError as error:
         return BuiltPageIndex(None, None, _reason(error))
     offset_index, reason = _offset_index(footer, chunk, scanned)
@@ -119,37 +119,45 @@ def scan_chunk(
     source: Source,
     footer: Footer,
     chunk: ColumnChunk,
-    hasher: PageHasher | None = None,
-    *,
-    bounds: bool = True,
+    taker: StoredValues | None = None,
 ) -> ScannedChunk:
     """Walk a chunk's pages and sum them up; raises as :func:`build_page_index` does, and
     :class:`UnsupportedFeatureError` where not even the rows of its pages can be counted.
 
-    ``hasher`` is given the values too; it is complete afterwards, unless codec or encoding are not known. Without
-    ``bounds`` the values are counted only.
+    ``taker`` is given the values too; it is complete afterwards, unless codec or encoding are not known.
     """
     ordering = find_ordering(footer, chunk.leaf)
+    folder = PageFolder(chunk.leaf, ordering) if isinstance(ordering, Ordering) else None
+    return _scan(source, chunk, footer.row_groups[chunk.row_group].num_rows, folder, taker)
+
+
+def take_values(source: Source, chunk: ColumnChunk, num_rows: int, taker: StoredValues) -> ScannedChunk:
+    """As :func:`scan_chunk` for the values alone, of a chunk in a row group of ``num_rows`` rows."""
+    return _scan(source, chunk, num_rows, None, taker)
+
+
+def _scan(
+    source: Source, chunk: ColumnChunk, num_rows: int, folder: PageFolder | None, taker: StoredValues | None
+) -> ScannedChunk:
     with located(source.name, chunk.leaf.path):
         reader = ChunkReader(source, chunk, WINDOW)
-        folder = PageFolder(chunk.leaf, ordering) if bounds and isinstance(ordering, Ordering) else None
-        scan = _Scan(reader, chunk, folder, hasher)
+        scan = _Scan(reader, chunk, folder, taker)
         for number, page in enumerate(reader.pages()):
             with located(source.name, chunk.leaf.path, page.offset):
                 scan.page(page, first=number == 0)
-        scan.finish(footer.row_groups[chunk.row_group].num_rows)
+        scan.finish(num_rows)
     return scan.result
 
 
 class _Scan:
     def __init__(
-        self, reader: ChunkReader, chunk: ColumnChunk, folder: PageFolder | None, hasher: PageHasher | None
+        self, reader: ChunkReader, chunk: ColumnChunk, folder: PageFolder | None, taker: StoredValues | None
     ) -> None:
         self.result = ScannedChunk()
         self._reader = reader
         self._chunk = chunk
         self._folder = folder
-        self._hasher = hasher
+        self._taker = taker
 
     def page(self, page: PageHeader, *, first: bool) -> None:
         if page.type == DICTIONARY_PAGE:
@@ -161,7 +169,7 @@ class _Scan:
 
     def _dictionary(self, page: PageHeader) -> None:
         body = self._reader.body(page)
-        if self._folder is None and self._hasher is None:
+        if self._folder is None and self._taker is None:
             return
         try:
             if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
@@ -173,8 +181,8 @@ class _Scan:
             if page.num_values * smallest > len(plain):
                 raise DamagedFileError("a dictionary page is too short for its values", found=page.num_values)
             dictionary = decode_dictionary(plain, page.num_values, self._chunk.leaf)
-            if self._hasher is not None:
-                self._hasher.set_dictionary(dictionary)
+            if self._taker is not None:
+                self._taker.set_dictionary(dictionary)
             if self._folder is not None:
                 self._folder.set_dictionary(dictionary)
         except UnsupportedFeatureError as error:
@@ -196,8 +204,8 @@ class _Scan:
             return
         values = None
         try:
-            if self._hasher is not None:
-                self._hasher.add(page.encoding, levels.num_present, data)
+            if self._taker is not None:
+                self._taker.add(page.encoding, levels.num_present, data)
             if self._folder is not None:
                 values = self._folder.add(page.encoding, levels.num_present, data)
         except UnsupportedFeatureError as error:
@@ -206,7 +214,7 @@ class _Scan:
 
     def _give_up(self, error: UnsupportedFeatureError) -> None:
         """Go on without values: where the pages are can still be told."""
-        self._folder = self._hasher = None
+        self._folder = self._taker = None
         self.result.reason = self.result.reason or _reason(error)
 
     def finish(self, num_rows: int) -> None:
@@ -225,9 +233,9 @@ class _Scan:
                     expected=expected,
                     found=found,
                 )
-        if self._hasher is not None:
+        if self._taker is not None:
             with suppress(UnsupportedFeatureError):  # it is not complete then
-                self._hasher.finish()
+                self._taker.finish()
 
 
 def _offset_index(

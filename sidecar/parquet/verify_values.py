@@ -1,6 +1,6 @@
 """Filters against the values that they are of: every value of a column chunk is looked up in its filter.
 
-Values are hashed as they are stored (:mod:`sidecar.parquet.page_hashes`); of a dictionary only the entries that a
+Values are hashed as they are stored (:mod:`sidecar.parquet.stored_values`); of a dictionary only the entries that a
 page refers to, because the others need not be in the filter.
 
 Some values are asked for in other bytes than they are stored in, and a filter that lacks those loses their rows in
@@ -23,15 +23,12 @@ import numpy.typing as npt
 
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
-from sidecar.filters.hashing import hash_plain_fixed, hash_plain_spans
-from sidecar.filters.plain_hash import Hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.parquet.dictionary import DictionaryPage, mark_indices
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.page_hashes import PageHasher
-from sidecar.parquet.page_index_build import scan_chunk
+from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.problem import place_and_reason
 from sidecar.parquet.schema import Leaf
+from sidecar.parquet.stored_values import FixedValues, StoredValues, Values
 from sidecar.source import Source
 
 FLOATS: dict[str, npt.DTypeLike] = {"float16": "<f2", "float": "<f4", "double": "<f8"}
@@ -82,7 +79,7 @@ def value_problems(
     """
     lookup = ValueLookup(chunk.leaf, found)
     try:
-        scanned = scan_chunk(source, footer, chunk, lookup, bounds=False)
+        scanned = take_values(source, chunk, footer.row_groups[chunk.row_group].num_rows, lookup)
     except SidecarError as error:
         yield place_and_reason(error)
         return
@@ -96,7 +93,7 @@ def value_problems(
         yield from (f"Bloom filter: {text}" for text in lookup.lacking)
 
 
-class ValueLookup(PageHasher):
+class ValueLookup(StoredValues):
     """Looks the values of one chunk up in a filter while its pages are walked.
 
     ``asked``: values, each entry of a dictionary once; ``denied``: those of them that the filter denies;
@@ -104,49 +101,18 @@ class ValueLookup(PageHasher):
     """
 
     def __init__(self, leaf: Leaf, found: BlockFilter) -> None:
-        super().__init__(leaf, self._look_up)
+        super().__init__(leaf, self._look_up, only_used=True)
         self.asked = self.denied = 0
         self.lacking: dict[str, None] = {}
         self._filter = found
         self._encoding = leaf.encoding
         self._is_present_form = isinstance(found, SplitBlockBloomFilter)
-        self._dictionary: DictionaryPage | None = None
-        self._used = np.zeros(0, np.bool_)
 
-    def take_dictionary(self, page: DictionaryPage) -> None:
-        """Only what pages refer to is looked up, when all of them are known."""
-        self._dictionary = page
-        self._used = np.zeros(page.num_values, np.bool_)
-
-    def add_indices(self, count: int, data: npt.NDArray[np.uint8]) -> None:
-        """See :meth:`PageHasher.add_indices`."""
-        mark_indices(data, count, self._used)
-
-    def finish(self) -> None:
-        """See :meth:`PageHasher.finish`."""
-        page = self._dictionary
-        if page is not None and page.width is not None:
-            rows = page.data.reshape(page.num_values, page.width)[self._used]
-            self.take_fixed(rows.reshape(-1), len(rows))
-        elif page is not None:
-            starts, lengths = page.spans()
-            self.take_spans(page.data, starts[self._used], lengths[self._used])
-        super().finish()
-
-    def take_fixed(self, data: Any, count: int) -> None:
-        """See :meth:`PageHasher.take_fixed`."""
-        if self._encoding.name in FLOATS and self._is_present_form:
-            width = self._encoding.width or 0
-            plain = np.frombuffer(data, np.uint8, count * width)
-            self._look_up_forms(plain.view(FLOATS[self._encoding.name]))
-        function = self._filter.function
-        self._look_up(hash_plain_fixed(data, count, self._encoding, twins=False, function=function))
-
-    def take_spans(self, data: Any, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
-        """See :meth:`PageHasher.take_spans`."""
-        self._look_up(hash_plain_spans(data, starts, lengths, self._filter.function))
-
-    def _look_up(self, hashes: Hashes) -> None:
+    def _look_up(self, values: Values) -> None:
+        name = self._encoding.name
+        if isinstance(values, FixedValues) and name in FLOATS and self._is_present_form:
+            self._look_up_forms(values.data[: values.count * values.width].view(FLOATS[name]))
+        hashes = values.hashes(self._encoding, twins=False, function=self._filter.function)
         self.asked += len(hashes)
         self.denied += len(hashes) - int(self._filter.check(hashes).sum())
 

@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_files import CODECS, LZO, rewrite, write
 
-from sidecar.errors import DamagedFileError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.hashing import hash_arrow
+from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_hashes import PageHasher
-from sidecar.parquet.page_index_build import build_page_index, scan_chunk
+from sidecar.parquet.page_index_build import build_page_index, take_values
+from sidecar.parquet.stored_values import StoredValues, Values, check_typed
 from sidecar.source import BytesSource
 
 NUMBERS = [0, 1, -1, 5, None, 2**31 - 1, -(2**31), 77, None, 12] * 20
@@ -49,7 +51,7 @@ def hashes(data: bytes, *, bounds: bool, column: int = 0) -> tuple[set[int], boo
     if bounds:
         build_page_index(source, footer, chunk, hasher)
     else:
-        scan_chunk(source, footer, chunk, hasher, bounds=False)
+        take_values(source, chunk, footer.row_groups[0].num_rows, hasher)
     return set(found), hasher.complete
 
 
@@ -77,6 +79,58 @@ def test_every_encoding(name: str, encoding: str, version: str) -> None:
     assert len(want) >= 2
     for bounds in (False, True):
         assert hashes(data, bounds=bounds) == (want, True)
+
+
+def typed(data: bytes) -> tuple[set[int], bool]:
+    """Hashes of the values that the pages give in the file's Arrow type, entries in use alone."""
+    source = BytesSource(data)
+    footer = read_footer(source)
+    chunk = footer.row_groups[0].columns[0]
+    found: set[int] = set()
+
+    def take(values: Values) -> None:
+        found.update(hash_arrow(values.typed(chunk.leaf), chunk.leaf.encoding).tolist())
+
+    taker = StoredValues(chunk.leaf, take, only_used=True)
+    take_values(source, chunk, footer.row_groups[0].num_rows, taker)
+    return found, taker.complete
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize(("name", "encoding"), CASES)
+def test_values_of_every_type(name: str, encoding: str, version: str) -> None:
+    data = file_of(name, encoding, data_page_version=version)
+    check_typed(read_footer(BytesSource(data)).columns[0])
+    assert typed(data) == (expected(data), True)
+
+
+def test_entries_that_no_row_uses_are_left_out() -> None:
+    """A chunk that fell back from a dictionary with entries of its own."""
+    words = pa.array([f"word {n}" for n in range(300)])
+    indices = pa.array([1, 5, 5, None, 17] * 400, pa.int32())
+    table = pa.table({"c": pa.DictionaryArray.from_arrays(indices, words)})
+    data = write(table, use_dictionary=True, store_schema=False)
+    chunk = read_footer(BytesSource(data)).row_groups[0].columns[0]
+    assert read_dictionary(BytesSource(data), chunk).num_values == 300
+    want = hash_arrow(words.take(pa.array([1, 5, 17])), chunk.leaf.encoding).tolist()
+    assert typed(data) == (set(want), True)
+    everything = hash_arrow(words, chunk.leaf.encoding).tolist()
+    assert hashes(data, bounds=False) == (set(everything), True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([True, False]),
+        pa.array([1.5], pa.float16()),
+        pa.array([Decimal("1.5")], pa.decimal256(60, 2)),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_types_that_only_pyarrow_knows_are_refused(values: pa.Array[Any]) -> None:
+    leaf = read_footer(BytesSource(write(pa.table({"c": values})))).columns[0]
+    with pytest.raises(UnsupportedFeatureError):
+        check_typed(leaf)
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))

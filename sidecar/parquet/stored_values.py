@@ -1,0 +1,171 @@
+"""The values of a chunk, taken from its pages as they are stored.
+
+PLAIN bytes stand in PLAIN pages already, and for pages of indices in the dictionary; all other encodings are
+decoded by pyarrow as physical types (:mod:`sidecar.parquet.plain_file`). So no logical type is ever converted, and
+byte arrays are not copied: they are hashed where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.hashing import hash_plain_fixed, hash_plain_spans
+from sidecar.filters.layouts import Spans
+from sidecar.filters.plain_hash import XXH64, Hashes, PlainHash
+from sidecar.kernels import rle
+from sidecar.parquet.dictionary import DictionaryPage, mark_indices
+from sidecar.parquet.page_values import BATCH_BYTES, KNOWN_ENCODINGS, check_size
+from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN
+from sidecar.parquet.plain_file import decode_pages
+from sidecar.parquet.schema import Leaf
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class FixedValues:
+    """``count`` PLAIN values of ``width`` bytes each, back to back at the front of ``data`` (uint8[n])."""
+
+    count: int
+    width: int
+    data: Bytes
+
+    def hashes(self, encoding: Encoding, *, twins: bool = True, function: PlainHash = XXH64) -> Hashes:
+        """Hashes of each value, then those of the twins of zeros and NaN."""
+        return hash_plain_fixed(self.data, self.count, encoding, twins=twins, function=function)
+
+    def typed(self, leaf: Leaf) -> pa.Array[Any]:
+        """The values in the file's Arrow type; raises as :meth:`DictionaryPage.to_arrow`."""
+        data = self.data[: self.count * self.width]
+        return DictionaryPage(self.count, data, self.width, None).to_arrow(leaf)
+
+
+@dataclass(frozen=True)
+class ByteArrays:
+    """PLAIN values of any length, where they stand."""
+
+    spans: Spans
+
+    def hashes(self, encoding: Encoding, *, twins: bool = True, function: PlainHash = XXH64) -> Hashes:
+        """Hashes of each value; byte arrays have no twins."""
+        return hash_plain_spans(*self.spans, function)
+
+    def typed(self, leaf: Leaf) -> Spans:
+        """The values, which are strings or binary. Raises :class:`UnsupportedFeatureError` for decimals."""
+        if leaf.encoding.is_decimal:
+            raise UnsupportedFeatureError("decimals of any length are not read from pages", column=leaf.path)
+        return self.spans
+
+
+Values = FixedValues | ByteArrays
+
+
+def check_typed(leaf: Leaf) -> None:
+    """Raise :class:`UnsupportedFeatureError` if values of this leaf have no type: see ``typed``."""
+    nothing = np.empty(0, np.uint8)
+    if leaf.width is not None:
+        FixedValues(0, leaf.width, nothing).typed(leaf)
+    elif leaf.physical != "BYTE_ARRAY":
+        raise UnsupportedFeatureError(f"{leaf.physical} is not read from pages", column=leaf.path)
+    else:
+        ByteArrays(Spans(nothing, np.empty(0, np.int64), np.empty(0, np.int64))).typed(leaf)
+
+
+class StoredValues:
+    """Hands the values of one chunk to ``take``, page by page.
+
+    :attr:`complete` says whether it has seen the whole chunk: then every value was handed over. A dictionary is
+    handed over as a whole and at once, or, with ``only_used``, at last and only the entries that some row uses.
+    """
+
+    def __init__(self, leaf: Leaf, take: Callable[[Values], None], *, only_used: bool = False) -> None:
+        self.complete = False
+        self._leaf = leaf
+        self._take = take
+        self._only_used = only_used
+        self._dictionary: DictionaryPage | None = None
+        self._used = np.zeros(0, np.bool_)
+        self._pending: list[tuple[int, int, Bytes]] = []
+        self._bytes = 0
+
+    def set_dictionary(self, page: DictionaryPage) -> None:
+        """The chunk's dictionary, before its first data page."""
+        self._dictionary = page
+        self._used = np.full(page.num_values, not self._only_used)
+        if not self._only_used:
+            self._take(_entries(page, self._used))
+
+    def add(self, encoding: int, count: int, data: Bytes) -> None:
+        """A page of ``count`` values, nulls left out; ``data`` (uint8[n]) holds nothing else.
+
+        Raises as :meth:`sidecar.parquet.page_values.PageFolder.add`.
+        """
+        if encoding not in KNOWN_ENCODINGS:
+            raise UnsupportedFeatureError("values of this encoding are not decoded", found=encoding)
+        if not count:
+            return
+        if encoding in DICTIONARY_ENCODINGS:
+            if self._dictionary is None:
+                raise DamagedFileError("a data page refers to a dictionary that is not there")
+            if self._only_used:
+                mark_indices(data, count, self._used)
+            return
+        check_size(self._leaf, encoding, count, data)
+        if encoding == PLAIN and self._leaf.physical != "BOOLEAN":
+            self._plain(count, data)
+            return
+        self._pending.append((encoding, count, data))
+        self._bytes += len(data) + 8 * count
+        if self._bytes > BATCH_BYTES:
+            self._decode()
+
+    def finish(self) -> None:
+        """Hand over what is still collected; the chunk is complete."""
+        self._decode()
+        if self._dictionary is not None and self._only_used:
+            self._take(_entries(self._dictionary, self._used))
+        self.complete = True
+
+    def _plain(self, count: int, data: Bytes) -> None:
+        if self._leaf.width is not None:
+            self._take(FixedValues(count, self._leaf.width, data))
+            return
+        starts, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
+        if not rle.byte_array_spans(data, count, starts, lengths):
+            raise DamagedFileError("a value reaches beyond its page")
+        self._take(ByteArrays(Spans(data, starts, lengths)))
+
+    def _decode(self) -> None:
+        if not self._pending:
+            return
+        pages, self._pending, self._bytes = self._pending, [], 0
+        values = decode_pages(self._leaf, [(encoding, count, data.data) for encoding, count, data in pages])
+        if self._leaf.width is not None:
+            data = _buffer(values, 1)[values.offset * self._leaf.width :]
+            self._take(FixedValues(len(values), self._leaf.width, data))
+        else:
+            offsets = _buffer(values, 1).view(np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
+            self._take(ByteArrays(Spans(_buffer(values, 2), offsets[:-1], np.diff(offsets))))
+
+
+def _entries(page: DictionaryPage, used: npt.NDArray[np.bool_]) -> Values:
+    """The entries of a dictionary that are used."""
+    if page.offsets is not None:
+        starts, lengths = page.spans()
+        return ByteArrays(Spans(page.data, starts[used], lengths[used]))
+    width = page.width or 1
+    data = page.data if used.all() else page.data.reshape(-1, width)[used].reshape(-1)
+    return FixedValues(int(used.sum()), width, data)
+
+
+def _buffer(values: pa.Array[Any], number: int) -> Bytes:
+    buffer: Any = values.buffers()[number]
+    return np.frombuffer(b"" if buffer is None else buffer, np.uint8)
