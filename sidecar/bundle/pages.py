@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from sidecar.bundle.checksum import SEAL_BYTES, Kind, Place, is_sealed
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
+from sidecar.bundle.seals import contexts_of, wrong_seals
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError
 
@@ -41,41 +43,39 @@ def walk_pages(
 
 def bad_places(group: StoredGroup, place: Place, pages: Pages) -> Iterator[str]:
     """Names of the pages, regions or rows whose checksum is wrong, or whose padding bits are not 0."""
-    layout, rule = group.layout, group.rule
-    view, at = memoryview(pages.data), 0
-    for page in range(
-        pages.first_block // layout.page_regions,
-        -(-(pages.first_block + pages.blocks) // layout.page_regions),
-    ):
-        piece = view[at : at + layout.page_length(page)]
-        at += len(piece)
-        if not layout.sliced:
-            if not is_sealed(place.context(rule.page, page, group.ordinal), piece):
-                yield f"page {page}"
-        elif not layout.rows_sealed:
-            if not is_sealed(place.context(rule.region, page, group.ordinal), piece):
-                yield f"region {page}"
-        else:
-            yield from _bad_rows(group, place, page, piece)
-        if layout.sliced and _has_padding_bits(group, piece):
-            yield f"region {page}: padding bits that are not 0"
-
-
-def _bad_rows(group: StoredGroup, place: Place, region: int, piece: memoryview) -> Iterator[str]:
-    stride = group.layout.row_stride
-    for row in range(BLOCK_BITS):
-        context = place.context(group.rule.row, region, group.ordinal, row)
-        if not is_sealed(context, piece[row * stride : (row + 1) * stride]):
-            yield f"region {region}, row {row}"
-
-
-def _has_padding_bits(group: StoredGroup, piece: memoryview) -> bool:
     layout = group.layout
-    used = layout.members & 7
-    if not used:
-        return False
-    last = np.frombuffer(piece, np.uint8)[layout.row_bytes - 1 :: layout.row_stride][:BLOCK_BITS]
-    return bool((last >> used).any())
+    data = np.frombuffer(pages.data, np.uint8)
+    first = pages.first_block // layout.page_regions
+    full, left = divmod(pages.blocks, layout.page_regions)
+    whole = (
+        data[: full * layout.page_length(first)].reshape(full, -1)
+        if full
+        else data[:0].reshape(0, SEAL_BYTES)
+    )
+    if layout.rows_sealed and layout.sliced:
+        yield from _bad_rows(group, place, first, whole)
+    else:
+        name, kind = ("region", group.rule.region) if layout.sliced else ("page", group.rule.page)
+        contexts = contexts_of(kind, full, place, group.ordinal)
+        contexts["position"] = np.arange(first, first + full)
+        yield from (f"{name} {first + number}" for number in wrong_seals(whole, contexts))
+    if left and not is_sealed(
+        place.context(group.rule.page, first + full, group.ordinal), data[whole.size :].data
+    ):
+        yield f"page {first + full}"  # the last page of the group, which is shorter
+    if layout.sliced and layout.members & 7:
+        last = whole[:, layout.row_bytes - 1 :: layout.row_stride][:, :BLOCK_BITS] >> (layout.members & 7)
+        for number in np.flatnonzero(last.any(axis=1)):
+            yield f"region {first + number}: padding bits that are not 0"
+
+
+def _bad_rows(group: StoredGroup, place: Place, first: int, regions: npt.NDArray[np.uint8]) -> Iterator[str]:
+    contexts = contexts_of(group.rule.row, BLOCK_BITS, place, group.ordinal)
+    contexts["row"] = np.arange(BLOCK_BITS)
+    for number, region in enumerate(regions, first):
+        contexts["position"] = number
+        for row in wrong_seals(region.reshape(BLOCK_BITS, -1), contexts):
+            yield f"region {number}, row {row}"
 
 
 def read_tails(group: StoredGroup, place: Place, read_ranges: ReadRanges) -> list[bytes]:

@@ -18,20 +18,17 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CONTEXT, CONTEXT_TYPE, SEAL_BYTES, Kind, Place, seal
+from sidecar.bundle.checksum import SEAL_BYTES, Kind, Place, seal
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
 from sidecar.bundle.positions import Group
+from sidecar.bundle.seals import contexts_of, put_seals
 from sidecar.errors import UsageError
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
-from sidecar.kernels.xxh64 import hash_fixed
 
 Blocks = npt.NDArray[np.uint32]
 
 PIECE_BYTES = 4 << 20
 """Bytes of filters that :func:`group_pages` asks for and slices at a time, unless one step needs more."""
-
-REGIONS_AT_ONCE = 16
-"""Regions that are hashed in one call: they are copied behind their contexts, which should stay in the cache."""
 
 _thread = threading.local()
 
@@ -169,44 +166,37 @@ def _fill_pages(
 ) -> None:
     regions = blocks.transpose(1, 0, 2)
     step = group.block_step
-    at = 0
-    for start in range(0, len(regions), step):
-        data = np.ascontiguousarray(regions[start : start + step]).tobytes()
-        context = place.context(group.rule.page, (first_block + start) // step, group.ordinal)
-        piece = data + seal(context, data)
-        out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-        at += len(piece)
+    full, left = divmod(len(regions), step)
+    stride = step * regions[0].nbytes + SEAL_BYTES
+    _fill_equal_pages(out[: full * stride].reshape(full, stride), first_block // step, regions, group, place)
+    if left:  # the last page of the group
+        last = out[full * stride :].reshape(1, -1)
+        _fill_equal_pages(last, first_block // step + full, regions[full * step :], group, place)
+
+
+def _fill_equal_pages(
+    pages: npt.NDArray[np.uint8], first_page: int, regions: Blocks, group: Group, place: Place
+) -> None:
+    """Pages uint8[n, length] of equally many ``regions`` [r, N, 8] each."""
+    step = (pages.shape[1] - SEAL_BYTES) // regions[0].nbytes
+    for number, page in enumerate(pages):
+        page[:-SEAL_BYTES].view("<u4").reshape(step, *regions.shape[1:])[:] = regions[
+            number * step : (number + 1) * step
+        ]
+    contexts = contexts_of(group.rule.page, len(pages), place, group.ordinal)
+    contexts["position"] = np.arange(first_page, first_page + len(pages))
+    put_seals(pages, contexts)
 
 
 def _seal_regions(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
-    for at in range(0, len(regions), REGIONS_AT_ONCE):
-        some = regions[at : at + REGIONS_AT_ONCE]
-        contexts = _contexts(group.rule.region, len(some), group, place)
-        contexts["position"] = np.arange(first_block + at, first_block + at + len(some))
-        _seal(some, contexts)
+    contexts = contexts_of(group.rule.region, len(regions), place, group.ordinal)
+    contexts["position"] = np.arange(first_block, first_block + len(regions))
+    put_seals(regions, contexts)
 
 
 def _seal_rows(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
-    contexts = _contexts(group.rule.row, BLOCK_BITS, group, place)
+    contexts = contexts_of(group.rule.row, BLOCK_BITS, place, group.ordinal)
     contexts["row"] = np.arange(BLOCK_BITS)
     for number, region in enumerate(regions, first_block):
         contexts["position"] = number
-        _seal(region.reshape(BLOCK_BITS, -1), contexts)
-
-
-def _contexts(kind: Kind, count: int, group: Group, place: Place) -> npt.NDArray[np.void]:
-    """``count`` contexts of checksums, rows and positions still 0."""
-    contexts = np.empty(count, CONTEXT_TYPE)
-    contexts[:] = np.frombuffer(place.context(kind, group=group.ordinal), CONTEXT_TYPE)
-    return contexts
-
-
-def _seal(pieces: npt.NDArray[np.uint8], contexts: npt.NDArray[np.void]) -> None:
-    """Put into the last 8 bytes of each piece (uint8[n, width + 8]) its checksum in its context."""
-    count, width = len(pieces), pieces.shape[1] - SEAL_BYTES
-    hashed = np.empty((count, CONTEXT.size + width), np.uint8)
-    hashed[:, : CONTEXT.size] = contexts.view(np.uint8).reshape(count, CONTEXT.size)
-    hashed[:, CONTEXT.size :] = pieces[:, :width]
-    digests = np.empty(count, np.uint64)
-    hash_fixed(hashed.reshape(-1), CONTEXT.size + width, digests)
-    pieces[:, width:] = digests.astype("<u8").view(np.uint8).reshape(count, SEAL_BYTES)
+        put_seals(region.reshape(BLOCK_BITS, -1), contexts)
