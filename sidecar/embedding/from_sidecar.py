@@ -165,8 +165,8 @@ def _write(
     sidecar: SidecarFile, file: _Prepared, choice: Choice, io: FileIO | None, progress: Progress | None
 ) -> RestoreReport:
     outcomes: list[Outcome] = []
-    groups = file.restorer.groups(outcomes, progress)
     with create_target(file.target, io) as sink:
+        groups = file.restorer.groups(outcomes, progress, sink.flush)
         written = embed(file.source, file.work.footer, sink, groups, placement=choice.placement)
     return RestoreReport(
         source=file.path,
@@ -192,7 +192,7 @@ def _write_behind(
 ) -> Iterator[RestoreReport]:
     """Copy the pages of files in other threads while their indexes are read in this one; at most three are open.
 
-    ``load_filters`` is called once, when the first copy has begun.
+    ``load_filters`` is called once, when the first copies have begun.
     """
 
     def write(file: _Prepared) -> RestoreReport:
@@ -201,12 +201,23 @@ def _write_behind(
 
     with ThreadPoolExecutor(WRITERS, thread_name_prefix="sidecar-embed") as pool:
         writing: deque[Future[RestoreReport]] = deque()
-        for file in files:
-            writing.append(pool.submit(write, file))
-            file.restorer.load(load_filters)
-            load_filters = _nothing
-            if len(writing) > WRITERS:
-                yield writing.popleft().result()
+        copying: deque[_Prepared] = deque()
+        try:
+            for file in files:
+                writing.append(pool.submit(write, file))
+                copying.append(file)
+                if len(copying) == WRITERS:
+                    copying.popleft().restorer.load(load_filters)
+                    load_filters = _nothing
+                    if len(writing) > WRITERS:
+                        yield writing.popleft().result()
+            while copying:
+                copying.popleft().restorer.load(load_filters)
+                load_filters = _nothing
+        except BaseException as error:
+            for file in copying:
+                file.restorer.give_up(error)
+            raise
         while writing:
             yield writing.popleft().result()
 

@@ -183,11 +183,19 @@ class Restorer:
         if self._filters is not None:
             self._filters.close()
 
-    def groups(self, outcomes: list[Outcome], progress: Progress | None) -> Iterator[GroupIndexes]:
+    def give_up(self, error: BaseException) -> None:
+        """Let whoever waits for :meth:`load` fail, because it will not be called any more."""
+        self._loaded.set_exception(error)
+
+    def groups(
+        self, outcomes: list[Outcome], progress: Progress | None, meanwhile: Callable[[], None]
+    ) -> Iterator[GroupIndexes]:
         """Indexes of each row group in order; what became of them is added to ``outcomes``.
 
-        Waits until :meth:`load` is done, in whatever thread that runs.
+        Waits until :meth:`load` is done, in whatever thread that runs, and calls ``meanwhile`` if that takes time.
         """
+        if not self._loaded.done():
+            meanwhile()
         loaded, filters_of = self._loaded.result(), self._filters
         assert filters_of is not None
         count = len(self._work.footer.row_groups)

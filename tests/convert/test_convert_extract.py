@@ -135,6 +135,9 @@ class _Copied:
     def copy(self, source: Any, offset: int, length: int) -> None:
         self._target.copy(self._inner, offset, length)
 
+    def flush(self) -> None:
+        self._target.flush()
+
 
 def test_no_page_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = indexed(tmp_path, 1)

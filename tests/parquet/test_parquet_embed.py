@@ -49,6 +49,9 @@ class MemoryTarget:
     def copy(self, source: Source, offset: int, length: int) -> None:
         self.data += source.read(offset, length)
 
+    def flush(self) -> None:
+        """Nothing waits anywhere."""
+
 
 def chunks(footer: Footer) -> list[ColumnChunk]:
     return [chunk for group in footer.row_groups for chunk in group.columns]
