@@ -12,12 +12,10 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -82,19 +80,20 @@ def compare(name: str, path: Path, bloom: list[str], page_index: bool, runs: int
             str(path), str(target), bloom=bloom, page_index=page_index, threads=THREADS
         ),
     }
-    times: dict[str, list[float]] = {step: [] for step in steps}
+    times: dict[str, list[embed_from.Times]] = {step: [] for step in steps}
     for number in range(runs + 1):
         for step, run in steps.items():
             target.unlink(missing_ok=True)
-            start = time.perf_counter()
+            start = embed_from.now()
             run()
             if number:
-                times[step].append(time.perf_counter() - start)
+                times[step].append(embed_from.since(start))
     target.unlink()
-    middle = {step: statistics.median(found) for step, found in times.items()}
-    ratio = middle["embed"] / (middle["copy"] + middle["decode"])
-    print(f"{name}: " + ", ".join(f"{step} {seconds:.3f} s" for step, seconds in middle.items()))
-    print(f"  {ratio:.2f} x copy + decode (target 1.4): {'met' if ratio <= 1.4 else 'MISSED'}")
+    wall, cpu = embed_from.medians(times)
+    ratio, of_cpu = (clock["embed"] / (clock["copy"] + clock["decode"]) for clock in (wall, cpu))
+    print(f"{name}: {embed_from.described(wall, cpu)}")
+    verdict = "met" if ratio <= 1.4 else "MISSED"
+    print(f"  {ratio:.2f} x copy + decode (target 1.4): {verdict}; {of_cpu:.2f} x in CPU time")
 
 
 def copy(path: Path, target: Path) -> None:
