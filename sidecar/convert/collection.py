@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import BinaryIO, NamedTuple, cast
@@ -17,17 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import Place
+from sidecar.bundle.index_blob import FieldIndexes
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import INDEXED, Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable
 from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.row_index_blob import FieldRowIndexes
+from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.slicing import gather_blocks, group_pages
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
+from sidecar.convert.any_filter import AnyFilter, filter_from, rule_of
 from sidecar.convert.outcome import BLOOM, KINDS, PAGE_INDEX
 from sidecar.convert.spool import Spool
-from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.target import Target
 
@@ -62,6 +67,22 @@ class KeptFilter:
     offset: int
     blocks: int
     tail: bytes = b""
+    rule: IndexRule = SPLIT_BLOCK
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the filter as a file has it."""
+        whole = self.blocks * BLOCK_BYTES + len(self.tail)
+        return self.rule.bits // 8 if isinstance(self.rule, OrcRule) else whole
+
+
+@dataclass(frozen=True)
+class KeptRowIndex:
+    """A RowIndexEntry in the spool."""
+
+    kind: RowIndexKind
+    offset: int
+    length: int
 
 
 @dataclass(frozen=True)
@@ -80,8 +101,14 @@ class Column:
 
     filters: dict[int, KeptFilter] = field(default_factory=dict)
     pages: dict[int, KeptPages] = field(default_factory=dict)
+    rows: dict[int, KeptRowIndex] = field(default_factory=dict)
+    """Row indexes of ORC."""
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
     """Why a unit has no index of a kind although it had one, or should have one."""
+
+    def having(self, kind: str) -> AbstractSet[int]:
+        """Units that have an index of a kind."""
+        return self.filters.keys() if kind == BLOOM else self.pages.keys() | self.rows.keys()
 
 
 class Collection:
@@ -104,20 +131,30 @@ class Collection:
         self.num_units += len(file.units)
         return first
 
-    def add_filter(self, key: Key, unit: int, encoding: str, found: SplitBlockBloomFilter) -> None:
+    def add_filter(self, key: Key, unit: int, encoding: str, found: AnyFilter) -> None:
         """Keep a filter, its odd bytes included."""
-        offset = self.spool.append(found.blocks.astype("<u4", copy=False).tobytes())
-        self.columns[key].filters[unit] = KeptFilter(encoding, offset, found.z, found.tail)
+        rule = rule_of(found)
+        blocks, tail = rule.split(found.to_bytes())
+        offset = self.spool.append(blocks)
+        self.columns[key].filters[unit] = KeptFilter(encoding, offset, len(blocks) // BLOCK_BYTES, tail, rule)
 
     def add_page_index(self, key: Key, unit: int, kind: PageIndexKind, column: bytes, offset: bytes) -> None:
         """Keep both structures of a page index; either may be empty."""
         at = self.spool.append(column + offset)
         self.columns[key].pages[unit] = KeptPages(kind, at, len(column), len(offset))
 
-    def filter_of(self, kept: KeptFilter) -> SplitBlockBloomFilter:
+    def add_row_index(self, key: Key, unit: int, kind: RowIndexKind, entry: bytes) -> None:
+        """Keep the row index of one row group."""
+        self.columns[key].rows[unit] = KeptRowIndex(kind, self.spool.append(entry), len(entry))
+
+    def filter_of(self, kept: KeptFilter) -> AnyFilter:
         """A filter that was kept."""
         data = self.spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
-        return SplitBlockBloomFilter.from_bytes(data + kept.tail)
+        return filter_from(kept.rule, kept.rule.join(data, kept.tail))
+
+    def row_index_of(self, kept: KeptRowIndex) -> bytes:
+        """A RowIndexEntry that was kept."""
+        return self.spool.read(kept.offset, kept.length)
 
     def numbers(self) -> dict[Key, int]:
         """The field number of each column: its field id, or one above all of them."""
@@ -142,8 +179,8 @@ class Collection:
             for number, key in numbers
             if self.columns[key].filters
         )
-        pages = (self._page_indexes(number, key) for number, key in numbers if self.columns[key].pages)
-        entries = write_segment(puffin, header, units, bundles, pages, **place)
+        indexes = (one for number, key in numbers for one in self._indexes(number, key))
+        entries = write_segment(puffin, header, units, bundles, indexes, **place)
         write_toc(puffin, entries, **place)
         return puffin.finish()
 
@@ -151,13 +188,13 @@ class Collection:
         for number, key in numbers:
             column = self.columns[key]
             for kind in KINDS:
-                have = column.filters if kind == BLOOM else column.pages
+                have = column.having(kind)
                 if have or any(said == kind for said, _ in column.reasons):
-                    states = (self._state(column, key, kind, unit) for unit in range(self.num_units))
+                    states = (self._state(have, column, key, kind, unit) for unit in range(self.num_units))
                     yield Coverage.of(number, kind, states)
 
-    def _state(self, column: Column, key: Key, kind: str, unit: int) -> CoverageState:
-        if unit in (column.filters if kind == BLOOM else column.pages):
+    def _state(self, have: AbstractSet[int], column: Column, key: Key, kind: str, unit: int) -> CoverageState:
+        if unit in have:
             return CoverageState(INDEXED, key.resolution)
         nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
         return CoverageState(column.reasons.get((kind, unit), nothing), key.resolution)
@@ -165,7 +202,7 @@ class Collection:
     def _bundle(self, number: int, key: Key, segment: bytes, spooled: npt.NDArray[np.uint8]) -> FieldBundle:
         filters = self.columns[key].filters
         groups = plan_groups(
-            GroupMember(unit, kept.encoding, key.resolution, kept.blocks * BLOCK_BYTES + len(kept.tail), True)
+            GroupMember(unit, kept.encoding, key.resolution, kept.num_bytes, True, kept.rule)
             for unit, kept in filters.items()
         )
         return FieldBundle(number, groups, self._pages(groups, filters, Place(segment, number), spooled))
@@ -181,6 +218,16 @@ class Collection:
             kept = [filters[unit] for unit in group.units.tolist()]
             views = [_blocks(spooled, one.offset, one.blocks) for one in kept]
             yield from group_pages(group, place, _loader(group, views), [one.tail for one in kept])
+
+    def _indexes(self, number: int, key: Key) -> Iterator[FieldIndexes]:
+        if self.columns[key].pages:
+            yield self._page_indexes(number, key)
+        if rows := self.columns[key].rows:
+            groups = plan_row_indexes(
+                RowIndexMember(unit, kept.kind, kept.length) for unit, kept in rows.items()
+            )
+            ordered = (rows[unit] for group in groups for unit in group.units.tolist())
+            yield FieldRowIndexes(number, groups, ((self.row_index_of(kept),) for kept in ordered))
 
     def _page_indexes(self, number: int, key: Key) -> FieldPageIndexes:
         pages = self.columns[key].pages

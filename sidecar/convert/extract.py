@@ -1,8 +1,9 @@
-"""``extract``: filters and page indexes of Parquet files into one Puffin file, the bits as they are.
+"""``extract``: filters, page indexes and row indexes of data files into one Puffin file, the bits as they are.
 
-Taken is what may be believed: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`) and a page index that
-nothing contradicts (:mod:`sidecar.parquet.page_bounds`). What is not taken has its reason in the report and in the
-coverage of the Puffin file, where it means *keep*. Pages are not read.
+Taken is what may be believed: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`, :mod:`sidecar.orc.trust`) and a
+page index that nothing contradicts (:mod:`sidecar.parquet.page_bounds`). ORC files are for
+:mod:`sidecar.convert.extract_orc`; what stands here is of Parquet. What is not taken has its reason in the report and
+in the coverage of the Puffin file, where it means *keep*. Pages are not read.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
 from sidecar.bundle.page_index_use import page_index_kind
 from sidecar.convert.collection import Collection, Key, key_of
+from sidecar.convert.extract_orc import OrcWanted, orc_keys, take_orc
+from sidecar.convert.identity import file_entry, identity_of_parquet
 from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved, ways_of
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer
-from sidecar.parquet.identity import pages_fingerprint
-from sidecar.parquet.inspect import find_leaf, reason_of
+from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.page_index import (
     ColumnIndex,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 Progress = Callable[[str, int, int], None]
+L = TypeVar("L")
 
 
 @dataclass
@@ -85,13 +88,14 @@ def extract_files(
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> ExtractReport:
-    """Take the Bloom filters (``bloom``) and page indexes of Parquet ``files`` into the new Puffin file ``target``.
+    """Take the Bloom filters (``bloom``) and page indexes of Parquet and ORC ``files`` into the new Puffin ``target``.
 
     ``columns`` are dotted paths of leaves, all by default; a file need not have each of them. Filters keep their
-    bits, odd bytes at their end included, and page indexes their Thrift bytes; pages are not read. Nothing is at
-    ``target`` after an error: :class:`UsageError` if no file has anything to take, for unknown columns and a target
-    that exists, :class:`UnsupportedFeatureError` for encrypted files, :class:`DamagedFileError` for a broken
-    footer, and :class:`StorageError`. A broken index costs that index alone.
+    bits, odd bytes at their end included, page indexes their Thrift bytes, and row indexes, which are an ORC file's
+    page indexes, their protobuf bytes; values are not read. Nothing is at ``target`` after an error:
+    :class:`UsageError` if no file has anything to take, for unknown columns and a target that exists,
+    :class:`UnsupportedFeatureError` for encrypted files, :class:`DamagedFileError` for a broken footer, and
+    :class:`StorageError`. A broken index costs that index alone.
     """
     start = time.monotonic()
     if not files:
@@ -119,7 +123,10 @@ def extract_files(
 
 
 class Taker:
-    """Takes indexes out of one file after the other into a collection."""
+    """Takes indexes out of one file after the other into a collection.
+
+    ``units`` is what became of each, ``paths`` the keys of the columns by their paths.
+    """
 
     def __init__(
         self, collection: Collection, bloom: bool, page_index: bool, columns: Sequence[str] | None
@@ -132,24 +139,38 @@ class Taker:
         self._wanted = None if columns is None else dict.fromkeys(columns)
         self._seen: set[str] = set()
 
-    def take(self, source: Source) -> Footer:
-        """Everything that is asked for of one file; its footer."""
+    def take(self, source: Source) -> None:
+        """Everything that is asked for of one file, Parquet or ORC."""
+        if is_orc(source):
+            self._take_orc(source)
+        else:
+            self._take_parquet(source)
+
+    def _take_orc(self, source: Source) -> None:
+        tail = read_tail(source)
+        columns = self._named([column for column in tail.columns if not column.is_compound], tail.column)
+        what = OrcWanted(columns, self._bloom, self._page_index)
+        keys = orc_keys(tail)
+        self.paths.update({column.path: keys[column.id] for column in columns})
+        for unit, key, moved in take_orc(source, tail, self._collection, what, keys):
+            self.note(moved, key, unit)
+
+    def _take_parquet(self, source: Source) -> None:
         footer = read_footer(source)
         check_embeddable(source, footer)
-        leaves = self._leaves(footer)
+        leaves = self._named(footer.columns, footer.leaf)
         keys = {leaf.index: key for leaf, key in zip(leaves, _keys(footer, leaves), strict=True)}
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves})
-        first = self._collection.add_file(file_entry(footer))
+        first = self._collection.add_file(file_entry(identity_of_parquet(footer)))
         for group in footer.row_groups:
             unit = first + group.ordinal
             chunks = [group.columns[leaf.index] for leaf in leaves]
             if self._bloom:
-                for moved in self._filters(source, chunks, keys, unit):
-                    self._note(moved, keys, unit)
+                for chunk, moved in self._filters(source, chunks, keys, unit):
+                    self.note(moved, keys[chunk.leaf.index], unit)
             if self._page_index:
-                for moved in self._page_indexes(source, footer, group, chunks, keys, unit):
-                    self._note(moved, keys, unit)
-        return footer
+                for chunk, moved in self._page_indexes(source, footer, group, chunks, keys, unit):
+                    self.note(moved, keys[chunk.leaf.index], unit)
 
     def check(self) -> None:
         """Raise :class:`UsageError` if nothing was there to be taken, or a column is in no file."""
@@ -164,19 +185,20 @@ class Taker:
                 hint="Build indexes with sidecar embed.",
             )
 
-    def _leaves(self, footer: Footer) -> list[Leaf]:
+    def _named(self, leaves: Sequence[L], find: Callable[[str], L | None]) -> list[L]:
+        """The leaves that are wanted, as far as a file has them."""
         if self._wanted is None:
-            return footer.columns
-        here = [name for name in self._wanted if footer.leaf(name) is not None]
+            return list(leaves)
+        found = {name: find(name) for name in self._wanted}
+        here = {name: leaf for name, leaf in found.items() if leaf in leaves and leaf is not None}
         self._seen.update(here)
-        return [find_leaf(footer, name) for name in here]
+        return list(here.values())
 
-    def _note(self, moved: tuple[ColumnChunk, Moved], keys: dict[int, Key], unit: int) -> None:
-        chunk, outcome = moved
-        self.units.append(outcome)
-        if outcome.way == NONE:
-            column = self._collection.columns[keys[chunk.leaf.index]]
-            column.reasons[outcome.kind, unit] = outcome.reason
+    def note(self, moved: Moved, key: Key, unit: int) -> None:
+        """Report an index of a unit, and keep the reason where it is missing."""
+        self.units.append(moved)
+        if moved.way == NONE:
+            self._collection.columns[key].reasons[moved.kind, unit] = moved.reason
 
     def _filters(
         self, source: Source, chunks: Sequence[ColumnChunk], keys: dict[int, Key], unit: int
@@ -262,19 +284,6 @@ def sound_page_index(
     if problem:
         return SoundPageIndex(None, offsets, f"no column index: {problem}", damaged=True)
     return SoundPageIndex(columns, offsets)
-
-
-def file_entry(footer: Footer) -> FileEntry:
-    """A plain file as the units table lists it: no manifest has it, so the entry is the fingerprint of its pages."""
-    return FileEntry(
-        path=footer.name,
-        file_size=footer.size,
-        record_count=footer.num_rows,
-        spec_id=0,
-        manifest=UNLISTED,
-        entry=pages_fingerprint(footer),
-        units=tuple(UnitEntry(group.ordinal, group.first_row, group.num_rows) for group in footer.row_groups),
-    )
 
 
 def _keys(footer: Footer, leaves: Sequence[Leaf]) -> Iterator[Key]:

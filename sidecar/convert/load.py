@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.model import INDEXED, UNLISTED, FileEntry
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.convert.any_filter import filter_from
 from sidecar.convert.collection import BY_NAME, Collection, Key
 from sidecar.convert.match import is_plain
 from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
-from sidecar.filters.sbbf import SplitBlockBloomFilter
 
 _PAGE_INDEXES_AT_ONCE = 4096
 
@@ -35,6 +36,7 @@ class Loader:
             places = self._add_files(segment)
             self._filters(segment, places)
             self._pages(segment, places)
+            self._rows(segment, places)
             self._reasons(segment, places)
         if sidecar.warnings:
             raise DamagedFileError(f"the sidecar is damaged: {sidecar.warnings[0]}", file=sidecar.source.name)
@@ -53,20 +55,40 @@ class Loader:
         return places
 
     def _filters(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
-        for field_id, bundle in sorted(segment.bundles.items()):
-            if bundle.toc.doubts:
-                raise UnsupportedFeatureError(bundle.toc.doubts[0])
-            for group in bundle.toc.groups:
-                key = _key(field_id, group.resolution)
-                if not self._is_wanted(key):
-                    continue
-                for unit, bitset in extract_filters(segment, field_id, group):
-                    found = SplitBlockBloomFilter.from_bytes(bitset)
+        for field_id in sorted(segment.fields):
+            for bundle in segment.bundles_of(field_id):
+                if bundle.toc.doubts:
+                    raise UnsupportedFeatureError(bundle.toc.doubts[0])
+                for group in bundle.toc.groups:
+                    self._group(segment, field_id, group, places)
+
+    def _group(
+        self, segment: Segment, field_id: int, group: StoredGroup, places: Sequence[tuple[str, int, int]]
+    ) -> None:
+        key = _key(field_id, group.resolution)
+        if not self._is_wanted(key):
+            return
+        for unit, bitset in extract_filters(segment, field_id, group):
+            found = filter_from(group.rule, bitset)
+            path, row_group, ordinal = places[unit]
+            self._collection.add_filter(key, ordinal, group.encoding, found)
+            rate = found.estimated_fpp()
+            self.units.append(Moved(path, row_group, key.name, BLOOM, EXACT, len(bitset), rate, rate))
+
+    def _rows(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
+        """Row indexes of ORC units."""
+        for field_id in sorted(segment.row_index_blobs):
+            for first in range(0, segment.num_units, _PAGE_INDEXES_AT_ONCE):
+                wanted = range(first, min(first + _PAGE_INDEXES_AT_ONCE, segment.num_units))
+                for unit, stored in segment.row_indexes(field_id, wanted).items():
+                    key = _key(field_id, stored.kind.resolution)
+                    if not self._is_wanted(key):
+                        continue
                     path, row_group, ordinal = places[unit]
-                    self._collection.add_filter(key, ordinal, group.encoding, found)
-                    rate = found.estimated_fpp()
-                    place = (path, row_group, key.name, BLOOM)
-                    self.units.append(Moved(*place, EXACT, len(bitset), rate, rate))
+                    kind = stored.kind._replace(resolution=key.resolution)
+                    self._collection.add_row_index(key, ordinal, kind, stored.entry)
+                    place = (path, row_group, key.name, PAGE_INDEX)
+                    self.units.append(Moved(*place, EXACT, len(stored.entry)))
 
     def _pages(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         for field_id in sorted(segment.page_index_blobs):

@@ -1,10 +1,11 @@
-"""Which file of a sidecar a Parquet file is; a wrong answer would give it filters that deny its rows.
+"""Which file of a sidecar a data file is; a wrong answer would give it filters that deny its rows.
 
 First by path, size and record count together, as planning does. A file that was moved, or that has lost its indexes
 since, is found by what its footer says:
 
-- in a sidecar of plain files by the fingerprint of its pages (:mod:`sidecar.parquet.identity`), provided that the
-  footer has statistics, without which files of one shape all look the same;
+- in a sidecar of plain files by the fingerprint of its data (:mod:`sidecar.parquet.identity`,
+  :mod:`sidecar.orc.identity`), provided that the footer has statistics, without which files of one shape all look the
+  same;
 - in a table's sidecar by name, size, record count and row groups, as the names of a table's data files are unique.
 
 In each case the row groups must be those that were indexed. Whatever is in doubt is refused.
@@ -19,9 +20,8 @@ from pathlib import PurePosixPath
 from sidecar.bundle.model import FileEntry
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.collection import NO_TABLE
+from sidecar.convert.identity import Identity
 from sidecar.errors import UsageError
-from sidecar.parquet.footer import Footer
-from sidecar.parquet.identity import is_distinctive, pages_fingerprint
 from sidecar.source import local_path
 
 
@@ -45,12 +45,12 @@ def is_plain(segment: Segment) -> bool:
 
 
 class Finder:
-    """Finds Parquet files among those of a sidecar; its list of files is read at most once."""
+    """Finds data files among those of a sidecar; its list of files is read at most once."""
 
     def __init__(self, sidecar: SidecarFile) -> None:
         self._sidecar = sidecar
         self._by_name: dict[tuple[str, str], list[tuple[int, FileEntry]]] = {}
-        self._by_pages: dict[tuple[str, bytes], list[tuple[int, FileEntry]]] = {}
+        self._by_data: dict[tuple[str, bytes], list[tuple[int, FileEntry]]] = {}
         self._listed = False
 
     def listed_files(self) -> list[FileEntry]:
@@ -59,66 +59,65 @@ class Finder:
         found = {entry.path: entry for same in self._by_name.values() for _, entry in same}
         return list(found.values())
 
-    def find(self, footer: Footer) -> list[Match]:
-        """The file with this footer, in every segment that lists it, the oldest first.
+    def find(self, file: Identity) -> list[Match]:
+        """The file of this identity, in every segment that lists it, the oldest first.
 
         Raises :class:`UsageError` if no segment does, or if it cannot be told which file it is.
         """
-        pages = pages_fingerprint(footer)
-        found = [self._in_segment(segment, footer, pages) for segment in self._sidecar.segments]
+        found = [self._in_segment(segment, file) for segment in self._sidecar.segments]
         matches = [match for match in found if match is not None]
         if not matches:
-            raise self._unknown(footer, pages)
+            raise self._unknown(file)
         return matches
 
-    def _in_segment(self, segment: Segment, footer: Footer, pages: bytes) -> Match | None:
-        for path in _spellings(footer.name):
-            ordinal = segment.file_ordinal(path, footer.size, footer.num_rows)
+    def _in_segment(self, segment: Segment, file: Identity) -> Match | None:
+        for path in _spellings(file.name):
+            ordinal = segment.file_ordinal(path, file.size, file.num_rows)
             if ordinal is not None:
                 (entry,) = segment.files([ordinal])
                 if entry is None:
                     raise _unreadable(segment)
-                if not _same_pages(segment, entry, footer, pages):
-                    raise UsageError("the file was written anew since it was indexed", file=footer.name)
+                if not _same_data(segment, entry, file):
+                    raise UsageError("the file was written anew since it was indexed", file=file.name)
                 return _match(segment, ordinal, entry)
-        found = self._moved(segment, footer, pages)
-        certain = [one for one in found if _name(one[1].path) == _name(footer.name)] or found
+        found = self._moved(segment, file)
+        certain = [one for one in found if _name(one[1].path) == _name(file.name)] or found
         if len(certain) > 1:
             raise UsageError(
                 "several files of the sidecar look like this one",
-                file=footer.name,
+                file=file.name,
                 found=", ".join(entry.path for _, entry in certain[:3]),
             )
         return _match(segment, *certain[0]) if certain else None
 
-    def _moved(self, segment: Segment, footer: Footer, pages: bytes) -> list[tuple[int, FileEntry]]:
+    def _moved(self, segment: Segment, file: Identity) -> list[tuple[int, FileEntry]]:
         """Files of a segment that may be this one at another place."""
         self._list()
         if is_plain(segment):
-            same = self._by_pages.get((segment.id, pages), []) if is_distinctive(footer) else []
+            same = self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
         else:
-            named = self._by_name.get((segment.id, _name(footer.name)), [])
-            same = [one for one in named if one[1].file_size == footer.size]
-        return [one for one in same if _same_pages(segment, one[1], footer, pages)]
+            named = self._by_name.get((segment.id, _name(file.name)), [])
+            same = [one for one in named if one[1].file_size == file.size]
+        return [one for one in same if _same_data(segment, one[1], file)]
 
-    def _unknown(self, footer: Footer, pages: bytes) -> UsageError:
+    def _unknown(self, file: Identity) -> UsageError:
         """Say why, where a file of that name is there."""
         self._list()
         for segment in self._sidecar.segments:
-            for _, entry in self._by_name.get((segment.id, _name(footer.name)), []):
-                if is_plain(segment) and _same_pages(segment, entry, footer, pages):
+            for _, entry in self._by_name.get((segment.id, _name(file.name)), []):
+                if is_plain(segment) and _same_data(segment, entry, file):
                     return UsageError(
                         "the file may be another one than was indexed: its footer has no statistics to tell by",
-                        file=footer.name,
+                        file=file.name,
                         expected=f"the path {entry.path}",
                     )
                 return UsageError(
                     "the file is not the one that was indexed",
-                    file=footer.name,
+                    file=file.name,
                     expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
-                    found=_facts(footer.size, footer.num_rows, len(footer.row_groups)),
+                    found=_facts(file.size, file.num_rows, len(file.units)),
                 )
-        return UsageError("the sidecar does not speak of this file", file=footer.name)
+        return UsageError("the sidecar does not speak of this file", file=file.name)
 
     def _list(self) -> None:
         if self._listed:
@@ -128,7 +127,7 @@ class Finder:
                 if entry is None:
                     raise _unreadable(segment)
                 self._by_name.setdefault((segment.id, _name(entry.path)), []).append((ordinal, entry))
-                self._by_pages.setdefault((segment.id, entry.entry), []).append((ordinal, entry))
+                self._by_data.setdefault((segment.id, entry.entry), []).append((ordinal, entry))
         self._listed = True
 
 
@@ -139,11 +138,10 @@ def _match(segment: Segment, ordinal: int, entry: FileEntry) -> Match:
     return Match(segment, entry, tuple(range(first, stop)))
 
 
-def _same_pages(segment: Segment, entry: FileEntry, footer: Footer, pages: bytes) -> bool:
-    groups = [(group.ordinal, group.first_row, group.num_rows) for group in footer.row_groups]
-    if entry.record_count != footer.num_rows or [tuple(unit) for unit in entry.units] != groups:
+def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
+    if entry.record_count != file.num_rows or entry.units != file.units:
         return False
-    return not is_plain(segment) or entry.entry in (b"", pages)
+    return not is_plain(segment) or entry.entry in (b"", file.fingerprint)
 
 
 def _unreadable(segment: Segment) -> UsageError:

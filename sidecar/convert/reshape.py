@@ -2,8 +2,9 @@
 
 Merging: the OR of two filters of one size is the filter of both sets; the larger one is folded first. Folding by an
 integer factor only adds false positives, widening changes no answer (the lemmas stand in
-:mod:`sidecar.filters.sbbf` and :mod:`sidecar.bundle.positions`). So nothing here ever denies a value that was
-there. What has no filter cannot be merged: the unit of which it is a part has none either, and is kept.
+:mod:`sidecar.filters.sbbf` and :mod:`sidecar.bundle.positions`). ORC filters take positions modulo a number of bits
+that is no power of two: they merge where they are of one size, and neither fold nor widen. So nothing here ever denies a
+value that was there. What has no filter cannot be merged: the unit of which it is a part has none either, and is kept.
 
 A merged unit speaks of all rows of a file: its row group is -1. Files merged into one stand in the units table as one
 entry with their common folder as path.
@@ -18,10 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
+from sidecar.convert.any_filter import AnyFilter
 from sidecar.convert.collection import Collection, Column, KeptFilter, Key
 from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, NONE, PAGE_INDEX, WIDENED, Moved
 from sidecar.errors import UsageError
 from sidecar.filters.block_filter import BlockFilter
+from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import check_fpp
 
@@ -53,7 +56,7 @@ class Shape:
         return self.fpp is not None or self.widen or self.merge or self.merge_all
 
 
-def measured_rate(found: BlockFilter) -> float:
+def measured_rate(found: BlockFilter | OrcBloomFilter) -> float:
     """The share of random hashes that a filter takes for stored; hashes of random values are random hashes."""
     hashes = np.random.default_rng(1).integers(0, 1 << 64, MEASURED, np.uint64)
     return float(found.check(hashes).mean())
@@ -151,37 +154,43 @@ def _reshape_filters(
         ]
         encoding = next(column.filters[unit].encoding for unit in own if unit in column.filters)
         way = MERGED if len(own) > 1 else EXACT
-        if shape.fpp is not None:
+        if shape.fpp is not None and isinstance(found, SplitBlockBloomFilter):
             folded = found.fold_to(shape.fpp)
             way = FOLDED if folded.z < found.z and way == EXACT else way
             found = folded
         into.add_filter(key, ordinal, encoding, found)
-        largest = max(largest, found.z)
+        if isinstance(found, SplitBlockBloomFilter):
+            largest = max(largest, found.z)
         measured = measured_rate(found) if shape.measure else None
         rate = found.estimated_fpp()
-        note = (
-            f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
-        )
+        note = _note(found, shape, rate)
         moved = Moved(*place, way, found.num_bytes, max(rates), rate, measured, note)
         made.append((ordinal, moved, encoding))
     for ordinal, moved, encoding in made:
         yield _widened(into, key, ordinal, moved, encoding, largest) if shape.widen else moved
 
 
+def _note(found: AnyFilter, shape: Shape, rate: float) -> str:
+    if isinstance(found, OrcBloomFilter) and (shape.fpp is not None or shape.widen):
+        return "filters of ORC have no other size"
+    return f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
+
+
 def _widened(into: Collection, key: Key, ordinal: int, moved: Moved, encoding: str, largest: int) -> Moved:
     kept = into.columns[key].filters[ordinal]
-    if kept.blocks == largest:
+    narrow = into.filter_of(kept)
+    if kept.blocks == largest or not isinstance(narrow, SplitBlockBloomFilter):
         return moved
     if largest % kept.blocks:
         return replace(moved, reason=f"{kept.blocks} blocks do not divide the largest filter's {largest}")
-    wide = into.filter_of(kept).widen(largest)
+    wide = narrow.widen(largest)
     into.add_filter(key, ordinal, encoding, wide)
     return replace(moved, way=WIDENED if moved.way == EXACT else moved.way, bytes=wide.num_bytes)
 
 
 def _merged(
     given: Collection, column: Column, own: Sequence[int], units: Sequence[_Unit]
-) -> tuple[SplitBlockBloomFilter | None, str]:
+) -> tuple[AnyFilter | None, str]:
     """The filter of all units of a set together, or the reason why there is none; neither if none was there."""
     if len(own) == 1:
         kept = column.filters.get(own[0])
@@ -206,10 +215,19 @@ def _merged(
     merged = given.filter_of(having[0])
     for kept in having[1:]:
         try:
-            merged = merged.merge(given.filter_of(kept))
+            merged = _or(merged, given.filter_of(kept))
         except UsageError as error:
-            return None, f"{error.what}: {merged.z} and {kept.blocks} blocks"
+            return None, f"{error.what}: {merged.num_bytes} and {kept.num_bytes} bytes"
     return merged, ""
+
+
+def _or(one: AnyFilter, other: AnyFilter) -> AnyFilter:
+    """The filter of both sets; :class:`UsageError` for sizes or kinds that do not merge."""
+    if isinstance(one, OrcBloomFilter) and isinstance(other, OrcBloomFilter):
+        return one.merge(other)
+    if isinstance(one, SplitBlockBloomFilter) and isinstance(other, SplitBlockBloomFilter):
+        return one.merge(other)
+    raise UsageError("filters of Parquet and of ORC do not merge")
 
 
 def _carry_pages(
@@ -222,7 +240,12 @@ def _carry_pages(
 ) -> Iterator[Moved]:
     for ordinal, own in enumerate(sets):
         place = _place(key, [units[unit] for unit in own], PAGE_INDEX)
-        having = [unit for unit in own if unit in column.pages]
+        having = [unit for unit in own if unit in column.pages or unit in column.rows]
+        if having and len(own) == 1 and own[0] in column.rows:
+            row_index = column.rows[own[0]]
+            into.add_row_index(key, ordinal, row_index.kind, given.row_index_of(row_index))
+            yield Moved(*place, EXACT, row_index.length)
+            continue
         if having and len(own) == 1:
             kept = column.pages[own[0]]
             into.add_page_index(key, ordinal, kept.kind, *given.page_index_of(kept))

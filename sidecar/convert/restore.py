@@ -1,59 +1,30 @@
 """Indexes of one file out of a sidecar, byte for byte as they were.
 
-A bundle is sliced across its members, so a filter is scattered over all of its group, and a group is read whole:
-once, for all files that want filters of it (:class:`FilterPool`). Page indexes are read for each file alone.
+Filters are for :class:`sidecar.convert.filter_pool.FilterPool`; here is where they stand. Page indexes are read for
+each file alone. Row indexes of ORC have no way back: a file always has them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from sidecar.bundle.extract import extract_blocks, take_own_blocks
 from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.page_index_blob import StoredPageIndex
 from sidecar.bundle.page_index_use import decode_page_index
-from sidecar.bundle.pages import read_own_blocks, read_tails
-from sidecar.bundle.sidecar_file import Segment
-from sidecar.convert.collection import BY_ID, BY_NAME, KeptFilter
+from sidecar.bundle.rules import SplitBlockRule
+from sidecar.convert.collection import BY_ID, BY_NAME
+from sidecar.convert.filter_pool import Part
 from sidecar.convert.match import Match
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
-from sidecar.convert.spool import Spool
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
-from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.errors import SidecarError
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.tail import OrcTail
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.schema import Leaf
-
-GroupKey = tuple[str, int, int]
-"""Segment id, field number, group ordinal."""
-
-
-IN_MEMORY = 128 << 20
-"""Bytes of filters that are kept in memory."""
-
-Blocks = npt.NDArray[np.uint32]
-
-
-@dataclass(frozen=True)
-class Part:
-    """The filters of one column of a file that stand in one group: unit ordinals by row group."""
-
-    leaf: Leaf
-    field_id: int
-    segment: Segment
-    group: StoredGroup
-    units: dict[int, int]
-
-    @property
-    def key(self) -> GroupKey:
-        """Names the group."""
-        return self.segment.id, self.field_id, self.group.ordinal
 
 
 @dataclass(frozen=True)
@@ -65,23 +36,61 @@ class RestoredPages:
     reason: str = ""
 
 
+Locate = Callable[[int, StoredGroup], tuple[int, str] | None]
+"""The column (number and path) of a file that a group of a field speaks of."""
+
+
 def filter_parts(
     matches: Sequence[Match], footer: Footer, wanted: Collection[int] | None = None
 ) -> list[Part]:
-    """Where a file's filters stand, for the leaves ``wanted`` (indexes; all by default).
+    """Where the filters of a Parquet file stand, for the leaves ``wanted`` (indexes; all by default).
 
-    Of segments that both have a filter of a column and row group, the newer one's counts.
+    Of segments that both have a filter of a column and row group, the newer one's counts. Only split-block filters can
+    go into a Parquet file.
     """
+
+    def locate(field_id: int, group: StoredGroup) -> tuple[int, str] | None:
+        if not isinstance(group.rule, SplitBlockRule):
+            return None
+        leaf = find_leaf(footer, field_id, group.resolution, group.encoding)
+        return (
+            None
+            if leaf is None or (wanted is not None and leaf.index not in wanted)
+            else (leaf.index, leaf.path)
+        )
+
+    return located_parts(matches, locate)
+
+
+def orc_filter_parts(
+    matches: Sequence[Match], tail: OrcTail, wanted: Collection[int] | None = None
+) -> list[Part]:
+    """As :func:`filter_parts` of an ORC file, for columns by their ids: filters of either kind, in any encoding."""
+
+    def locate(field_id: int, group: StoredGroup) -> tuple[int, str] | None:
+        column = find_orc_column(tail, field_id, group.resolution)
+        return (
+            None
+            if column is None or (wanted is not None and column.id not in wanted)
+            else (column.id, column.path)
+        )
+
+    return located_parts(matches, locate)
+
+
+def located_parts(matches: Sequence[Match], locate: Locate) -> list[Part]:
+    """The parts of a file's columns as ``locate`` finds them."""
     places: dict[tuple[int, int], tuple[Part, int]] = {}
     for match in matches:
-        for field_id, bundle in sorted(match.segment.bundles.items()):
-            for group in bundle.toc.groups:
-                leaf = find_leaf(footer, field_id, group.resolution, group.encoding)
-                if leaf is None or (wanted is not None and leaf.index not in wanted):
-                    continue
-                part = Part(leaf, field_id, match.segment, group, {})
-                for row_group in _members(group, match.units):
-                    places[leaf.index, row_group] = part, match.units[row_group]
+        for field_id in sorted(match.segment.fields):
+            for bundle in match.segment.bundles_of(field_id):
+                for group in bundle.toc.groups:
+                    found = locate(field_id, group)
+                    if found is None:
+                        continue
+                    part = Part(*found, bundle, match.segment, group, {})
+                    for row_group in _members(group, match.units):
+                        places[found[0], row_group] = part, match.units[row_group]
     parts: dict[int, Part] = {}
     for (_, row_group), (part, unit) in places.items():
         parts.setdefault(id(part), part).units[row_group] = unit
@@ -107,99 +116,17 @@ def find_leaf(footer: Footer, field_id: int, resolution: str, encoding: str) -> 
     return found[0] if len(found) == 1 and found[0].encoding.name == encoding else None
 
 
-class FilterPool:
-    """Filters that were read out of groups, kept in memory, those beyond 128 MiB in a temporary file. To be closed."""
-
-    def __init__(self) -> None:
-        self._spool = Spool()
-        self._kept: dict[tuple[str, int, int], SplitBlockBloomFilter | KeptFilter] = {}
-        self._failures: dict[GroupKey, SidecarError] = {}
-        self._in_memory = 0
-
-    def load(self, parts: Iterable[Part]) -> None:
-        """Read the groups of these parts, each once, and keep the filters of their units.
-
-        A group that is damaged fails alone, see :meth:`failure`.
-        """
-        groups: dict[GroupKey, Part] = {}
-        units: dict[GroupKey, set[int]] = defaultdict(set)
-        for part in parts:
-            groups.setdefault(part.key, part)
-            units[part.key].update(part.units.values())
-        for key, part in groups.items():
-            self._try_group(part.segment, part.field_id, part.group, sorted(units[key]))
-
-    def load_all(self, segments: Iterable[Segment]) -> None:
-        """Read all groups of these segments and keep all of their filters."""
-        for segment in segments:
-            for field_id, bundle in sorted(segment.bundles.items()):
-                for group in bundle.toc.groups:
-                    self._try_group(segment, field_id, group, group.ordinals().tolist())
-
-    def failure(self, part: Part) -> SidecarError | None:
-        """Why the part's group could not be read; ``None`` if it could."""
-        return self._failures.get(part.key)
-
-    def get(self, part: Part, row_group: int) -> SplitBlockBloomFilter:
-        """A filter of a part that was loaded."""
-        kept = self._kept[part.segment.id, part.field_id, part.units[row_group]]
-        if isinstance(kept, SplitBlockBloomFilter):
-            return kept
-        data = self._spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
-        return SplitBlockBloomFilter.from_bytes(data + kept.tail)
-
-    def close(self) -> None:
-        """Drop everything."""
-        self._kept.clear()
-        self._spool.close()
-
-    def _try_group(self, segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int]) -> None:
-        try:
-            self.load_group(segment, field_id, group, units)
-        except (DamagedFileError, UnsupportedFeatureError) as error:
-            self._failures[segment.id, field_id, group.ordinal] = error
-
-    def load_group(self, segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int]) -> None:
-        """Read one group and keep the filters of ``units``, which are members, in rising order.
-
-        Raises :class:`~sidecar.errors.DamagedFileError` for a wrong checksum.
-        """
-        bundle = segment.bundles[field_id]
-        positions = np.flatnonzero(np.isin(group.ordinals(), units)).tolist()
-        sizes = read_own_blocks(group, bundle.place, bundle.read_ranges)[positions].tolist()
-        tails = read_tails(group, bundle.place, bundle.read_ranges)
-        targets = self._make_room(group, sizes, [tails[position] for position in positions])
-        for first, blocks_of_all in extract_blocks(segment, field_id, group):
-            for position, (target, _) in zip(positions, targets, strict=True):
-                take_own_blocks(blocks_of_all[position], first, group.layout.blocks // len(target), target)
-        for unit, (_, kept) in zip(units, targets, strict=True):
-            self._kept[segment.id, field_id, unit] = kept
-
-    def has(self, part: Part, row_group: int) -> bool:
-        """Whether a filter was loaded."""
-        return (part.segment.id, part.field_id, part.units[row_group]) in self._kept
-
-    def _make_room(
-        self, group: StoredGroup, sizes: Sequence[int], tails: Sequence[bytes]
-    ) -> list[tuple[Blocks, SplitBlockBloomFilter | KeptFilter]]:
-        """Empty filters of so many blocks: in memory, or in the temporary file once that is full."""
-        total = sum(sizes) * BLOCK_BYTES
-        if self._in_memory + total <= IN_MEMORY:
-            self._in_memory += total
-            made = [
-                SplitBlockBloomFilter(np.empty((size, 8), np.uint32), tail)
-                for size, tail in zip(sizes, tails, strict=True)
-            ]
-            return [(found.blocks, found) for found in made]
-        places = [self._spool.reserve(size * BLOCK_BYTES) for size in sizes]
-        spooled = self._spool.array()
-        return [
-            (
-                spooled[at : at + size * BLOCK_BYTES].view("<u4").reshape(-1, 8),
-                KeptFilter(group.encoding, at, size, tail),
-            )
-            for at, size, tail in zip(places, sizes, tails, strict=True)
-        ]
+def find_orc_column(tail: OrcTail, field_id: int, resolution: str) -> OrcColumn | None:
+    """The leaf of an ORC file that a group speaks of; ``None`` unless there is exactly one."""
+    leaves = [column for column in tail.columns if not column.is_compound]
+    if resolution == BY_ID:
+        found = [column for column in leaves if column.field_id == field_id]
+    elif resolution.startswith(BY_NAME):
+        path = resolution.removeprefix(BY_NAME)
+        found = [column for column in leaves if column.path in (path, path.split("|")[0])]
+    else:
+        found = []
+    return found[0] if len(found) == 1 else None
 
 
 def restore_pages(

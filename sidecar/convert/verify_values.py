@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.convert.filter_pool import FilterPool
+from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match
-from sidecar.convert.restore import FilterPool, filter_parts, restore_pages
+from sidecar.convert.restore import filter_parts, restore_pages
 from sidecar.errors import SidecarError
+from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.problem import Problem, place_and_reason
@@ -49,7 +52,7 @@ def sidecar_value_problems(
             try:
                 with closing(open_source(path, io)) as source:
                     footer = read_footer(source)
-                    for match in finder.find(footer):
+                    for match in finder.find(identity_of_parquet(footer)):
                         yield from _filter_problems(source, footer, match, pool, check)
                         yield from _page_index_problems(source, footer, match)
             except SidecarError as error:
@@ -71,7 +74,7 @@ def _load(
             try:
                 wanted = members[np.isin(members, units)].tolist()
                 if wanted:
-                    pool.load_group(segment, field_id, group, wanted)
+                    pool.load_group(segment, bundle, group, wanted)
             except SidecarError as error:
                 yield _problem(sidecar.source.name, None, f"field {field_id}", place_and_reason(error))
 
@@ -83,10 +86,11 @@ def _filter_problems(
         for row_group in sorted(part.units):
             if not pool.has(part, row_group):
                 continue
-            chunk = footer.row_groups[row_group].columns[part.leaf.index]
+            chunk = footer.row_groups[row_group].columns[part.column]
             found = pool.get(part, row_group)
+            assert isinstance(found, SplitBlockBloomFilter)
             for text in value_problems(source, footer, chunk, found, check, forms=False):
-                yield _problem(footer.name, row_group, part.leaf.path, f"sidecar: {text}")
+                yield _problem(footer.name, row_group, part.path, f"sidecar: {text}")
 
 
 def _page_index_problems(source: Source, footer: Footer, match: Match) -> Iterator[Problem]:

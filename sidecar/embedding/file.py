@@ -24,8 +24,7 @@ from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import EmbedReport, Outcome, Progress
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.orc.tail import MAGIC as ORC_MAGIC
-from sidecar.orc.tail import read_tail
+from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, check_embeddable, embed
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
@@ -134,11 +133,6 @@ def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
             told("row groups", number + 1, count)
 
     return groups()
-
-
-def is_orc(source: Source) -> bool:
-    """Whether a file is ORC, by the magic at its start."""
-    return source.size >= len(ORC_MAGIC) and source.read(0, len(ORC_MAGIC)) == ORC_MAGIC
 
 
 def _check_orc_options(page_index: bool, ndv: bool, placement: str, even_if_dictionary: bool) -> None:

@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.convert.filter_pool import FilterPool, Part
 from sidecar.convert.match import Finder
-from sidecar.convert.restore import FilterPool, Part
 from sidecar.embedding.report import EmbedReport, Outcome, Progress
 from sidecar.embedding.restorer import Choice, Restorer, Work, plan_restore, rules_of
 from sidecar.errors import StorageError, UsageError

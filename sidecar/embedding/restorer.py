@@ -11,16 +11,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from sidecar.bundle.model import INDEXED
+from sidecar.convert.filter_pool import FilterPool, Part
+from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
-from sidecar.convert.restore import (
-    FilterPool,
-    Part,
-    RestoredPages,
-    coverage,
-    filter_parts,
-    restore_pages,
-)
+from sidecar.convert.restore import RestoredPages, coverage, filter_parts, restore_pages
 from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import Outcome, Progress
@@ -63,22 +58,22 @@ class Work:
     @property
     def exact_parts(self) -> list[Part]:
         """Parts that are read from the sidecar."""
-        return [part for part in self.parts if part.leaf.index not in self.from_values]
+        return [part for part in self.parts if part.column not in self.from_values]
 
 
 def plan_restore(finder: Finder, footer: Footer, choice: Choice) -> Work:
     """What the sidecar has for the file with this footer, and what is cheaper built from values."""
-    matches = finder.find(footer)
+    matches = finder.find(identity_of_parquet(footer))
     work = Work(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
     by_leaf: dict[int, list[Part]] = defaultdict(list)
     for part in work.parts:
-        by_leaf[part.leaf.index].append(part)
+        by_leaf[part.column].append(part)
     for leaf, parts in by_leaf.items():
         reason = _why_values(footer, leaf, parts, choice.way)
         if reason:
             work.from_values[leaf] = reason
     if choice.fallback:
-        readable = {(row_group, part.leaf.index) for part in work.parts for row_group in part.units}
+        readable = {(row_group, part.column) for part in work.parts for row_group in part.units}
         for row_group, found, state in coverage(matches, footer, BLOOM):
             wanted = choice.bloom is None or found.path in choice.bloom
             if state == INDEXED and wanted and (row_group, found.index) not in readable:
@@ -108,8 +103,7 @@ def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str) -> s
 def rules_of(work: Work) -> FilterRules:
     """How filters are built from values: at the rate that the sidecar's were built for."""
     leaves = tuple(work.footer.columns[leaf] for leaf in sorted(work.from_values))
-    bundles = [part.segment.bundles[part.field_id] for part in work.parts]
-    rates = [bundle.toc.fpp for bundle in bundles if bundle.toc.fpp is not None]
+    rates = [part.bundle.toc.fpp for part in work.parts if part.bundle.toc.fpp is not None]
     return FilterRules(leaves, min(rates, default=DEFAULT_FPP), even_if_dictionary=True)
 
 
@@ -157,12 +151,12 @@ class Restorer:
             if error is not None and not self._choice.fallback:
                 raise error
             if error is not None:
-                self._work.from_values[part.leaf.index] = f"{UNREADABLE}: {error.what}"
+                self._work.from_values[part.column] = f"{UNREADABLE}: {error.what}"
                 self.doubts.append(str(error))
 
     def _load(self) -> _Loaded:
         work, choice = self._work, self._choice
-        parts = {(row_group, part.leaf.index): part for part in work.exact_parts for row_group in part.units}
+        parts = {(row_group, part.column): part for part in work.exact_parts for row_group in part.units}
         rates = {place: self._pool.get(part, place[0]).estimated_fpp() for place, part in parts.items()}
         pages = restore_pages(work.matches, work.footer, _indexes(work.footer, choice.page_index))
         lacking: dict[tuple[str, int, int], str] = {}
@@ -224,8 +218,8 @@ class Restorer:
             data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
             rate = loaded.rates[group.ordinal, leaf]
             pieces[leaf] = data
-            outcomes[part.leaf.path] = Outcome(
-                group.ordinal, part.leaf.path, BLOOM, "exact", len(data), rate, rate
+            outcomes[part.path] = Outcome(
+                group.ordinal, part.path, BLOOM, "exact", len(data), rate, rate
             )
         _add_lacking(group, BLOOM, outcomes, loaded)
         return pieces, [outcomes[path] for path in sorted(outcomes)]

@@ -218,6 +218,13 @@ def read_tail(source: Source) -> OrcTail:
             return _decode(source.name, size, data, postscript, postscript_offset, parts)
 
 
+def is_orc(source: Source) -> bool:
+    """Whether a file is ORC, by the magic at its start or, as the postscript ends with it, before its last byte."""
+    if source.size < len(MAGIC) + 2:
+        return False
+    return MAGIC in (source.read(0, len(MAGIC)), source.read(source.size - len(MAGIC) - 1, len(MAGIC)))
+
+
 def _check_magic(head: bytes, offset: int) -> None:
     if head != MAGIC:
         raise DamagedFileError(

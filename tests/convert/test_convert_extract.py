@@ -305,7 +305,7 @@ def test_filters_beyond_memory_go_through_a_file(tmp_path: Path, monkeypatch: py
     paths = [indexed(tmp_path, number, 300) for number in range(3)] + [foreign("j118_maxbytes1000")]
     puffin = str(tmp_path / "x.puffin")
     sidecar.extract_files([str(path) for path in paths], puffin)
-    monkeypatch.setattr("sidecar.convert.restore.IN_MEMORY", 3000)
+    monkeypatch.setattr("sidecar.convert.filter_pool.IN_MEMORY", 3000)
     sidecar.embed_all_from(puffin, str(tmp_path / "out"), [str(path) for path in paths])
     for path in paths:
         (written,) = (tmp_path / "out").rglob(path.name)

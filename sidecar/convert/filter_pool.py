@@ -1,0 +1,167 @@
+"""Filters out of a sidecar, bit for bit as they were, for many files at once.
+
+A bundle is sliced across its members, so a filter is scattered over all of its group, and a group is read whole:
+once, for all files that want filters of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.bundle.extract import extract_blocks, take_own_blocks
+from sidecar.bundle.filter_bundle import FilterBundle
+from sidecar.bundle.filter_toc import StoredGroup
+from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.pages import read_own_blocks, read_tails
+from sidecar.bundle.sidecar_file import Segment
+from sidecar.convert.any_filter import AnyFilter, filter_from
+from sidecar.convert.collection import KeptFilter
+from sidecar.convert.spool import Spool
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+
+GroupKey = tuple[str, int, str, int]
+"""Segment id, field number, kind of filters, group ordinal."""
+
+IN_MEMORY = 128 << 20
+"""Bytes of filters that are kept in memory."""
+
+Blocks = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The filters of one column of a file that stand in one group: unit ordinals by row group.
+
+    ``column`` is the index of a Parquet leaf or the id of an ORC column.
+    """
+
+    column: int
+    path: str
+    bundle: FilterBundle
+    segment: Segment
+    group: StoredGroup
+    units: dict[int, int]
+
+    @property
+    def key(self) -> GroupKey:
+        """Names the group."""
+        return group_key(self.segment, self.bundle, self.group)
+
+
+def group_key(segment: Segment, bundle: FilterBundle, group: StoredGroup) -> GroupKey:
+    """Names a group among those of all segments."""
+    return segment.id, bundle.toc.field_id, group.rule.name, group.ordinal
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    """The blocks of a filter, uint32[z, 8], and what stands behind them."""
+
+    blocks: Blocks
+    tail: bytes
+
+
+class FilterPool:
+    """Filters that were read out of groups, kept in memory, those beyond 128 MiB in a temporary file. To be closed."""
+
+    def __init__(self) -> None:
+        self._spool = Spool()
+        self._kept: dict[tuple[GroupKey, int], _InMemory | KeptFilter] = {}
+        self._failures: dict[GroupKey, SidecarError] = {}
+        self._in_memory = 0
+
+    def load(self, parts: Iterable[Part]) -> None:
+        """Read the groups of these parts, each once, and keep the filters of their units.
+
+        A group that is damaged fails alone, see :meth:`failure`.
+        """
+        groups: dict[GroupKey, Part] = {}
+        units: dict[GroupKey, set[int]] = defaultdict(set)
+        for part in parts:
+            groups.setdefault(part.key, part)
+            units[part.key].update(part.units.values())
+        for key, part in groups.items():
+            self._try_group(part.segment, part.bundle, part.group, sorted(units[key]))
+
+    def load_all(self, segments: Iterable[Segment]) -> None:
+        """Read all groups of these segments and keep all of their filters."""
+        for segment in segments:
+            for field_id in sorted(segment.fields):
+                for bundle in segment.bundles_of(field_id):
+                    for group in bundle.toc.groups:
+                        self._try_group(segment, bundle, group, group.ordinals().tolist())
+
+    def failure(self, part: Part) -> SidecarError | None:
+        """Why the part's group could not be read; ``None`` if it could."""
+        return self._failures.get(part.key)
+
+    def get(self, part: Part, row_group: int) -> AnyFilter:
+        """A filter of a part that was loaded."""
+        kept, rule = self._kept[part.key, part.units[row_group]], part.group.rule
+        if isinstance(kept, KeptFilter):
+            blocks = self._spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
+        else:
+            blocks = kept.blocks.tobytes()
+        return filter_from(rule, rule.join(blocks, kept.tail))
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._kept.clear()
+        self._spool.close()
+
+    def _try_group(
+        self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]
+    ) -> None:
+        try:
+            self.load_group(segment, bundle, group, units)
+        except (DamagedFileError, UnsupportedFeatureError) as error:
+            self._failures[group_key(segment, bundle, group)] = error
+
+    def load_group(
+        self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]
+    ) -> None:
+        """Read one group and keep the filters of ``units``, which are members, in rising order.
+
+        Raises :class:`~sidecar.errors.DamagedFileError` for a wrong checksum.
+        """
+        positions = np.flatnonzero(np.isin(group.ordinals(), units)).tolist()
+        sizes = read_own_blocks(group, bundle.place, bundle.read_ranges)[positions].tolist()
+        tails = read_tails(group, bundle.place, bundle.read_ranges)
+        targets = self._make_room(group, sizes, [tails[position] for position in positions])
+        for first, blocks_of_all in extract_blocks(segment, bundle.toc.field_id, group):
+            for position, (target, _) in zip(positions, targets, strict=True):
+                take_own_blocks(blocks_of_all[position], first, group.layout.blocks // len(target), target)
+        key = group_key(segment, bundle, group)
+        for unit, (_, kept) in zip(units, targets, strict=True):
+            self._kept[key, unit] = kept
+
+    def has(self, part: Part, row_group: int) -> bool:
+        """Whether a filter was loaded."""
+        return (part.key, part.units[row_group]) in self._kept
+
+    def _make_room(
+        self, group: StoredGroup, sizes: Sequence[int], tails: Sequence[bytes]
+    ) -> list[tuple[Blocks, _InMemory | KeptFilter]]:
+        """Empty filters of so many blocks: in memory, or in the temporary file once that is full."""
+        total = sum(sizes) * BLOCK_BYTES
+        if self._in_memory + total <= IN_MEMORY:
+            self._in_memory += total
+            made = [
+                _InMemory(np.empty((size, 8), np.uint32), tail)
+                for size, tail in zip(sizes, tails, strict=True)
+            ]
+            return [(found.blocks, found) for found in made]
+        places = [self._spool.reserve(size * BLOCK_BYTES) for size in sizes]
+        spooled = self._spool.array()
+        return [
+            (
+                spooled[at : at + size * BLOCK_BYTES].view("<u4").reshape(-1, 8),
+                KeptFilter(group.encoding, at, size, tail, group.rule),
+            )
+            for at, size, tail in zip(places, sizes, tails, strict=True)
+        ]

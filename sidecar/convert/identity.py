@@ -1,0 +1,80 @@
+"""What a data file says of itself: which units it has, and by what it is known again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
+from sidecar.orc import identity as orc
+from sidecar.orc.tail import OrcTail
+from sidecar.parquet import identity as parquet
+from sidecar.parquet.footer import Footer
+from sidecar.source import Source
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A Parquet or ORC file as far as its footer tells, places of indexes aside.
+
+    ``units``: its row groups, those of ORC counted over all stripes. ``fingerprint`` is of everything that the footer
+    says of the data; ``is_distinctive`` whether that tells files of one shape from each other.
+    """
+
+    name: str
+    size: int
+    num_rows: int
+    units: tuple[UnitEntry, ...]
+    fingerprint: bytes
+    is_distinctive: Callable[[], bool]
+
+
+def identity_of_parquet(footer: Footer) -> Identity:
+    """The identity of a Parquet file."""
+    units = tuple(UnitEntry(group.ordinal, group.first_row, group.num_rows) for group in footer.row_groups)
+    fingerprint = parquet.pages_fingerprint(footer)
+    return Identity(
+        footer.name, footer.size, footer.num_rows, units, fingerprint, lambda: parquet.is_distinctive(footer)
+    )
+
+
+def identity_of_orc(source: Source, tail: OrcTail) -> Identity:
+    """The identity of an ORC file; ``source`` stays in use. Raises as reading the tail's metadata does."""
+    fingerprint = orc.data_fingerprint(source, tail)
+    return Identity(
+        tail.name,
+        tail.size,
+        tail.num_rows,
+        orc_units(tail),
+        fingerprint,
+        lambda: orc.is_distinctive(source, tail),
+    )
+
+
+def orc_units(tail: OrcTail) -> tuple[UnitEntry, ...]:
+    """The row groups of all stripes."""
+    firsts = first_units(tail)
+    return tuple(
+        UnitEntry(firsts[stripe.ordinal] + group.ordinal, group.first_row, group.rows)
+        for stripe in tail.stripes
+        for group in stripe.row_groups
+    )
+
+
+def first_units(tail: OrcTail) -> list[int]:
+    """Row groups in front of each stripe, and at last in all of them."""
+    return list(accumulate((stripe.num_row_groups for stripe in tail.stripes), initial=0))
+
+
+def file_entry(identity: Identity) -> FileEntry:
+    """A plain file as the units table lists it: no manifest has it, so the entry is the fingerprint of its data."""
+    return FileEntry(
+        path=identity.name,
+        file_size=identity.size,
+        record_count=identity.num_rows,
+        spec_id=0,
+        manifest=UNLISTED,
+        entry=identity.fingerprint,
+        units=identity.units,
+    )
