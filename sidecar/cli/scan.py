@@ -146,17 +146,19 @@ def draw_report(to: Console, data: Any) -> None:
     for name, reason in (
         ("by statistics", "statistics"),
         ("by page index", "page_index"),
+        ("by row index", "row_index"),
         ("by Bloom filter", "filter"),
         ("by dictionary", "dictionary"),
     ):
-        if groups["dropped"][reason]:
+        if groups["dropped"].get(reason):
             lines.append((f"dropped {name}", f"{'−' + humane.count(groups['dropped'][reason]):>10}"))
     lines += [
         ("rows", f"{humane.count(rows['total']):>10}"),
         ("may match", f"{humane.count(rows['may_match']):>10}"),
         ("match", f"[bold]{humane.count(rows['found']):>10}[/]"),
-        ("data pages read", f"{humane.count(data['data_pages_read']):>10}"),
     ]
+    if "row_index" not in groups["dropped"]:  # ORC has no pages
+        lines.append(("data pages read", f"{humane.count(data['data_pages_read']):>10}"))
     lines += [
         ("bytes read", _bytes_read(data, data["file_bytes"], "the file")),
         ("time", f"{humane.duration(data['seconds']):>10}"),

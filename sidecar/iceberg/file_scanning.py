@@ -1,44 +1,31 @@
-"""Rows of one plain Parquet file for a predicate, by whatever indexes the file has.
+"""Rows of one plain file for a predicate, by whatever indexes the file has.
 
 The door of plain files: predicates are those of tables (:mod:`sidecar.iceberg.predicate`), and what they mean on the
 rows is what pyiceberg's expressions mean in Arrow: NULL matches neither = nor != but NOT IN, NaN no comparison.
-So the result is that of pyarrow's reading the whole file and filtering it; :mod:`sidecar.parquet.page_scan` sees to
-it that most of the file is not read.
+So the result is that of pyarrow's reading the whole file and filtering it; :mod:`sidecar.parquet.page_scan` and
+:mod:`sidecar.iceberg.orc_scanning` see to it that most of the file is not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    EqualTo,
-    Not,
-    NotIn,
-    NotNull,
-    Or,
-    SetPredicate,
-)
-from pyiceberg.expressions.visitors import bind, rewrite_not, translate_column_names
-from pyiceberg.io.pyarrow import expression_to_pyarrow
-from pyiceberg.schema import Schema
-from pyiceberg.types import FixedType, NestedField, UUIDType
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, rewrite_not
 
-from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
+from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.conditions import asked_fields, condition_of
-from sidecar.iceberg.file_columns import FileColumns, comparable_column, file_columns, residual_name
+from sidecar.iceberg.file_columns import file_columns
+from sidecar.iceberg.orc_scanning import plan_orc_scan
 from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.residual import residual_of
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.page_scan import FoundRows, Request, Residual, ScanReport, scan_pages
+from sidecar.parquet.page_scan import FoundRows, Request, ScanReport, scan_pages
 from sidecar.parquet.parts import read_shape
 from sidecar.source import CountingSource, Source, open_source
 
@@ -46,25 +33,22 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
-@dataclass
+@dataclass(frozen=True)
 class FileScan:
     """A scan of one file: iterate :meth:`found` once; ``report`` fills in meanwhile."""
 
-    source: Source
-    footer: Footer
-    request: Request
-    limit: int | None = None
-    report: ScanReport = field(default_factory=ScanReport)
+    schema: pa.Schema
+    report: ScanReport
+    start: Callable[[], Iterator[FoundRows]]
 
     def found(self) -> Iterator[FoundRows]:
-        """Matching rows with their positions, a row group at a time."""
-        return scan_pages(self.source, self.footer, self.request, self.limit, self.report)
+        """Matching rows with their positions: a row group at a time, of ORC files a stripe."""
+        return self.start()
 
     def to_table(self) -> pa.Table:
         """All matching rows."""
         tables = [found.rows for found in self.found()]
-        schema = self.request.shape.schema
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+        return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
 
 def scan_file(
@@ -76,12 +60,12 @@ def scan_file(
     io: FileIO | None = None,
     case_sensitive: bool = True,
 ) -> pa.Table:
-    """The rows of a Parquet file that match ``predicate``, reading little else.
+    """The rows of a Parquet or ORC file that match ``predicate``, reading little else.
 
     ``columns`` (dotted into structs) come in the order of the file, all of them by default; ``limit`` is the most rows
     wanted. Types are those that pyarrow reads the file as, INT96 as microseconds. Raises :class:`UsageError` for a
-    predicate or column that does not fit the file, :class:`sidecar.errors.DamagedFileError`,
-    :class:`UnsupportedFeatureError` (encryption, types that cannot be compared) or
+    predicate or column that does not fit the file, :class:`DamagedFileError`,
+    :class:`sidecar.errors.UnsupportedFeatureError` (encryption, types that cannot be compared) or
     :class:`sidecar.errors.StorageError`.
     """
     with open_scan(file, predicate, columns, limit, io=io, case_sensitive=case_sensitive) as scan:
@@ -104,12 +88,28 @@ def open_scan(
     source = open_source(file, io) if isinstance(file, str) else file
     try:
         counted = CountingSource(source)
-        footer = read_footer(counted)
-        request = _request(footer, predicate, columns, case_sensitive)
-        yield FileScan(source, footer, request, limit, ScanReport(footer_bytes=counted.bytes_read))
+        footer = _parquet_footer(counted)
+        if footer is None:
+            scan = plan_orc_scan(source, predicate, columns, limit, case_sensitive)
+            yield FileScan(scan.schema, scan.report, scan.found)
+        else:
+            request = _request(footer, predicate, columns, case_sensitive)
+            report = ScanReport(footer_bytes=counted.bytes_read)
+            start = partial(scan_pages, source, footer, request, limit, report)
+            yield FileScan(request.shape.schema, report, start)
     finally:
         if isinstance(file, str):
             source.close()
+
+
+def _parquet_footer(source: Source) -> Footer | None:
+    """The footer, ``None`` of an ORC file, which nothing but its beginning tells."""
+    try:
+        return read_footer(source)
+    except DamagedFileError:
+        if source.size >= 4 and source.read(0, 3) == b"ORC":
+            return None
+        raise
 
 
 def _request(
@@ -125,54 +125,5 @@ def _request(
         condition_of(bound, lambda field_id: known.columns[field_id].leaf),
         shape.select_paths([known.columns[field_id].enough for field_id in ids]) if ids else None,
         # As it was asked: NOT (x > 1) holds for NaN, which x <= 1 does not.
-        None if isinstance(bound, AlwaysTrue) else _residual(asked, known, ids),
+        None if isinstance(bound, AlwaysTrue) else residual_of(asked, known, ids),
     )
-
-
-def _residual(bound: BooleanExpression, known: FileColumns, ids: list[int]) -> Residual:
-    """The predicate on a flat table of its columns, by pyiceberg's own translation."""
-    fields = [known.schema.find_field(field_id) for field_id in ids]
-    flat = Schema(*(NestedField(f.field_id, residual_name(f.field_id), _flat_type(f)) for f in fields))
-    try:
-        unbound = _zeros_made_equal(translate_column_names(bound, flat))
-        expression = expression_to_pyarrow(bind(flat, unbound, True))
-    except RecursionError as error:
-        raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
-
-    def matching(table: pa.Table) -> npt.NDArray[np.int64]:
-        columns = {residual_name(i): comparable_column(known.columns[i].of(table)) for i in ids}
-        columns["row"] = pa.chunked_array([pa.array(np.arange(table.num_rows))])
-        try:
-            rows = pa.table(columns).filter(expression)["row"]
-        except (pa.ArrowException, OverflowError) as error:
-            raise UnsupportedFeatureError(
-                f"the predicate cannot be evaluated: {first_line(error)}"
-            ) from error
-        return np.sort(rows.to_numpy())  # Arrow filters in threads
-
-    return matching
-
-
-_equal_to: Callable[..., BooleanExpression] = EqualTo
-_not_null: Callable[..., BooleanExpression] = NotNull
-
-
-def _zeros_made_equal(expression: BooleanExpression) -> BooleanExpression:
-    """Lists that hold a zero of either sign as comparisons: Arrow looks lists up by bits, in which the zeros differ."""
-    if isinstance(expression, And | Or):
-        return type(expression)(_zeros_made_equal(expression.left), _zeros_made_equal(expression.right))
-    if isinstance(expression, Not):
-        return Not(_zeros_made_equal(expression.child))
-    if not isinstance(expression, SetPredicate) or not any(
-        isinstance(literal.value, float) and literal.value == 0 for literal in expression.literals
-    ):
-        return expression
-    found: BooleanExpression = AlwaysFalse()
-    for literal in expression.literals:
-        found = Or(found, _equal_to(expression.term, literal))
-    found = And(found, _not_null(expression.term))  # NULL is in no list, so NOT IN holds for it
-    return Not(found) if isinstance(expression, NotIn) else found
-
-
-def _flat_type(field_: NestedField) -> Any:
-    return FixedType(16) if isinstance(field_.field_type, UUIDType) else field_.field_type

@@ -19,7 +19,7 @@ from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.bundle.row_index_use import decode_row_index
 from sidecar.errors import SidecarError, UnsupportedFeatureError
-from sidecar.orc.statistics import Bound
+from sidecar.orc.statistics import Bound, ColumnStatistics
 from sidecar.parquet.bounds import Comparable
 from sidecar.parquet.page_bounds import PageBounds
 from sidecar.parquet.schema import Leaf
@@ -63,12 +63,22 @@ def zone_bounds(stored: StoredRowIndex, rows: int, leaf: Leaf) -> PageBounds | s
         return error.what
     if statistics is None:
         return "it has no statistics"
+    return statistics_bounds(statistics, kind.type, kind.repeated, rows, leaf)
+
+
+def statistics_bounds(
+    statistics: ColumnStatistics, kind: str, repeated: bool, rows: int, leaf: Leaf
+) -> PageBounds | str:
+    """What statistics of a column of ``kind`` prove of ``rows`` rows, or why they prove nothing.
+
+    ``repeated``: whether the column is inside a list or map, so that its values are not one a row.
+    """
     count, nulls = statistics.num_values, None
-    if count is not None and not kind.repeated:
+    if count is not None and not repeated:
         nulls = rows - count
         if nulls < 0:
             return f"it counts {count} values in {rows} rows"
-    bounded = kind.type != "CHAR"
+    bounded = kind != "CHAR"
     lower = _comparable(statistics.min, leaf, math.floor) if bounded else None
     upper = _comparable(statistics.max, leaf, math.ceil) if bounded else None
     return PageBounds([lower], [upper], [count == 0], [nulls], [statistics.may_hold_nan], statistics.reason)
