@@ -15,12 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import IOBase
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import orc
 from pyiceberg.expressions import (
     AlwaysTrue,
     And,
@@ -31,28 +28,23 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.visitors import bind, rewrite_not
 
-from sidecar.bundle.row_index_blob import StoredRowIndex
-from sidecar.bundle.row_index_use import row_index_kind
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, first_line
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.orc_values import probe_orc
 from sidecar.iceberg.conditions import asked_fields, condition_of, predicates
 from sidecar.iceberg.file_columns import FileColumns
 from sidecar.iceberg.orc_columns import column_name, orc_columns, orc_leaf, selected_schema
+from sidecar.iceberg.orc_stripe_reader import OrcHandle, StripeReader
+from sidecar.iceberg.orc_verdicts import RowGroupBounds, StripeBounds, holds
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.residual import residual_of
-from sidecar.iceberg.zone_maps import statistics_bounds, zone_bounds
-from sidecar.orc.decode import read_row_group, read_row_groups
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
-from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, RowGroup, Stripe, StripeStatistics, read_stripe_statistics, read_tail
-from sidecar.parquet.conditions import AllOf, AnyOf, Condition, leaf_conditions
-from sidecar.parquet.page_bounds import PageBounds
+from sidecar.parquet.conditions import Condition, leaf_conditions
 from sidecar.parquet.page_scan import FoundRows, Residual, ScanReport
-from sidecar.source import CountingSource, Source, SourceFile
+from sidecar.source import CountingSource, Source
 
 DROPPED = ("statistics", "row_index", "filter")
 
@@ -125,26 +117,16 @@ class OrcScan:
     report: ScanReport
 
     def __post_init__(self) -> None:
-        self.index, self.data = CountingSource(self.source), CountingSource(self.source)
+        self.handle = OrcHandle(self.source, self.tail)
         self.report.dropped = dict.fromkeys(DROPPED, 0)
         self.report.file, self.report.file_bytes = self.tail.name, self.tail.size
         self.report.rows = self.tail.num_rows
         self.report.row_groups = sum(stripe.num_row_groups for stripe in self.tail.stripes)
 
     @cached_property
-    def pyarrow(self) -> Any:
-        """pyarrow's reader of the file, whose reads are counted."""
-        try:
-            return orc.ORCFile(pa.PythonFile(cast(IOBase, SourceFile(self.data)), mode="r"))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise DamagedFileError(
-                f"pyarrow cannot open the file: {first_line(error)}", file=self.tail.name
-            ) from error
-
-    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        return selected_schema(self.tail, self.pyarrow.schema, self.chosen)
+        return selected_schema(self.tail, self.handle.pyarrow.schema, self.chosen)
 
     @property
     def _top(self) -> list[OrcColumn]:
@@ -175,7 +157,7 @@ class OrcScan:
         if self.question.condition is None:
             return None
         try:
-            found = read_stripe_statistics(self.index, self.tail)
+            found = read_stripe_statistics(self.handle.index, self.tail)
         except DamagedFileError as error:
             self._doubt(error)
             return None
@@ -183,18 +165,18 @@ class OrcScan:
 
     def _survivors(
         self, stripe: Stripe, whole: StripeStatistics | None
-    ) -> tuple[_StripeReader, list[RowGroup]] | None:
+    ) -> tuple[StripeReader, list[RowGroup]] | None:
         """What is left of a stripe."""
         groups = stripe.row_groups
         condition, dropped = self.question.condition, self.report.dropped
         if condition is not None and whole is not None and not self._may_match(condition, stripe, whole):
             dropped["statistics"] += len(groups)
             return None
-        footer = read_stripe_footer(self.index, self.tail, stripe)
-        reader = _StripeReader(self, stripe, footer)
+        footer = read_stripe_footer(self.handle.index, self.tail, stripe)
+        reader = StripeReader(self.handle, stripe, footer)
         if condition is not None:
             indexes = self._indexes(stripe, footer, condition)
-            kept = [g for g in groups if _holds(condition, _RowGroupBounds(self, footer, indexes, g))]
+            kept = [g for g in groups if holds(condition, RowGroupBounds(self.tail, footer, indexes, g))]
             dropped["row_index"] += len(groups) - len(kept)
             groups = [g for g in kept if self._by_filters(self.question.bound, indexes, g.ordinal)]
             dropped["filter"] += len(kept) - len(groups)
@@ -210,7 +192,7 @@ class OrcScan:
             columns = whole.columns(stripe.ordinal)
             if len(columns) != len(self.tail.columns):
                 return True
-            return _holds(condition, _StripeBounds(self, stripe, columns))
+            return holds(condition, StripeBounds(self.tail, stripe, columns))
         except DamagedFileError as error:
             self._doubt(error)
             return True
@@ -219,7 +201,7 @@ class OrcScan:
         """Row indexes of the columns that are asked, with the filters of those that filters can be asked for."""
         asked = {leaf.leaf.index for leaf in leaf_conditions(condition)}
         equal = asked & self.question.equal_ids
-        arguments = (self.index, self.tail, stripe, footer)
+        arguments = (self.handle.index, self.tail, stripe, footer)
         found = read_indexes(*arguments, sorted(equal)) | read_indexes(
             *arguments, sorted(asked - equal), bloom=False
         )
@@ -258,7 +240,7 @@ class OrcScan:
                 return True
         return False
 
-    def _read(self, reader: _StripeReader, groups: list[RowGroup], most: int) -> FoundRows | None:
+    def _read(self, reader: StripeReader, groups: list[RowGroup], most: int) -> FoundRows | None:
         """The matching rows of some row groups of a stripe, at most so many; ``None`` without any."""
         positions = np.concatenate(
             [np.arange(g.first_row, g.first_row + g.rows, dtype=np.int64) for g in groups]
@@ -299,112 +281,8 @@ class OrcScan:
             self.report.warnings.append(text)
 
     def _count(self) -> None:
-        self.report.index_bytes, self.report.index_reads = self.index.bytes_read, self.index.reads
-        self.report.data_bytes, self.report.data_reads = self.data.bytes_read, self.data.reads
-
-
-class _StripeReader:
-    """Columns of one stripe, row groups of them."""
-
-    def __init__(self, scan: OrcScan, stripe: Stripe, footer: StripeFooter) -> None:
-        self.indexes: dict[int, StripeIndex] = {}
-        self._scan = scan
-        self._stripe = stripe
-        self._footer = footer
-        self._arrays: dict[tuple[tuple[int, ...], int], Any] = {}
-        """By the columns that were read and the row group."""
-
-    def read(self, top: OrcColumn, chosen: set[int] | None, groups: list[RowGroup]) -> Any:
-        """A column at the top of the file in these row groups, as pyarrow has it; of a struct what is ``chosen``."""
-        below = self._scan.tail.subtree(top.id)
-        numbers = (top.id,) if chosen is None or top.id in chosen else tuple(n for n in below if n in chosen)
-        missing = [group for group in groups if (numbers, group.ordinal) not in self._arrays]
-        if missing:
-            arrays = self._compound(top, numbers, missing) if top.is_compound else self._leaf(top, missing)
-            for group, array in zip(missing, arrays, strict=True):
-                self._arrays[numbers, group.ordinal] = array
-        found = [self._arrays[numbers, group.ordinal] for group in groups]
-        return pa.chunked_array(found)
-
-    def _leaf(self, column: OrcColumn, groups: list[RowGroup]) -> list[Any]:
-        scan, stripe, footer = self._scan, self._stripe, self._footer
-        arguments = (scan.data, scan.tail, stripe, footer)
-        row_index = None
-        if 2 * len(groups) <= stripe.num_row_groups:
-            row_index = self._row_index(column)
-        if row_index is not None:
-            arrays = [read_row_group(*arguments, {column.id: row_index}, g.ordinal, column) for g in groups]
-        else:
-            whole = read_row_groups(*arguments, column)
-            arrays = [whole[g.ordinal] for g in groups]
-        kind = scan.pyarrow.schema.field(scan.tail.columns[0].children.index(column.id)).type
-        try:
-            return [array.cast(kind) for array in arrays]
-        except pa.ArrowException as error:
-            raise UnsupportedFeatureError(
-                f"values do not fit the type that pyarrow reads the column as: {first_line(error)}",
-                file=scan.tail.name,
-                column=column.path,
-            ) from error
-
-    def _row_index(self, column: OrcColumn) -> Any:
-        if column.id not in self.indexes:
-            scan = self._scan
-            self.indexes |= read_indexes(
-                scan.index, scan.tail, self._stripe, self._footer, [column.id], bloom=False
-            )
-        return self.indexes[column.id].row_index
-
-    def _compound(self, column: OrcColumn, numbers: tuple[int, ...], groups: list[RowGroup]) -> list[Any]:
-        scan, stripe = self._scan, self._stripe
-        try:
-            batch = scan.pyarrow.read_stripe(stripe.ordinal, [scan.tail.columns[n].path for n in numbers])
-            values = batch.column(0)
-            return [values.slice(g.first_row - stripe.first_row, g.rows) for g in groups]
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise DamagedFileError(
-                f"pyarrow cannot decode: {first_line(error)}", file=scan.tail.name, column=column.path
-            ) from error
-
-
-class _StripeBounds:
-    """What the statistics of a stripe say, as of one page."""
-
-    def __init__(self, scan: OrcScan, stripe: Stripe, columns: list[bytes]) -> None:
-        self._scan, self._stripe, self._columns = scan, stripe, columns
-
-    def of(self, number: int, leaf: Any) -> PageBounds | str:
-        """Bounds of a column, or why there are none."""
-        column = self._scan.tail.columns[number]
-        statistics = decode_statistics(decode(self._columns[number]), column, self._scan.tail)
-        return statistics_bounds(
-            statistics, column.kind, column.nested_in_repeated, self._stripe.num_rows, leaf
+        self.report.index_bytes, self.report.index_reads = (
+            self.handle.index.bytes_read,
+            self.handle.index.reads,
         )
-
-
-class _RowGroupBounds:
-    """What the row index of a stripe says of one row group, as of one page."""
-
-    def __init__(
-        self, scan: OrcScan, footer: StripeFooter, indexes: Mapping[int, StripeIndex], group: RowGroup
-    ) -> None:
-        self._scan, self._footer, self._indexes, self._group = scan, footer, indexes, group
-
-    def of(self, number: int, leaf: Any) -> PageBounds | str:
-        """Bounds of a column, or why there are none."""
-        index = self._indexes[number]
-        if index.row_index is None:
-            return "no row index"
-        kind = row_index_kind(self._scan.tail, self._footer, index.column, "")
-        stored = StoredRowIndex(index.row_index.parts[self._group.ordinal], kind)
-        return zone_bounds(stored, self._group.rows, leaf)
-
-
-def _holds(condition: Condition, bounds: _StripeBounds | _RowGroupBounds) -> bool:
-    """Whether some row may meet the condition; where nothing is proven, it may."""
-    if isinstance(condition, AllOf):
-        return all(_holds(part, bounds) for part in condition.parts)
-    if isinstance(condition, AnyOf):
-        return any(_holds(part, bounds) for part in condition.parts)
-    found = bounds.of(condition.leaf.index, condition.leaf)
-    return isinstance(found, str) or condition.may_match(found, 0)
+        self.report.data_bytes, self.report.data_reads = self.handle.data.bytes_read, self.handle.data.reads
