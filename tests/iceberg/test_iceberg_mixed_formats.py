@@ -9,11 +9,14 @@ import os
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from iceberg_cases import INDEXED, append, comparable, predicate
-from mixed_tables import UNREADABLE, append_rows, create_mixed
+from mixed_tables import UNREADABLE, append_orc, append_rows, create_mixed
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.types import LongType
 
 import sidecar
 from sidecar.iceberg.planning import plan
@@ -116,3 +119,31 @@ def test_another_format_is_built_anew_for_orc_files_alone(mixed: Table) -> None:
     assert report.files_carried == FILES // 2
     assert sidecar.build(mixed, COLUMNS, filter_format="orc", **options).files_carried == FILES
     assert plan(mixed, "s = 'absent'").funnel.dropped_by_filter == FILES - 1
+
+
+def test_columns_of_files_without_ids_are_found_by_the_name_mapping(catalog: Any) -> None:
+    """Until the mapping has another name for a column: that might fit another one of the file."""
+    schema = pa.schema([("k", pa.int64()), ("old", pa.int64())])
+    made = catalog.create_table("db.mixed_names", schema)
+    mapping = create_mapping_from_schema(made.schema()).model_dump_json()
+    with made.transaction() as transaction:
+        transaction.set_properties({"schema.name-mapping.default": mapping})
+    for start in (0, 1000):
+        numbers = pa.array(range(start, start + 100), pa.int64())
+        append_orc(made, pa.table([numbers, numbers], schema=schema), ids=False)
+    sidecar.build(made, ["k", "old"], kinds=["bloom"], engine="local")
+    made.refresh()
+    assert plan(made, "k = 1050").funnel.dropped_by_filter == 1
+    assert read(plan(made, "k = 1050"), ["k"])["k"].to_pylist() == [1050]
+    with made.update_schema() as update:
+        update.rename_column("k", "key")
+    assert plan(made, "key = 1050").funnel.dropped_by_filter == 0
+    assert read(plan(made, "key = 1050"), ["key"])["key"].to_pylist() == [1050]
+    with made.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("old")
+    with made.update_schema() as update:
+        update.add_column("old", LongType())
+    planned = plan(made, "old = 1050")
+    assert planned.funnel.dropped_by_filter == 0
+    wanted = made.scan(planned.row_filter).to_arrow()
+    assert comparable(read(planned)) == comparable(wanted)
