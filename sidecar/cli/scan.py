@@ -131,9 +131,9 @@ def draw_table_scan(to: Console, data: Any) -> None:
     to.print(facts(lines))
 
 
-def _bytes_read(data: Any, file_bytes: int, of: str) -> str:
-    """Bytes of footers, indexes and pages together, and as a share."""
-    kinds = [("footer", "footer_bytes_read"), ("indexes", "index_bytes_read"), ("pages", "data_bytes_read")]
+def _bytes_read(data: Any, file_bytes: int, of: str, values: str = "pages") -> str:
+    """Bytes of footers, indexes and values together, and as a share."""
+    kinds = [("footer", "footer_bytes_read"), ("indexes", "index_bytes_read"), (values, "data_bytes_read")]
     total = sum(data[key] for _, key in kinds)
     parts = ", ".join(f"{name} {humane.size(data[key])}" for name, key in kinds)
     return f"{humane.size(total):>10}  {humane.percent(total / file_bytes)} of {of}: {parts}"
@@ -157,10 +157,11 @@ def draw_report(to: Console, data: Any) -> None:
         ("may match", f"{humane.count(rows['may_match']):>10}"),
         ("match", f"[bold]{humane.count(rows['found']):>10}[/]"),
     ]
-    if "row_index" not in groups["dropped"]:  # ORC has no pages
+    is_orc = "row_index" in groups["dropped"]
+    if not is_orc:
         lines.append(("data pages read", f"{humane.count(data['data_pages_read']):>10}"))
     lines += [
-        ("bytes read", _bytes_read(data, data["file_bytes"], "the file")),
+        ("bytes read", _bytes_read(data, data["file_bytes"], "the file", "streams" if is_orc else "pages")),
         ("time", f"{humane.duration(data['seconds']):>10}"),
     ]
     to.print(facts(lines))
