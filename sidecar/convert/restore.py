@@ -208,6 +208,19 @@ def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tu
                     yield row_group, leaf, state.state
 
 
+def orc_coverage(matches: Sequence[Match], tail: OrcTail) -> Iterator[tuple[int, OrcColumn, str]]:
+    """As :func:`coverage` for the filters of an ORC file."""
+    for match in matches:
+        for covered in match.segment.coverages:
+            if covered.kind != BLOOM:
+                continue
+            for row_group, unit in enumerate(match.units):
+                state = covered.states[covered.codes[unit]]
+                column = find_orc_column(tail, covered.field_id, state.resolution)
+                if column is not None:
+                    yield row_group, column, state.state
+
+
 def _leaf_of(footer: Footer, field_id: int, resolution: str) -> Leaf | None:
     for leaf in footer.columns:
         if find_leaf(footer, field_id, resolution, leaf.encoding.name) is leaf:

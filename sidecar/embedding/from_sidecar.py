@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.filter_pool import FilterPool, Part
 from sidecar.convert.match import Finder
-from sidecar.embedding.report import EmbedReport, Outcome, Progress
-from sidecar.embedding.restorer import Choice, Restorer, Work, plan_restore, rules_of
+from sidecar.embedding.orc_file import PLACEMENT
+from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
+from sidecar.embedding.report import EmbedReport, Progress
+from sidecar.embedding.restorer import Choice, Restorer, plan_restore
 from sidecar.errors import StorageError, UsageError
-from sidecar.parquet.embed import check_embeddable, embed
+from sidecar.orc.tail import is_orc, read_tail
+from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.footer import read_footer
 from sidecar.source import Source, local_path, open_source
 from sidecar.target import create_target
@@ -67,7 +70,7 @@ def embed_from(
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """Write the Parquet file ``source`` with what a ``sidecar`` has of it to the new file ``target``.
+    """Write the Parquet or ORC file ``source`` with what a ``sidecar`` has of it to the new file ``target``.
 
     ``bloom`` and ``page_index`` name the leaf columns whose filters and page indexes are wanted, ``None`` all, an
     empty list none. Pages are copied, not read. ``way``: ``exact`` takes the filters out of the sidecar whatever
@@ -75,6 +78,9 @@ def embed_from(
     strictly, for a plain file, which should come back to the byte, beyond 64 MiB of other files' filters. Indexes
     that the file has and the sidecar has not stay. What is damaged in the sidecar is built from the file's values
     instead, unless ``exact`` was asked for; ``doubts`` of the report says so.
+
+    An ORC file gets filters alone, see :mod:`sidecar.embedding.orc_restorer`: what cannot stand in it, as split-block
+    filters, is built from its values. ``page_index`` and ``placement`` are not for it.
 
     Raises :class:`UsageError` if the file is not the one that was indexed (its path may differ; size, rows and row
     groups, and for plain files what the footer says of the pages, must agree), and as
@@ -86,8 +92,8 @@ def embed_from(
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         choice = Choice(bloom, page_index, _checked_way(way), placement, fallback=way != "exact")
         file = _prepare(source, target, Finder(opened), choice, pool, io)
-        load = partial(pool.load, file.work.exact_parts)
-        (report,) = _write_behind(opened, iter([file]), choice, load, io, progress)
+        load = partial(pool.load, file.parts)
+        (report,) = _write_behind(opened, iter([file]), load, io, progress)
         report.sidecar_bytes = opened.index_bytes - before
         return report
 
@@ -125,7 +131,7 @@ def embed_all_from(
             for path, target in zip(paths, targets, strict=True)
         )
         reports: list[RestoreReport] = []
-        for report in _write_behind(opened, files, choice, load, io):
+        for report in _write_behind(opened, files, load, io):
             reports.append(report)
             if progress is not None:
                 progress("files", len(reports), len(paths))
@@ -136,13 +142,18 @@ def embed_all_from(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A file that is to be written, and what finds its indexes."""
+    """A file that is to be written, and what finds its indexes.
+
+    ``parts`` are what is read out of bundles for it.
+    """
 
     path: str
     source: Source
     target: str
-    work: Work
-    restorer: Restorer
+    size: int
+    placement: str
+    parts: list[Part]
+    restorer: Restorer | OrcRestorer
     start: float
 
 
@@ -152,31 +163,36 @@ def _prepare(
     start = time.monotonic()
     source = open_source(path, io)
     try:
+        restorer: Restorer | OrcRestorer
+        if is_orc(source):
+            tail = read_tail(source)
+            orc = plan_orc_restore(finder, source, tail, choice)
+            restorer, parts = OrcRestorer(source, orc, choice, pool), orc.exact_parts
+            return _Prepared(path, source, target, tail.size, PLACEMENT, parts, restorer, start)
         footer = read_footer(source)
         check_embeddable(source, footer)
         work = plan_restore(finder, footer, choice)
-        return _Prepared(path, source, target, work, Restorer(source, work, choice, pool), start)
+        restorer, parts = Restorer(source, work, choice, pool), work.exact_parts
+        return _Prepared(path, source, target, footer.size, choice.placement, parts, restorer, start)
     except BaseException:
         source.close()
         raise
 
 
 def _write(
-    sidecar: SidecarFile, file: _Prepared, choice: Choice, io: FileIO | None, progress: Progress | None
+    sidecar: SidecarFile, file: _Prepared, io: FileIO | None, progress: Progress | None
 ) -> RestoreReport:
-    outcomes: list[Outcome] = []
     with create_target(file.target, io) as sink:
-        groups = file.restorer.groups(outcomes, progress, sink.flush)
-        written = embed(file.source, file.work.footer, sink, groups, placement=choice.placement)
+        written, outcomes = file.restorer.write(sink, progress)
     return RestoreReport(
         source=file.path,
         target=file.target,
-        placement=choice.placement,
-        size_before=file.work.footer.size,
+        placement=file.placement,
+        size_before=file.size,
         written=written,
         outcomes=outcomes,
         seconds=time.monotonic() - file.start,
-        fpp=rules_of(file.work).fpp,
+        fpp=file.restorer.fpp,
         sidecar=sidecar.source.name,
         doubts=[*sidecar.warnings, *file.restorer.doubts],
     )
@@ -185,7 +201,6 @@ def _write(
 def _write_behind(
     sidecar: SidecarFile,
     files: Iterator[_Prepared],
-    choice: Choice,
     load_filters: Callable[[], None],
     io: FileIO | None,
     progress: Progress | None = None,
@@ -197,7 +212,7 @@ def _write_behind(
 
     def write(file: _Prepared) -> RestoreReport:
         with closing(file.source), closing(file.restorer):
-            return _write(sidecar, file, choice, io, progress)
+            return _write(sidecar, file, io, progress)
 
     with ThreadPoolExecutor(WRITERS, thread_name_prefix="sidecar-embed") as pool:
         writing: deque[Future[RestoreReport]] = deque()
@@ -254,7 +269,10 @@ def _loading(
     parts: list[Part] = []
     for path in paths:
         with closing(open_source(path, io)) as data:
-            parts += plan_restore(finder, read_footer(data), choice).exact_parts
+            if is_orc(data):
+                parts += plan_orc_restore(finder, data, read_tail(data), choice).exact_parts
+            else:
+                parts += plan_restore(finder, read_footer(data), choice).exact_parts
     return partial(pool.load, parts)
 
 

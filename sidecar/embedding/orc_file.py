@@ -18,7 +18,7 @@ from sidecar.embedding.ahead import Ahead
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
 from sidecar.embedding.report import EmbedReport, Outcome, Progress
 from sidecar.filters.sizing import check_fpp
-from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, check_embeddable, embed
+from sidecar.orc.embed import FILTER_STREAMS, Embedded, StripeFilters, check_embeddable, embed
 from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
@@ -54,22 +54,30 @@ def embed_orc(
     start = time.monotonic()
     check_embeddable(tail)
     check_filterable(tail)
+    with closing(OrcFilterMaker(source, tail, rules)) as maker:
+        written, outcomes = write_orc(source, tail, target, maker, progress, threads)
+    seconds = time.monotonic() - start
+    return EmbedReport(source.name, target.name, PLACEMENT, tail.size, written, outcomes, seconds, rules.fpp)
+
+
+def write_orc(
+    source: Source,
+    tail: OrcTail,
+    target: Target,
+    maker: OrcFilterMaker,
+    progress: Progress | None = None,
+    threads: int = 1,
+) -> tuple[Embedded, list[Outcome]]:
+    """Write the file with the filters that ``maker`` decides upon, each column's in all stripes or in none."""
     with SpooledTemporaryFile(_SPOOL_LENGTH) as spool:
         plan = _Plan(tail, spool)
-        with (
-            closing(OrcFilterMaker(source, tail, rules)) as maker,
-            closing(Ahead(maker.make, len(tail.stripes), threads, lambda work: work.size)) as ahead,
-        ):
+        with closing(Ahead(maker.make, len(tail.stripes), threads, lambda work: work.size)) as ahead:
             for number, work in enumerate(ahead):
                 if progress is not None:
                     progress("stripes", number + 1, len(tail.stripes))
                 plan.add(work)
         plan.all_or_none()
-        written = embed(source, tail, target, plan.filters())
-    seconds = time.monotonic() - start
-    return EmbedReport(
-        source.name, target.name, PLACEMENT, tail.size, written, plan.outcomes(), seconds, rules.fpp
-    )
+        return embed(source, tail, target, plan.filters()), plan.outcomes()
 
 
 def strip_orc(source: Source, target: Target, progress: Progress | None = None) -> EmbedReport:

@@ -11,10 +11,11 @@ the same date in the proleptic one, which is what ORC Java asks for.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +42,7 @@ _ORC_135 = 6
 
 @dataclass(frozen=True)
 class OrcRules:
-    """What to build: filters of ``columns``, at rate ``fpp``.
+    """What to build: filters of ``columns``, at rate ``fpp``, or at those that ``rates`` has by column id.
 
     ``harvest``: trusted filters that a stripe has are taken if they are ``good`` (at most ``fpp`` by their bits),
     ``always`` or ``never``.
@@ -50,6 +51,11 @@ class OrcRules:
     columns: tuple[OrcColumn, ...] = ()
     fpp: float = DEFAULT_FPP
     harvest: str = "good"
+    rates: Mapping[int, float] = field(default_factory=dict)
+
+    def rate_of(self, column: OrcColumn) -> float:
+        """The rate that filters of a column are to have."""
+        return self.rates.get(column.id, self.fpp)
 
 
 @dataclass
@@ -132,14 +138,33 @@ def new_encoding(tail: OrcTail, column: OrcColumn, zone: str | None) -> OrcEncod
     return encoding
 
 
+class Given(Protocol):
+    """Filters from elsewhere, which go in as they are."""
+
+    @property
+    def columns(self) -> AbstractSet[int]:
+        """Ids of the columns that there may be some of."""
+
+    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | Instead | None:
+        """Those of a stripe by row group, or what to do instead; ``None``: the file's own are all there are."""
+
+
+class Instead(NamedTuple):
+    """Why given filters do not go in, and whether the column gets some from its values."""
+
+    reason: str
+    from_values: bool
+
+
 class OrcFilterMaker:
     """Decides upon the filters of one open file, stripe by stripe; may be shared between threads."""
 
-    def __init__(self, source: Source, tail: OrcTail, rules: OrcRules) -> None:
+    def __init__(self, source: Source, tail: OrcTail, rules: OrcRules, given: Given | None = None) -> None:
         self._source = source
         self._tail = tail
         self._rules = rules
         self._wanted = {column.id for column in rules.columns}
+        self._given = given
         self._local = threading.local()
         self._readers: list[OrcValueReader] = []
         self._first = list(accumulate((stripe.num_row_groups for stripe in tail.stripes), initial=0))
@@ -152,8 +177,11 @@ class OrcFilterMaker:
             return work
         footer = read_stripe_footer(self._source, self._tail, stripe)
         ids = {stream.column for stream in footer.streams if stream.kind in FILTER_STREAMS} | self._wanted
+        ids |= set() if self._given is None else self._given.columns
         for index in read_indexes(self._source, self._tail, stripe, footer, sorted(ids)).values():
             old = _Old(stripe, footer, index)
+            if self._given is not None and index.column.id in self._given.columns and self._take(work, old):
+                continue
             self._keep(work, old)
             if index.column.id in self._wanted - work.kept:
                 self._renew(work, old)
@@ -163,6 +191,23 @@ class OrcFilterMaker:
         """Close what was opened for decoding; the source stays open."""
         for reader in self._readers:
             reader.close()
+
+    def _take(self, work: StripeWork, old: _Old) -> bool:
+        """Give a column filters from elsewhere, or what stands for them; whether that was all."""
+        assert self._given is not None
+        found = self._given.filters(old.footer, old.column)
+        if found is None:
+            return False
+        if isinstance(found, list):
+            work.new[old.column.id] = encode_filters(found, self._tail)
+            self._tell(work, old, "exact", found)
+        elif found.from_values:
+            self._renew(work, old)
+            told = work.outcomes[old.column.id]
+            work.outcomes[old.column.id] = [replace(one, reason=one.reason or found.reason) for one in told]
+        else:
+            self._tell(work, old, reason=found.reason)
+        return True
 
     def _keep(self, work: StripeWork, old: _Old) -> None:
         """Keep the filters of a column, or say why not."""
@@ -185,10 +230,10 @@ class OrcFilterMaker:
             return "to be built anew"
         if not old.asked_by_all:
             return "only Java's readers ask it"
-        return "" if self._is_good(old) else f"its rate is more than {self._rules.fpp}"
+        return "" if self._is_good(old) else f"its rate is more than {self._rules.rate_of(old.column)}"
 
     def _is_good(self, old: _Old) -> bool:
-        return self._rules.harvest == "always" or old.rate <= self._rules.fpp
+        return self._rules.harvest == "always" or old.rate <= self._rules.rate_of(old.column)
 
     def _renew(self, work: StripeWork, old: _Old) -> None:
         """Give a column new filters, or say why it gets none."""
@@ -215,7 +260,7 @@ class OrcFilterMaker:
         return same and not old.asked_by_all and self._rules.harvest != "never" and self._is_good(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
-        stride, fpp = self._tail.row_index_stride, self._rules.fpp
+        stride, fpp = self._tail.row_index_stride, self._rules.rate_of(old.column)
         filters: list[OrcBloomFilter] = []
         try:
             for values in self._reader.row_groups(old.stripe, old.column):

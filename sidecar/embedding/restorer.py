@@ -20,10 +20,11 @@ from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import Outcome, Progress
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.parquet.embed import GroupIndexes, Piece
+from sidecar.parquet.embed import Embedded, GroupIndexes, Piece, embed
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
 from sidecar.source import Source
+from sidecar.target import Target
 
 UNREADABLE = "what the sidecar has of it cannot be read"
 
@@ -93,11 +94,15 @@ def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str) -> s
         return "as asked for"
     bundle = sum(part.group.layout.length for part in parts)
     values = sum(footer.row_groups[i].columns[leaf].total_compressed_size for p in parts for i in p.units)
-    own = sum(len(part.units) / part.group.layout.members * part.group.layout.length for part in parts)
-    allowed = LARGE_BUNDLE + own if is_plain(parts[0].segment) else values
-    if bundle <= max(allowed, values):
+    if bundle <= allowed_bytes(parts, values):
         return ""
     return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
+
+
+def allowed_bytes(parts: Sequence[Part], values: int) -> float:
+    """How much of a bundle is read at most so that these filters come back as they were, not from their values."""
+    own = sum(len(part.units) / part.group.layout.members * part.group.layout.length for part in parts)
+    return max(LARGE_BUNDLE + own, values) if is_plain(parts[0].segment) else values
 
 
 def rules_of(work: Work) -> FilterRules:
@@ -181,6 +186,18 @@ class Restorer:
         """Let whoever waits for :meth:`load` fail, because it will not be called any more."""
         self._loaded.set_exception(error)
 
+    @property
+    def fpp(self) -> float:
+        """The rate of filters that are built from values."""
+        return rules_of(self._work).fpp
+
+    def write(self, target: Target, progress: Progress | None) -> tuple[Embedded, list[Outcome]]:
+        """Write the file to the empty ``target``; what became of each index."""
+        outcomes: list[Outcome] = []
+        groups = self.groups(outcomes, progress, target.flush)
+        written = embed(self._source, self._work.footer, target, groups, placement=self._choice.placement)
+        return written, outcomes
+
     def groups(
         self, outcomes: list[Outcome], progress: Progress | None, meanwhile: Callable[[], None]
     ) -> Iterator[GroupIndexes]:
@@ -218,9 +235,7 @@ class Restorer:
             data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
             rate = loaded.rates[group.ordinal, leaf]
             pieces[leaf] = data
-            outcomes[part.path] = Outcome(
-                group.ordinal, part.path, BLOOM, "exact", len(data), rate, rate
-            )
+            outcomes[part.path] = Outcome(group.ordinal, part.path, BLOOM, "exact", len(data), rate, rate)
         _add_lacking(group, BLOOM, outcomes, loaded)
         return pieces, [outcomes[path] for path in sorted(outcomes)]
 

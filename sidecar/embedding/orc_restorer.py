@@ -1,0 +1,210 @@
+"""What an ORC file gets back from a sidecar: the bits of its filters, or filters of its values where those do not fit.
+
+Not every filter of a sidecar can stand in the file: readers ask by the keys that the file's writer is known for, so a
+filter of other keys, of a stream in the writer's charset, or a split-block filter, is built anew from the values. Nor
+has each row group one of its own: a stripe with filters has them for all of its row groups.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from sidecar.bundle.model import INDEXED
+from sidecar.bundle.rules import OrcRule
+from sidecar.convert.filter_pool import FilterPool, Part
+from sidecar.convert.identity import first_units, identity_of_orc
+from sidecar.convert.match import Finder, Match
+from sidecar.convert.outcome import BLOOM
+from sidecar.convert.restore import orc_coverage, orc_filter_parts
+from sidecar.embedding.orc_file import write_orc
+from sidecar.embedding.orc_filters import (
+    Instead,
+    OrcFilterMaker,
+    OrcRules,
+    check_filterable,
+    new_encoding,
+)
+from sidecar.embedding.report import Outcome, Progress
+from sidecar.embedding.restorer import UNREADABLE, Choice, allowed_bytes
+from sidecar.errors import UnsupportedFeatureError
+from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.sizing import DEFAULT_FPP
+from sidecar.orc.embed import Embedded, check_embeddable
+from sidecar.orc.inspect import find_column
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import INDEX_STREAMS, ColumnEncoding, StripeFooter, read_stripe_footer
+from sidecar.orc.tail import OrcTail
+from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of
+from sidecar.source import Source
+from sidecar.target import Target
+
+SPLIT_BLOCK = "the sidecar has a split-block filter of it, which an ORC file cannot have"
+
+
+@dataclass
+class OrcWork:
+    """One file at work: what the sidecar has for it by (row group, column id), and the columns built from values."""
+
+    tail: OrcTail
+    matches: list[Match]
+    parts: dict[tuple[int, int], Part]
+    from_values: dict[int, str] = field(default_factory=dict)
+    """Column id and the reason."""
+
+    @property
+    def exact_parts(self) -> list[Part]:
+        """Parts that are read from the sidecar."""
+        found = {id(part): part for part in self.parts.values() if isinstance(part.group.rule, OrcRule)}
+        return [part for part in found.values() if part.column not in self.from_values]
+
+
+def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Choice) -> OrcWork:
+    """What the sidecar has for a file, and what is cheaper built from values."""
+    check_embeddable(tail)
+    wanted = None if choice.bloom is None else {find_column(tail, name).id for name in choice.bloom}
+    matches = finder.find(identity_of_orc(source, tail))
+    parts = orc_filter_parts(matches, tail, wanted)
+    work = OrcWork(tail, matches, {(group, part.column): part for part in parts for group in part.units})
+    by_column: dict[int, list[Part]] = defaultdict(list)
+    for part in parts:
+        by_column[part.column].append(part)
+    lengths = _data_lengths(source, tail) if choice.way == "auto" and by_column else {}
+    for column, own in by_column.items():
+        reason = "as asked for" if choice.way == "values" else ""
+        if choice.way == "auto":
+            reason = _cheaper(own, lengths.get(column, 0))
+        if reason:
+            work.from_values[column] = reason
+    if choice.fallback:
+        for group, found, state in orc_coverage(matches, tail):
+            lost = state == INDEXED and (group, found.id) not in work.parts
+            if lost and (wanted is None or found.id in wanted):
+                work.from_values.setdefault(found.id, UNREADABLE)
+    return work
+
+
+def _data_lengths(source: Source, tail: OrcTail) -> dict[int, int]:
+    """Bytes of each column's data in the file."""
+    lengths: dict[int, int] = defaultdict(int)
+    for stripe in tail.stripes:
+        if stripe.num_rows:
+            for stream in read_stripe_footer(source, tail, stripe).streams:
+                if stream.kind not in INDEX_STREAMS:
+                    lengths[stream.column] += stream.length
+    return lengths
+
+
+def _cheaper(parts: Sequence[Part], values: int) -> str:
+    """Why a column's filters are built from its values; empty if they are taken out of the sidecar."""
+    bundle = sum(part.group.layout.length for part in parts if isinstance(part.group.rule, OrcRule))
+    if bundle <= allowed_bytes(parts, values):
+        return ""
+    return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
+
+
+class OrcRestorer:
+    """What each stripe of one file gets; see :class:`sidecar.embedding.orc_filters.Given`. To be closed."""
+
+    def __init__(self, source: Source, work: OrcWork, choice: Choice, pool: FilterPool) -> None:
+        self._source = source
+        self._work = work
+        self._choice = choice
+        self._pool = pool
+        self._loaded: Future[None] = Future()
+        self._firsts = first_units(work.tail)
+        self.doubts: list[str] = []
+        """What of the sidecar could not be read."""
+        rates = [part.bundle.toc.fpp for part in work.parts.values() if part.bundle.toc.fpp is not None]
+        self.fpp = min(rates, default=DEFAULT_FPP)
+
+    @property
+    def columns(self) -> AbstractSet[int]:
+        """Ids of the columns that the sidecar has filters of."""
+        return {column for _, column in self._work.parts} | self._work.from_values.keys()
+
+    def load(self, load_filters: Callable[[], None]) -> None:
+        """Read what the file needs of the sidecar; whoever waits for it in :meth:`write` goes on, or fails."""
+        try:
+            load_filters()
+            self._replace_unreadable()
+        except BaseException as error:
+            self._loaded.set_exception(error)
+            raise
+        self._loaded.set_result(None)
+
+    def _replace_unreadable(self) -> None:
+        for part in self._work.exact_parts:
+            error = self._pool.failure(part)
+            if error is not None and not self._choice.fallback:
+                raise error
+            if error is not None:
+                self._work.from_values[part.column] = f"{UNREADABLE}: {error.what}"
+                self.doubts.append(str(error))
+
+    def close(self) -> None:
+        """Nothing is open besides the source."""
+
+    def give_up(self, error: BaseException) -> None:
+        """Let whoever waits for :meth:`load` fail, because it will not be called any more."""
+        self._loaded.set_exception(error)
+
+    def write(self, target: Target, progress: Progress | None) -> tuple[Embedded, list[Outcome]]:
+        """Write the file to the empty ``target``, when :meth:`load` is done in whatever thread that runs."""
+        self._loaded.result()
+        tail = self._work.tail
+        if self.columns:
+            check_filterable(tail)
+        with closing(OrcFilterMaker(self._source, tail, OrcRules(fpp=self.fpp), self)) as maker:
+            written, outcomes = write_orc(self._source, tail, target, maker, progress)
+        return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda one: one.row_group)
+
+    def _lacking(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
+        """Row groups of which the sidecar says why it has no filter."""
+        told = {(one.row_group, one.column) for one in outcomes}
+        for group, column, state in orc_coverage(self._work.matches, self._work.tail):
+            place = (group, column.path)
+            wanted = self._choice.bloom is None or column.path in self._choice.bloom
+            if state != INDEXED and wanted and place not in told:
+                told.add(place)
+                yield Outcome(*place, BLOOM, "none", reason=state)
+
+    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | Instead | None:
+        """The filters of a column of a stripe, or why they are others."""
+        if column.id in self._work.from_values:
+            return Instead(self._work.from_values[column.id], True)
+        first = self._firsts[footer.stripe.ordinal]
+        groups = range(first, first + footer.stripe.num_row_groups)
+        parts = [self._work.parts.get((group, column.id)) for group in groups]
+        having = [part for part in parts if part is not None]
+        if not having:
+            return None
+        reason = "" if len(having) == len(parts) else "the sidecar lacks it for some row group of the stripe"
+        for part in having:
+            reason = reason or self._doubt(part, footer, column)
+        if reason:
+            return Instead(reason, self._choice.fallback)
+        found = [self._pool.get(part, group) for part, group in zip(having, groups, strict=True)]
+        return [one for one in found if isinstance(one, OrcBloomFilter)]
+
+    def _doubt(self, part: Part, footer: StripeFooter, column: OrcColumn) -> str:
+        """Why a filter cannot stand in the file; empty if it can."""
+        if not isinstance(part.group.rule, OrcRule):
+            return SPLIT_BLOCK
+        tail, zone = self._work.tail, footer.writer_timezone
+        encoding, trusted, _ = encoding_of(tail, column, ColumnEncoding("DIRECT", 0, UTF8_UTC), UTF8, zone)
+        if encoding is None or encoding.name != part.group.encoding:
+            asked = "nothing that is known" if encoding is None else encoding.name
+            return f"its keys are {part.group.encoding}, readers of the file ask by {asked}"
+        proven = any(match.is_proven and match.segment is part.segment for match in self._work.matches)
+        if trusted and proven:  # a filter as it stood in the file
+            return ""
+        try:
+            new_encoding(tail, column, zone)
+        except UnsupportedFeatureError as error:
+            return error.what
+        return ""
