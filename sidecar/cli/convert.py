@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+class Kind(str, Enum):
+    """Kinds of filters."""
+
+    parquet = "parquet"
+    orc = "orc"
+
+
 def convert(
     paths: Annotated[
         list[str],
@@ -23,7 +31,11 @@ def convert(
     ],
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="FILE", help="The Parquet file that a sidecar's indexes go into."),
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="The file that a sidecar's indexes, or filters as SRC has them, go into.",
+        ),
     ] = None,
     columns: Annotated[
         str | None,
@@ -53,13 +65,20 @@ def convert(
             help="Of a historical filter: the Parquet column that it is of.",
         ),
     ] = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Option("--as", help="Into Puffin: rebuild filters as those of the other format."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Convert indexes to another form; what is meant follows from the files and the ending of DST.
 
-    Parquet files to .puffin: extract. Puffin files to .puffin: one sidecar, sliced anew. A Puffin file and --data to
-    .parquet: embed. Parquet to .parquet: filters of another size. A historical filter (MurmurHash3) to the present
+    Parquet and ORC files to .puffin: extract, with --as split-block filters of ORC files or ORC filters of Parquet
+    files. Puffin files to .puffin: one sidecar, sliced anew. A Puffin file and --data to .parquet or .orc: embed.
+    Parquet to .parquet: filters of another size. ORC to .orc: Java's older filter stream as the one that all readers
+    ask. Parquet and --data to .orc, ORC and --data to .parquet: the data file with filters on the same columns, at the
+    same rates, of its own values. A historical filter (MurmurHash3) to the present
     form (XXH64): its bits say nothing about another hash, so this is a rebuild from the values of its column.
 
     Example: sidecar convert part-0.parquet part-1.parquet merged.puffin --merge --fpp 0.02
@@ -75,7 +94,7 @@ def convert(
     from sidecar.filters.sizing import DEFAULT_FPP
 
     if values is not None or (len(paths) == 2 and is_filter_file(paths[0])):
-        if len(paths) != 2 or data or columns or widen or merge or merge_all or measure:
+        if len(paths) != 2 or data or columns or widen or merge or merge_all or measure or kind:
             raise UsageError("a historical filter is converted with --values and --fpp alone")
         filter_rate = DEFAULT_FPP if target_rate is None else target_rate
         out.result(convert_filter(paths[0], paths[1], values=values, fpp=filter_rate).to_dict(), draw)
@@ -91,6 +110,7 @@ def convert(
             merge=merge,
             merge_all=merge_all,
             measure=measure,
+            kind=None if kind is None else kind.value,
             progress=progress,
         )
     out.result(report.to_dict(), draw_files)

@@ -1,4 +1,4 @@
-"""``sidecar extract``: filters and page indexes of Parquet files into one Puffin file."""
+"""``sidecar extract``: filters, page indexes and row indexes of data files into one Puffin file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def extract(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="FILE... DST", help="Parquet files, then the Puffin file to write."),
+        typer.Argument(metavar="FILE... DST", help="Parquet and ORC files, then the Puffin file to write."),
     ],
     bloom: Annotated[bool, typer.Option("--bloom", help="Bloom filters only.")] = False,
-    page_index: Annotated[bool, typer.Option("--page-index", help="Page indexes only.")] = False,
+    page_index: Annotated[bool, typer.Option("--page-index", help="Page and row indexes only.")] = False,
     columns: Annotated[
         str | None,
         typer.Option("--columns", metavar="A,B", help="Of these columns only; nested ones with dots."),
@@ -30,15 +30,15 @@ def extract(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take Bloom filters and page indexes out of Parquet files, bit for bit, into a Puffin file.
+    """Take Bloom filters and page indexes (of ORC: row indexes) out of data files, bit for bit, into a Puffin file.
 
-    sidecar embed --from DST puts them back.
+    sidecar embed --from DST puts them back; an ORC file has its row index in any case.
 
     Example: sidecar extract part-0.parquet part-1.parquet indexes.puffin
     """
     out = Output(as_json=as_json, quiet=quiet)
     if len(paths) < 2:
-        raise UsageError("name at least one Parquet file, and the Puffin file to write")
+        raise UsageError("name at least one data file, and the Puffin file to write")
     from sidecar import extract_files
 
     with out.progress() as progress:

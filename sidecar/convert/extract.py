@@ -34,7 +34,6 @@ from sidecar.parquet.page_index import (
     OffsetIndexAnswer,
     read_page_indexes,
 )
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source, open_source
 from sidecar.target import create_target
 
@@ -159,7 +158,7 @@ class Taker:
         footer = read_footer(source)
         check_embeddable(source, footer)
         leaves = self._named(footer.columns, footer.leaf)
-        keys = {leaf.index: key for leaf, key in zip(leaves, _keys(footer, leaves), strict=True)}
+        keys = parquet_keys(footer)
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves})
         first = self._collection.add_file(file_entry(identity_of_parquet(footer)))
         for group in footer.row_groups:
@@ -172,16 +171,16 @@ class Taker:
                 for chunk, moved in self._page_indexes(source, footer, group, chunks, keys, unit):
                     self.note(moved, keys[chunk.leaf.index], unit)
 
-    def check(self) -> None:
-        """Raise :class:`UsageError` if nothing was there to be taken, or a column is in no file."""
-        for name in self._wanted or ():
-            if name not in self._seen:
+    def check(*takers: Taker) -> None:
+        """Raise :class:`UsageError` if nothing was there to be taken by any of them, or a column is in no file."""
+        for name in takers[0]._wanted or ():
+            if not any(name in taker._seen for taker in takers):
                 raise UsageError(f"no file has a column '{name}'")
-        if not any(unit.way == EXACT for unit in self.units):
-            reasons = [unit.reason for unit in self.units]
+        units = [unit for taker in takers for unit in taker.units]
+        if all(unit.way == NONE for unit in units):
             raise UsageError(
                 "the files have no index to extract",
-                found=reasons[0] if reasons else None,
+                found=units[0].reason if units else None,
                 hint="Build indexes with sidecar embed.",
             )
 
@@ -286,13 +285,15 @@ def sound_page_index(
     return SoundPageIndex(columns, offsets)
 
 
-def _keys(footer: Footer, leaves: Sequence[Leaf]) -> Iterator[Key]:
-    """By field id where it is the leaf's alone and above 0, else by path."""
+def parquet_keys(footer: Footer) -> dict[int, Key]:
+    """The key of each leaf by its index: by field id where that is the leaf's alone and above 0, else by path."""
     ids = [leaf.field_id for leaf in footer.columns if leaf.field_id is not None]
-    for leaf in leaves:
+    keys = {}
+    for leaf in footer.columns:
         own = leaf.field_id
         certain = own is not None and own > 0 and ids.count(own) == 1
-        yield key_of(own if certain else None, leaf.path)
+        keys[leaf.index] = key_of(own if certain else None, leaf.path)
+    return keys
 
 
 def _not_taken(found: FoundFilter) -> str:

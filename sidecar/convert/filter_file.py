@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
-from sidecar.convert.rebuild import Rebuilt, rebuild
+from sidecar.convert.rebuild import Build, Rebuilt, rebuild
 from sidecar.errors import UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
@@ -96,7 +96,7 @@ def _rebuild(old: FoundFilter, path: str, column: str, fpp: float, io: FileIO | 
         leaf = find_leaf(footer, column)
         chunks = [group.columns[leaf.index] for group in footer.row_groups]
         witness = _Witness(old.filter, leaf.encoding)
-        build = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
+        build: Build[BlockFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
         rebuilt = rebuild(
             ParquetEvidence(values, footer, chunks, old),
             lambda arrays, distinct: build(witness.watch(arrays), distinct),

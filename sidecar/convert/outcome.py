@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 BLOOM, PAGE_INDEX = "bloom", "page-index"
 KINDS = (BLOOM, PAGE_INDEX)
@@ -17,9 +17,10 @@ EXACT, FOLDED, WIDENED, MERGED, NONE = "exact", "folded", "widened", "merged", "
 class Moved:
     """One index of one unit.
 
-    ``way``: ``exact`` (the bytes as they were), ``folded``, ``widened`` or ``merged``, and ``none``, for which
-    ``reason`` stands. ``bytes`` are those of the bitset, or of both structures of a page index. Rates are
-    false-positive rates estimated from the bits; ``measured`` is counted with random hashes where that was asked for.
+    ``way``: ``exact`` (the bytes as they were), ``folded``, ``widened`` or ``merged``, the way of a rebuild
+    (:mod:`sidecar.convert.rebuild`), and ``none``, for which ``reason`` stands. ``bytes`` are those of the bitset, or
+    of both structures of a page index. Rates are false-positive rates estimated from the bits; ``measured`` is counted
+    with random hashes where that was asked for.
     """
 
     file: str
@@ -34,6 +35,8 @@ class Moved:
     reason: str = ""
     damaged: bool = False
     """Whether the reason is that bytes of the source are broken."""
+    rebuilt: dict[str, Any] | None = None
+    """Of a rebuilt filter: the ways that were closed, and numbers of an enumerated domain."""
 
 
 class _WentSomeWay(Protocol):

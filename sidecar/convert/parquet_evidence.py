@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from sidecar.source import Source
 
 _IS_MAX_EXACT, _IS_MIN_EXACT = 7, 8
 _INT64 = np.iinfo(np.int64)
+B = TypeVar("B", bound=BlockFilter)
 
 
 class ParquetEvidence:
@@ -147,10 +148,10 @@ def _plain(numbers: Numbers, encoding: Encoding) -> npt.NDArray[np.uint8]:
     return numbers.astype("<u4" if encoding.width == 4 else "<u8").view(np.uint8)
 
 
-def filter_of(form: type[BlockFilter], encoding: Encoding, fpp: float) -> Build[BlockFilter]:
+def filter_of(form: type[B], encoding: Encoding, fpp: float) -> Build[B]:
     """Builds a filter of ``form``: sized for the values' number, folded to the smallest size that meets ``fpp``."""
 
-    def build(arrays: Any, distinct: int) -> BlockFilter:
+    def build(arrays: Any, distinct: int) -> B:
         made = form.empty(form.blocks_for(distinct, fpp))
         for array in arrays:
             made.insert_arrow(array, encoding)

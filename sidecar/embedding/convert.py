@@ -2,10 +2,13 @@
 
 | from | to | what is done |
 | --- | --- | --- |
-| Parquet files | Puffin | their filters and page indexes, as :mod:`sidecar.convert.extract` takes them out |
+| Parquet, ORC files | Puffin | their filters, page and row indexes, as :mod:`sidecar.convert.extract` takes them out |
+| the same, with a kind | Puffin | the same, filters rebuilt as the other kind (:mod:`sidecar.embedding.other_kind`) |
 | Puffin files | Puffin | one sidecar with everything in them, sliced anew |
-| Puffin file and a data file | Parquet | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
+| Puffin file and a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
 | Parquet file | Parquet | its filters in another size |
+| ORC file | ORC | filters that only Java's readers ask, as all readers ask them (:mod:`sidecar.embedding.peer_file`) |
+| Parquet, ORC file and a data file | ORC, Parquet | the data file with filters of the same columns and rates (same) |
 
 On the way into a Puffin file, filters may be merged, folded and widened (:mod:`sidecar.convert.reshape`).
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sidecar.bundle.sidecar_file import SidecarFile
@@ -26,8 +29,12 @@ from sidecar.convert.outcome import Moved, ways_of
 from sidecar.convert.refold import refold
 from sidecar.convert.reshape import Shape, reshape
 from sidecar.embedding.from_sidecar import embed_from
+from sidecar.embedding.other_kind import Into, take_as_orc, take_as_parquet
+from sidecar.embedding.peer_file import convert_legacy, filters_like
+from sidecar.embedding.report import EmbedReport
 from sidecar.errors import UsageError
-from sidecar.files import BLOOM_FILTER, PARQUET, PUFFIN, format_of
+from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
+from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.source import open_source
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 
-_ENDINGS = {".parquet": PARQUET, ".parq": PARQUET, ".puffin": PUFFIN, ".stats": PUFFIN}
+_ENDINGS = {".parquet": PARQUET, ".parq": PARQUET, ".orc": ORC, ".puffin": PUFFIN, ".stats": PUFFIN}
 
 
 @dataclass
@@ -82,15 +89,18 @@ def convert_files(
     merge: bool = False,
     merge_all: bool = False,
     measure: bool = False,
+    kind: str | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> ConvertReport:
     """Convert the indexes of ``sources`` to what the new file ``target`` is by its name; see the module.
 
-    ``data`` is the Parquet file that a sidecar's indexes go into. ``columns`` are dotted paths (or field ids, of a
-    sidecar that knows no paths). ``fpp`` folds each filter to the smallest size whose bits show at most that
-    rate, ``widen`` makes a column's filters as large as its largest, ``merge`` and ``merge_all`` make one filter of
-    those of a file, or of all files. ``measure`` also measures each rate with random hashes.
+    ``data`` is the file that a sidecar's indexes go into, or one that gets filters as a file of the other format has
+    them. ``columns`` are dotted paths (or field ids, of a sidecar that knows no paths). ``fpp`` folds each filter to
+    the smallest size whose bits show at most that rate, or is the rate of filters that are rebuilt; ``widen`` makes a
+    column's filters as large as its largest, ``merge`` and ``merge_all`` make one filter of those of a file, or of all
+    files. ``measure`` also measures each rate with random hashes. ``kind``: into a Puffin file, filters of ORC files
+    are rebuilt as split-block ones (``parquet``), or those of Parquet files as ORC ones (``orc``).
 
     Raises :class:`UsageError` for what does not go together, and as :func:`sidecar.convert.extract.extract_files`.
     """
@@ -100,20 +110,28 @@ def convert_files(
     shape = Shape(fpp, widen, merge, merge_all, measure)
     if len(sources) == 1 and is_filter_file(sources[0], io):
         raise UsageError("a single filter is converted by convert_filter", file=sources[0])
-    source_format, target_format = _format_of_all(sources, io), _format_by_name(target)
-    conversion = f"{source_format} to {target_format}"
+    formats, target_format = _formats_of(sources, io), _format_by_name(target)
+    conversion = f"{' and '.join(formats)} to {target_format}"
+    if kind is not None and (kind not in _KINDS or target_format != PUFFIN or PUFFIN in formats):
+        raise UsageError(
+            "filters of a data file get another kind in a Puffin file", expected=" or ".join(_KINDS)
+        )
     if target_format == PUFFIN:
         if data is not None:
-            raise UsageError("a data file is only needed to make a Parquet file of a sidecar")
-        size, units = _to_puffin(sources, source_format, target, columns, shape, io, progress)
+            raise UsageError("a data file is only needed to make a data file")
+        given = _Given(columns, shape, kind, io, progress)
+        size, units = _to_puffin(sources, target, given)
     elif len(sources) > 1:
-        raise UsageError("a Parquet file is made of one source", found=len(sources))
-    elif source_format == PARQUET:
-        if data is not None:
-            raise UsageError("a data file is only needed to make a Parquet file of a sidecar")
-        size, units = _refold(sources[0], target, columns, shape, io)
-    else:
+        raise UsageError("a data file is made of one source", found=len(sources))
+    elif formats == [PUFFIN]:
         size, units = _embed(sources[0], data, target, columns, shape, io)
+    elif formats == [target_format]:
+        if data is not None:
+            raise UsageError("a data file is only needed where source and target are of different formats")
+        change = _refold if target_format == PARQUET else _convert_legacy
+        size, units = change(sources[0], target, columns, shape, io)
+    else:
+        size, units = _filters_like(sources[0], data, target, columns, shape, io)
     return ConvertReport(list(sources), target, conversion, size, units, time.monotonic() - start)
 
 
@@ -123,14 +141,15 @@ def is_filter_file(path: str, io: FileIO | None = None) -> bool:
         return format_of(source) == BLOOM_FILTER
 
 
-def _format_of_all(sources: Sequence[str], io: FileIO | None) -> str:
+def _formats_of(sources: Sequence[str], io: FileIO | None) -> list[str]:
+    """The formats of the sources: Parquet and ORC may come together."""
     formats = set()
     for path in sources:
         with closing(open_source(path, io)) as source:
             formats.add(format_of(source))
-    if len(formats) > 1:
+    if len(formats) > 1 and not formats <= {PARQUET, ORC}:
         raise UsageError("sources of different formats", found=" and ".join(sorted(formats)))
-    return formats.pop()
+    return sorted(formats)
 
 
 def _format_by_name(target: str) -> str:
@@ -142,21 +161,29 @@ def _format_by_name(target: str) -> str:
     )
 
 
-def _to_puffin(
-    sources: Sequence[str],
-    source_format: str,
-    target: str,
-    columns: Sequence[str] | None,
-    shape: Shape,
-    io: FileIO | None,
-    progress: Progress | None,
-) -> tuple[int, list[Moved]]:
+@dataclass(frozen=True)
+class _Given:
+    """What was asked for of a Puffin file."""
+
+    columns: Sequence[str] | None
+    shape: Shape
+    kind: str | None
+    io: FileIO | None
+    progress: Progress | None
+
+    @property
+    def reshape(self) -> Shape:
+        """What is to be done to filters once they are there: rebuilt ones have their rate."""
+        return self.shape if self.kind is None else replace(self.shape, fpp=None)
+
+
+def _to_puffin(sources: Sequence[str], target: str, asked: _Given) -> tuple[int, list[Moved]]:
     with closing(Collection()) as given, closing(Collection()) as into:
-        collected = _collect(given, sources, source_format, columns, io, progress)
-        units, result = collected.units, given
+        collected = _collect(given, sources, asked)
+        units, result, shape = collected.units, given, asked.reshape
         if shape.changes or shape.measure:
             units, result = reshape(given, into, shape, collected.names), into
-        with create_target(target, io) as sink:
+        with create_target(target, asked.io) as sink:
             return result.write(sink).file_size, units
 
 
@@ -166,28 +193,31 @@ class _Collected:
     names: Mapping[Key, str]
 
 
-def _collect(
-    given: Collection,
-    sources: Sequence[str],
-    source_format: str,
-    columns: Sequence[str] | None,
-    io: FileIO | None,
-    progress: Progress | None,
-) -> _Collected:
-    taker = Taker(given, bloom=True, page_index=True, columns=columns)
-    loader = Loader(given, columns)
+def _collect(given: Collection, sources: Sequence[str], asked: _Given) -> _Collected:
+    taker = Taker(given, bloom=True, page_index=True, columns=asked.columns)
+    bare = Taker(given, bloom=False, page_index=True, columns=asked.columns)
+    rebuilt = Into(given, bare, check_fpp(DEFAULT_FPP if asked.shape.fpp is None else asked.shape.fpp))
+    loader = Loader(given, asked.columns)
+    takers = [taker] if asked.kind is None else [taker, bare]
     for number, path in enumerate(sources):
-        if progress is not None:
-            progress("files", number, len(sources))
-        with closing(open_source(path, io)) as source:
-            if source_format == PARQUET:
+        if asked.progress is not None:
+            asked.progress("files", number, len(sources))
+        with closing(open_source(path, asked.io)) as source:
+            found = format_of(source)
+            if found == PUFFIN:
+                loader.load(SidecarFile.open(source))
+            elif asked.kind in (None, found):
                 taker.take(source)
             else:
-                loader.load(SidecarFile.open(source))
-    if source_format == PARQUET:
-        taker.check()
-        return _Collected(taker.units, {key: path for path, key in taker.paths.items()})
-    return _Collected(loader.units, {})
+                _KINDS[asked.kind or ""](source, rebuilt, asked.columns)
+    if loader.units:
+        return _Collected(loader.units, {})
+    Taker.check(*takers)
+    paths = {key: path for one in takers for path, key in one.paths.items()}
+    return _Collected([unit for one in takers for unit in one.units], paths)
+
+
+_KINDS = {PARQUET: take_as_parquet, ORC: take_as_orc}
 
 
 def _refold(
@@ -215,13 +245,47 @@ def _embed(
     io: FileIO | None,
 ) -> tuple[int, list[Moved]]:
     if data is None:
-        raise UsageError("a sidecar has no rows: name the Parquet file with --data", file=sidecar)
+        raise UsageError("a sidecar has no rows: name the data file with --data", file=sidecar)
     if shape.changes or shape.measure:
         raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
     report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io)
-    units = [
+    return report.written.size, _moved(report)
+
+
+def _convert_legacy(
+    source: str, target: str, columns: Sequence[str] | None, shape: Shape, io: FileIO | None
+) -> tuple[int, list[Moved]]:
+    if shape.changes or shape.measure:
+        raise UsageError(
+            "filters of ORC have no other size", hint="sidecar embed builds them at another rate."
+        )
+    report = convert_legacy(source, target, columns, io)
+    return report.written.size, _moved(report)
+
+
+def _filters_like(
+    source: str,
+    data: str | None,
+    target: str,
+    columns: Sequence[str] | None,
+    shape: Shape,
+    io: FileIO | None,
+) -> tuple[int, list[Moved]]:
+    if data is None:
+        raise UsageError(
+            "a file of another format has other rows: name the one to get such filters with --data",
+            file=source,
+        )
+    if shape.widen or shape.merge or shape.merge_all or shape.measure:
+        raise UsageError("filters of another data file are rebuilt: only their rate can be chosen")
+    report, missing = filters_like(source, data, target, columns, shape.fpp, io)
+    return report.written.size, [*_moved(report), *missing]
+
+
+def _moved(report: EmbedReport) -> list[Moved]:
+    return [
         Moved(
-            file=data,
+            file=report.source,
             row_group=outcome.row_group,
             column=outcome.column,
             kind=outcome.kind,
@@ -234,4 +298,3 @@ def _embed(
         )
         for outcome in report.outcomes
     ]
-    return report.written.size, units

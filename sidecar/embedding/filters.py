@@ -39,7 +39,8 @@ _FIRST_PAGE = 4 << 10
 
 @dataclass(frozen=True)
 class FilterRules:
-    """What to build: ``leaves``, at rate ``fpp``, from ``ndv`` distinct values by leaf index.
+    """What to build: ``leaves``, at rate ``fpp`` or those that ``rates`` has, from ``ndv`` distinct values, both by
+    leaf index.
 
     ``harvest``: a trusted filter of the file is taken if it is ``good`` (at most ``fpp`` by its bits),
     ``always`` or ``never``.
@@ -50,6 +51,11 @@ class FilterRules:
     ndv: Mapping[int, int] = field(default_factory=dict)
     harvest: str = "good"
     even_if_dictionary: bool = False
+    rates: Mapping[int, float] = field(default_factory=dict)
+
+    def rate_of(self, leaf: Leaf) -> float:
+        """The rate that the filters of a leaf are to have."""
+        return self.rates.get(leaf.index, self.fpp)
 
 
 class ValuesFilter:
@@ -94,14 +100,21 @@ class FilterMaker:
         self._footer = footer
         self._rules = rules
         self._wanted = {leaf.index for leaf in rules.leaves}
-        options = Options(
-            bloom=True, theta=False, fpp=rules.fpp, max_bits=None, harvest="never", lg_k=12, ndv=rules.ndv
-        )
-        self._indexer = ChunkIndexer(source, options, TaskSketches(options.lg_k))
+        self._indexers: dict[float, ChunkIndexer] = {}
 
     def close(self) -> None:
         """Close what was opened for decoding; the source stays open."""
-        self._indexer.close()
+        for indexer in self._indexers.values():
+            indexer.close()
+
+    def _indexer(self, fpp: float) -> ChunkIndexer:
+        """What builds filters of a rate."""
+        if fpp not in self._indexers:
+            options = Options(
+                bloom=True, theta=False, fpp=fpp, max_bits=None, harvest="never", lg_k=12, ndv=self._rules.ndv
+            )
+            self._indexers[fpp] = ChunkIndexer(self._source, options, TaskSketches(options.lg_k))
+        return self._indexers[fpp]
 
     def begin(self, group: RowGroup) -> GroupFilters:
         """All filters of a row group but those that need its values: carry over, then dictionaries."""
@@ -138,7 +151,7 @@ class FilterMaker:
                 work.refuse(chunk, Outcome(*_place(chunk), "none", reason=reason_of(error), damaged=True))
                 continue
             if waiting.hasher.complete:
-                built = waiting.filter.fold_to(self._rules.fpp)
+                built = waiting.filter.fold_to(self._rules.rate_of(chunk.leaf))
                 work.take(chunk, built.to_bytes(), "values", built.estimated_fpp())
             else:
                 not_walked.append(chunk.leaf)
@@ -155,12 +168,16 @@ class FilterMaker:
 
     def _from_values(self, chunk: ColumnChunk) -> ValuesFilter:
         values = self._rules.ndv.get(chunk.leaf.index, chunk.num_values - (chunk.null_count or 0))
-        return ValuesFilter(chunk.leaf, blocks_for(max(values, 1), self._rules.fpp))
+        return ValuesFilter(chunk.leaf, blocks_for(max(values, 1), self._rules.rate_of(chunk.leaf)))
 
     def _index(self, work: GroupFilters, leaves: Sequence[Leaf]) -> None:
         """From dictionaries, or from what only pyarrow decodes; and why some have no filter at all."""
+        for rate in dict.fromkeys(map(self._rules.rate_of, leaves)):
+            self._index_at(rate, work, [leaf for leaf in leaves if self._rules.rate_of(leaf) == rate])
+
+    def _index_at(self, rate: float, work: GroupFilters, leaves: Sequence[Leaf]) -> None:
         columns = {leaf.index: (leaf.iceberg_type, leaf) for leaf in leaves}
-        for index, result in self._indexer.index(work.group, columns).items():
+        for index, result in self._indexer(rate).index(work.group, columns).items():
             chunk = work.group.columns[index]
             if result.fault == STORAGE:
                 raise StorageError(result.reason, file=self._source.name)

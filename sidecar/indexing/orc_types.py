@@ -110,7 +110,7 @@ def orc_values(column: OrcColumn, column_type: str, writer: int) -> OrcValues | 
     if doubt := type_doubt(column, column_type):
         return doubt
     kept = "float" if column.kind == "FLOAT" else column_type
-    orc_name = _orc_encoding(kept)
+    orc_name = orc_encoding_of(kept)
     return OrcValues(
         encoding=Encoding.parse(_encoding(kept)),
         orc_encoding=OrcEncoding.parse(orc_name) if orc_name else None,
@@ -155,8 +155,8 @@ def _encoding(kind: str) -> str:
     return f"flba:{kind[6:-1]}" if kind.startswith("fixed") else _WORDS[kind]
 
 
-def _orc_encoding(kind: str) -> str | None:
-    """As Java's writers hash today."""
+def orc_encoding_of(kind: str) -> str | None:
+    """The encoding of an ORC filter of an Iceberg type, as Java's writers hash today; ``None`` where there is none."""
     if kind.startswith("decimal"):
         return f"orc/decimal:{_digits(kind)[1]}"
     return "orc/bytes" if kind.startswith("fixed") else _ORC.get(kind)

@@ -1,0 +1,113 @@
+"""What an ORC file knows of the values of one row group: the evidence that rebuilds draw on.
+
+A row group has no dictionary of its own: its stripe's has the values of all row groups. Bounds are those of the row
+index, believed where :mod:`sidecar.orc.statistics` believes them and they are values that occur; the old filter is
+believed where it is trusted (:mod:`sidecar.orc.trust`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sidecar.convert.rebuild import Build, Domain, Numbers
+from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc_hashing import hash_orc
+from sidecar.orc.index_streams import FoundFilter
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import ColumnStatistics
+
+_INTEGERS: dict[str, pa.DataType] = {
+    "BYTE": pa.int8(),
+    "SHORT": pa.int16(),
+    "INT": pa.int32(),
+    "LONG": pa.int64(),
+    "DATE": pa.int32(),
+}
+_LONG = OrcEncoding.parse("orc/long")
+_BY_NUMBER = frozenset({"orc/long", "orc/date"})
+"""Keys that are the column's integers."""
+
+if TYPE_CHECKING:
+    Array = pa.Array[Any]
+
+
+class OrcEvidence:
+    """The values of a column in one row group.
+
+    ``old`` is its filter, if there is one, ``statistics`` those of its row index. ``decode`` gives the values as the
+    file has them, and ``convert`` makes them those of the new filter's encoding.
+    """
+
+    def __init__(
+        self,
+        column: OrcColumn,
+        old: FoundFilter | None,
+        statistics: ColumnStatistics | None,
+        decode: Callable[[], Array],
+        convert: Callable[[Array], Array],
+    ) -> None:
+        self._column = column
+        self._old = old
+        self._statistics = statistics
+        self._decode = decode
+        self._convert = convert
+
+    def dictionary(self) -> list[Array] | str:
+        """See :meth:`sidecar.convert.rebuild.Evidence.dictionary`."""
+        return "a dictionary of ORC is that of a stripe, not of one row group"
+
+    def domain(self) -> Domain | str:
+        """See :meth:`sidecar.convert.rebuild.Evidence.domain`."""
+        old, statistics = self._old, self._statistics
+        if old is None or old.filter is None:
+            return "there is no old filter of this column"
+        if not old.trusted or old.encoding is None:
+            return f"the old filter is not to be trusted: {old.reason}"
+        if self._column.kind not in _INTEGERS or old.encoding.name not in _BY_NUMBER:
+            return f"values of {self._column.kind} are no bounded integers"
+        if statistics is None or statistics.num_values is None:
+            return "the row group has no statistics"
+        low, high = statistics.min, statistics.max
+        if not statistics.exact or type(low) is not int or type(high) is not int:
+            return statistics.reason or "the row group has no exact bounds"
+        bits = old.filter
+        return Domain(
+            low,
+            high,
+            lambda numbers: admits(bits, numbers),
+            self._to_arrow,
+            bits.estimated_fpp(),
+            statistics.num_values,
+        )
+
+    def values(self) -> tuple[Iterator[Array], int]:
+        """See :meth:`sidecar.convert.rebuild.Evidence.values`."""
+        array = self._convert(self._decode())
+        return iter([array]), len(array) - array.null_count
+
+    def _to_arrow(self, numbers: Numbers) -> Array:
+        typed: Any = pa.array(numbers).cast(_INTEGERS[self._column.kind])
+        return self._convert(typed.cast(pa.date32()) if self._column.kind == "DATE" else typed)
+
+
+def admits(old: OrcBloomFilter, numbers: Numbers) -> npt.NDArray[np.bool_]:
+    """For each number whether the old filter might hold it: bool[n]."""
+    return old.check(hash_orc(pa.array(numbers), _LONG))
+
+
+def orc_filter_of(encoding: OrcEncoding, entries: int, fpp: float) -> Build[OrcBloomFilter]:
+    """Builds an ORC filter of the size that writers choose for a stride of ``entries``, or more if there are more."""
+
+    def build(arrays: Any, distinct: int) -> OrcBloomFilter:
+        made = OrcBloomFilter.empty(*size_for(max(entries, distinct), fpp))
+        for array in arrays:
+            made.insert_arrow(array, encoding)
+        return made
+
+    return build

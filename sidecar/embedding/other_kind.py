@@ -1,0 +1,202 @@
+"""``convert --as``: filters of data files, as filters of the other kind, into a sidecar.
+
+Split-block filters of ORC row groups, or ORC filters of Parquet row groups, for the columns that have filters of their
+own. The bits of one say nothing about the other's hash, so each is rebuilt (:mod:`sidecar.convert.rebuild`) from the
+dictionary page, the integers that its bounds and the old filter leave, or the values. The encodings are those that a
+build of a table gives such units (:mod:`sidecar.indexing.orc_types`). Page indexes and row indexes are of their format
+and come along as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from sidecar.convert.any_filter import AnyFilter
+from sidecar.convert.collection import Collection as Gathered
+from sidecar.convert.collection import Key
+from sidecar.convert.extract import Taker, parquet_keys
+from sidecar.convert.extract_orc import orc_keys
+from sidecar.convert.identity import first_units
+from sidecar.convert.orc_evidence import OrcEvidence, orc_filter_of
+from sidecar.convert.outcome import BLOOM, NONE, Moved
+from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
+from sidecar.convert.rebuild import Build, Evidence, rebuild
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.indexing.orc_types import OrcValues, orc_encoding_of, orc_values, zone_doubt
+from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes, statistics_of
+from sidecar.orc.inspect import reason_of
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import StripeFooter, read_stripe_footer
+from sidecar.orc.tail import OrcTail, read_tail
+from sidecar.orc.values import OrcValueReader
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.footer import read_footer
+from sidecar.source import Source
+
+Wanted = Collection[str] | None
+Place = tuple[str, int, str, str]
+F = TypeVar("F", bound=AnyFilter)
+
+
+@dataclass(frozen=True)
+class Into:
+    """Where rebuilt filters go, at which rate; ``taker`` reports them and keeps the reasons."""
+
+    gathered: Gathered
+    taker: Taker
+    fpp: float
+
+    def put(
+        self,
+        place: Place,
+        key: Key,
+        unit: int,
+        encoding: str,
+        evidence: Evidence,
+        build: Build[F],
+        rate: float | None,
+    ) -> None:
+        """Rebuild one filter, or say why there is none."""
+        try:
+            made = rebuild(evidence, build, rate_before=rate)
+        except StorageError:
+            raise
+        except SidecarError as error:
+            self.refuse(place, key, unit, reason_of(error), rate, isinstance(error, DamagedFileError))
+            return
+        self.gathered.add_filter(key, unit, encoding, made.filter)
+        told = {
+            name: value
+            for name, value in made.to_dict().items()
+            if name not in ("way", "rate_before", "rate_after")
+        }
+        moved = Moved(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=told)
+        self.taker.note(moved, key, unit)
+
+    def refuse(
+        self, place: Place, key: Key, unit: int, reason: str, rate: float | None = None, damaged: bool = False
+    ) -> None:
+        """A unit that has no filter."""
+        self.taker.note(Moved(*place, NONE, rate_before=rate, reason=reason, damaged=damaged), key, unit)
+
+
+def take_as_orc(source: Source, into: Into, columns: Wanted) -> None:
+    """A Parquet file: page indexes as they are, its filters as ORC filters."""
+    first = into.gathered.num_units
+    into.taker.take(source)
+    footer = read_footer(source)
+    keys = parquet_keys(footer)
+    for group in footer.row_groups:
+        chunks = [
+            chunk
+            for chunk in group.columns
+            if chunk.bloom_filter_offset and (columns is None or chunk.leaf.path in columns)
+        ]
+        for chunk, found in read_bloom_filters(source, chunks):
+            if isinstance(found, StorageError):
+                raise found
+            place = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
+            key, unit = keys[chunk.leaf.index], first + group.ordinal
+            old = found if isinstance(found, FoundFilter) else None
+            rate = None if old is None else old.filter.estimated_fpp()
+            encoding = orc_encoding_of(chunk.leaf.iceberg_type or "")
+            if encoding is None:
+                into.refuse(place, key, unit, f"no ORC filter is made of {chunk.leaf.encoding.name}", rate)
+                continue
+            try:
+                evidence = ParquetEvidence(
+                    source, footer, [chunk], old if old is not None and old.trusted else None
+                )
+            except UnsupportedFeatureError as error:
+                into.refuse(place, key, unit, reason_of(error), rate)
+                continue
+            build = orc_filter_of(OrcEncoding.parse(encoding), group.num_rows, into.fpp)
+            into.put(place, key, unit, encoding, evidence, build, rate)
+
+
+def take_as_parquet(source: Source, into: Into, columns: Wanted) -> None:
+    """An ORC file: row indexes as they are, its filters as split-block filters."""
+    first = into.gathered.num_units
+    into.taker.take(source)
+    tail = read_tail(source)
+    firsts, keys = first_units(tail), orc_keys(tail)
+    with OrcValueReader(source, tail) as reader:
+        for stripe in tail.stripes:
+            if not stripe.num_rows:
+                continue
+            footer = read_stripe_footer(source, tail, stripe)
+            having = [column for column in tail.columns if _has_filters(footer, column, columns)]
+            indexes = read_indexes(source, tail, stripe, footer, [column.id for column in having])
+            for column in having:
+                one = _StripeColumn(source, tail, footer, indexes[column.id], reader)
+                one.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
+
+
+def _has_filters(footer: StripeFooter, column: OrcColumn, columns: Wanted) -> bool:
+    named = columns is None or column.path in columns
+    return (
+        not column.is_compound
+        and named
+        and any(stream.kind.startswith("BLOOM") for stream in index_streams_of(footer, column.id))
+    )
+
+
+@dataclass
+class _StripeColumn:
+    """A column of a stripe whose filters are rebuilt; its values are decoded once, if at all."""
+
+    source: Source
+    tail: OrcTail
+    footer: StripeFooter
+    index: StripeIndex
+    reader: OrcValueReader
+
+    @cached_property
+    def values(self) -> Sequence[pa.Array[Any]]:
+        """By row group."""
+        return list(self.reader.row_groups(self.footer.stripe, self.index.column))
+
+    def rebuild(self, into: Into, key: Key, first: int, ahead: int) -> None:
+        """Filters of all row groups; ``ahead`` is the number of row groups in front of the stripe."""
+        column, found = self.index.column, self.index.filters or ()
+        way = self._way()
+        for group in range(self.footer.stripe.num_row_groups):
+            old = found[group] if group < len(found) else None
+            rate = None if old is None or old.filter is None else old.filter.estimated_fpp()
+            place, unit = (self.tail.name, ahead + group, column.path, BLOOM), first + ahead + group
+            if isinstance(way, str):
+                into.refuse(place, key, unit, way, rate)
+                continue
+            try:
+                statistics = (
+                    None
+                    if self.index.row_index is None
+                    else statistics_of(self.index.row_index, group, column, self.tail, self.footer)
+                )
+            except DamagedFileError:
+                statistics = None
+            evidence = OrcEvidence(column, old, statistics, self._decoder(group), way.of)
+            build = filter_of(SplitBlockBloomFilter, way.encoding, into.fpp)
+            into.put(place, key, unit, way.encoding.name, evidence, build, rate)
+
+    def _decoder(self, group: int) -> Callable[[], pa.Array[Any]]:
+        return lambda: self.values[group]
+
+    def _way(self) -> OrcValues | str:
+        """How values become those of the filter, or why there is none."""
+        column = self.index.column
+        if column.encrypted or column.nested_in_repeated:
+            return "the column is encrypted, or inside a list or map"
+        if column.iceberg_type is None:
+            return f"a column of kind {column.kind} has no Iceberg type"
+        found = orc_values(column, column.iceberg_type, self.tail.writer)
+        if isinstance(found, str):
+            return found
+        return zone_doubt(column, self.footer.writer_timezone) or found.encoding.not_indexable or found

@@ -1,0 +1,160 @@
+"""Filters of a data file that follow from those of another one: of another format, or in a legacy stream.
+
+Two files may be thought to hold the same rows; nothing proves it. So a file never gets the bits of another one: what
+it takes over is which columns have filters, and at which rates; the filters are of its own values.
+
+Java's older stream BLOOM_FILTER, which C++ readers do not ask, becomes BLOOM_FILTER_UTF8. The bits stay where the keys
+of both agree (integers, floats, dates, binary). Text and decimals are hashed in the charset of whoever wrote them,
+timestamps by another key: those are rebuilt from the values. (To prove that text is all ASCII takes its values, too.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from sidecar.convert.outcome import BLOOM, NONE, Moved
+from sidecar.embedding.file import Wanted, embed_into
+from sidecar.embedding.filters import FilterRules
+from sidecar.embedding.orc_file import embed_orc
+from sidecar.embedding.orc_filters import OrcRules
+from sidecar.embedding.report import EmbedReport
+from sidecar.errors import StorageError, UsageError
+from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.orc.index_streams import BLOOM_FILTER, BLOOM_FILTER_UTF8, read_indexes
+from sidecar.orc.inspect import find_column
+from sidecar.orc.stripe import read_stripe_footer
+from sidecar.orc.tail import is_orc, read_tail
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.inspect import find_leaf
+from sidecar.source import Source, open_source
+from sidecar.target import create_target
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+LEAST_RATE, MOST_RATE = 1e-4, 0.5
+"""Rates that are taken over lie between these: a nearly empty filter shows one that nobody asked for."""
+
+
+def filters_like(
+    source: str,
+    data: str,
+    target: str,
+    columns: Sequence[str] | None = None,
+    fpp: float | None = None,
+    io: FileIO | None = None,
+) -> tuple[EmbedReport, list[Moved]]:
+    """Write the file ``data`` to the new file ``target``, with filters on the columns that have some in ``source``.
+
+    Each has the worst rate that its trusted filters show in ``source``, or ``fpp``. Also answers the columns that
+    ``data`` has not. Raises :class:`UsageError` where no filter of ``source`` is to be trusted, or for a format of
+    ``data`` other than the target's, and as :func:`sidecar.embedding.file.embed_file`.
+    """
+    with closing(open_source(source, io)) as opened:
+        rates = dict(_orc_rates(opened) if is_orc(opened) else _parquet_rates(opened))
+    if columns is not None:
+        rates = {path: rate for path, rate in rates.items() if path in columns}
+    if fpp is not None:
+        rates = dict.fromkeys(rates, check_fpp(fpp))
+    if not rates:
+        raise UsageError("the file has no filter to be trusted of these columns", file=source)
+    with closing(open_source(data, io)) as opened:
+        if is_orc(opened) != target.lower().endswith(".orc"):
+            raise UsageError("the data file is not of the format that the target is to have", file=data)
+        if is_orc(opened):
+            return _orc_like(opened, target, rates, io)
+        return _parquet_like(opened, target, rates, io)
+
+
+def _orc_like(
+    opened: Source, target: str, rates: dict[str, float], io: FileIO | None
+) -> tuple[EmbedReport, list[Moved]]:
+    tail = read_tail(opened)
+    found = {path: tail.column(path) for path in rates}
+    here = {path: column for path, column in found.items() if column is not None and not column.is_compound}
+    by_id = {column.id: rates[path] for path, column in here.items()}
+    rules = OrcRules(tuple(here.values()), DEFAULT_FPP, "never", by_id)
+    missing = _missing(opened, [path for path in rates if path not in here])
+    with create_target(target, io) as sink:
+        return embed_orc(opened, tail, sink, rules), missing
+
+
+def _parquet_like(
+    opened: Source, target: str, rates: dict[str, float], io: FileIO | None
+) -> tuple[EmbedReport, list[Moved]]:
+    footer = read_footer(opened)
+    here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
+    by_index = {leaf.index: rates[path] for path, leaf in here.items()}
+    rules = FilterRules(
+        tuple(here.values()), DEFAULT_FPP, harvest="never", even_if_dictionary=True, rates=by_index
+    )
+    missing = _missing(opened, [path for path in rates if path not in here])
+    with create_target(target, io) as sink:
+        return embed_into(opened, footer, sink, Wanted(rules)), missing
+
+
+def _missing(data: Source, paths: Sequence[str]) -> list[Moved]:
+    return [
+        Moved(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths
+    ]
+
+
+def _parquet_rates(source: Source) -> Iterator[tuple[str, float]]:
+    rates: dict[str, float] = {}
+    for group in read_footer(source).row_groups:
+        chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
+        for chunk, found in read_bloom_filters(source, chunks):
+            if isinstance(found, StorageError):
+                raise found
+            if isinstance(found, FoundFilter) and found.trusted:
+                path = chunk.leaf.path
+                rates[path] = max(found.filter.estimated_fpp(), rates.get(path, LEAST_RATE))
+    yield from ((path, min(rate, MOST_RATE)) for path, rate in rates.items())
+
+
+def _orc_rates(source: Source) -> Iterator[tuple[str, float]]:
+    rates: dict[str, float] = defaultdict(lambda: LEAST_RATE)
+    tail = read_tail(source)
+    for stripe in tail.stripes:
+        if stripe.num_rows:
+            footer = read_stripe_footer(source, tail, stripe)
+            ids = sorted(
+                {one.column for one in footer.streams if one.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)}
+            )
+            for index in read_indexes(source, tail, stripe, footer, ids).values():
+                for found in index.filters or ():
+                    if found.trusted and found.filter is not None:
+                        path = index.column.path
+                        rates[path] = max(found.filter.estimated_fpp(), rates[path])
+    yield from ((path, min(rate, MOST_RATE)) for path, rate in rates.items())
+
+
+def convert_legacy(
+    source: str, target: str, columns: Sequence[str] | None = None, io: FileIO | None = None
+) -> EmbedReport:
+    """Write the ORC file ``source`` to the new file ``target``, its BLOOM_FILTER streams as BLOOM_FILTER_UTF8 ones.
+
+    Raises :class:`UsageError` if it has no column with the older stream alone, and as
+    :func:`sidecar.embedding.file.embed_file`.
+    """
+    with closing(open_source(source, io)) as opened:
+        tail = read_tail(opened)
+        older: set[int] = set()
+        for stripe in tail.stripes:
+            if stripe.num_rows:
+                streams = read_stripe_footer(opened, tail, stripe).streams
+                new = {one.column for one in streams if one.kind == BLOOM_FILTER_UTF8}
+                older |= {one.column for one in streams if one.kind == BLOOM_FILTER} - new
+        if columns is not None:
+            older &= {find_column(tail, name).id for name in columns}
+        leaves = tuple(tail.columns[i] for i in sorted(older) if not tail.columns[i].is_compound)
+        if not leaves:
+            raise UsageError(
+                "nothing to convert: no column has filters in a BLOOM_FILTER stream alone", file=source
+            )
+        with create_target(target, io) as sink:
+            return embed_orc(opened, tail, sink, OrcRules(leaves, DEFAULT_FPP, "always"))
