@@ -48,6 +48,21 @@ def _filters(path: str) -> dict[tuple[int, str], bytes]:
     }
 
 
+def test_a_file_that_cannot_be_read_ends_the_others_that_wait(table: Any, tmp_path: Path) -> None:
+    """The second file fails while the first one's pages are copied, and before its indexes are read."""
+    paths = _paths(table)
+    foreign = tmp_path / "foreign.parquet"
+    foreign.write_bytes(b"PAR1, and nothing more")
+    with pytest.raises(DamagedFileError):
+        sidecar.embed_all_from(
+            sidecar.open_sidecar(table),
+            str(tmp_path / "out"),
+            [paths[0], str(foreign), *paths[1:]],
+            io=table.io,
+        )
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
+
+
 def test_all_files_get_what_was_built(table: Any, tmp_path: Path) -> None:
     opened = sidecar.open_sidecar(table)
     reports = sidecar.embed_all_from(opened, str(tmp_path / "out"), io=table.io)
