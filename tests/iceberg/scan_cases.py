@@ -144,7 +144,7 @@ def check(
         columns = rng.sample(full.column_names, min(rng.randint(1, 4), full.num_columns))
         with open_scan(BytesSource(data), text, columns) as scan:
             found = list(scan.found())
-            schema = scan.request.shape.schema
+            schema = scan.schema
         positions = np.concatenate([f.positions for f in found]) if found else np.zeros(0, np.int64)
         assert positions.tolist() == np.flatnonzero(truth).tolist(), text
         rows = pa.concat_tables([f.rows for f in found]) if found else schema.empty_table()
