@@ -222,7 +222,10 @@ def is_orc(source: Source) -> bool:
     """Whether a file is ORC, by the magic at its start or, as the postscript ends with it, before its last byte."""
     if source.size < len(MAGIC) + 2:
         return False
-    return MAGIC in (source.read(0, len(MAGIC)), source.read(source.size - len(MAGIC) - 1, len(MAGIC)))
+    head = source.read(0, 4)
+    if head.startswith((MAGIC, b"PAR")):
+        return head.startswith(MAGIC)
+    return source.read(source.size - len(MAGIC) - 1, len(MAGIC)) == MAGIC
 
 
 def _check_magic(head: bytes, offset: int) -> None:
