@@ -24,6 +24,7 @@ from sidecar.iceberg.file_columns import file_columns
 from sidecar.iceberg.orc_scanning import plan_orc_scan
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.residual import residual_of
+from sidecar.orc.tail import is_orc
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_scan import FoundRows, Request, ScanReport, scan_pages
 from sidecar.parquet.parts import read_shape
@@ -107,7 +108,7 @@ def _parquet_footer(source: Source) -> Footer | None:
     try:
         return read_footer(source)
     except DamagedFileError:
-        if source.size >= 4 and source.read(0, 3) == b"ORC":
+        if is_orc(source):
             return None
         raise
 
