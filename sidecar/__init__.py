@@ -5,7 +5,8 @@
     table = sidecar.open_table("db.lineitem")                    # any catalog that pyiceberg knows
     sidecar.build(table, ["l_partkey", "l_comment"])             # index and register
     plan = sidecar.plan(table, "l_partkey = 42")                 # the files that can hold such rows
-    rows = sidecar.scan(table, "l_partkey = 42")                 # the rows, as an Arrow table
+    rows = plan.to_arrow()                                       # the rows, as an Arrow table
+    rows = sidecar.scan(table, "l_partkey = 42")                 # the same in one call
 
 Importing the package costs nothing: each name is loaded when it is first used.
 """
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from sidecar.iceberg.planning import plan as plan
     from sidecar.iceberg.probe import probe_table as probe_table
     from sidecar.iceberg.scanning import TableScanReport as TableScanReport
-    from sidecar.iceberg.scanning import read as read
     from sidecar.iceberg.scanning import scan as scan
+    from sidecar.iceberg.scanning import scan_batches as scan_batches
     from sidecar.iceberg.statistics import open_sidecar as open_sidecar
     from sidecar.iceberg.verify import verify_table as verify_table
     from sidecar.indexing.driver import build as build
@@ -68,8 +69,8 @@ _HOMES = {
     "convert_filter": "sidecar.convert.filter_file",
     "plan": "sidecar.iceberg.planning",
     "TableScanReport": "sidecar.iceberg.scanning",
-    "read": "sidecar.iceberg.scanning",
     "scan": "sidecar.iceberg.scanning",
+    "scan_batches": "sidecar.iceberg.scanning",
     "scan_file": "sidecar.iceberg.file_scanning",
     "open_scan": "sidecar.iceberg.file_scanning",
     "inspect_file": "sidecar.files",
@@ -112,9 +113,9 @@ __all__ = [
     "plan",
     "probe_file",
     "probe_table",
-    "read",
     "register_spark",
     "scan",
+    "scan_batches",
     "scan_file",
     "spark_read",
     "strip_file",

@@ -83,10 +83,10 @@ def _scan_table(
     catalog: str | None,
     snapshot: int | None,
 ) -> _Found:
-    from sidecar import TableScanReport, open_table, plan, read
+    from sidecar import TableScanReport, open_table, plan
 
     found, report = plan(open_table(table, catalog), predicate, snapshot_id=snapshot), TableScanReport()
-    rows = read(found, columns, limit, report=report)
+    rows = found.to_arrow(columns, limit, report=report)
     out.warn((*found.warnings, *report.warnings))
     return rows, {**found.to_dict(), "scan": report.to_dict()}, draw_table_scan
 

@@ -85,9 +85,9 @@ class TableReader:
         """The deleted positions of all files, by path as pyiceberg matches them."""
         return _read_all_delete_files(self._io, list(tasks))
 
-    def read_whole(self, task: FileScanTask, deletes: Deletes) -> list[pa.RecordBatch]:
+    def read_whole(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
         """Matching rows of a whole file, by pyiceberg alone."""
-        return list(self._scan._record_batches_from_scan_tasks_and_deletes([task], dict(deletes)))  # type: ignore[arg-type]
+        return self._scan._record_batches_from_scan_tasks_and_deletes([task], dict(deletes))  # type: ignore[arg-type]
 
     @property
     def row_filter(self) -> BooleanExpression:

@@ -13,16 +13,17 @@ A sidecar is advisory. Whatever is wrong with it becomes a warning of the plan, 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import DataScan, FileScanTask, Table
 
-from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.internals import plan_tasks, read_manifests
 from sidecar.iceberg.listing import snapshot_of
@@ -31,13 +32,24 @@ from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.row_groups import KeptRowGroups, StoredPages
 from sidecar.iceberg.sieve import Funnel, SidecarUsed, Sieve
 
+if TYPE_CHECKING:
+    import duckdb
+    import pandas  # type: ignore[import-untyped]
+    import polars
+    import pyarrow as pa
+
+    from sidecar.iceberg.scanning import TableScanReport
+
 SHOWN = 10
 """Files whose row groups :meth:`Plan.explain` shows one by one."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The files to read for a predicate. ``tasks`` are pyiceberg's own, fit for its ``ArrowScan``."""
+    """The files to read for a predicate, and the ways to their rows, named as those of pyiceberg's ``DataScan``.
+
+    ``tasks`` are pyiceberg's own, fit for its ``ArrowScan``.
+    """
 
     table: Table = field(repr=False)
     snapshot_id: int | None
@@ -81,6 +93,63 @@ class Plan:
     def files_kept(self) -> int:
         """Files to read."""
         return len(self.tasks)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        *,
+        case_sensitive: bool = True,
+        threads: int | None = None,
+        report: TableScanReport | None = None,
+    ) -> pa.Table:
+        """The rows; see :func:`sidecar.iceberg.scanning.read`."""
+        from sidecar.iceberg.scanning import read
+
+        return read(self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report)
+
+    def to_arrow_batch_reader(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        *,
+        case_sensitive: bool = True,
+        threads: int | None = None,
+        report: TableScanReport | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream in bounded memory; see :func:`sidecar.iceberg.scanning.read_batches`."""
+        from sidecar.iceberg.scanning import read_batches
+
+        return read_batches(
+            self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report
+        )
+
+    def to_pandas(self, columns: Sequence[str] | None = None, limit: int | None = None) -> pandas.DataFrame:
+        """The rows as a frame of pandas; :class:`sidecar.errors.UsageError` where that is not installed."""
+        _library("pandas")
+        frame: pandas.DataFrame = self.to_arrow(columns, limit).to_pandas()
+        return frame
+
+    def to_polars(self, columns: Sequence[str] | None = None, limit: int | None = None) -> polars.DataFrame:
+        """The rows as a frame of polars; :class:`sidecar.errors.UsageError` where that is not installed."""
+        frame: polars.DataFrame = _library("polars").from_arrow(self.to_arrow(columns, limit))
+        return frame
+
+    def to_duckdb(
+        self,
+        table_name: str,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> duckdb.DuckDBPyConnection:
+        """A connection (``connection``, or a new one in memory) in which the rows are a view ``table_name``.
+
+        They are an Arrow table, so that they can be asked more than once. Raises
+        :class:`sidecar.errors.UsageError` where duckdb is not installed.
+        """
+        made: duckdb.DuckDBPyConnection = connection or _library("duckdb").connect(":memory:")
+        made.register(table_name, self.to_arrow(columns, limit))
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -135,6 +204,14 @@ class Plan:
         ]
         more = len(self.row_groups) - len(shown)
         return [*lines, f"{more:>8} more files in part"] if more else lines
+
+
+def _library(name: str) -> Any:
+    """A package that only those have who want it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f"{name} is not installed", hint=f"Say pip install {name}.") from error
 
 
 def plan(

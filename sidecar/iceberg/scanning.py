@@ -1,17 +1,19 @@
 """Rows for a predicate, read from the files, row groups and pages that can hold them.
 
-Each file of a :class:`~sidecar.iceberg.planning.Plan` is read by :mod:`sidecar.iceberg.table_files`, several at a time:
-the same rows, in the same types, as pyiceberg's own reader gives for the same files. So the result is that of
-``table.scan(predicate).to_arrow()``, up to the order of rows.
+Each file of a :class:`~sidecar.iceberg.planning.Plan` is read by :mod:`sidecar.iceberg.table_files`, several at a time
+(:mod:`sidecar.iceberg.read_ahead`), and handed over in the order of the plan: the same rows, in the same types, as
+pyiceberg's own reader gives for the same files. So the result is that of ``table.scan(predicate).to_arrow()``.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,11 +26,19 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.arrow_reader import TableReader
 from sidecar.iceberg.conditions import FileQuestion
+from sidecar.iceberg.key_rows import KeyRows
+from sidecar.iceberg.key_sets import Keys
 from sidecar.iceberg.planning import Plan, plan
+from sidecar.iceberg.read_ahead import read_ahead
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.table_files import DataFileReader, FileRows
 
 log = logging.getLogger(__name__)
+
+MOST_THREADS = 8
+"""Files that are read at once unless the caller says otherwise."""
+
+_Batches = Generator[pa.RecordBatch, None, None]
 
 
 @dataclass
@@ -97,21 +107,36 @@ def scan(
     snapshot_id: int | None = None,
     *,
     case_sensitive: bool = True,
+    threads: int | None = None,
+    keys: Mapping[str, Keys] | None = None,
 ) -> pa.Table:
     """The rows of a snapshot (the current one by default) that match ``predicate``.
 
-    ``columns`` are read in the order of the schema, all of them by default; ``limit`` is the most rows wanted.
-    Warnings of the plan are logged; who wants the plan too calls :func:`sidecar.iceberg.planning.plan`, then
-    :func:`read`. Errors are those of both.
+    ``columns`` are read in the order of the schema, all of them by default; ``limit`` is the most rows wanted;
+    ``threads`` is the number of files that are read at once (see :func:`threads_of`). Warnings of the plan are
+    logged; who wants the plan too calls :func:`sidecar.iceberg.planning.plan`, then its ``to_arrow``. Errors are
+    those of both.
     """
-    found, report = (
-        plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive),
-        TableScanReport(),
-    )
-    rows = read(found, columns, limit, case_sensitive=case_sensitive, report=report)
-    for warning in (*found.warnings, *report.warnings):
-        log.warning("%s", warning)
-    return rows
+    found = plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive, keys=keys)
+    _log(found.warnings)
+    return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
+
+
+def scan_batches(
+    table: Table,
+    predicate: str | BooleanExpression,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    snapshot_id: int | None = None,
+    *,
+    case_sensitive: bool = True,
+    threads: int | None = None,
+    keys: Mapping[str, Keys] | None = None,
+) -> pa.RecordBatchReader:
+    """The rows of :func:`scan` as a stream: see :func:`read_batches`."""
+    found = plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive, keys=keys)
+    _log(found.warnings)
+    return read_batches(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
 
 def read(
@@ -120,54 +145,132 @@ def read(
     limit: int | None = None,
     *,
     case_sensitive: bool = True,
+    threads: int | None = None,
     report: TableScanReport | None = None,
 ) -> pa.Table:
-    """The rows that ``planned`` leads to; ``report`` is filled in with what was read for them.
+    """The rows that ``planned`` leads to; ``report`` is filled in with what was read for them, warnings
+    included, which are logged without one.
 
-    Raises :class:`UsageError` for an unknown column or a negative limit, :class:`StorageError`,
+    Raises :class:`UsageError` for an unknown column, a negative limit or no thread, :class:`StorageError`,
     :class:`DamagedFileError` or :class:`UnsupportedFeatureError` for data files that cannot be read.
     """
-    if limit is not None and limit < 0:
-        raise UsageError("a limit cannot be negative", found=limit)
-    table = planned.table
-    schema = table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
-    if columns is not None:
-        schema = _select(schema, columns, case_sensitive)
-    report = report or TableScanReport()
+    schema, rows = _rows(planned, columns, limit, case_sensitive, threads, report)
+    tables = [pa.Table.from_batches([batch]) for batch in rows]
+    if not tables:
+        return schema_to_pyarrow(schema, include_field_ids=False).empty_table()
     with _our_errors():
-        batches = list(_batches(planned, schema, limit, report))
-        if not batches:
-            return schema_to_pyarrow(schema, include_field_ids=False).empty_table()
-        tables = (pa.Table.from_batches([batch]) for batch in batches)
         return pa.concat_tables(tables, promote_options="permissive")  # files may differ in large types
 
 
+def read_batches(
+    planned: Plan,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    *,
+    case_sensitive: bool = True,
+    threads: int | None = None,
+    report: TableScanReport | None = None,
+) -> pa.RecordBatchReader:
+    """The rows of :func:`read` as a stream, to be read once, in the order of the plan's tasks.
+
+    Types are those of pyiceberg's ``to_arrow_batch_reader`` (large strings throughout). Memory holds the matching rows
+    of at most ``threads`` files, that of the batch at hand among them; nothing is read before the first batch is
+    asked for, and nothing more once the reader is let go of. Errors are those of :func:`read`; those of data files
+    are raised by the batch that cannot be had.
+    """
+    schema, rows = _rows(planned, columns, limit, case_sensitive, threads, report)
+    wanted = schema_to_pyarrow(schema, include_field_ids=False)
+    return pa.RecordBatchReader.from_batches(wanted, _cast(rows, wanted))
+
+
+def threads_of(threads: int | None) -> int:
+    """The number of files to read at once: pyiceberg's setting ``max-workers``, else one a processor, at most 8."""
+    if threads is None:
+        return ExecutorFactory.max_workers() or min(MOST_THREADS, os.cpu_count() or 1)
+    if threads < 1:
+        raise UsageError("files are read by at least one thread", found=threads)
+    return threads
+
+
+def _rows(
+    planned: Plan,
+    columns: Sequence[str] | None,
+    limit: int | None,
+    case_sensitive: bool,
+    threads: int | None,
+    report: TableScanReport | None,
+) -> tuple[Schema, _Batches]:
+    """The schema that was asked for, and the rows; what is wrong with the call is said at once."""
+    if limit is not None and limit < 0:
+        raise UsageError("a limit cannot be negative", found=limit)
+    at_once = threads_of(threads)
+    schema = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
+    if columns is not None:
+        schema = _select(schema, columns, case_sensitive)
+    if report is not None:
+        return schema, _batches(planned, schema, limit, at_once, report)
+    return schema, _logging(partial(_batches, planned, schema, limit, at_once))
+
+
+def _logging(batches: Callable[[TableScanReport], _Batches]) -> _Batches:
+    report = TableScanReport()
+    try:
+        yield from batches(report)
+    finally:
+        _log(report.warnings)
+
+
+def _log(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        log.warning("%s", warning)
+
+
+def _cast(rows: _Batches, wanted: pa.Schema) -> _Batches:
+    with closing(rows), _our_errors():
+        for batch in rows:
+            yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
+            del batch
+
+
 def _batches(
-    planned: Plan, schema: Schema, limit: int | None, report: TableScanReport
-) -> Iterator[pa.RecordBatch]:
+    planned: Plan, schema: Schema, limit: int | None, at_once: int, report: TableScanReport
+) -> _Batches:
     """Matching rows, at most ``limit``, in the order of the tasks."""
     tasks, left = list(planned.tasks), limit
     if not tasks or left == 0:
         return
-    table_reader = TableReader(planned.table, schema, planned.row_filter)
-    if planned.stored is not None:
-        _fetch_pages(planned, table_reader.field_ids, report)
-    question = FileQuestion(table_reader.row_filter, planned.table.schema())
-    deletes = table_reader.read_deletes(tasks)
-    reader = DataFileReader(table_reader, planned.table.io, deletes, limit, question)
+    with _our_errors():
+        among = _key_rows(planned, schema)
+        table_reader = TableReader(planned.table, among.schema if among else schema, planned.row_filter)
+        if planned.stored is not None:
+            _fetch_pages(planned, table_reader.field_ids, report)
+        question = FileQuestion(table_reader.row_filter, planned.table.schema())
+        deletes = table_reader.read_deletes(tasks)
+        reader = DataFileReader(table_reader, planned.table.io, deletes, None if among else limit, question)
 
-    def rows_of(task: FileScanTask) -> FileRows:
-        path = task.file.file_path
-        return reader.read(task, planned.row_groups.get(path), path in planned.answered)
+        def rows_of(task: FileScanTask) -> FileRows:
+            path = task.file.file_path
+            found = reader.read(task, planned.row_groups.get(path), path in planned.answered)
+            return among.only(found) if among else found
 
-    for found in ExecutorFactory.get_or_create().map(rows_of, tasks):
-        report.add(found)
-        for batch in found.batches:
-            part = batch if left is None else batch.slice(0, left)
-            left = None if left is None else left - part.num_rows
-            yield part
-            if left == 0:
-                return
+        with closing(read_ahead(rows_of, tasks, at_once, reader.stopped)) as files:
+            for found in files:
+                report.add(found)
+                while found.batches:  # none is kept once it is handed over
+                    part = found.batches.pop(0).slice(0, left)
+                    left = None if left is None else left - part.num_rows
+                    yield part
+                    if left == 0:
+                        return
+                    del part
+                del found
+
+
+def _key_rows(planned: Plan, schema: Schema) -> KeyRows | None:
+    if planned.keys is None:
+        return None
+    full = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
+    return KeyRows(planned.keys, schema, full)
 
 
 def _fetch_pages(planned: Plan, field_ids: set[int], report: TableScanReport) -> None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import takewhile
+from threading import Event
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +45,7 @@ SMALL = TAIL
 """Bytes of a file that reading its footer reads anyway: pyiceberg gets it whole, unless the plan knows its pages."""
 
 Path = tuple[str, ...]
+_Part = TypeVar("_Part")
 
 
 @dataclass
@@ -64,6 +67,8 @@ class DataFileReader:
     deletes: Deletes
     limit: int | None
     question: FileQuestion
+    stopped: Event = field(default_factory=Event)
+    """Set when nobody wants the rows any more: reading ends at the next row group or batch."""
 
     def read(self, task: FileScanTask, kept: KeptRowGroups | None, answered: bool) -> FileRows:
         """The rows of ``task``'s file. ``answered``: the sidecar's filters have been asked, the file's need not be.
@@ -96,7 +101,16 @@ class DataFileReader:
 
     def _whole(self, task: FileScanTask, why: str) -> FileRows:
         report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
-        return FileRows(self.reader.read_whole(task, self.deletes), report, whole=why)
+        batches, rows = list[pa.RecordBatch](), 0
+        for batch in self._until_stopped(self.reader.read_whole(task, self.deletes)):
+            batches.append(batch)
+            rows += batch.num_rows
+            if self.limit is not None and rows >= self.limit:
+                break
+        return FileRows(batches, report, whole=why)
+
+    def _until_stopped(self, parts: Iterator[_Part]) -> Iterator[_Part]:
+        return takewhile(lambda _: not self.stopped.is_set(), parts)
 
     def _pages(
         self, task: FileScanTask, source: Source, kept: KeptRowGroups | None, answered: bool
@@ -108,7 +122,7 @@ class DataFileReader:
         planner = _Planner(view, footer)
         request = planner.request(kept, self._deleted(task), not answered)
         found = scan_pages(source, footer, request, self.limit, report)
-        batches = [batch for rows in found for batch in view.project(rows.rows)]
+        batches = [batch for rows in self._until_stopped(found) for batch in view.project(rows.rows)]
         return FileRows(batches, report, planner.doubts + report.warnings)
 
     def _deleted(self, task: FileScanTask) -> npt.NDArray[np.int64] | None:
