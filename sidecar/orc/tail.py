@@ -219,13 +219,16 @@ def read_tail(source: Source) -> OrcTail:
 
 
 def is_orc(source: Source) -> bool:
-    """Whether a file is ORC, by the magic at its start or, as the postscript ends with it, before its last byte."""
+    """Whether a file is ORC, by the magic at its start or, as the postscript ends with it, before its last byte.
+
+    One read, or two where the file begins with the magic of no data format.
+    """
     if source.size < len(MAGIC) + 2:
         return False
     head = source.read(0, 4)
-    if head.startswith((MAGIC, b"PAR")):
-        return head.startswith(MAGIC)
-    return source.read(source.size - len(MAGIC) - 1, len(MAGIC)) == MAGIC
+    if head.startswith(MAGIC) or head == b"PAR1":
+        return head != b"PAR1"
+    return source.read(source.size - 4, 4).startswith(MAGIC)
 
 
 def _check_magic(head: bytes, offset: int) -> None:
