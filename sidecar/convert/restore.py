@@ -208,6 +208,18 @@ def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tu
                     yield row_group, leaf, state.state
 
 
+def leaves_with_orc_filters(matches: Sequence[Match], footer: Footer) -> set[int]:
+    """Indexes of the leaves of a Parquet file that a sidecar has ORC filters of, which that file cannot have."""
+    found = (
+        _leaf_of(footer, bundle.toc.field_id, group.resolution)
+        for match in matches
+        for bundle in match.segment.orc_bundles.values()
+        for group in bundle.toc.groups
+        if _members(group, match.units)
+    )
+    return {leaf.index for leaf in found if leaf is not None}
+
+
 def orc_coverage(matches: Sequence[Match], tail: OrcTail) -> Iterator[tuple[int, OrcColumn, str]]:
     """As :func:`coverage` for the filters of an ORC file."""
     for match in matches:

@@ -15,7 +15,13 @@ from sidecar.convert.filter_pool import FilterPool, Part
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
-from sidecar.convert.restore import RestoredPages, coverage, filter_parts, restore_pages
+from sidecar.convert.restore import (
+    RestoredPages,
+    coverage,
+    filter_parts,
+    leaves_with_orc_filters,
+    restore_pages,
+)
 from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import Outcome, Progress
@@ -27,6 +33,7 @@ from sidecar.source import Source
 from sidecar.target import Target
 
 UNREADABLE = "what the sidecar has of it cannot be read"
+ORC_FILTER = "the sidecar has an ORC filter of it, which a Parquet file cannot have"
 
 LARGE_BUNDLE = 64 << 20
 """Bytes of other files' filters that are read so that a plain file's own come back to the byte."""
@@ -74,11 +81,12 @@ def plan_restore(finder: Finder, footer: Footer, choice: Choice) -> Work:
         if reason:
             work.from_values[leaf] = reason
     if choice.fallback:
+        others = leaves_with_orc_filters(matches, footer)
         readable = {(row_group, part.column) for part in work.parts for row_group in part.units}
         for row_group, found, state in coverage(matches, footer, BLOOM):
             wanted = choice.bloom is None or found.path in choice.bloom
             if state == INDEXED and wanted and (row_group, found.index) not in readable:
-                work.from_values.setdefault(found.index, UNREADABLE)
+                work.from_values.setdefault(found.index, ORC_FILTER if found.index in others else UNREADABLE)
     return work
 
 

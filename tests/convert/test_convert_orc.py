@@ -262,6 +262,19 @@ def test_filters_of_the_other_kind_go_back_as_those_of_the_values(tmp_path: Path
         assert streams(back)[key] == streams(path)[key]
 
 
+def test_orc_filters_go_back_into_parquet_as_those_of_the_values(tmp_path: Path) -> None:
+    puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.parquet", tmp_path / "back.parquet"
+    path = str(foreign("pa26_v1_none"))
+    sidecar.convert_files([path], str(puffin), kind="orc", columns=["str"])
+    sidecar.strip_file(path, str(bare))
+    report = sidecar.embed_from(str(puffin), str(bare), str(back), bloom=["str"], page_index=[])
+    assert [(one.column, one.way, one.reason) for one in report.outcomes if one.kind == "bloom"] == [
+        ("str", "values", "the sidecar has an ORC filter of it, which a Parquet file cannot have")
+    ] * 3
+    problems = sidecar.verify_file(str(back), data=True)["problems"]
+    assert [problem for problem in problems if problem["column"] == "str"] == []
+
+
 def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -> None:
     table = pa.table(
         {"k": pa.array(range(0, 9000, 3), pa.int64()), "s": [f"v{i}" for i in range(3000)], "x": [1.5] * 3000}
