@@ -18,7 +18,8 @@ pytest.importorskip("pyspark.sql.datasource", reason="the extra [spark] is not i
 
 from pyspark.sql import datasource as ds
 
-from sidecar.spark.datasource import SidecarReader, as_iceberg
+from sidecar.errors import UsageError
+from sidecar.spark.datasource import SidecarDataSource, SidecarReader, as_iceberg
 
 NAME, FILES, ROWS = "db.source", 6, 50
 SCHEMA = pa.schema(
@@ -148,7 +149,7 @@ def test_rows_are_those_of_spark_itself(spark: Any, source: Any, table: Any) -> 
             ]
         )
 
-    for _ in range(8):
+    for _ in range(6):
         condition = f"({leaf()}) {draw.choice(['and', 'or'])} ({leaf()})"
         if draw.random() < 0.6:
             condition = leaf()
@@ -171,12 +172,14 @@ def test_columns_and_snapshots(source: Any, table: Any) -> None:
     assert source(**{"snapshot-id": str(first)}).count() == ROWS
 
 
-@pytest.mark.jvm
-def test_wrong_options_are_one_sentence(spark: Any, source: Any) -> None:
-    for options, said in {
-        ("table", "db.nowhere"): "db.nowhere",
-        ("columns", "nothing"): "the table has no column 'nothing'",
-        ("snapshot-id", "x"): "snapshot-id is no number",
-    }.items():
-        with pytest.raises(Exception, match=said):
-            source(**dict([options])).collect()
+def test_wrong_options_are_one_sentence(table: Any, catalog: Any) -> None:
+    known = {"table": NAME, "catalog": "cat", "catalog.type": "sql"}
+    known |= {f"catalog.{key}": catalog.properties[key] for key in ("uri", "warehouse")}
+    for option, value, said in (
+        ("table", "db.nowhere", "db.nowhere"),
+        ("columns", "nothing", "the table has no column 'nothing'"),
+        ("snapshot-id", "x", "snapshot-id is no number"),
+        ("table", "", "no table is named"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            SidecarDataSource({**known, option: value}).schema()
