@@ -26,7 +26,7 @@ from sidecar.filters.values import Probe
 Bits = npt.NDArray[np.bool_]
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """A row, region or page: a range of the blob, and the context of its checksum."""
 
     offset: int
@@ -38,7 +38,7 @@ class _Lookup(NamedTuple):
     """One hash in one group: the (region, row) pairs that it tests, by the piece that holds them."""
 
     group: StoredGroup
-    rows: Mapping[_Piece, list[tuple[int, int]]]
+    rows: Mapping[Piece, list[tuple[int, int]]]
 
 
 class FilterBundle:
@@ -50,7 +50,7 @@ class FilterBundle:
         self.toc = toc
         self.place = Place(toc.segment_id, toc.field_id)
         self.read_ranges = read_ranges
-        self._doubt = doubt
+        self.doubt = doubt
         self._told = False
 
     def might_match(
@@ -60,7 +60,7 @@ class FilterBundle:
 
         All groups' ranges are handed to one call of the reader. Never raises for what the file holds.
         """
-        self._tell_doubts()
+        self.tell_doubts()
         keep = np.ones(self.toc.num_units, np.bool_)
         wanted: list[_Lookup] = []
         answers: dict[int, Bits] = {}
@@ -91,28 +91,28 @@ class FilterBundle:
                 return None
             found = probe(group.rule.parse_encoding(group.encoding))
         except SidecarError as error:
-            self._doubt(error)
+            self.doubt(error)
             return None
         certain = found.verdict == "cannot-exist" or (found.verdict == "probe" and found.hashes)
         return found if certain else None
 
     def _locate(self, group: StoredGroup, value: int) -> _Lookup:
-        rows: dict[_Piece, list[tuple[int, int]]] = defaultdict(list)
+        rows: dict[Piece, list[tuple[int, int]]] = defaultdict(list)
         for region, row in group.rule.rows(value, group.layout.blocks):
-            rows[_piece(group, self.place, region, row)].append((region, row))
+            rows[piece_of(group, self.place, region, row)].append((region, row))
         return _Lookup(group, rows)
 
-    def _fetch(self, wanted: Sequence[_Lookup]) -> Mapping[_Piece, bytes] | None:
+    def _fetch(self, wanted: Sequence[_Lookup]) -> Mapping[Piece, bytes] | None:
         """All pieces of the lookups; ``None`` if they cannot be read."""
         pieces = list(dict.fromkeys(piece for lookup in wanted for piece in lookup.rows))
         try:
             data = self.read_ranges([(piece.offset, piece.length) for piece in pieces])
         except SidecarError as error:
-            self._doubt(error)
+            self.doubt(error)
             return None
         return dict(zip(pieces, data, strict=True))
 
-    def _evaluate(self, lookup: _Lookup, data: Mapping[_Piece, bytes] | None) -> Bits:
+    def _evaluate(self, lookup: _Lookup, data: Mapping[Piece, bytes] | None) -> Bits:
         """bool[N]: which members might contain the hash; all of them if a checksum is wrong."""
         group = lookup.group
         everyone = np.ones(group.layout.members, np.bool_)
@@ -120,23 +120,26 @@ class FilterBundle:
             return everyone
         for piece in lookup.rows:
             if not is_sealed(piece.context, data[piece]):
-                self._doubt(
+                self.doubt(
                     DamagedFileError(
                         f"filters of field {self.toc.field_id} have a wrong checksum; their units are kept",
                         offset=piece.offset,
                     )
                 )
                 return everyone
-        return _and(group, [_rows_of(group, data[piece], rows) for piece, rows in lookup.rows.items()])
+        return members_in_all(
+            group, [rows_of(group, data[piece], rows) for piece, rows in lookup.rows.items()]
+        )
 
-    def _tell_doubts(self) -> None:
+    def tell_doubts(self) -> None:
+        """Say once which groups this reader steps over."""
         if not self._told:
             self._told = True
             for doubt in self.toc.doubts:
-                self._doubt(f"field {self.toc.field_id}: {doubt}; its units are kept")
+                self.doubt(f"field {self.toc.field_id}: {doubt}; its units are kept")
 
 
-def _piece(group: StoredGroup, place: Place, region: int, row: int) -> _Piece:
+def piece_of(group: StoredGroup, place: Place, region: int, row: int) -> Piece:
     """The smallest piece with a checksum of its own that holds a row."""
     layout, rule = group.layout, group.rule
     if layout.sliced and layout.rows_sealed:
@@ -146,10 +149,10 @@ def _piece(group: StoredGroup, place: Place, region: int, row: int) -> _Piece:
         page = region // layout.page_regions
         offset, length = layout.page_offset(page), layout.page_length(page)
         context = place.context(rule.region if layout.sliced else rule.page, page, group.ordinal)
-    return _Piece(group.offset + offset, length, context)
+    return Piece(group.offset + offset, length, context)
 
 
-def _rows_of(group: StoredGroup, piece: bytes, rows: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8]:
+def rows_of(group: StoredGroup, piece: bytes, rows: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8]:
     """Rows that a verified piece holds: bits, uint8[r, ceil(N / 8)], or, if transposed, bytes of 0 or 1 [r, N]."""
     layout = group.layout
     if layout.sliced and layout.rows_sealed:
@@ -166,7 +169,7 @@ def _rows_of(group: StoredGroup, piece: bytes, rows: Sequence[tuple[int, int]]) 
     return bits
 
 
-def _and(group: StoredGroup, rows: Sequence[npt.NDArray[np.uint8]]) -> Bits:
+def members_in_all(group: StoredGroup, rows: Sequence[npt.NDArray[np.uint8]]) -> Bits:
     """bool[N]: the members that have a one in every row."""
     both: npt.NDArray[np.uint8] = np.bitwise_and.reduce(np.concatenate(rows), axis=0)
     if group.layout.sliced:

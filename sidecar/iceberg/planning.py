@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import DataScan, FileScanTask, Table
@@ -26,6 +26,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.internals import plan_tasks, read_manifests
+from sidecar.iceberg.key_sets import Keys, KeySet, key_set
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.may_match import question_of
 from sidecar.iceberg.predicate import as_expression
@@ -73,6 +74,8 @@ class Plan:
     """Paths of kept files that the sidecar's filters were asked about."""
     stored: StoredPages | None = field(default=None, repr=False)
     """Where a scan gets more page indexes of these files."""
+    keys: KeySet | None = field(default=None, repr=False)
+    """Keys that rows must be among too; ``row_filter`` has no more of them than the smallest and the largest."""
 
     @property
     def kept_files(self) -> list[str]:
@@ -220,10 +223,14 @@ def plan(
     *,
     snapshot_id: int | None = None,
     case_sensitive: bool = True,
+    keys: Mapping[str, Keys] | None = None,
 ) -> Plan:
     """The files of a snapshot (the current one by default) that can hold rows for ``predicate``.
 
-    Raises :class:`sidecar.errors.UsageError` for a predicate that does not fit the table and for an unknown
+    ``keys``, ``{column: Arrow array}``, are those of a join's other side, up to millions: rows must have one of them
+    too (a semi-join). An integer array may have another width than its column, nothing else may differ.
+
+    Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
     snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
     :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own metadata cannot be
     read. Nothing that is wrong with a sidecar raises.
@@ -231,13 +238,17 @@ def plan(
     started = time.perf_counter()
     schema = table.schema()
     row_filter = as_expression(predicate, schema, case_sensitive)
+    among = None if keys is None else key_set(keys, schema, case_sensitive)
+    if among is not None and (within := among.within()) is not None:
+        row_filter = And(row_filter, as_expression(within, schema))
     bound = bind(schema, row_filter, case_sensitive=True)
     asked = question_of(bound, schema)
     if snapshot_id is None and table.metadata.current_snapshot() is None:
-        return Plan(table, None, False, row_filter, notes=asked.notes, seconds=time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=among)
     snapshot = snapshot_of(table, snapshot_id)
     lines = read_manifests(table.io, snapshot.manifest_list)
-    sieve = Sieve(table, snapshot, asked.question, bound)
+    sieve = Sieve(table, snapshot, asked.question, bound, among)
     try:
         tasks = _tasks(table.scan(row_filter=row_filter, snapshot_id=snapshot_id), sieve)
         funnel = sieve.funnel([line for line in lines if line.content == ManifestContent.DATA])
@@ -259,6 +270,7 @@ def plan(
         row_groups=sieve.row_groups,
         answered=frozenset(sieve.answered),
         stored=sieve.stored,
+        keys=among,
     )
 
 

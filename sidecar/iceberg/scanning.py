@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,8 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.arrow_reader import TableReader
 from sidecar.iceberg.conditions import FileQuestion
+from sidecar.iceberg.key_rows import KeyRows
+from sidecar.iceberg.key_sets import Keys
 from sidecar.iceberg.planning import Plan, plan
 from sidecar.iceberg.read_ahead import read_ahead
 from sidecar.iceberg.resolve import resolve_columns
@@ -106,6 +108,7 @@ def scan(
     *,
     case_sensitive: bool = True,
     threads: int | None = None,
+    keys: Mapping[str, Keys] | None = None,
 ) -> pa.Table:
     """The rows of a snapshot (the current one by default) that match ``predicate``.
 
@@ -114,7 +117,7 @@ def scan(
     logged; who wants the plan too calls :func:`sidecar.iceberg.planning.plan`, then its ``to_arrow``. Errors are
     those of both.
     """
-    found = plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive)
+    found = plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive, keys=keys)
     _log(found.warnings)
     return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
@@ -128,9 +131,10 @@ def scan_batches(
     *,
     case_sensitive: bool = True,
     threads: int | None = None,
+    keys: Mapping[str, Keys] | None = None,
 ) -> pa.RecordBatchReader:
     """The rows of :func:`scan` as a stream: see :func:`read_batches`."""
-    found = plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive)
+    found = plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive, keys=keys)
     _log(found.warnings)
     return read_batches(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
@@ -236,16 +240,18 @@ def _batches(
     if not tasks or left == 0:
         return
     with _our_errors():
-        table_reader = TableReader(planned.table, schema, planned.row_filter)
+        among = _key_rows(planned, schema)
+        table_reader = TableReader(planned.table, among.schema if among else schema, planned.row_filter)
         if planned.stored is not None:
             _fetch_pages(planned, table_reader.field_ids, report)
         question = FileQuestion(table_reader.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
-        reader = DataFileReader(table_reader, planned.table.io, deletes, limit, question)
+        reader = DataFileReader(table_reader, planned.table.io, deletes, None if among else limit, question)
 
         def rows_of(task: FileScanTask) -> FileRows:
             path = task.file.file_path
-            return reader.read(task, planned.row_groups.get(path), path in planned.answered)
+            found = reader.read(task, planned.row_groups.get(path), path in planned.answered)
+            return among.only(found) if among else found
 
         with closing(read_ahead(rows_of, tasks, at_once, reader.stopped)) as files:
             for found in files:
@@ -258,6 +264,13 @@ def _batches(
                         return
                     del part
                 del found
+
+
+def _key_rows(planned: Plan, schema: Schema) -> KeyRows | None:
+    if planned.keys is None:
+        return None
+    full = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
+    return KeyRows(planned.keys, schema, full)
 
 
 def _fetch_pages(planned: Plan, field_ids: set[int], report: TableScanReport) -> None:

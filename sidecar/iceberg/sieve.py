@@ -21,6 +21,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError
+from sidecar.iceberg.key_pruning import TOO_MANY, Asked, Bounded, KeyPruner
+from sidecar.iceberg.key_sets import KeySet
 from sidecar.iceberg.may_match import Question
 from sidecar.iceberg.page_pruning import PagePruner
 from sidecar.iceberg.resolve import resolution_holds
@@ -35,6 +37,9 @@ SOME_GROUPS = "may match in some row groups"
 SOME_PAGES = "may match in some pages"
 
 T = TypeVar("T")
+
+_AskedFiles = list[tuple[DataFile, list[Place]]]
+"""Files with the places in which segments list them."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,10 @@ class Funnel:
 
 
 class Sieve:
-    """Keeps or drops the data files of one plan. ``bound`` is the whole predicate, for page indexes."""
+    """Keeps or drops the data files of one plan.
+
+    ``bound`` is the whole predicate, for page indexes; ``keys`` are those of a join's other side.
+    """
 
     def __init__(
         self,
@@ -106,6 +114,7 @@ class Sieve:
         snapshot: Snapshot,
         question: Question | None,
         bound: BooleanExpression | None = None,
+        keys: KeySet | None = None,
     ) -> None:
         self.used: SidecarUsed | None = None
         self.row_groups: dict[str, KeptRowGroups] = {}
@@ -124,7 +133,10 @@ class Sieve:
         self._kept: dict[str, str] = {}
         self.answered: set[str] = set()
         """Paths of kept files that filters answered for, all that the predicate asks of filters."""
+        self._keys = None if keys is None else KeyPruner(keys, self._resolution_holds)
+        self._judged_by_keys = 0
         self._dropped = 0
+        self._dropped_by_bounds = 0
         self._dropped_by_pages = 0
         self._groups: Counter[str] = Counter()
 
@@ -145,12 +157,38 @@ class Sieve:
 
     def narrow(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
         """The tasks of files in which page indexes leave rows; :attr:`row_groups` says what they leave of each."""
+        bounded = None
+        if self._keys is not None:
+            tasks, bounded = self._within_keys(tasks, self._keys)
+            if tasks and self._question is None:
+                self._advised(partial(self._open_for_keys, self._keys, bounded), None)
         if tasks and self._verdicts is None and self._question is None:
             self._advised(partial(self._open_for_pages, tasks), None)
-        if self._verdicts is None:
-            return list(tasks)
-        left: list[FileScanTask] | None = self._advised(partial(self._narrow, tasks), None)
+        left: list[FileScanTask] | None = None
+        if self._verdicts is not None:
+            left = self._advised(partial(self._narrow, tasks, bounded), None)
+        if self._keys is not None:
+            self.notes += tuple(self._keys.notes)
         return list(tasks) if left is None else left
+
+    def _within_keys(
+        self, tasks: Sequence[FileScanTask], keys: KeyPruner
+    ) -> tuple[list[FileScanTask], Bounded]:
+        """The tasks of files with a key within their bounds."""
+        bounded = keys.by_bounds([task.file for task in tasks])
+        left = [task for task, keep in zip(tasks, bounded.keep.tolist(), strict=True) if keep]
+        self._dropped_by_bounds = len(tasks) - len(left)
+        self._kept = {task.file.file_path: self._kept[task.file.file_path] for task in left}
+        self.answered &= self._kept.keys()
+        return left, bounded.only(bounded.keep)
+
+    def _open_for_keys(self, keys: KeyPruner, bounded: Bounded) -> None:
+        reason = TOO_MANY
+        if keys.can_help(bounded):
+            self._otherwise = Verdict(True, NO_SIDECAR)
+            self._open()
+            reason = NOT_ASKED if self._verdicts is not None else self._otherwise.reason
+        self._kept = dict.fromkeys(self._kept, reason)
 
     def _open_for_pages(self, tasks: Sequence[FileScanTask]) -> None:
         pruner = self._pruner()
@@ -160,14 +198,16 @@ class Sieve:
             return
         self._open()
 
-    def _narrow(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
+    def _narrow(self, tasks: Sequence[FileScanTask], bounded: Bounded | None) -> list[FileScanTask]:
         pruner, verdicts = self._pruner(), self._verdicts
         assert verdicts is not None
         asked = [
             (f, verdicts.places(f.file_path, f.file_size_in_bytes, f.record_count))
             for f in (task.file for task in tasks)
         ]
-        left, reasons, groups = [], dict(self._kept), Counter[str]()
+        left, reasons, groups, by_keys = [], dict(self._kept), Counter[str](), 0
+        if self._keys is not None and bounded is not None:
+            tasks, asked, by_keys = self._ask_for_keys(self._keys, bounded, tasks, asked, reasons)
         found: dict[str, KeptRowGroups] = {}
         for task, (file, places), kept in zip(tasks, asked, pruner.narrow(asked), strict=True):
             path = file.file_path
@@ -180,9 +220,38 @@ class Sieve:
                 found[path] = kept
                 reasons[path] = _reason(kept, reasons[path])
         self._dropped_by_pages = len(tasks) - len(left)
+        self._dropped += by_keys
         self._kept, self._groups, self.row_groups = reasons, groups, found
-        self.notes = tuple(pruner.notes)
+        self.notes += tuple(pruner.notes)
         return left
+
+    def _ask_for_keys(
+        self,
+        keys: KeyPruner,
+        bounded: Bounded,
+        tasks: Sequence[FileScanTask],
+        asked: _AskedFiles,
+        reasons: dict[str, str],
+    ) -> tuple[list[FileScanTask], _AskedFiles, int]:
+        """Tasks and places that the keys leave, and how many files filters dropped; ``reasons`` follow."""
+        assert self._verdicts is not None
+        warned = len(self.warnings)
+        found: list[Asked] = keys.by_filters([places for _, places in asked], bounded)
+        damaged = len(self.warnings) > warned
+        left, places_left = [], []
+        for task, answer in zip(tasks, found, strict=True):
+            path = task.file.file_path
+            self._judged_by_keys += answer.reason == MAY_MATCH
+            if not answer.keep:
+                del reasons[path]
+                self.answered.discard(path)
+                self._verdicts.units_dropped += max(len(place.alive) for place in answer.places)
+                continue
+            if reasons[path] in (NOT_ASKED, MAY_MATCH):
+                reasons[path] = DAMAGED if damaged and answer.reason == MAY_MATCH else answer.reason
+            left.append(task)
+            places_left.append((task.file, answer.places))
+        return left, places_left, len(found) - len(left)
 
     def _pruner(self) -> PagePruner:
         return PagePruner(self._bound, self._table.schema(), self._resolution_holds, self._warnings.append)
@@ -194,11 +263,12 @@ class Sieve:
             counts = self._advised(partial(self._verdicts.counts, manifests), counts)
         by_filter = 0 if self._verdicts is None else self._verdicts.units_dropped
         total = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
+        total = max(total, planned + self._dropped_by_bounds)
         return Funnel(
-            total=max(total, planned),
+            total=total,
             listed=counts.listed,
-            indexed=max(counts.indexed, self._judged_by_pages()),
-            dropped_by_metadata=max(total - planned, 0),
+            indexed=max(counts.indexed, self._judged_by_pages(), self._judged_by_keys),
+            dropped_by_metadata=total - planned,
             dropped_by_filter=self._dropped,
             dropped_by_page_index=self._dropped_by_pages,
             kept=len(self._kept),

@@ -1,0 +1,254 @@
+"""The keys of a join's other side: one column's values, up to millions of them, that rows must be among.
+
+Keys are given as an Arrow array and never become an expression. Here they are checked against the type of their
+column, freed of nulls and repeats, and sorted once, in a form that numpy can search:
+
+    integers, dates, times, timestamps      int64, in the column's own unit
+    float, double                           float64; 0.0 stands for both zeros, NaN is kept apart
+    decimals                                the unscaled integer: int64, from 19 digits on Python's integers
+    string, binary, fixed, uuid             bytes, compared byte by byte
+
+Bounds of files, rows of files and other keys are all searched in that form. A row matches if its value equals a key: a
+null matches nothing, 0.0 equals -0.0, and NaN equals NaN, as in the joins of Spark and DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
+
+from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.filters.values import decimal_scale
+from sidecar.iceberg.exact import find_column
+
+Search = npt.NDArray[Any]
+"""Sorted keys, or values to look up among them: int64, float64, or objects (bytes, integers)."""
+
+Keys: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+
+_COUNTED = {
+    "int",
+    "long",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "timestamp_ns",
+    "timestamptz_ns",
+    "boolean",
+}
+_RANGED = {"int", "long", "date", "time", "timestamp", "timestamptz", "decimal", "string"}
+"""Types whose smallest and largest key can stand in a predicate: literals of these are exact everywhere."""
+_BYTES = {"string", "binary", "fixed", "uuid"}
+_INT64 = 18
+"""Digits of a decimal that an int64 holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeySet:
+    """Distinct keys of one column, without nulls. ``sorted`` has all but NaN."""
+
+    field_id: int
+    column: str
+    type: str
+    """The column's Iceberg type."""
+    sorted: Search
+    has_nan: bool = False
+
+    def __len__(self) -> int:
+        return len(self.sorted) + self.has_nan
+
+    def literals(self, positions: npt.NDArray[np.int64]) -> list[Any]:
+        """The keys at these positions of ``sorted``, as a bound literal of the column's type has them."""
+        return [self._literal(key) for key in self.sorted[positions].tolist()]
+
+    def _literal(self, key: Any) -> Any:
+        base = _base(self.type)
+        if base == "decimal":
+            return _decimal(key, decimal_scale(self.type))
+        return key.decode() if base == "string" else key
+
+    def within(self) -> BooleanExpression | None:
+        """What every matching row satisfies: at least the smallest key, at most the largest; ``None`` if uncertain."""
+        if not len(self):
+            return AlwaysFalse()
+        if self.has_nan or _base(self.type) not in _RANGED:
+            return None
+        least, most = self.literals(np.array([0, len(self.sorted) - 1]))
+        at_least: Any = GreaterThanOrEqual
+        at_most: Any = LessThanOrEqual
+        return And(at_least(self.column, least), at_most(self.column, most))
+
+    def matching(self, column: Any) -> npt.NDArray[np.bool_]:
+        """bool[rows]: whether the value of the column is a key."""
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        found = np.zeros(len(column), np.bool_)
+        values = search_form(column.drop_null(), self.type)
+        nan = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
+        if len(self.sorted):
+            places = np.minimum(np.searchsorted(self.sorted, values), len(self.sorted) - 1)
+            among = np.asarray(self.sorted[places] == values, np.bool_)
+        else:
+            among = np.zeros(len(values), np.bool_)
+        found[valid] = among | (nan & self.has_nan)
+        return found
+
+
+def key_set(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True) -> KeySet:
+    """The keys of ``{column: Arrow array}``.
+
+    Raises :class:`UsageError` for other than one column, an unknown one, and for an array whose type is not the
+    column's; integers and decimals may be narrower or wider if every value fits.
+    """
+    if not isinstance(keys, Mapping) or len(keys) != 1:
+        raise UsageError("keys are of one column", expected="{column: Arrow array}", found=_shown(keys))
+    ((name, array),) = keys.items()
+    column = find_column(schema, name, case_sensitive)
+    if isinstance(column.type, StructType):
+        raise UsageError("a struct cannot be compared", column=column.name, hint="Name one of its fields.")
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if not isinstance(array, pa.Array):
+        raise UsageError("keys are an Arrow array", column=column.name, found=type(array).__name__)
+    kind = str(column.type)
+    values = search_form(_fitted(array, kind, column.name, arrow_type(column.type)), kind)
+    has_nan = False
+    if values.dtype.kind == "f":
+        nan = np.isnan(values)
+        has_nan, values = bool(nan.any()), values[~nan]
+    return KeySet(column.field_id, column.name, kind, _distinct(values), has_nan)
+
+
+def arrow_type(kind: Any) -> pa.DataType:
+    """The Arrow type of keys of a column."""
+    fields: Any = schema_to_pyarrow(Schema(NestedField(1, "key", kind)), include_field_ids=False)
+    found: pa.DataType = fields.field(0).type
+    return found
+
+
+def search_form(values: Any, kind: str) -> Search:
+    """Values of a column of an Iceberg type, none of them null, as they are searched."""
+    base = _base(kind)
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if base in _BYTES:
+        size_known = pa.types.is_fixed_size_binary(values.type)
+        plain = (
+            values if size_known or pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
+        )
+        found: Search = plain.to_numpy(zero_copy_only=False).astype(object)
+        return found
+    if base == "decimal":
+        return _unscaled(values)
+    if base in ("float", "double"):
+        numbers: Search = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        return numbers
+    if base not in _COUNTED:
+        raise UnsupportedFeatureError(f"keys of type {kind} are not known")
+    return _counts(values, base)
+
+
+def _counts(values: Any, base: str) -> Search:
+    """int64 in the column's unit."""
+    kind: Any = values.type
+    if pa.types.is_boolean(kind):
+        return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+    if pa.types.is_timestamp(kind):
+        values = values.cast(pa.timestamp("ns" if base.endswith("_ns") else "us", kind.tz))
+    width = {32: pa.int32(), 64: pa.int64()}.get(getattr(kind, "bit_width", 0))
+    if width is not None and pa.types.is_temporal(kind):
+        values = values.view(width)
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _unscaled(values: Any) -> Search:
+    kind: Any = values.type
+    if kind.bit_width != 128:
+        values = values.cast(pa.decimal128(kind.precision, kind.scale))
+    words = np.frombuffer(values.buffers()[1] or b"", np.int64)
+    pairs = words[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
+    low, high = pairs[:, 0], pairs[:, 1]
+    if kind.precision <= _INT64:
+        short: Search = low.copy()
+        return short
+    found: Search = high.astype(object) * (1 << 64) + low.view(np.uint64).astype(object)
+    return found
+
+
+def _distinct(values: Search) -> Search:
+    """Sorted, each value once."""
+    if len(values) < 2:
+        return values
+    if values.dtype == object:
+        unique = sorted(set(values.tolist()))
+        found = np.empty(len(unique), object)
+        found[:] = unique
+        return found
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
+def _fitted(array: Any, kind: str, column: str, wanted: pa.DataType) -> Any:
+    """The keys without nulls, in the Arrow type of the column, every value the same."""
+    given = array.type
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if isinstance(wanted, pa.BaseExtensionType):
+        wanted = wanted.storage_type
+    array = array.drop_null()
+    try:
+        array.validate(full=True)
+        if pa.types.is_null(array.type) or _alike(array.type, wanted):
+            return array.cast(wanted)
+        problem = "keys are of another type than their column"
+    except pa.ArrowException as error:
+        problem = f"keys do not fit their column: {str(error).splitlines()[0][:200]}"
+    hint = f"Cast them to {wanted}, so that none is rounded or cut on the way."
+    raise UsageError(problem, column=column, expected=kind, found=str(given), hint=hint)
+
+
+def _alike(given: Any, wanted: Any) -> bool:
+    """Whether keys are of the column's type, apart from the width of integers and of offsets."""
+    t: Any = pa.types
+    if t.is_integer(wanted):
+        return bool(t.is_integer(given))
+    if t.is_decimal(wanted):
+        return bool(t.is_decimal(given)) and given.scale == wanted.scale
+    if t.is_string(wanted) or t.is_large_string(wanted):
+        return bool(t.is_string(given) or t.is_large_string(given) or t.is_string_view(given))
+    if t.is_binary(wanted) or t.is_large_binary(wanted):
+        return bool(t.is_binary(given) or t.is_large_binary(given) or t.is_binary_view(given))
+    if t.is_timestamp(wanted):
+        return bool(t.is_timestamp(given)) and given.unit == wanted.unit and bool(given.tz) == bool(wanted.tz)
+    return bool(given == wanted)
+
+
+def _base(kind: str) -> str:
+    return kind.partition("(")[0].partition("[")[0].strip()
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -scale))
+
+
+def _shown(keys: Any) -> str:
+    return f"{len(keys)} columns" if isinstance(keys, Mapping) else type(keys).__name__
