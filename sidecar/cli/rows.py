@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sidecar.cli import humane
 from sidecar.cli.output import table, to_json
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 20
 """Rows that a person is shown; JSON and files get all."""
 
+JSON_ROWS = 10_000
+"""Rows that are Python objects at once."""
+
+ROW_GROUP_BYTES = 64 << 20
+"""Bytes of rows, as Arrow has them, that make a row group."""
+
 
 def check_output(path: Path) -> None:
     """Refuse a file name that :func:`write_rows` could not serve, before any work is done."""
@@ -28,29 +35,46 @@ def check_output(path: Path) -> None:
         raise UsageError(f"the folder of '{path}' does not exist")
 
 
-def write_rows(rows: pa.Table, path: Path) -> None:
-    """Write all rows in the format of the file's extension."""
+def write_rows(rows: pa.RecordBatchReader, path: Path) -> int:
+    """Write all rows in the format of the file's extension, batch by batch, and say how many there were.
+
+    The file gets its name when it is complete; until then whatever had that name stays.
+    """
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        WRITERS[path.suffix](rows, path)
+        count = WRITERS[path.suffix](rows, partial)
+        partial.replace(path)
     except OSError as error:
         raise StorageError(f"cannot write: {error.strerror or error}", file=str(path)) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
 
 
-def json_rows(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """One dictionary a row, batch by batch."""
-    for batch in rows.to_batches(max_chunksize=10_000):
-        yield from batch.to_pylist()
+def read_rows(rows: pa.RecordBatchReader) -> None:
+    """Read all rows and keep none."""
+    for _ in rows:
+        pass
 
 
-def draw_rows(to: Console, rows: pa.Table) -> None:
+def json_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """One dictionary a row, some thousand at a time."""
+    for batch in rows:
+        for start in range(0, batch.num_rows, JSON_ROWS):
+            yield from batch.slice(start, JSON_ROWS).to_pylist()
+
+
+def draw_rows(to: Console, rows: pa.RecordBatchReader) -> None:
     """The first rows, and how many there are."""
-    drawn = table(*rows.column_names, right=_numbers(rows.schema))
-    for row in rows.slice(0, SHOWN_ROWS).to_pylist():
-        drawn.add_row(*(_text(value) for value in row.values()))
-    if rows.num_rows:
+    drawn, count = table(*rows.schema.names, right=_numbers(rows.schema)), 0
+    for batch in rows:
+        for row in batch.slice(0, max(0, SHOWN_ROWS - count)).to_pylist():
+            drawn.add_row(*(_text(value) for value in row.values()))
+        count += batch.num_rows
+    if count:
         to.print(drawn, markup=False)
-    shown = f", the first {SHOWN_ROWS} shown" if rows.num_rows > SHOWN_ROWS else ""
-    to.print(f"{humane.count(rows.num_rows)} {'row' if rows.num_rows == 1 else 'rows'}{shown}")
+    shown = f", the first {SHOWN_ROWS} shown" if count > SHOWN_ROWS else ""
+    to.print(f"{humane.count(count)} {'row' if count == 1 else 'rows'}{shown}")
 
 
 def _numbers(schema: pa.Schema) -> list[int]:
@@ -68,38 +92,74 @@ def _text(value: Any) -> Any:
     return Text(value.hex() if isinstance(value, bytes) else str(value))
 
 
-def _write_arrow(rows: pa.Table, path: Path) -> None:
+class _Writer(Protocol):
+    def write_batch(self, batch: pa.RecordBatch) -> None: ...
+
+
+def _write_all(rows: pa.RecordBatchReader, writer: _Writer) -> int:
+    count = 0
+    for batch in rows:
+        writer.write_batch(batch)
+        count += batch.num_rows
+    return count
+
+
+def _write_arrow(rows: pa.RecordBatchReader, path: Path) -> int:
     import pyarrow as pa
 
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
+        return _write_all(rows, writer)
 
 
-def _write_csv(rows: pa.Table, path: Path) -> None:
+def _write_csv(rows: pa.RecordBatchReader, path: Path) -> int:
     import pyarrow as pa
     import pyarrow.csv
 
     try:
-        pyarrow.csv.write_csv(rows, path)
+        with pyarrow.csv.CSVWriter(str(path), rows.schema) as writer:
+            return _write_all(rows, writer)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UsageError(
             "CSV cannot hold nested or binary columns", hint="Choose --columns, or write .arrow or .parquet."
         ) from error
 
 
-def _write_jsonl(rows: pa.Table, path: Path) -> None:
+def _write_jsonl(rows: pa.RecordBatchReader, path: Path) -> int:
+    count = 0
     with path.open("w", encoding="utf-8") as sink:
         for row in json_rows(rows):
             sink.write(to_json(row) + "\n")
+            count += 1
+    return count
 
 
-def _write_parquet(rows: pa.Table, path: Path) -> None:
+def _gathered(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Rows by the row group: what few rows of many files give would be as many row groups."""
+    import pyarrow as pa
+
+    some, size = list[pa.RecordBatch](), 0
+    for batch in rows:
+        some.append(batch)
+        size += batch.nbytes
+        if size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(some)
+            some, size = [], 0
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+def _write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
     import pyarrow.parquet as pq
 
-    pq.write_table(rows, path)
+    with pq.ParquetWriter(path, rows.schema) as writer:
+        count = 0
+        for group in _gathered(rows):
+            writer.write_table(group)
+            count += group.num_rows
+        return count
 
 
-WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
+WRITERS: dict[str, Callable[[pa.RecordBatchReader, Path], int]] = {
     ".arrow": _write_arrow,
     ".csv": _write_csv,
     ".jsonl": _write_jsonl,

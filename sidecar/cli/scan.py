@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sidecar.cli import humane
+from sidecar.cli.keys import KeyFile, read_keys
 from sidecar.cli.options import Catalog, Predicate, Snapshot, Target, is_path, names, refuse_table_options
 from sidecar.cli.output import Output, console, escaped, facts
+from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +38,7 @@ def scan(
     explain: Annotated[
         bool, typer.Option("--explain", help="Read the rows, but print what was read for them instead.")
     ] = False,
+    keys: KeyFile = None,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     as_json: Annotated[
@@ -52,29 +57,43 @@ def scan(
         rows.check_output(output)
     if is_path(target) and not target.endswith(".metadata.json"):
         refuse_table_options(catalog, snapshot)
-        found, done, draw = _scan_file(out, target, predicate, chosen, limit)
+        if keys is not None:
+            raise UsageError("--keys belongs to a table, but a path was given")
+        opened = _file_scan(target, predicate, chosen, limit)
     else:
-        found, done, draw = _scan_table(out, target, predicate, chosen, limit, catalog, snapshot)
-    if output is not None:
-        rows.write_rows(found, output)
+        opened = _table_scan(out, target, predicate, chosen, limit, catalog, snapshot, keys)
+    with opened as found:
+        written = 0
+        if output is not None:
+            written = rows.write_rows(found.rows, output)
+        elif explain:
+            rows.read_rows(found.rows)
+        elif as_json:
+            out.lines(rows.json_rows(found.rows))
+        else:
+            rows.draw_rows(console(), found.rows)
+        done, warnings = found.done()
+    out.warn(warnings)
     if explain:
-        out.result(done, draw)
+        out.result(done, found.draw)
     elif output is not None:
         out.result(
-            {"rows": found.num_rows, "output": str(output), "files": done.get("files")},
+            {"rows": written, "output": str(output), "files": done.get("files")},
             lambda to, data: to.print(f"{data['rows']:,} rows written to {output}", markup=False),
         )
-    elif as_json:
-        out.lines(rows.json_rows(found))
-    else:
-        rows.draw_rows(console(), found)
 
 
-_Found = tuple["pa.Table", dict[str, Any], "Callable[[Console, Any], None]"]
-"""Rows, what was read for them, and how that is drawn."""
+@dataclass(frozen=True)
+class _Scan:
+    """Rows to be read once, then what was read for them with its warnings, and how that is drawn."""
+
+    rows: pa.RecordBatchReader
+    done: Callable[[], tuple[dict[str, Any], Sequence[str]]]
+    draw: Callable[[Console, Any], None]
 
 
-def _scan_table(
+@contextmanager
+def _table_scan(
     out: Output,
     table: str,
     predicate: str,
@@ -82,25 +101,37 @@ def _scan_table(
     limit: int | None,
     catalog: str | None,
     snapshot: int | None,
-) -> _Found:
+    keys: str | None,
+) -> Iterator[_Scan]:
     from sidecar import TableScanReport, open_table, plan
 
-    found, report = plan(open_table(table, catalog), predicate, snapshot_id=snapshot), TableScanReport()
-    rows = found.to_arrow(columns, limit, report=report)
-    out.warn((*found.warnings, *report.warnings))
-    return rows, {**found.to_dict(), "scan": report.to_dict()}, draw_table_scan
+    opened, report = open_table(table, catalog), TableScanReport()
+    found = plan(opened, predicate, snapshot_id=snapshot, keys=read_keys(opened, keys))
+    out.warn(found.warnings)
+    yield _Scan(
+        found.to_arrow_batch_reader(columns, limit, report=report),
+        lambda: ({**found.to_dict(), "scan": report.to_dict()}, report.warnings),
+        draw_table_scan,
+    )
 
 
-def _scan_file(
-    out: Output, path: str, predicate: str, columns: list[str] | None, limit: int | None
-) -> _Found:
+@contextmanager
+def _file_scan(path: str, predicate: str, columns: list[str] | None, limit: int | None) -> Iterator[_Scan]:
+    import pyarrow as pa
+
     from sidecar import open_scan
 
     started = time.perf_counter()
     with open_scan(path, predicate, columns, limit) as opened:
-        found = opened.to_table()
-    out.warn(opened.report.warnings)
-    return found, {**opened.report.to_dict(), "seconds": time.perf_counter() - started}, draw_report
+        batches = (batch for found in opened.found() for batch in found.rows.to_batches())
+        yield _Scan(
+            pa.RecordBatchReader.from_batches(opened.schema, batches),
+            lambda: (
+                {**opened.report.to_dict(), "seconds": time.perf_counter() - started},
+                opened.report.warnings,
+            ),
+            draw_report,
+        )
 
 
 def draw_table_scan(to: Console, data: Any) -> None:
