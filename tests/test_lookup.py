@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
+from sidecar.bundle.key_lookup import rate_of
 from sidecar.iceberg.may_match import HoldsAny
 from sidecar.iceberg.sieve import Sieve
 
@@ -65,3 +66,24 @@ def test_a_key_that_is_there_is_found_and_most_files_are_not_opened(table: Any) 
         assert plan.index_bytes_read <= 64 * 1024
         assert plan.index_reads <= 4
         assert sidecar.scan(table, f"k = {key}").num_rows == 1
+
+
+def test_a_thousand_random_keys_prune_as_theory_says(table: Any) -> None:
+    """Absent keys: a file is kept with the chance that one of them passes its filter by mistake."""
+    opened = sidecar.open_sidecar(table)
+    rate = rate_of(opened.segments[0].bundles[1])
+    opened.close()
+    random, expected = np.random.default_rng(13), FILES * (1 - (1 - rate) ** LOOKUPS)
+    kept = []
+    for _ in range(5):
+        keys = pa.array(random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1)
+        planned = sidecar.plan(table, "k is not null", keys={"k": keys})
+        assert planned.notes == ()
+        assert planned.files_covered == FILES
+        kept.append(planned.files_kept)
+    assert abs(np.mean(kept) - expected) < 4 * (expected / len(kept)) ** 0.5
+    many = sidecar.plan(
+        table, "k is not null", keys={"k": pa.array(random.integers(-(2**61), 2**61, 100_000))}
+    )
+    assert many.files_kept == FILES
+    assert "filters of k cannot help" in many.notes[0]

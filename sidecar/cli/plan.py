@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humane
+from sidecar.cli.keys import KeyFile, read_keys
 from sidecar.cli.options import Catalog, Json, Predicate, Snapshot, Table
 from sidecar.cli.output import Output, escaped, facts, without_folder
 
@@ -18,6 +19,7 @@ SHOWN_FILES = 20
 def plan(
     table: Table,
     predicate: Predicate,
+    keys: KeyFile = None,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     as_json: Json = False,
@@ -30,7 +32,8 @@ def plan(
     from sidecar import open_table
     from sidecar import plan as plan_scan
 
-    found = plan_scan(open_table(table, catalog), predicate, snapshot_id=snapshot)
+    opened = open_table(table, catalog)
+    found = plan_scan(opened, predicate, snapshot_id=snapshot, keys=read_keys(opened, keys))
     out.warn(found.warnings)
     out.result(found.to_dict(), draw)
 

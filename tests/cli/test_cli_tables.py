@@ -145,6 +145,42 @@ def test_plan_keeps_one_file_and_scan_finds_its_row(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("extension", ["parquet", "arrow", "csv", "txt"])
+def test_keys_of_a_file(extension: str, built: Any, answer: Any, run: Any, tmp_path: Path) -> None:
+    path = tmp_path / f"keys.{extension}"
+    stamp = rows(5).column("ts").slice(10, 1)
+    if extension == "parquet":
+        pq.write_table(pa.table({"any": stamp, "other": [1]}), path)
+    elif extension == "arrow":
+        with pa.ipc.new_file(path, pa.schema([("any", stamp.type)])) as file:
+            file.write_table(pa.table({"any": stamp}))
+    else:
+        path.write_text({"csv": "any,other\n2024-05-05,1\n,2\n", "txt": "2024-05-05\n\n"}[extension])
+    plan = answer("plan", "db.t", "k < 0", "--keys", f"ts={path}")
+    assert plan["files"] == {"total": FILES, "covered": FILES, "kept": 1}
+    (line,) = run(
+        "scan", "db.t", "k < 0", "--keys", f"ts={path}", "--columns", "k", "--json"
+    ).stdout.splitlines()
+    assert json.loads(line) == {"k": -125}
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("k", "COLUMN=FILE"),
+        ("k=nowhere.txt", "cannot be read"),
+        ("nope={}", "nope"),
+        ("k={}", "does not fit"),
+    ],
+)
+def test_keys_that_cannot_be_had(option: str, problem: str, built: Any, run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "keys.txt"
+    path.write_text("12\nabc\n")
+    result = run("plan", "db.t", "k < 0", "--keys", option.format(path))
+    assert result.exit_code == 2
+    assert problem in result.stderr
+
+
 def test_plan_in_text_names_the_funnel_and_the_file(built: Any, run: Any) -> None:
     result = run("plan", "db.t", "k = -125")
     assert "in the snapshot" in result.stdout
