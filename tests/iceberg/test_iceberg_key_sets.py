@@ -292,3 +292,33 @@ def test_runs_cover_what_their_union_does() -> None:
         union = sorted({k for a, b in zip(runs.first, runs.end, strict=True) for k in range(a, b)})
         assert runs.covered().tolist() == union
         assert runs.count_covered() == len(union)
+
+
+def test_keys_beyond_what_older_files_can_hold(past: Table) -> None:
+    rows = past.scan().to_arrow()
+    for column, keys in [
+        ("i", pa.array([2**40, -(2**40), 2**31 - 1, *rows["i"].to_pylist()[:9]])),
+        (
+            "dec9",
+            pa.array(
+                [Decimal(10) ** 15, Decimal("-1E15"), *rows["dec9"].to_pylist()[:9]], pa.decimal128(20, 2)
+            ),
+        ),
+        ("d", pa.array([1e300, 0.1, *rows["f"].to_pylist()[:9]])),
+        ("f", pa.array([1e300, 0.1, *rows["f"].to_pylist()[:9]])),
+    ]:
+        found = sidecar.scan(past, AlwaysTrue(), keys={column: keys})
+        assert found.num_rows > 5
+        assert comparable(found) == semi_join(rows, column, keys)
+
+
+def test_an_older_snapshot_in_which_the_column_has_another_name_and_type(past: Table) -> None:
+    first = past.metadata.snapshots[0].snapshot_id
+    rows = past.scan(snapshot_id=first).to_arrow()
+    wide = pa.array([2**40, *[v for v in rows["i"].to_pylist() if v is not None][:9]], pa.int64())
+    found = sidecar.scan(past, AlwaysTrue(), snapshot_id=first, keys={"i": wide})
+    assert comparable(found) == semi_join(rows, "i", wide)
+    zeros = pa.array([0.0, math.nan, 0.25])
+    found = sidecar.scan(past, AlwaysTrue(), snapshot_id=first, columns=["id"], keys={"f": zeros})
+    assert found.schema.names == ["id"]
+    assert found.num_rows == len(semi_join(rows, "f", zeros)) > 0
