@@ -16,8 +16,6 @@ import typer
 from sidecar.errors import SidecarError, UsageError, first_line
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     from sidecar.iceberg.key_sets import Keys
 
 KeyFile = Annotated[
@@ -30,7 +28,7 @@ KeyFile = Annotated[
 ]
 
 
-def read_keys(table: Table, option: str | None) -> dict[str, Keys] | None:
+def read_keys(table: Any, option: str | None) -> dict[str, Keys] | None:
     """The argument ``keys`` of plans and scans; :class:`UsageError` for a file or a key that cannot be read."""
     if option is None:
         return None
@@ -45,7 +43,7 @@ def read_keys(table: Table, option: str | None) -> dict[str, Keys] | None:
         raise UsageError(f"the keys cannot be read: {first_line(error)}", file=file) from error
 
 
-def _read(table: Table, column: str, path: Path) -> Keys:
+def _read(table: Any, column: str, path: Path) -> Keys:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         import pyarrow.parquet as pq
@@ -69,7 +67,7 @@ def _read(table: Table, column: str, path: Path) -> Keys:
     return _literals(table, column, path.read_text(encoding="utf-8").splitlines())
 
 
-def _literals(table: Table, name: str, texts: Iterable[str]) -> Keys:
+def _literals(table: Any, name: str, texts: Iterable[str]) -> Keys:
     import pyarrow as pa
 
     from sidecar.iceberg.exact import exact_value, find_column
