@@ -28,7 +28,12 @@ COLUMNS = [name for name in ASKED if name not in ("renamed", "s")]  # literals f
 def somewhere(rng: random.Random) -> str:
     """A random predicate, often only for some ids: these rise from row to row."""
     start, text = rng.randrange(IDS), predicate(rng, COLUMNS, IDS)
-    forms = ["{0}", "id >= {1} and id < {2} and {0}", "(id < {1} or id = {2}) and {0}", "id in ({1}, {2}) or {0}"]
+    forms = [
+        "{0}",
+        "id >= {1} and id < {2} and {0}",
+        "(id < {1} or id = {2}) and {0}",
+        "id in ({1}, {2}) or {0}",
+    ]
     return rng.choice(forms).format(text, start, start + rng.randrange(1, 40))
 
 
