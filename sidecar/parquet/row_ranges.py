@@ -18,8 +18,11 @@ class RowRanges:
     def __init__(self, pairs: Iterable[tuple[int, int]] | npt.NDArray[np.int64] = ()) -> None:
         """The union of ``pairs``, which may come in any order and overlap; empty ones count for nothing."""
         table = np.array(pairs if isinstance(pairs, np.ndarray) else list(pairs), np.int64).reshape(-1, 2)
-        self.pairs = _merged(table[table[:, 0] < table[:, 1]])
-        lengths = self.pairs[:, 1] - self.pairs[:, 0]
+        self._set(_merged(table[table[:, 0] < table[:, 1]]))
+
+    def _set(self, pairs: npt.NDArray[np.int64]) -> None:
+        self.pairs = pairs
+        lengths = pairs[:, 1] - pairs[:, 0]
         self._before: Rows = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
 
     @classmethod
@@ -29,8 +32,15 @@ class RowRanges:
 
     @classmethod
     def of_rows(cls, rows: Rows) -> RowRanges:
-        """The rows themselves, sorted."""
-        return cls(np.stack([rows, rows + 1], axis=1))
+        """The rows themselves, int64[n], each one larger than the one before."""
+        breaks = np.flatnonzero(np.diff(rows) != 1)
+        found = cls.__new__(cls)
+        if len(rows):
+            starts, ends = rows[np.append(0, breaks + 1)], rows[np.append(breaks, len(rows) - 1)] + 1
+            found._set(np.stack([starts, ends], axis=1))
+        else:
+            found._set(np.empty((0, 2), np.int64))
+        return found
 
     @classmethod
     def of_pages(cls, first_rows: Rows, num_rows: int, keep: npt.NDArray[np.bool_]) -> RowRanges:
