@@ -1,80 +1,54 @@
 """``spark.read.format("sidecar")``: a table through its sidecar in any session, Spark Connect included.
 
-Spark asks this Python data source for a schema, hands over the conjuncts of its filter, and reads one partition for
-each file that may match. All filters are handed back, so Spark evaluates them on the rows by its own rules; here they
-only choose files. What is not understood chooses nothing.
+The rows that match the option ``predicate``, one partition for each file that may hold some. They come from
+pyiceberg's reader as Arrow batches, so deletes, renamed and promoted columns are as ever, and so is what NULL and NaN
+mean in the predicate. What else is asked of the frame is up to Spark, on these rows.
 
-Rows come from pyiceberg's reader as Arrow batches: deletes, renamed and promoted columns as ever. Spark asks a Python
-data source for all columns of its schema; the option ``columns`` makes that schema smaller.
+Spark can push filters down to Python data sources (``pushFilters``), and this one does not take them: PySpark 4.1
+remembers the partitions that a filter left with the frame, and a later query of the same frame without a filter gets
+those partitions again: rows are lost without an error. Spark asks a Python data source for all columns of its schema;
+the option ``columns`` makes that schema smaller.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.expressions import (
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    NotNull,
-    Or,
-    Reference,
-    StartsWith,
-)
-from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import DoubleType, FloatType, TimestamptzType
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import open_table
 from sidecar.iceberg.planning import plan
 from sidecar.iceberg.resolve import resolve_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
 CATALOG_PROPERTY = "catalog."
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register_spark(session: Any) -> None:
-    """Make ``session.read.format("sidecar")`` known to a session, classic or Connect, and let it push filters down.
-
-    Without that setting Spark refuses every Python data source that takes filters.
-    """
-    session.conf.set(PUSHDOWN, "true")
+    """Make ``session.read.format("sidecar")`` known to a session, classic or Connect."""
     session.dataSource.register(SidecarDataSource)
 
 
 class SidecarDataSource(DataSource):
     """Options: ``table`` (``namespace.table``, or ``load("namespace.table")``), ``catalog`` (a name in pyiceberg's
-    configuration), ``catalog.<key>`` (properties of that catalog), ``snapshot-id``, ``columns`` (comma-separated).
+    configuration), ``catalog.<key>`` (properties of that catalog), ``predicate`` (as ``sidecar scan`` takes it),
+    ``snapshot-id``, ``columns`` (comma-separated).
     """
 
     @classmethod
@@ -90,7 +64,8 @@ class SidecarDataSource(DataSource):
     def reader(self, schema: StructType) -> SidecarReader:
         """A reader of the table; ``schema`` is what :meth:`schema` said."""
         table, projected, snapshot_id = self._open()
-        return SidecarReader(table, projected, snapshot_id)
+        predicate = {key.lower(): str(value) for key, value in self.options.items()}.get("predicate", "")
+        return SidecarReader(table, projected, predicate or AlwaysTrue(), snapshot_id)
 
     def _open(self) -> tuple[Table, Schema, int | None]:
         options = {key.lower(): str(value) for key, value in self.options.items()}
@@ -128,128 +103,34 @@ class _Files(InputPartition):
 class SidecarReader(DataSourceReader):
     """Plans on the driver, reads on the workers; pickled in between, without the catalog."""
 
-    def __init__(self, table: Table, projected: Schema, snapshot_id: int | None) -> None:
-        self._table: Table | None = table
+    def __init__(
+        self,
+        table: Table,
+        projected: Schema,
+        predicate: str | BooleanExpression,
+        snapshot_id: int | None = None,
+    ) -> None:
+        found = plan(table, predicate, snapshot_id=snapshot_id)
+        for warning in found.warnings:
+            log.warning("%s", warning)
         self._metadata: TableMetadata = table.metadata
         self._io_properties: dict[str, str] = dict(table.io.properties)
         self._projected = projected
-        self._snapshot_id = snapshot_id
-        self._tasks = self._planned(AlwaysTrue())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_table": None}
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Choose files by the filters that are understood; all are handed back for Spark to evaluate."""
-        understood = [found for found in (as_iceberg(one, self._projected) for one in filters) if found]
-        if understood:
-            self._tasks = self._planned(reduce(And, understood))
-        return filters
+        self._row_filter = found.row_filter
+        self._tasks = found.tasks
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each surviving file."""
         return [_Files(task) for task in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The file's rows, deletes applied; no filter is."""
+        """The matching rows of the file, deletes applied."""
         assert isinstance(partition, _Files)
         io = load_file_io(self._io_properties, self._metadata.location)
-        scan = ArrowScan(self._metadata, io, self._projected, AlwaysTrue())
+        scan = ArrowScan(self._metadata, io, self._projected, self._row_filter)
         # Spark knows no large lists, as which pyiceberg reads every list
         wanted = to_arrow_schema(
             from_arrow_schema(schema_to_pyarrow(self._projected, include_field_ids=False))
         )
         for batch in scan.to_record_batches([partition.task]):
             yield batch.cast(wanted)
-
-    def _planned(self, expression: BooleanExpression) -> list[FileScanTask]:
-        assert self._table is not None
-        try:
-            found = plan(self._table, expression, snapshot_id=self._snapshot_id)
-        except SidecarError:
-            if isinstance(expression, AlwaysTrue):
-                raise
-            return self._planned(AlwaysTrue())
-        for warning in found.warnings:
-            log.warning("%s", warning)
-        return found.tasks
-
-
-def as_iceberg(pushed: Filter, schema: Schema) -> BooleanExpression | None:
-    """A filter of Spark as an expression that holds wherever it does, for choosing files; ``None`` for none such.
-
-    NaN is Spark's largest number, where Iceberg's bounds do not speak of it: what compares upwards may match NaN too.
-    """
-    try:
-        return _with_nan(rewrite_not(_translated(pushed, schema)), schema)
-    except (_Unknown, ValueError, TypeError):
-        return None
-
-
-class _Unknown(Exception):
-    """A filter that chooses no files."""
-
-
-_Maker = Callable[..., BooleanExpression]
-_in: _Maker = In
-_is_null: _Maker = IsNull
-_not_null: _Maker = NotNull
-_is_nan: _Maker = IsNaN
-_COMPARISONS: dict[str, _Maker] = {
-    "EqualTo": EqualTo,
-    "EqualNullSafe": EqualTo,
-    "GreaterThan": GreaterThan,
-    "GreaterThanOrEqual": GreaterThanOrEqual,
-    "LessThan": LessThan,
-    "LessThanOrEqual": LessThanOrEqual,
-    "StringStartsWith": StartsWith,
-}
-
-
-def _translated(pushed: Any, schema: Schema) -> BooleanExpression:
-    kind = type(pushed).__name__
-    if kind == "Not":
-        inner = pushed.child
-        if type(inner).__name__ == "EqualNullSafe":
-            raise _Unknown  # NULL differs from every value there
-        return Not(_translated(inner, schema))
-    name = ".".join(pushed.attribute)
-    field = schema.find_field(name)  # ValueError for a name that is not there
-    if kind in ("IsNull", "IsNotNull"):
-        return _is_null(name) if kind == "IsNull" else _not_null(name)
-    if isinstance(field.field_type, TimestamptzType):
-        raise _Unknown  # Python has such values in the local time of who knows which process
-    if kind == "In":
-        values = [_value(value) for value in pushed.value if value is not None]
-        expression = _in(name, values)
-    elif kind in _COMPARISONS:
-        expression = _COMPARISONS[kind](name, _value(pushed.value))
-    else:
-        raise _Unknown
-    bind(schema, expression, case_sensitive=True)  # what does not fit the column's type chooses nothing
-    return expression
-
-
-def _value(value: Any) -> Any:
-    """A literal as pyiceberg takes it."""
-    if isinstance(value, float) and math.isnan(value):
-        raise _Unknown
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, bytearray):
-        return bytes(value)
-    if isinstance(value, bool | int | float | str | bytes | Decimal):
-        return value
-    raise _Unknown
-
-
-def _with_nan(expression: BooleanExpression, schema: Schema) -> BooleanExpression:
-    if isinstance(expression, And | Or):
-        parts = (_with_nan(expression.left, schema), _with_nan(expression.right, schema))
-        return And(*parts) if isinstance(expression, And) else Or(*parts)
-    if isinstance(expression, GreaterThan | GreaterThanOrEqual):
-        name = expression.term
-        assert isinstance(name, Reference)
-        if isinstance(schema.find_field(name.name).field_type, FloatType | DoubleType):
-            return Or(expression, _is_nan(name))
-    return expression
