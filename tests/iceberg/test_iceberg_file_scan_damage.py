@@ -98,12 +98,12 @@ def test_flipped_bits_of_offset_indexes(version: str) -> None:
     footer = read_footer(BytesSource(data))
     kept = 0
     for offset, length in index_ranges(footer, "offset_index"):
-        for at in range(offset, offset + length, 2):
+        for at in range(offset, offset + length, 5):
             predicate = rng.choice(list(PREDICATES))
             found = outcome(flipped(data, at, rng.randrange(8)), predicate)
             assert found is None or found == PREDICATES[predicate], (at, predicate)
             kept += found is not None
-    assert kept > 100
+    assert kept > 40
 
 
 def test_flipped_bits_of_column_indexes() -> None:
@@ -113,7 +113,7 @@ def test_flipped_bits_of_column_indexes() -> None:
     lost = tried = 0
     for offset, length in index_ranges(footer, "column_index"):
         before = decode_column_index(data[offset : offset + length])
-        for at in range(offset, offset + length, 2):
+        for at in range(offset, offset + length, 5):
             bad = flipped(data, at, rng.randrange(8))
             predicate, rows = rng.choice(list(PREDICATES.items()))
             found = outcome(bad, predicate)
@@ -124,7 +124,7 @@ def test_flipped_bits_of_column_indexes() -> None:
                 assert (after.min_values, after.max_values) != (before.min_values, before.max_values)
                 assert after.null_pages == before.null_pages
                 lost += 1
-    assert tried > 500
+    assert tried > 200
     assert lost < 0.01 * tried
 
 

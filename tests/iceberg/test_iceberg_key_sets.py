@@ -107,7 +107,7 @@ def test_rows_are_those_of_a_semi_join(request: pytest.FixtureRequest, which: st
         INDEXED if which == "types" else ["i", "renamed", "f", "d", "dec9", "s", "b", "day", "ts", "st.x"]
     )
     rng, dropped = random.Random(which), 0
-    for number in range(50):
+    for number in range(20):
         column = columns[number % len(columns)]
         keys = some_keys(rng, everything, column, type_of(table, column))
         asked = [name for name in ("i", "d", "s", "day") if rng.random() < 0.5]
