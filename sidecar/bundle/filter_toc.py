@@ -44,7 +44,7 @@ from sidecar.bundle.layout import Layout
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.positions import Group
 from sidecar.bundle.rules import IndexRule
-from sidecar.bundle.unit_set import count_units, decode_units, encode_units
+from sidecar.bundle.unit_set import count_units, decode_units, encode_units, unit_ordinals
 from sidecar.bundle.units import MAX_UNITS
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
@@ -65,9 +65,7 @@ class StoredGroup:
 
     def ordinals(self) -> npt.NDArray[np.int64]:
         """The members' unit ordinals, int64[N], rising."""
-        if isinstance(self.units, slice):
-            return np.arange(self.units.start, self.units.stop, dtype=np.int64)
-        return self.units
+        return unit_ordinals(self.units)
 
     def with_own_blocks(self, own_blocks: npt.NDArray[np.int64]) -> Group:
         """The group with each member's own number of blocks, which stands among the group's bytes."""

@@ -45,7 +45,7 @@ from sidecar.bundle.envelope import (
 )
 from sidecar.bundle.filter_toc import MAX_GROUPS, units_digest
 from sidecar.bundle.model import SegmentHeader
-from sidecar.bundle.unit_set import count_units, decode_units, encode_units
+from sidecar.bundle.unit_set import count_units, decode_units, encode_units, unit_ordinals
 from sidecar.bundle.units import MAX_UNITS
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 
@@ -147,9 +147,7 @@ class StoredIndexGroup(Generic[K]):
 
     def ordinals(self) -> npt.NDArray[np.int64]:
         """The members' unit ordinals, int64[N], rising."""
-        if isinstance(self.units, slice):
-            return np.arange(self.units.start, self.units.stop, dtype=np.int64)
-        return self.units
+        return unit_ordinals(self.units)
 
 
 @dataclass(frozen=True)

@@ -79,3 +79,8 @@ def count_units(units: npt.NDArray[np.int64] | slice) -> int:
 
 def _bad(found: str) -> DamagedFileError:
     return DamagedFileError("a table of contents lists impossible units", found=found)
+
+
+def unit_ordinals(units: npt.NDArray[np.int64] | slice) -> npt.NDArray[np.int64]:
+    """The ordinals of a set as :func:`decode_units` gives it, int64[N], rising."""
+    return np.arange(units.start, units.stop, dtype=np.int64) if isinstance(units, slice) else units

@@ -30,7 +30,7 @@ from sidecar.embedding.orc_filters import (
     new_encoding,
 )
 from sidecar.embedding.report import Outcome, Progress
-from sidecar.embedding.restorer import UNREADABLE, Choice, allowed_bytes
+from sidecar.embedding.restorer import UNREADABLE, Choice, allowed_bytes, replace_unreadable
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP
@@ -131,20 +131,12 @@ class OrcRestorer:
         """Read what the file needs of the sidecar; whoever waits for it in :meth:`write` goes on, or fails."""
         try:
             load_filters()
-            self._replace_unreadable()
+            work = self._work
+            self.doubts += replace_unreadable(work.exact_parts, work.from_values, self._pool, self._choice)
         except BaseException as error:
             self._loaded.set_exception(error)
             raise
         self._loaded.set_result(None)
-
-    def _replace_unreadable(self) -> None:
-        for part in self._work.exact_parts:
-            error = self._pool.failure(part)
-            if error is not None and not self._choice.fallback:
-                raise error
-            if error is not None:
-                self._work.from_values[part.column] = f"{UNREADABLE}: {error.what}"
-                self.doubts.append(str(error))
 
     def close(self) -> None:
         """Nothing is open besides the source."""

@@ -6,7 +6,7 @@ Indexes that the file has and the sidecar has not are carried over as :mod:`side
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -131,6 +131,21 @@ class _Loaded:
     unreadable_pages: set[tuple[int, int]]
 
 
+def replace_unreadable(
+    parts: Iterable[Part], from_values: dict[int, str], pool: FilterPool, choice: Choice
+) -> list[str]:
+    """Have filters of damaged groups built from the values (``from_values``), and say so; or they are an error."""
+    doubts = []
+    for part in parts:
+        error = pool.failure(part)
+        if error is not None and not choice.fallback:
+            raise error
+        if error is not None:
+            from_values[part.column] = f"{UNREADABLE}: {error.what}"
+            doubts.append(str(error))
+    return doubts
+
+
 class Restorer:
     """What each row group of one file gets. To be closed."""
 
@@ -149,23 +164,14 @@ class Restorer:
         """Read what the file needs of the sidecar; whoever waits for it in :meth:`groups` goes on, or fails."""
         try:
             load_filters()
-            self._replace_unreadable()
+            work = self._work
+            self.doubts += replace_unreadable(work.exact_parts, work.from_values, self._pool, self._choice)
             self._filters = FilterMaker(self._source, self._work.footer, rules_of(self._work))
             loaded = self._load()
         except BaseException as error:
             self._loaded.set_exception(error)
             raise
         self._loaded.set_result(loaded)
-
-    def _replace_unreadable(self) -> None:
-        """Filters of damaged groups are built from the values, or are an error."""
-        for part in self._work.exact_parts:
-            error = self._pool.failure(part)
-            if error is not None and not self._choice.fallback:
-                raise error
-            if error is not None:
-                self._work.from_values[part.column] = f"{UNREADABLE}: {error.what}"
-                self.doubts.append(str(error))
 
     def _load(self) -> _Loaded:
         work, choice = self._work, self._choice
