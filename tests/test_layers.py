@@ -15,6 +15,7 @@ LAYERS = [
     {"errors"},
     {"source"},
     {"target"},
+    {"crypto"},
     {"kernels"},
     {"filters"},
     {"parquet", "orc", "puffin"},

@@ -1,0 +1,1 @@
+"""Keys and AES as the formats need them; no format, no file."""

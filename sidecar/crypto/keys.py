@@ -1,0 +1,163 @@
+"""Where keys come from: explicit ones, a file or the environment, or whatever maps key metadata to a key.
+
+A file says of each key, in its *key metadata* (any bytes, often a name), which one it needs. A
+:class:`KeyRetriever` turns that into the key. Files without key metadata need their keys by column.
+
+Nothing here shows a key, nor key metadata, in a message or a ``repr``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from sidecar.crypto.aes import check_key
+from sidecar.errors import StorageError, UsageError
+
+ENVIRONMENT = "env:"
+"""``env:NAME`` in place of a path: the text is the environment variable's."""
+
+MAX_TEXT = 1 << 20
+
+PrefixRule = Callable[[str], bytes | None]
+"""The AAD prefix that a file, named by its path, must have."""
+
+
+class KeyRetriever(Protocol):
+    """Finds keys by key metadata."""
+
+    def key(self, key_metadata: bytes) -> bytes | None:
+        """The key (16, 24 or 32 bytes), ``None`` if this retriever does not have it.
+
+        Raises :class:`sidecar.errors.StorageError` where a key server cannot be asked.
+        """
+
+
+@dataclass(frozen=True, repr=False)
+class ExplicitKeys:
+    """Keys by their key metadata."""
+
+    by_metadata: Mapping[bytes, bytes]
+
+    def key(self, key_metadata: bytes) -> bytes | None:
+        """See :meth:`KeyRetriever.key`."""
+        return self.by_metadata.get(key_metadata)
+
+
+@dataclass(frozen=True, repr=False)
+class EncryptionKeys:
+    """All that reading and writing encrypted files and bundles needs to be told.
+
+    A key is looked for by column (``column_keys``, dotted paths of leaves) or as the ``footer_key`` first, then by
+    key metadata in ``retriever``. ``aad_prefix`` is the prefix that files must have, or a rule that gives it for a
+    file's path: a stored prefix is compared with it before anything is used, one that is not stored is taken
+    from it. ``None`` checks nothing, and files that do not store their prefix cannot be read.
+    """
+
+    retriever: KeyRetriever | None = None
+    footer_key: bytes | None = None
+    column_keys: Mapping[str, bytes] = field(default_factory=dict)
+    aad_prefix: bytes | PrefixRule | None = None
+
+    def __post_init__(self) -> None:
+        for key in (self.footer_key, *self.column_keys.values()):
+            if key is not None:
+                check_key(key)
+
+    def for_footer(self, key_metadata: bytes | None) -> bytes | None:
+        """The footer key, ``None`` if it is not to be had."""
+        return self.footer_key or self._retrieved(key_metadata)
+
+    def for_column(self, path: str, key_metadata: bytes | None) -> bytes | None:
+        """The key of a column that has its own, ``None`` if it is not to be had."""
+        return self.column_keys.get(path) or self._retrieved(key_metadata)
+
+    def prefix_for(self, file: str) -> bytes | None:
+        """The AAD prefix that a file must have, ``None`` if nothing is expected."""
+        return self.aad_prefix(file) if callable(self.aad_prefix) else self.aad_prefix
+
+    def _retrieved(self, key_metadata: bytes | None) -> bytes | None:
+        if self.retriever is None or key_metadata is None:
+            return None
+        key = self.retriever.key(key_metadata)
+        return None if key is None else check_key(key)
+
+
+def keys_from(place: str) -> EncryptionKeys:
+    """Keys from a JSON file, or from an environment variable that holds the JSON (``env:NAME``).
+
+    ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT}``, all of them
+    optional. A KEY is ``hex:...``, ``base64:...`` or ``env:NAME`` (a variable that holds one of these). Raises
+    :class:`UsageError` for anything else, :class:`StorageError` for a file that cannot be read.
+    """
+    try:
+        value = json.loads(_text(place))
+    except (ValueError, RecursionError):
+        raise UsageError("the keys are no JSON", file=place) from None  # its error has the text
+    known = {"footer_key", "column_keys", "keys", "aad_prefix"}
+    if not isinstance(value, dict) or not value.keys() <= known:
+        raise UsageError(
+            "the keys are no JSON object of known parts", file=place, expected=", ".join(sorted(known))
+        )
+    footer, prefix = value.get("footer_key"), value.get("aad_prefix")
+    if prefix is not None and not isinstance(prefix, str):
+        raise UsageError("aad_prefix is no text", file=place)
+    return EncryptionKeys(
+        ExplicitKeys({name.encode(): key for name, key in _keys(value.get("keys", {}), place).items()}),
+        None if footer is None else _key(footer, place, "footer_key"),
+        _keys(value.get("column_keys", {}), place),
+        None if prefix is None else prefix.encode(),
+    )
+
+
+def _text(place: str) -> str:
+    if place.startswith(ENVIRONMENT):
+        return _variable(place)
+    try:
+        with Path(place).open("rb") as file:
+            data = file.read(MAX_TEXT + 1)
+    except OSError as error:
+        raise StorageError(f"cannot read the keys: {error.strerror}", file=place) from error
+    if len(data) > MAX_TEXT:
+        raise UsageError("too long for a file of keys", file=place, expected=f"at most {MAX_TEXT} bytes")
+    return data.decode("utf-8", "replace")
+
+
+def _variable(place: str) -> str:
+    name = place.removeprefix(ENVIRONMENT)
+    value = os.environ.get(name)
+    if value is None:
+        raise UsageError(f"the environment variable {name} is not set")
+    return value
+
+
+def _keys(value: Any, place: str) -> dict[str, bytes]:
+    if not isinstance(value, dict):
+        raise UsageError("keys by name are no JSON object", file=place)
+    return {name: _key(text, place, f"key {number}") for number, (name, text) in enumerate(value.items())}
+
+
+def _key(text: Any, place: str, what: str) -> bytes:
+    """A key from its text; no message shows the text."""
+    if isinstance(text, str) and text.startswith(ENVIRONMENT):
+        text = _variable(text)
+    kind, _, digits = text.partition(":") if isinstance(text, str) else ("", "", "")
+    try:
+        if kind == "hex":
+            return check_key(bytes.fromhex(digits))
+        if kind == "base64":
+            return check_key(base64.b64decode(digits, validate=True))
+    except (ValueError, binascii.Error):
+        pass
+    except UsageError as error:
+        error.file, error.what = place, f"{what}: {error.what}"
+        raise
+    raise UsageError(
+        f"{what} is not written as a key", file=place, expected="hex:..., base64:... or env:NAME"
+    )
