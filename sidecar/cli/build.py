@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.options import Catalog, Json, Quiet, Snapshot, Table, names, rate
+from sidecar.cli.options import Catalog, Json, Quiet, Ref, Snapshot, Table, names, rate
 from sidecar.cli.output import Output, escaped, facts
 from sidecar.cli.output import table as table_of
 
@@ -75,6 +75,7 @@ def build(
     ] = False,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
+    ref: Ref = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -97,6 +98,7 @@ def build(
             filter_format=filter_format.value,
             engine=engine.value,
             snapshot_id=snapshot,
+            ref=ref,
             progress=progress,
             full=full,
             force=force,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from sidecar.cli.options import Catalog, Json, Snapshot, Target, is_path, refuse_table_options
+from sidecar.cli.options import Catalog, Json, Ref, Snapshot, Target, is_path, refuse_table_options
 from sidecar.cli.output import Output
 
 
 def inspect(
-    target: Target, catalog: Catalog = None, snapshot: Snapshot = None, as_json: Json = False
+    target: Target,
+    catalog: Catalog = None,
+    snapshot: Snapshot = None,
+    ref: Ref = None,
+    as_json: Json = False,
 ) -> None:
     """Show which indexes a file or a table has.
 
@@ -17,7 +21,7 @@ def inspect(
     from sidecar.cli import draw_inspect
 
     if is_path(target):
-        refuse_table_options(catalog, snapshot)
+        refuse_table_options(catalog, snapshot, ref)
         from sidecar import inspect_file
 
         data = inspect_file(target)
@@ -25,6 +29,7 @@ def inspect(
     else:
         from sidecar import inspect_table, open_table
 
-        data, draw = inspect_table(open_table(target, catalog), snapshot), draw_inspect.table_coverage
+        data = inspect_table(open_table(target, catalog), snapshot, ref=ref)
+        draw = draw_inspect.table_coverage
     out.warn(data.get("warnings", ()))
     out.result(data, draw)

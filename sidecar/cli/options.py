@@ -26,6 +26,10 @@ Catalog = Annotated[
 Snapshot = Annotated[
     int | None, typer.Option("--snapshot", metavar="ID", help="Snapshot of the table [the current one].")
 ]
+Ref = Annotated[
+    str | None,
+    typer.Option("--ref", metavar="NAME", help="Branch or tag of the table, instead of --snapshot."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
@@ -35,11 +39,11 @@ def is_path(target: str) -> bool:
     return "/" in target or "://" in target or Path(target).is_file()
 
 
-def refuse_table_options(catalog: str | None, snapshot: int | None) -> None:
+def refuse_table_options(catalog: str | None, snapshot: int | None, ref: str | None) -> None:
     """Options that speak of a table are wrong beside the path of a file."""
-    if catalog is not None or snapshot is not None:
+    if catalog is not None or snapshot is not None or ref is not None:
         raise UsageError(
-            "--catalog and --snapshot belong to a table, but a path was given",
+            "--catalog, --snapshot and --ref belong to a table, but a path was given",
             hint="A slash, '://' or an existing file of that name makes the argument a path.",
         )
 

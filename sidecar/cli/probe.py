@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.options import Catalog, Json, Snapshot, Target, is_path, refuse_table_options
+from sidecar.cli.options import Catalog, Json, Ref, Snapshot, Target, is_path, refuse_table_options
 from sidecar.cli.output import Output, escaped, facts, without_folder
 from sidecar.cli.output import table as table_of
 
@@ -33,6 +33,7 @@ def probe(
     ],
     catalog: Catalog = None,
     snapshot: Snapshot = None,
+    ref: Ref = None,
     as_json: Json = False,
 ) -> None:
     """Ask the filters of one column for one value.
@@ -41,14 +42,14 @@ def probe(
     """
     out = Output(as_json=as_json)
     if is_path(target):
-        refuse_table_options(catalog, snapshot)
+        refuse_table_options(catalog, snapshot, ref)
         from sidecar import probe_file
 
         data = probe_file(target, column, value)
     else:
         from sidecar import open_table, probe_table
 
-        data = probe_table(open_table(target, catalog), column, value, snapshot)
+        data = probe_table(open_table(target, catalog), column, value, snapshot, ref=ref)
     out.warn(data.get("warnings", ()))
     out.result(data, draw)
 

@@ -13,7 +13,16 @@ import typer
 
 from sidecar.cli import humane
 from sidecar.cli.keys import KeyFile, read_keys
-from sidecar.cli.options import Catalog, Predicate, Snapshot, Target, is_path, names, refuse_table_options
+from sidecar.cli.options import (
+    Catalog,
+    Predicate,
+    Ref,
+    Snapshot,
+    Target,
+    is_path,
+    names,
+    refuse_table_options,
+)
 from sidecar.cli.output import Output, console, escaped, facts
 from sidecar.errors import UsageError
 
@@ -41,6 +50,7 @@ def scan(
     keys: KeyFile = None,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
+    ref: Ref = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the rows as JSON, one a line; with --output, what was done.")
     ] = False,
@@ -56,12 +66,12 @@ def scan(
     if output is not None:
         rows.check_output(output)
     if is_path(target) and not target.endswith(".metadata.json"):
-        refuse_table_options(catalog, snapshot)
+        refuse_table_options(catalog, snapshot, ref)
         if keys is not None:
             raise UsageError("--keys belongs to a table, but a path was given")
         opened = _file_scan(target, predicate, chosen, limit)
     else:
-        opened = _table_scan(out, target, predicate, chosen, limit, catalog, snapshot, keys)
+        opened = _table_scan(out, target, predicate, chosen, limit, catalog, snapshot, ref, keys)
     with opened as found:
         written = 0
         if output is not None:
@@ -101,12 +111,13 @@ def _table_scan(
     limit: int | None,
     catalog: str | None,
     snapshot: int | None,
+    ref: str | None,
     keys: str | None,
 ) -> Iterator[_Scan]:
     from sidecar import TableScanReport, open_table, plan
 
     opened, report = open_table(table, catalog), TableScanReport()
-    found = plan(opened, predicate, snapshot_id=snapshot, keys=read_keys(opened, keys))
+    found = plan(opened, predicate, snapshot_id=snapshot, ref=ref, keys=read_keys(opened, keys))
     out.warn(found.warnings)
     yield _Scan(
         found.to_arrow_batch_reader(columns, limit, report=report),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.options import Catalog, Json, Snapshot, Target, is_path, refuse_table_options
+from sidecar.cli.options import Catalog, Json, Ref, Snapshot, Target, is_path, refuse_table_options
 from sidecar.cli.output import Output, escaped, table
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def verify(
         ),
     ] = None,
     snapshot: Snapshot = None,
+    ref: Ref = None,
     as_json: Json = False,
 ) -> None:
     """Check the indexes of a file or a table; exit code 1 if there is a problem.
@@ -40,14 +41,14 @@ def verify(
     """
     out = Output(as_json=as_json)
     if is_path(target):
-        refuse_table_options(catalog, snapshot)
+        refuse_table_options(catalog, snapshot, ref)
         from sidecar import verify_file
 
         found = verify_file(target, data=data, sample=sample)
     else:
         from sidecar import open_table, verify_table
 
-        found = verify_table(open_table(target, catalog), snapshot, data=data, sample=sample)
+        found = verify_table(open_table(target, catalog), snapshot, ref=ref, data=data, sample=sample)
     out.result(found, draw)
     if found["problems"]:
         raise typer.Exit(1)

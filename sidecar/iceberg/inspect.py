@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.model import INDEXED, Coverage
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.sieve import generations
 from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
 from sidecar.iceberg.verdicts import BLOOM
@@ -21,15 +22,15 @@ from sidecar.iceberg.verdicts import BLOOM
 THETA = "theta"
 
 
-def inspect_table(table: Table, snapshot_id: int | None = None) -> dict[str, Any]:
-    """Which indexes a snapshot (the current one by default) has.
+def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> dict[str, Any]:
+    """Which indexes a snapshot (that of a branch or tag ``ref``, or the current one) has.
 
     ``files``: ``live`` and ``listed``. ``coverage``: for each column and kind, ``files`` and ``units`` that are
     indexed, ``bytes`` of filters or ``ndv``, and ``not_indexed``, units by reason. ``segments``: what each build
     added. ``sidecar``: the file asked, ``None`` if there is none. Raises what
     :func:`sidecar.iceberg.listing.list_snapshot` raises; what is wrong with the sidecar stands in ``warnings``.
     """
-    listing = list_snapshot(table, snapshot_id)
+    listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
         segments = found.sidecar.segments if found else []

@@ -30,6 +30,7 @@ from sidecar.iceberg.key_sets import Keys, KeySet, key_set
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.may_match import question_of
 from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.row_groups import KeptRowGroups, StoredPages
 from sidecar.iceberg.sieve import Funnel, SidecarUsed, Sieve
 
@@ -222,10 +223,11 @@ def plan(
     predicate: str | BooleanExpression,
     *,
     snapshot_id: int | None = None,
+    ref: str | None = None,
     case_sensitive: bool = True,
     keys: Mapping[str, Keys] | None = None,
 ) -> Plan:
-    """The files of a snapshot (the current one by default) that can hold rows for ``predicate``.
+    """The files of a snapshot (that of branch or tag ``ref``, or the current one) that can hold rows for ``predicate``.
 
     ``keys``, ``{column: Arrow array}``, are those of a join's other side, up to millions: rows must have one of them
     too (a semi-join). An integer array may have another width than its column, nothing else may differ.
@@ -236,6 +238,7 @@ def plan(
     read. Nothing that is wrong with a sidecar raises.
     """
     started = time.perf_counter()
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
     schema = table.schema()
     row_filter = as_expression(predicate, schema, case_sensitive)
     among = None if keys is None else key_set(keys, schema, case_sensitive)

@@ -16,14 +16,17 @@ from sidecar.filters.values import Probe
 from sidecar.iceberg.exact import PredicateColumn, exact_value, find_column
 from sidecar.iceberg.inspect import opened_sidecar
 from sidecar.iceberg.listing import ListedFile, list_snapshot
+from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.verdicts import BLOOM, NOT_LISTED, state_of
 
 DAMAGED = "the index is damaged there, see the warnings"
 
 
-def probe_table(table: Table, column: str, value: object, snapshot_id: int | None = None) -> dict[str, Any]:
-    """Ask the filters of one column for one value.
+def probe_table(
+    table: Table, column: str, value: object, snapshot_id: int | None = None, *, ref: str | None = None
+) -> dict[str, Any]:
+    """Ask the filters of one column for one value, in a snapshot (that of ``ref``, or the current one).
 
     ``value`` is a text as a person writes it, or a value that the column's type takes exactly. Answers
     ``units``, one a row group of each live file, with ``might_contain`` true, false, or ``None`` where nothing
@@ -32,7 +35,7 @@ def probe_table(table: Table, column: str, value: object, snapshot_id: int | Non
     """
     found_column = find_column(table.schema(), column)
     literal = exact_value(value, found_column)
-    listing = list_snapshot(table, snapshot_id)
+    listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
         probes = (

@@ -28,7 +28,7 @@ from sidecar.iceberg.arrow_reader import TableReader
 from sidecar.iceberg.conditions import FileQuestion
 from sidecar.iceberg.key_rows import KeyRows
 from sidecar.iceberg.key_sets import Keys
-from sidecar.iceberg.planning import Plan, plan
+from sidecar.iceberg.planning import Plan, equality_deletes_error, plan
 from sidecar.iceberg.read_ahead import read_ahead
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.table_files import DataFileReader, FileRows
@@ -106,18 +106,19 @@ def scan(
     limit: int | None = None,
     snapshot_id: int | None = None,
     *,
+    ref: str | None = None,
     case_sensitive: bool = True,
     threads: int | None = None,
     keys: Mapping[str, Keys] | None = None,
 ) -> pa.Table:
-    """The rows of a snapshot (the current one by default) that match ``predicate``.
+    """The rows of a snapshot (that of a branch or tag ``ref``, or the current one) that match ``predicate``.
 
     ``columns`` are read in the order of the schema, all of them by default; ``limit`` is the most rows wanted;
     ``threads`` is the number of files that are read at once (see :func:`threads_of`). Warnings of the plan are
     logged; who wants the plan too calls :func:`sidecar.iceberg.planning.plan`, then its ``to_arrow``. Errors are
     those of both.
     """
-    found = plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive, keys=keys)
+    found = plan(table, predicate, snapshot_id=snapshot_id, ref=ref, case_sensitive=case_sensitive, keys=keys)
     _log(found.warnings)
     return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
@@ -129,12 +130,13 @@ def scan_batches(
     limit: int | None = None,
     snapshot_id: int | None = None,
     *,
+    ref: str | None = None,
     case_sensitive: bool = True,
     threads: int | None = None,
     keys: Mapping[str, Keys] | None = None,
 ) -> pa.RecordBatchReader:
     """The rows of :func:`scan` as a stream: see :func:`read_batches`."""
-    found = plan(table, predicate, snapshot_id=snapshot_id, case_sensitive=case_sensitive, keys=keys)
+    found = plan(table, predicate, snapshot_id=snapshot_id, ref=ref, case_sensitive=case_sensitive, keys=keys)
     _log(found.warnings)
     return read_batches(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
@@ -203,6 +205,8 @@ def _rows(
     """The schema that was asked for, and the rows; what is wrong with the call is said at once."""
     if limit is not None and limit < 0:
         raise UsageError("a limit cannot be negative", found=limit)
+    if planned.equality_deletes:
+        raise equality_deletes_error(min(planned.equality_deletes))
     at_once = threads_of(threads)
     schema = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
     if columns is not None:

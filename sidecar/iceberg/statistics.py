@@ -38,6 +38,7 @@ from sidecar.errors import (
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
 from sidecar.iceberg.merge import Merge, Theta, open_existing, plan_merge
+from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.statistics_file import (
     PAGES,
     WriteOurs,
@@ -123,13 +124,13 @@ def may_have_pages(table: Table, snapshot_id: int) -> bool:
     return any(entry.statistics_path.endswith(PAGES) for entry in found)
 
 
-def open_sidecar(table: Table, snapshot_id: int | None = None) -> SidecarFile:
-    """The sidecar of a snapshot (the current one by default) or of its nearest ancestor, to be closed.
+def open_sidecar(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> SidecarFile:
+    """The sidecar of a snapshot (of ``ref``, or the current one) or of its nearest ancestor, to be closed.
 
     Raises :class:`UsageError` if there is none.
     """
     doubts: list[str] = []
-    found = find_sidecar(table, snapshot_id, warnings=doubts)
+    found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)
     if found is None:
         name = ".".join(table.name())
         raise UsageError(f"the table {name} has no sidecar", found=doubts[0] if doubts else None)

@@ -14,6 +14,7 @@ from sidecar.files import verify_file
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.internals import RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.statistics import find_sidecar
 from sidecar.iceberg.verdicts import is_listed
 from sidecar.parquet.verify_values import ValueCheck
@@ -29,9 +30,14 @@ LARGEST_LG_K = 20
 
 
 def verify_table(
-    table: Table, snapshot_id: int | None = None, *, data: bool = False, sample: float | None = None
+    table: Table,
+    snapshot_id: int | None = None,
+    *,
+    ref: str | None = None,
+    data: bool = False,
+    sample: float | None = None,
 ) -> dict[str, Any]:
-    """Check the sidecar that answers for a snapshot (the current one by default).
+    """Check the sidecar that answers for a snapshot (that of a branch or tag ``ref``, or the current one).
 
     With ``data``, every value of the indexed columns is looked up in the filters, and page indexes are held
     against the pages, of all Parquet files or of a ``sample`` of them (a share, chosen at random); the answer has
@@ -43,7 +49,7 @@ def verify_table(
     :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own
     metadata cannot be read.
     """
-    snapshot = snapshot_of(table, snapshot_id)
+    snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
     warnings: list[str] = []
     found = find_sidecar(table, snapshot.snapshot_id, warnings=warnings)
     problems = [_problem(None, warning) for warning in warnings]

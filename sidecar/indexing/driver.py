@@ -28,6 +28,7 @@ from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, ch
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.merge import Theta
+from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import Column, resolve_columns
 from sidecar.iceberg.statistics import Registration, check_writable, register
 from sidecar.indexing.assemble import (
@@ -79,6 +80,7 @@ def build(
     filter_format: str = "auto",
     engine: str = "auto",
     snapshot_id: int | None = None,
+    ref: str | None = None,
     spark: Any = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -86,7 +88,7 @@ def build(
     full: bool = False,
     force: bool = False,
 ) -> BuildReport:
-    """Index ``columns`` of a snapshot (the current one by default) and register the sidecar.
+    """Index ``columns`` of a snapshot (that of a branch or tag ``ref``, or the current one) and register the sidecar.
 
     ``kinds``: ``bloom``, ``theta``, ``page-index`` (the first two by default). ``fpp``: target false-positive rate,
     or ``auto``, the smaller of 1 % and one over the number of units, at up to 32 bits a value. ``harvest``: filters
@@ -105,7 +107,7 @@ def build(
     :func:`sidecar.iceberg.statistics.register` raises.
     """
     start = time.monotonic()
-    snapshot = snapshot_of(table, snapshot_id)
+    snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
     schema = _schema(table, snapshot)
     wanted = _typed(table, snapshot, resolve_columns(schema, columns))
     _check_options(kinds, harvest, filter_format, engine)

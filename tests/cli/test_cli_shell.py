@@ -113,6 +113,7 @@ def test_every_python_name_stands_in_the_readme_and_loads() -> None:
         ["scan", "db.t", "k = 1", "--output", "/no/such/folder/rows.csv"],
         ["inspect", "./a.parquet", "--catalog", "cat"],
         ["verify", "s3://bucket/a.parquet", "--snapshot", "5"],
+        ["scan", "./a.parquet", "k = 1", "--ref", "main"],
     ],
     ids=" ".join,
 )
