@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -89,6 +89,9 @@ def _value(column: str, n: int) -> Any:
     """The ``n``-th value of a column: a small domain, spread so that bounds of files overlap."""
     spread = (n * 7919) % 1009 - 500
     return {
+        "id": n,
+        "part": "ab?"[n % 3],
+        "bo": n % 2 == 0,
         "i": spread,
         "l": spread * 2**40,
         "f": spread / 4,
@@ -121,6 +124,11 @@ SPECIAL: dict[str, list[Any]] = {
 
 def rows(start: int, count: int, seed: int, schema: pa.Schema) -> pa.Table:
     """``count`` rows with ids from ``start``; values of file n differ from those of others for the most part."""
+    return pa.Table.from_pylist(records(start, count, seed), schema=schema)
+
+
+def records(start: int, count: int, seed: int) -> list[dict[str, Any]]:
+    """The rows of :func:`rows`, by the names of :data:`SCHEMA`."""
     rng = random.Random(seed)
     made = []
     for n in range(start, start + count):
@@ -139,7 +147,7 @@ def rows(start: int, count: int, seed: int, schema: pa.Schema) -> pa.Table:
             None if rng.random() < 0.1 else {"x": _value("x", n), "y": rng.choice([None, _value("y", n)])}
         )
         made.append(row)
-    return pa.Table.from_pylist(made, schema=schema)
+    return made
 
 
 def create(catalog: Any, name: str, files: int = 6, count: int = 40, partitioned: bool = True) -> Table:
@@ -165,13 +173,12 @@ LITERALS = {
     "dec38": lambda v: format(v, "f"), "s": lambda v: "'" + v.replace("'", "''") + "'",
     "b": lambda v: f"'0x{v.hex()}'", "fx": lambda v: f"'0x{v.hex()}'", "u": lambda v: f"'{uuid.UUID(bytes=v)}'",
     "day": lambda v: f"'{v}'", "t": lambda v: f"'{v}'", "ts": lambda v: f"'{v}'", "tz": lambda v: f"'{v}'",
-    "x": str, "y": lambda v: f"'{v}'",
+    "x": str, "y": lambda v: f"'{v}'", "id": str, "part": lambda v: f"'{v}'", "bo": lambda v: str(v).lower(),
 }  # fmt: skip
 
 
-def literal(rng: random.Random, column: str, ids: int) -> str:
-    """A literal of the column: mostly one that some row has, else an absent or a special one."""
-    leaf = column.rsplit(".", 1)[-1]
+def literal(rng: random.Random, leaf: str, ids: int) -> str:
+    """A literal of values of a column ``leaf``: mostly one that some row has, else an absent or a special one."""
     special = [v for v in SPECIAL.get(leaf, []) if v == v]
     if special and rng.random() < 0.25:
         text = str(LITERALS[leaf](rng.choice(special)))
@@ -180,22 +187,27 @@ def literal(rng: random.Random, column: str, ids: int) -> str:
     return f"'{text}'" if text in ("inf", "-inf") else text
 
 
-def predicate(rng: random.Random, columns: list[str], ids: int, depth: int = 2) -> str:
-    """A random predicate over ``columns``."""
+def predicate(
+    rng: random.Random, columns: list[str], ids: int, depth: int = 2, values: Mapping[str, str] | None = None
+) -> str:
+    """A random predicate over ``columns``; ``values`` says whose values those have that go by another name."""
     if depth and rng.random() < 0.45:
-        parts = [predicate(rng, columns, ids, depth - 1) for _ in range(rng.choice([2, 2, 3]))]
+        parts = [predicate(rng, columns, ids, depth - 1, values) for _ in range(rng.choice([2, 2, 3]))]
         return "(" + f" {rng.choice(['and', 'or', 'or'])} ".join(parts) + ")"
     if depth and rng.random() < 0.12:
-        return f"not ({predicate(rng, columns, ids, depth - 1)})"
+        return f"not ({predicate(rng, columns, ids, depth - 1, values)})"
     column = rng.choice(columns)
-    one, two, three = (literal(rng, column, ids) for _ in range(3))
+    leaf = (values or {}).get(column, column.rsplit(".", 1)[-1])
+    one, two, three = (literal(rng, leaf, ids) for _ in range(3))
     forms = ["{c} = {a}"] * 8 + ["{c} in ({a}, {b}, {d})"] * 4 + [
         "{c} != {a}", "{c} not in ({a}, {b})", "{c} < {a}", "{c} >= {a}", "{c} is null", "{c} is not null",
         "not {c} != {a}", "{c} between {a} and {b}",
     ]  # fmt: skip
-    if column in ("f", "d"):
+    if leaf == "bo":
+        forms = ["{c} = {a}", "{c} != {a}", "{c} is null", "{c} is not null", "{c} in ({a}, {b})"]
+    if leaf in ("f", "d"):
         forms += ["{c} is nan", "{c} is not nan"]
-    if column == "s":
+    if leaf == "s":
         forms += ["{c} like 'värde-1%'", "{c} not like 'värde-1%'"]
     return rng.choice(forms).format(c=column, a=one, b=two, d=three)
 

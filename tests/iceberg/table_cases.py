@@ -75,8 +75,10 @@ def with_default(table: Table, name: str, value: Any) -> Table:
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
-def delete_by_position(table: Table, positions: dict[str, list[int]]) -> None:
-    """Commit a position delete file for unpartitioned files: pyiceberg cannot write one, but its parts can."""
+def delete_by_position(
+    table: Table, positions: dict[str, list[int]], spec_id: int = 0, partition: Record | None = None
+) -> None:
+    """Commit a position delete file for files of one partition: pyiceberg cannot write one, but its parts can."""
     io = table.io
     pairs = sorted((path, at) for path, places in positions.items() for at in places)
     schema = pa.schema(
@@ -93,11 +95,11 @@ def delete_by_position(table: Table, positions: dict[str, list[int]]) -> None:
         content=DataFileContent.POSITION_DELETES,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=partition or Record(),
         record_count=len(pairs),
         file_size_in_bytes=len(io.new_input(path)),
     )
-    commit_deletes(table, file, table.specs()[0], snapshot_id)
+    commit_deletes(table, file, table.specs()[spec_id], snapshot_id)
 
 
 def commit_deletes(table: Table, file: DataFile, spec: PartitionSpec, snapshot_id: int) -> None:

@@ -1,0 +1,351 @@
+"""Tables with a past drawn from a seed, and predicates over them: what every door's rows are compared on.
+
+A :class:`History` is a table that was changed a dozen times: rows appended in both formats, to branches too, rows deleted
+by rewriting files, by position and by equality, columns added, renamed, dropped, added again and promoted, partition
+fields added and removed, snapshots rolled back and expired, and in between a sidecar built for some columns of some
+snapshot, at times damaged or gone. The same seed gives the same table.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "iceberg"))
+
+import pyarrow as pa
+from iceberg_cases import SCHEMA, delete_by_equality, local, predicate, records, replaced
+from mixed_tables import UNREADABLE, append_orc
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+from table_cases import SMALL_PAGES, delete_by_position
+
+import sidecar
+
+FLAVOURS = {"parquet": (), "mixed": UNREADABLE, "spark": ("t",)}
+"""Types that a kind of table lacks: pyiceberg cannot read some from ORC, Spark has none for a time of day."""
+CANNOT_COMPARE = ("u",)
+"""pyarrow compares no UUIDs, so pyiceberg evaluates no such predicate."""
+WIDER: dict[str, PrimitiveType] = {"i": LongType(), "f": DoubleType(), "dec9": DecimalType(20, 2)}
+NEW: dict[str, PrimitiveType] = {
+    "l": LongType(), "d": DoubleType(), "s": StringType(), "day": DateType(), "ts": TimestampType(),
+}  # fmt: skip
+ROWS = (10, 45)
+"""The least and the most rows of an append."""
+
+
+@dataclass
+class History:
+    """``values`` says whose values each column of the present schema has, by the names of ``iceberg_cases``."""
+
+    table: Table
+    rng: random.Random
+    flavour: str
+    ids: int = 0
+    values: dict[str, str] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    """What was done, for messages."""
+    equality_deletes: bool = False
+    deleted: set[tuple[str, int]] = field(default_factory=set)
+    dropped: list[str] = field(default_factory=list)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that predicates may ask."""
+        return sorted(name for name, value in self.values.items() if value not in CANNOT_COMPARE)
+
+    def predicate(self, columns: list[str] | None = None) -> str:
+        """A random predicate, often only for some ids: these rise from row to row."""
+        rng, chosen = self.rng, columns or self.columns
+        text = predicate(rng, rng.sample(chosen, min(len(chosen), 4)), self.ids, values=self.values)
+        start = rng.randrange(self.ids)
+        form = rng.choice(["{0}", "{0}", "{0}", "id >= {1} and id < {2} and {0}", "id in ({1}, {2}) or {0}"])
+        return form.format(text, start, start + rng.randrange(1, 40))
+
+    def snapshot(self) -> int | None:
+        """``None`` for the present one, mostly; else any, those of branches among them."""
+        if self.rng.random() < 0.7:
+            return None
+        return self.rng.choice(self.table.metadata.snapshots).snapshot_id
+
+    def present(self) -> bool:
+        """Whether ``main`` has rows at all."""
+        return self.table.current_snapshot() is not None
+
+
+def make_history(catalog: Any, name: str, seed: int, flavour: str, steps: int = 9) -> History:
+    """A table whose past is drawn from ``seed``."""
+    rng = random.Random(f"{flavour} {seed}")
+    schema = Schema(*(f for f in SCHEMA.fields if f.name not in FLAVOURS[flavour]))
+    table = catalog.create_table(name, schema, properties=SMALL_PAGES if rng.random() < 0.6 else {})
+    history = History(table, rng, flavour)
+    for column in schema.fields:
+        if isinstance(column.field_type, StructType):
+            history.values |= {f"{column.name}.{f.name}": f.name for f in column.field_type.fields}
+        else:
+            history.values[column.name] = column.name
+    _append(history)
+    _append(history)
+    built = rng.randrange(1, steps)
+    for step in range(steps):
+        doing = _build if step == built else rng.choice(_STEPS)
+        _do(history, doing)
+    if rng.random() < 0.15:
+        _do(history, _delete_by_equality)
+        if rng.random() < 0.5:
+            _do(history, _append)
+    history.table.refresh()
+    return history
+
+
+def _do(history: History, doing: Callable[[History], str | None]) -> None:
+    done = doing(history)
+    if done is not None:
+        history.log.append(done)
+    history.table.refresh()
+
+
+def rows_of(history: History, count: int, schema: pa.Schema) -> pa.Table:
+    """New rows in the present schema."""
+    start = history.ids
+    history.ids += count
+    made = []
+    for record in records(start, count, start + 17):
+        flat = record | (record["st"] or {})
+        row: dict[str, Any] = {}
+        for name, value in history.values.items():
+            top, _, below = name.partition(".")
+            if not below:
+                row[name] = flat.get(value)
+            elif record["st"] is not None:
+                row.setdefault(top, {})[below] = flat.get(value)
+        made.append(row)
+    return pa.Table.from_pylist(made, schema=schema)
+
+
+def _some_rows(history: History) -> pa.Table:
+    return rows_of(history, history.rng.randint(*ROWS), history.table.schema().as_arrow())
+
+
+def _append(history: History) -> str:
+    table, rng = history.table, history.rng
+    if history.flavour == "mixed" and rng.random() < 0.5 and not table.spec().fields:
+        append_orc(table, _some_rows(history), row_index_stride=20)
+        return "append ORC"
+    table.append(_some_rows(history))
+    return "append"
+
+
+def _append_to_branch(history: History) -> str | None:
+    table, current = history.table, history.table.current_snapshot()
+    if current is None:
+        return None
+    if "side" not in table.metadata.refs:
+        table.manage_snapshots().create_branch(current.snapshot_id, "side").commit()
+        table.refresh()
+    table.append(_some_rows(history), branch="side")
+    return "append to a branch"
+
+
+def _delete_rows(history: History) -> str:
+    start = history.rng.randrange(history.ids)
+    history.table.delete(f"id >= {start} and id < {start + history.rng.choice([1, 3, 30])}")
+    return "delete by rewriting"
+
+
+def _overwrite(history: History) -> str:
+    start = history.rng.randrange(history.ids)
+    history.table.overwrite(
+        _some_rows(history), overwrite_filter=f"id >= {start} and id < {start + history.rng.choice([5, 60])}"
+    )
+    return "overwrite"
+
+
+def _delete_by_position(history: History) -> str | None:
+    rng, table = history.rng, history.table
+    files = [task.file for task in table.scan().plan_files()]
+    if not files:
+        return None
+    first = rng.choice(files)
+    alike = [f for f in files if f.spec_id == first.spec_id and f.partition == first.partition]
+    chosen = {first.file_path: first} | {f.file_path: f for f in rng.sample(alike, len(alike) // 2)}
+    places: dict[str, list[int]] = {}
+    for path, file in sorted(chosen.items()):
+        left = [at for at in range(file.record_count) if (path, at) not in history.deleted]
+        taken = rng.sample(left, min(len(left), rng.choice([1, 4, 9])))
+        history.deleted |= {(path, at) for at in taken}
+        if taken:
+            places[path] = sorted(taken)
+    if not places:
+        return None
+    delete_by_position(table, places, first.spec_id, first.partition)
+    return "delete by position"
+
+
+def _delete_by_equality(history: History) -> str:
+    ids = history.rng.sample(range(history.ids), 5)
+    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    delete_by_equality(history.table, pa.table([pa.array(ids)], schema=pa.schema([field])), [1])
+    history.equality_deletes = True
+    return "delete by equality"
+
+
+def _changeable(history: History) -> list[str]:
+    """Columns that no partition depends on."""
+    used = {f.source_id for spec in history.table.specs().values() for f in spec.fields}
+    schema = history.table.schema()
+    return sorted(n for n in history.values if n != "id" and schema.find_field(n).field_id not in used)
+
+
+def _promote(history: History) -> str | None:
+    schema = history.table.schema()
+    open_ = [n for n in _changeable(history) if n in WIDER and schema.find_field(n).field_type != WIDER[n]]
+    if not open_:
+        return None
+    name = history.rng.choice(open_)
+    with history.table.update_schema() as update:
+        update.update_column(name, WIDER[name])
+    return f"promote {name}"
+
+
+def _rename(history: History) -> str:
+    old = history.rng.choice(_changeable(history))
+    top, _, below = old.rpartition(".")
+    new = f"{below}_{len(history.log)}"
+    with history.table.update_schema() as update:
+        update.rename_column(tuple(old.split(".")), new)
+    history.values[f"{top}.{new}" if top else new] = history.values.pop(old)
+    return f"rename {old}"
+
+
+def _drop(history: History) -> str | None:
+    open_ = [n for n in _changeable(history) if "." not in n]
+    if len(open_) < 6:
+        return None
+    name = history.rng.choice(open_)
+    with history.table.update_schema() as update:
+        update.delete_column(name)
+    history.dropped.append(f"{name} {history.values.pop(name)}")
+    return f"drop {name}"
+
+
+def _add(history: History) -> str:
+    """A column, at times under the name of one that was dropped."""
+    rng, again = history.rng, [d.split() for d in history.dropped]
+    known = [(name, value) for name, value in again if name not in history.values and value in NEW]
+    if known and rng.random() < 0.7:
+        name, value = rng.choice(known)
+    else:
+        name, value = f"new{len(history.log)}", rng.choice(sorted(NEW))
+    with history.table.update_schema() as update:
+        update.add_column(name, NEW[value])
+    history.values[name] = value
+    return f"add {name}"
+
+
+def _partition(history: History) -> str | None:
+    table, rng = history.table, history.rng
+    taken = [f.name for f in table.spec().fields]
+    if history.flavour == "mixed":
+        return None  # pyiceberg writes no ORC: the manifests of these files have no partitions
+    if taken and rng.random() < 0.5:
+        name = rng.choice(taken)
+        with table.update_spec() as spec:
+            spec.remove_field(name)
+        return f"remove partition {name}"
+    used = {f.source_id for f in table.spec().fields}
+    open_ = [n for n, v in history.values.items() if v in ("part", "bo")]
+    open_ = [n for n in open_ if table.schema().find_field(n).field_id not in used]
+    if not open_:
+        return None
+    name = rng.choice(sorted(open_))
+    with table.update_spec() as spec:
+        spec.add_identity(name)
+    return f"partition by {name}"
+
+
+def _roll_back(history: History) -> str | None:
+    current = history.table.current_snapshot()
+    if current is None or current.parent_snapshot_id is None or history.equality_deletes:
+        return None
+    history.table.manage_snapshots().rollback_to_snapshot(current.parent_snapshot_id).commit()
+    return "roll back"
+
+
+def _expire(history: History) -> str | None:
+    metadata = history.table.metadata
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    open_ = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in named]
+    if not open_:
+        return None
+    history.table.maintenance.expire_snapshots().by_id(history.rng.choice(open_)).commit()
+    return "expire a snapshot"
+
+
+def _build(history: History) -> str | None:
+    rng, table = history.rng, history.table
+    if not history.present():
+        return None
+    columns = [n for n, v in history.values.items() if v != "bo" or rng.random() < 0.3]
+    chosen = rng.sample(sorted(columns), rng.randint(len(columns) // 3, len(columns)))
+    kinds = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta", "page-index"]])
+    fpp = rng.choice(["auto", "auto", 0.01, 0.2])
+    snapshot = None if rng.random() < 0.8 else rng.choice(table.metadata.snapshots)
+    names = set(table.schema().column_names)
+    if snapshot is not None:  # which is built with its own schema
+        schema = table.scan(snapshot_id=snapshot.snapshot_id).projection()
+        names = set(schema.column_names)
+    chosen = [name for name in chosen if name in names]
+    if not chosen:
+        return None
+    options: dict[str, Any] = {"filter_format": rng.choice(["auto", "parquet", "orc"])}
+    snapshot_id = None if snapshot is None else snapshot.snapshot_id
+    sidecar.build(
+        table, chosen, kinds=kinds, fpp=fpp, engine="local", snapshot_id=snapshot_id, threads=1, **options
+    )
+    return f"build {','.join(chosen)} as {','.join(kinds)}"
+
+
+_STEPS: list[Callable[[History], str | None]] = [
+    *[_append] * 4, _append_to_branch, *[_delete_rows] * 2, _overwrite, *[_delete_by_position] * 3, *[_promote] * 2,
+    *[_rename] * 2, _drop, *[_add] * 2, *[_partition] * 2, _roll_back, _expire, *[_build] * 2,
+]  # fmt: skip
+
+
+@contextmanager
+def damaged(history: History) -> Iterator[str]:
+    """The sidecars of the table as they are, or some of them with wrong bytes, too short, or gone, for a while."""
+    rng, entries = history.rng, history.table.metadata.statistics
+    what = rng.choice(["none", "none", "none", "bits", "bytes", "short", "gone"])
+    if not entries or what == "none":
+        yield "none"
+        return
+    path = local(rng.choice(entries).statistics_path)
+    if not path.exists():
+        yield "none"
+        return
+    whole = bytearray(path.read_bytes())
+    data: bytes | None = bytes(whole[: rng.randrange(len(whole))])
+    if what == "gone":
+        data = None
+    elif what != "short":
+        for at in rng.sample(range(len(whole)), min(len(whole), 1 if what == "bits" else len(whole) // 50)):
+            whole[at] ^= 1 << rng.randrange(8)
+        data = bytes(whole)
+    with replaced(path, data):
+        yield what
