@@ -3,14 +3,19 @@
 A source is a length and ranged reads. Format code is handed one and asks it for bytes; the same decoder
 so serves a local file, an object store and a Spark task. A length that is already known (from a manifest
 entry, a statistics entry) is passed in and costs no request.
+
+What a request costs decides how ranges are fetched. Reading a local file costs microseconds, a request to an object
+store tens of milliseconds, in which a megabyte could have come. There a file of up to :data:`WHOLE_FILE` bytes is
+fetched at once, ranges with up to :data:`REMOTE_GAP` bytes between them are one request, others are asked for together.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sidecar.errors import DamagedFileError, StorageError
 
@@ -19,6 +24,15 @@ if TYPE_CHECKING:
 
 COALESCE_GAP = 16 * 1024
 """Ranges nearer to each other than this many bytes are fetched in one read."""
+
+REMOTE_GAP = 256 * 1024
+"""The same for files that are not local."""
+
+WHOLE_FILE = 256 * 1024
+"""Files that are not local and no longer than this are fetched whole by their first read, if their length is known."""
+
+REQUESTS_AT_ONCE = 8
+"""Ranges of one file that are asked for at the same time, where it is not local."""
 
 
 class Source(Protocol):
@@ -119,13 +133,20 @@ class LocalSource:
 
 
 class FileIOSource:
-    """A file behind pyiceberg's ``FileIO``; opened at the first read, one stream under a lock."""
+    """A file behind pyiceberg's ``FileIO``; nothing is asked of the storage before the first read.
+
+    Through fsspec a read is one ranged request. Arrow's file systems ask for the length of every file that they open,
+    known or not: one request more. Safe to share between threads, which do not wait for each other in either.
+    """
+
+    gap = REMOTE_GAP
+    requests_at_once = REQUESTS_AT_ONCE
 
     def __init__(self, io: FileIO, path: str, size: int | None = None) -> None:
         self.name = path
         self._io = io
         self._size = size
-        self._stream: Any = None
+        self._open: _Opened | None = None
         self._lock = threading.Lock()
 
     @property
@@ -144,28 +165,87 @@ class FileIOSource:
         """See :meth:`Source.read`."""
         if self._size is not None:
             check_range(self.name, self._size, offset, length)
-        with self._lock:
-            try:
-                if self._stream is None:
-                    self._stream = self._io.new_input(self.name).open()
-                self._stream.seek(offset)
-                data = _read_fully(self._stream, length)
-            except Exception as error:
-                raise StorageError(
-                    f"cannot read: {foreign_reason(error)}", file=self.name, offset=offset
-                ) from error
+        if not length:
+            return b""
+        try:
+            data = self._opened().read(offset, length)
+        except Exception as error:
+            raise StorageError(
+                f"cannot read: {foreign_reason(error)}", file=self.name, offset=offset
+            ) from error
         if len(data) != length:
             raise DamagedFileError(
                 "the file ended early", file=self.name, offset=offset, expected=length, found=len(data)
             )
         return data
 
-    def close(self) -> None:
-        """Close the stream."""
+    def _opened(self) -> _Opened:
         with self._lock:
-            if self._stream is not None:
-                self._stream.close()
-                self._stream = None
+            if self._open is None:
+                self._open = _opened(self._io, self.name)
+                if self._size is not None and self._size <= WHOLE_FILE:
+                    whole = self._open.read(0, self._size)
+                    self._open.close()
+                    self._open = _Opened(lambda offset, length: whole[offset : offset + length])
+            return self._open
+
+    def close(self) -> None:
+        """Close what is open."""
+        with self._lock:
+            if self._open is not None:
+                self._open.close()
+                self._open = None
+
+
+class _Opened(NamedTuple):
+    """An open file of a ``FileIO``: ranged reads by offset and length, shorter only where the file ends."""
+
+    read: Callable[[int, int], bytes]
+    close: Callable[[], object] = lambda: None
+
+
+def _opened(io: FileIO, path: str) -> _Opened:
+    file: Any = io.new_input(path)
+    filesystem = _fsspec(file)
+    if filesystem is not None:
+        return _Opened(lambda offset, length: bytes(filesystem.cat_file(path, offset, offset + length)))
+    stream: Any = file.open()
+    if hasattr(stream, "read_at"):
+        return _Opened(lambda offset, length: bytes(stream.read_at(length, offset)), stream.close)
+    lock = threading.Lock()
+
+    def read(offset: int, length: int) -> bytes:
+        with lock:
+            stream.seek(offset)
+            return _read_fully(stream, length)
+
+    return _Opened(read, stream.close)
+
+
+def _fsspec(file: Any) -> Any:
+    """The file system of fsspec that pyiceberg's input file belongs to, ``None`` of another kind."""
+    filesystem: Any = getattr(file, "_fs", None)
+    return filesystem if hasattr(filesystem, "cat_file") else None
+
+
+def read_file(path: str, io: FileIO) -> bytes:
+    """All bytes of a file whose length is not known, in one request where ``io`` can. Raises :class:`StorageError`."""
+    local = local_path(path)
+    if local is not None:
+        source = LocalSource(local)
+        try:
+            return source.read(0, source.size)
+        finally:
+            source.close()
+    try:
+        file: Any = io.new_input(path)
+        filesystem = _fsspec(file)
+        if filesystem is not None:
+            return bytes(filesystem.cat_file(path))
+        with file.open() as stream:
+            return bytes(stream.read())
+    except Exception as error:
+        raise StorageError(f"cannot read: {foreign_reason(error)}", file=path) from error
 
 
 class CountingSource:
@@ -176,17 +256,34 @@ class CountingSource:
         self.name = inner.name
         self.reads = 0
         self.bytes_read = 0
+        self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
         """Length in bytes."""
         return self.inner.size
 
+    @property
+    def gap(self) -> int:
+        """That of the source below."""
+        return _gap_of(self.inner)
+
+    @property
+    def requests_at_once(self) -> int:
+        """Those of the source below."""
+        return _requests_at_once(self.inner)
+
     def read(self, offset: int, length: int) -> bytes:
         """See :meth:`Source.read`; counted."""
-        self.reads += 1
-        self.bytes_read += length
+        with self._lock:
+            self.reads += 1
+            self.bytes_read += length
         return self.inner.read(offset, length)
+
+    @property
+    def encryption(self) -> Any:
+        """What a decrypted view says of its file, see :mod:`sidecar.parquet.decrypted`."""
+        return getattr(self.inner, "encryption", None)
 
     def close(self) -> None:
         """Close the source below."""
@@ -239,26 +336,45 @@ class SourceFile:
         self.closed = True
 
 
-def read_ranges(source: Source, ranges: Sequence[tuple[int, int]], gap: int = COALESCE_GAP) -> list[bytes]:
-    """Bytes of each ``(offset, length)``, fetching near neighbours in one read.
+def read_ranges(source: Source, ranges: Sequence[tuple[int, int]], gap: int | None = None) -> list[bytes]:
+    """Bytes of each ``(offset, length)``, fetching near neighbours in one read, and those apart together if that pays.
 
-    The order of the answers is the order of ``ranges``. Ranges may overlap.
+    The order of the answers is the order of ``ranges``. Ranges may overlap. ``gap`` is that of the source by default.
     """
     order = sorted(range(len(ranges)), key=lambda i: ranges[i])
-    out: list[bytes] = [b""] * len(ranges)
+    near = _gap_of(source) if gap is None else gap
+    runs: list[tuple[int, int, list[int]]] = []
     at = 0
     while at < len(order):
         start, length = ranges[order[at]]
         end, last = start + length, at + 1
-        while last < len(order) and ranges[order[last]][0] <= end + gap:
+        while last < len(order) and ranges[order[last]][0] <= end + near:
             end = max(end, sum(ranges[order[last]]))
             last += 1
-        data = source.read(start, end - start)
-        for i in order[at:last]:
+        runs.append((start, end, order[at:last]))
+        at = last
+    out: list[bytes] = [b""] * len(ranges)
+    for (start, _, members), data in zip(runs, _read_all(source, runs), strict=True):
+        for i in members:
             offset, length = ranges[i]
             out[i] = data[offset - start : offset - start + length]
-        at = last
     return out
+
+
+def _read_all(source: Source, runs: Sequence[tuple[int, int, list[int]]]) -> Iterable[bytes]:
+    at_once = min(_requests_at_once(source), len(runs))
+    if at_once < 2:
+        return [source.read(start, end - start) for start, end, _ in runs]
+    with ThreadPoolExecutor(at_once, "sidecar-read") as pool:
+        return list(pool.map(lambda run: source.read(run[0], run[1] - run[0]), runs))
+
+
+def _gap_of(source: Source) -> int:
+    return getattr(source, "gap", COALESCE_GAP)
+
+
+def _requests_at_once(source: Source) -> int:
+    return getattr(source, "requests_at_once", 1)
 
 
 def open_source(path: str, io: FileIO | None = None, size: int | None = None) -> Source:

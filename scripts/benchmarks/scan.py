@@ -1,7 +1,7 @@
 """Scans beside those of pyiceberg and DuckDB, local files, all peers in turn in one process.
 
-*Needle*: 658 files of 20,000 random longs with Bloom filters of their own (1 %), one key that one file holds. The sidecar
-is built from the same files. pyiceberg scans the table, DuckDB the list of its files, whose filters it uses. Once with
+*Needle*: 658 files of 20,000 random longs with Bloom filters of their own (1 %), one key that one file holds. The
+sidecar is built from the same files. pyiceberg scans the table, DuckDB the list of its files, whose filters it uses. Once with
 the table loaded before, once from the catalog on. Targets: 30 x pyiceberg, 2 x DuckDB.
 
 *Broad*: one table of mixed columns, predicates that leave most rows, as a table and as a stream. Target: at most 1.2 x
