@@ -77,6 +77,8 @@ class Plan:
     """Where a scan gets more page indexes of these files."""
     keys: KeySet | None = field(default=None, repr=False)
     """Keys that rows must be among too; ``row_filter`` has no more of them than the smallest and the largest."""
+    equality_deletes: frozenset[str] = frozenset()
+    """Paths of kept files to which equality deletes can apply, which neither we nor pyiceberg do."""
 
     @property
     def kept_files(self) -> list[str]:
@@ -226,11 +228,13 @@ def plan(
     ref: str | None = None,
     case_sensitive: bool = True,
     keys: Mapping[str, Keys] | None = None,
+    allow_equality_deletes: bool = False,
 ) -> Plan:
     """The files of a snapshot (that of branch or tag ``ref``, or the current one) that can hold rows for ``predicate``.
 
     ``keys``, ``{column: Arrow array}``, are those of a join's other side, up to millions: rows must have one of them
     too (a semi-join). An integer array may have another width than its column, nothing else may differ.
+    ``allow_equality_deletes`` is for whoever has the kept files read by an engine that applies them, as Spark does.
 
     Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
     snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
@@ -253,7 +257,9 @@ def plan(
     lines = read_manifests(table.io, snapshot.manifest_list)
     sieve = Sieve(table, snapshot, asked.question, bound, among)
     try:
-        tasks = _tasks(table.scan(row_filter=row_filter, snapshot_id=snapshot_id), sieve)
+        tasks, deleted = _tasks(table.scan(row_filter=row_filter, snapshot_id=snapshot_id), sieve)
+        if deleted and not allow_equality_deletes:
+            raise equality_deletes_error(min(deleted))
         funnel = sieve.funnel([line for line in lines if line.content == ManifestContent.DATA])
     finally:
         sieve.close()
@@ -274,11 +280,21 @@ def plan(
         answered=frozenset(sieve.answered),
         stored=sieve.stored,
         keys=among,
+        equality_deletes=deleted,
     )
 
 
-def _tasks(scan: DataScan, sieve: Sieve) -> list[FileScanTask]:
-    """pyiceberg's tasks for the files that the sieve keeps, and its errors by whose move is next."""
+def equality_deletes_error(path: str) -> UnsupportedFeatureError:
+    """For rows of a data file that would be given back although equality deletes may have removed them."""
+    return UnsupportedFeatureError(
+        "equality deletes, which pyiceberg does not apply, can delete rows of a file that is to be read",
+        file=path,
+        hint="Read the table with Spark, Trino or DuckDB's iceberg extension.",
+    )
+
+
+def _tasks(scan: DataScan, sieve: Sieve) -> tuple[list[FileScanTask], frozenset[str]]:
+    """pyiceberg's tasks for the files that the sieve keeps, those of them with equality deletes, and its errors."""
     deletes = EqualityDeletes()
     try:
         tasks = sieve.narrow(plan_tasks(scan, sieve.keep, deletes.see))
@@ -290,11 +306,4 @@ def _tasks(scan: DataScan, sieve: Sieve) -> list[FileScanTask]:
         raise UnsupportedFeatureError(
             f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}"
         ) from error
-    for task in tasks:
-        if deletes.apply_to(task.file):
-            raise UnsupportedFeatureError(
-                "equality deletes, which pyiceberg does not apply, can delete rows of a file that is to be read",
-                file=task.file.file_path,
-                hint="Read the table with Spark, Trino or DuckDB's iceberg extension.",
-            )
-    return tasks
+    return tasks, frozenset(task.file.file_path for task in tasks if deletes.apply_to(task.file))

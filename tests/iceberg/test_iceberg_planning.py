@@ -441,6 +441,10 @@ def test_equality_deletes_name_who_can_read_the_table(catalog: Any) -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"(?s)equality deletes.*Spark.*Trino.*DuckDB"):
         plan(table, f"k = {key(0)}")
     assert plan(table, f"k = {key(0)}", snapshot_id=before).files_kept == 1
+    handed_over = plan(table, f"k = {key(0)}", allow_equality_deletes=True)
+    assert handed_over.equality_deletes == {*handed_over.kept_files}
+    with pytest.raises(UnsupportedFeatureError, match="equality deletes"):
+        handed_over.to_arrow()
 
 
 def test_equality_deletes_that_can_apply_to_no_survivor_do_not_matter(catalog: Any) -> None:
