@@ -208,7 +208,9 @@ def _opened(io: FileIO, path: str) -> _Opened:
     file: Any = io.new_input(path)
     filesystem = _fsspec(file)
     if filesystem is not None:
-        return _Opened(lambda offset, length: bytes(filesystem.cat_file(path, offset, offset + length)))
+        return _Opened(
+            lambda offset, length: bytes(filesystem.cat_file(path, start=offset, end=offset + length))
+        )
     stream: Any = file.open()
     if hasattr(stream, "read_at"):
         return _Opened(lambda offset, length: bytes(stream.read_at(length, offset)), stream.close)
