@@ -1,8 +1,9 @@
 """The footer of a Parquet file: one read of the file's tail when it is small, two otherwise.
 
 A file ends with the Thrift structure ``FileMetaData``, its length in four bytes (little-endian) and the
-magic ``PAR1``. ``PARE`` in that place means that the footer is encrypted. The length is believed only if
-the structure then lies inside the file; every count and length in it is checked before it is used.
+magic ``PAR1``. ``PARE`` in that place means that the footer is encrypted: :mod:`sidecar.parquet.decrypted` shows such a
+file as a plain one. The length is believed only if the structure then lies inside the file; every count and length
+in it is checked before it is used.
 
 What the footer says about one column chunk (offsets, sizes) is checked where the chunk is read: a chunk that
 points outside the file costs that chunk, not the file.
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
+from sidecar.parquet.encryption import FileEncryption
 from sidecar.parquet.schema import PHYSICAL, Leaf, decode_leaves
-from sidecar.parquet.thrift import Struct, decode_struct
+from sidecar.parquet.thrift import PADDING, Struct, decode_struct
 from sidecar.source import Source
 
 TAIL = 64 * 1024
@@ -104,6 +107,8 @@ class Footer:
     key_value: dict[str, str]
     raw: bytes
     """``metadata`` as it stands in the file."""
+    encryption: FileEncryption | None = None
+    """How the file is encrypted, if it was unlocked (:func:`sidecar.parquet.decrypted.unlock`)."""
 
     @cached_property
     def _by_path(self) -> dict[str, Leaf]:
@@ -114,6 +119,14 @@ class Footer:
         return self._by_path.get(path)
 
 
+class Tail(NamedTuple):
+    """What stands between a file's body and the length and magic at its end."""
+
+    data: bytes
+    offset: int
+    is_encrypted: bool
+
+
 def read_footer(source: Source) -> Footer:
     """Read and decode the footer: one read, or two if it is longer than :data:`TAIL`.
 
@@ -121,23 +134,29 @@ def read_footer(source: Source) -> Footer:
     :class:`UnsupportedFeatureError` for an encrypted footer.
     """
     with located(source.name):
-        data, offset = _read_footer_bytes(source)
-        metadata, _ = decode_struct(data, base=offset)
-        return _decode_footer(source, offset, data, metadata)
+        tail = read_tail(source)
+        if tail.is_encrypted:
+            raise UnsupportedFeatureError(
+                "the footer is encrypted (Parquet modular encryption, magic PARE)",
+                offset=source.size - 4,
+                hint="Its keys are given as encryption_keys, on the command line as --encryption-keys.",
+            )
+        metadata, _ = decode_struct(tail.data, base=tail.offset)
+        metadata.fields.pop(PADDING, None)
+        return _decode_footer(source, tail.offset, tail.data, metadata)
 
 
-def _read_footer_bytes(source: Source) -> tuple[bytes, int]:
+def read_tail(source: Source) -> Tail:
+    """The footer's bytes, not decoded; raises :class:`DamagedFileError`."""
     size = source.size
     if size < _SMALLEST:
         raise DamagedFileError(
             "too short for a Parquet file", expected=f"at least {_SMALLEST} bytes", found=size
         )
-    tail = source.read(size - min(size, TAIL), min(size, TAIL))
-    if tail[-4:] == b"PARE":
-        raise UnsupportedFeatureError(
-            "the footer is encrypted (Parquet modular encryption, magic PARE)", offset=size - 4
-        )
-    if tail[-4:] != b"PAR1":
+    encryption = getattr(source, "encryption", None)
+    first = min(size, TAIL) if encryption is None else size - encryption.footer_offset
+    tail = source.read(size - first, first)
+    if tail[-4:] not in (b"PAR1", b"PARE"):
         raise DamagedFileError(
             "not a Parquet file: wrong magic at its end", offset=size - 4, expected=b"PAR1", found=tail[-4:]
         )
@@ -150,10 +169,10 @@ def _read_footer_bytes(source: Source) -> tuple[bytes, int]:
             found=length,
         )
     offset = size - 8 - length
-    if length + 8 <= len(tail):
-        return tail[-8 - length : -8], offset
-    missing = length + 8 - len(tail)
-    return source.read(offset, missing) + tail[:-8], offset
+    data = tail[max(len(tail) - 8 - length, 0) : -8]
+    if length > len(data):
+        data = source.read(offset, length - len(data)) + data
+    return Tail(data, offset, tail[-4:] == b"PARE")
 
 
 def _decode_footer(source: Source, offset: int, raw: bytes, metadata: Struct) -> Footer:
@@ -179,6 +198,7 @@ def _decode_footer(source: Source, offset: int, raw: bytes, metadata: Struct) ->
         created_by=metadata.text(6),
         key_value=key_value,
         raw=raw,
+        encryption=getattr(source, "encryption", None),
     )
 
 

@@ -41,6 +41,11 @@ _NAMES = (
 _INTEGERS = (BYTE, I16, I32, I64)
 _BITS = {I16: 16, I32: 32, I64: 64}
 
+PADDING = 0x7FFE
+"""Id of a field that only takes up room; far from any that the format has."""
+
+_PADDING_HEADER = bytes((BINARY, 0xFC, 0xFF, 0x03))  # the id in full, as zigzag varint
+
 MAX_DEPTH = 48
 """Structs and containers inside each other; the deepest that Parquet has is about ten."""
 
@@ -340,6 +345,25 @@ def encode_struct(value: Struct) -> bytes:
     out = bytearray()
     _put_struct(out, value)
     return bytes(out)
+
+
+def encode_padded(value: Struct, length: int) -> bytes:
+    """The bytes of a struct as ``length`` bytes: what is left is an unknown field, :data:`PADDING`, of zeros.
+
+    Readers skip it. Raises :class:`DamagedFileError` unless there is room for it, 5 bytes, or none left.
+    """
+    data = encode_struct(value)
+    left = length - len(data)
+    if left == 0:
+        return data
+    for width in range(1, 6):
+        content = left - len(_PADDING_HEADER) - width
+        if 0 <= content < 1 << 7 * width:  # in one case a varint must be longer than it need be
+            size = bytes(content >> 7 * i & 0x7F | (0x80 if i + 1 < width else 0) for i in range(width))
+            return data[:-1] + _PADDING_HEADER + size + bytes(content + 1)
+    raise DamagedFileError(
+        "no room for a padded Thrift structure", expected=f"{len(data)} bytes", found=length
+    )
 
 
 def _put_varint(out: bytearray, value: int) -> None:

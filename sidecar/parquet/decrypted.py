@@ -1,0 +1,164 @@
+"""An encrypted Parquet file as a plain one: the same length, the same offsets, every module decrypted where it stood.
+
+:func:`unlock` gives such a view for a file and its keys, and everything that reads plain files reads it: footer, pages,
+dictionaries, filters, page indexes, scans, and pyarrow. See :mod:`sidecar.parquet.encrypted_parts` for how a module
+becomes plaintext of its length. The footer stands where footer and crypto metadata (or the signature) stood, with
+magic ``PAR1`` on both ends.
+
+Only modules that a read touches are decrypted, each as a whole, since only a whole one can be authenticated. Columns
+whose key is not to be had stay as they are in the file: ``ColumnChunk.encrypted`` says so, and they are refused.
+
+Not everything can be noticed (Encryption.md, 4.1.2 and 4.4): changes of page bodies under AES_GCM_CTR_V1, unless their
+headers have checksums and whoever changed them could not find one that fits; a whole file in another's place, where no
+AAD prefix is expected; a module of an older version of this file that was written with the same file id and keys.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import located
+from sidecar.parquet.encrypted_footer import unlock_footer
+from sidecar.parquet.encrypted_parts import Column, Refused, Region, Unit, regions_of
+from sidecar.parquet.encryption import FileEncryption
+from sidecar.parquet.footer import Footer, Tail, read_footer
+from sidecar.parquet.thrift import Struct, encode_padded
+from sidecar.source import Source, check_range
+
+_CACHE = 8 << 20
+"""Bytes of decrypted units that are kept; the last one always is."""
+
+_MAGIC = b"PAR1"
+
+
+def unlock(source: Source, encryption_keys: EncryptionKeys | None) -> Source:
+    """The plaintext view of an encrypted Parquet file; any other file, and any without keys, is given back.
+
+    Raises :class:`DamagedFileError` for a footer that does not authenticate and for another AAD prefix than expected,
+    :class:`sidecar.errors.UsageError` where the key of the footer or the prefix is missing, and what
+    :func:`sidecar.parquet.footer.read_footer` does.
+    """
+    if encryption_keys is None:
+        return source
+    with located(source.name):
+        unlocked = unlock_footer(source, encryption_keys)
+        return source if unlocked is None else DecryptedSource(source, *unlocked)
+
+
+class DecryptedSource:
+    """See the module; as safe to share between threads as the file below it, which :meth:`close` closes."""
+
+    def __init__(self, inner: Source, encryption: FileEncryption, metadata: Struct, tail: Tail) -> None:
+        self.name = inner.name
+        self.inner = inner
+        self.encryption = encryption
+        self._tail = tail.offset
+        end = encode_padded(metadata, len(tail.data)) + len(tail.data).to_bytes(4, "little") + _MAGIC
+        self._fixed = {0: _MAGIC, tail.offset: end}
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._cached = 0
+        self._lock = threading.Lock()
+        self._regions: list[Region] = []
+        self._regions = self._find_regions(read_footer(self))
+
+    @property
+    def size(self) -> int:
+        """Length in bytes: that of the encrypted file."""
+        return self.inner.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :meth:`Source.read`. Raises :class:`DamagedFileError` for a module that does not authenticate."""
+        check_range(self.name, self.size, offset, length)
+        end = offset + length
+        pieces = {
+            start: data for start, data in self._fixed.items() if start < end and start + len(data) > offset
+        }
+        missing: list[Unit] = []
+        for unit in self._units(offset, end):
+            known = self._kept(unit.start)
+            if known is None:
+                missing.append(unit)
+            else:
+                pieces[unit.start] = known
+        taken = sorted(
+            [(start, start + len(data)) for start, data in pieces.items()] + [u[:2] for u in missing]
+        )
+        clear = _between(taken, offset, end)
+        ranges = [*clear, *(unit[:2] for unit in missing)]
+        if ranges:
+            first = min(start for start, _ in ranges)
+            raw = memoryview(self.inner.read(first, max(stop for _, stop in ranges) - first))
+            for start, stop in clear:
+                pieces[start] = bytes(raw[start - first : stop - first])
+            for unit in missing:
+                pieces[unit.start] = self._decrypt(unit, raw[unit.start - first : unit.end - first])
+        return b"".join(pieces[at][max(offset - at, 0) : end - at] for at in sorted(pieces))
+
+    def close(self) -> None:
+        """Close the file below."""
+        self.inner.close()
+
+    def _find_regions(self, footer: Footer) -> list[Region]:
+        """What is encrypted and can be opened, in the order of the file; no byte is in two regions."""
+        found: list[Region] = []
+        for group in footer.row_groups:
+            for chunk in group.columns:
+                how = self.encryption.columns.get((group.ordinal, chunk.leaf.index))
+                if how is not None and how.key is not None and chunk.file_path is None:
+                    column = Column(chunk, self.encryption, how.key)
+                    found += regions_of(column, self.inner, self.read, self._tail)
+        regions: list[Region] = []
+        end = 0
+        for region in sorted(found, key=lambda region: region.start):
+            if region.start < end:
+                region = Refused(end, region.end, "", "two encrypted parts of the file overlap")
+            if region.start < region.end:
+                regions.append(region)
+                end = region.end
+        return regions
+
+    def _units(self, start: int, end: int) -> list[Unit]:
+        """The units that overlap a range, in order."""
+        units: list[Unit] = []
+        at = max(bisect_right(self._regions, start, key=lambda region: region.start) - 1, 0)
+        while at < len(self._regions) and self._regions[at].start < end:
+            region = self._regions[at]
+            at += 1
+            if region.end > start:
+                inside = region.units()
+                first = max(bisect_right(inside, start, key=lambda unit: unit.start) - 1, 0)
+                last = bisect_left(inside, end, key=lambda unit: unit.start)
+                units += [unit for unit in inside[first:last] if unit.end > start]
+        return units
+
+    def _decrypt(self, unit: Unit, raw: memoryview) -> bytes:
+        with located(self.name, unit.column, unit.start):
+            data = unit.open(raw)
+        with self._lock:
+            self._cached += len(data) - len(self._cache.pop(unit.start, b""))
+            self._cache[unit.start] = data
+            while self._cached > _CACHE and len(self._cache) > 1:
+                self._cached -= len(self._cache.popitem(last=False)[1])
+        return data
+
+    def _kept(self, start: int) -> bytes | None:
+        with self._lock:
+            data = self._cache.get(start)
+            if data is not None:
+                self._cache.move_to_end(start)
+            return data
+
+
+def _between(taken: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """The ranges of ``[start, end)`` that none of ``taken``, in order, has."""
+    free: list[tuple[int, int]] = []
+    for low, high in taken:
+        if start < low:
+            free.append((start, low))
+        start = max(start, high)
+    if start < end:
+        free.append((start, end))
+    return free

@@ -1,0 +1,193 @@
+"""The footer of an encrypted file: how the file is encrypted, which keys open what, and the footer in clear.
+
+Before anything else of the file is used, the AAD prefix is held against the expected one, and then the footer is
+decrypted or its signature checked. So what the footer says, the metadata of encrypted columns included, is what
+the writer wrote; what it says of places is authenticated by the modules themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.parquet.encryption import (
+    MAX_ORDINALS,
+    SIGNATURE_BYTES,
+    ColumnEncryption,
+    Declaration,
+    FileEncryption,
+    Module,
+    decode_declaration,
+)
+from sidecar.parquet.footer import Tail, read_tail
+from sidecar.parquet.schema import Leaf, decode_leaves
+from sidecar.parquet.thrift import STRUCT, Struct, decode_struct
+from sidecar.source import Source
+
+_ALGORITHM, _SIGNING_KEY = 8, 9  # fields of FileMetaData
+_METADATA, _CRYPTO, _ENCRYPTED_METADATA = 3, 8, 9  # fields of ColumnChunk
+
+
+def is_signed(metadata: Struct) -> bool:
+    """Whether a footer in clear belongs to an encrypted file."""
+    return _ALGORITHM in metadata.fields
+
+
+def read_declaration(source: Source) -> tuple[Declaration, Tail] | None:
+    """What an encrypted file says in clear of its encryption; ``None`` of a plain file."""
+    tail = read_tail(source)
+    metadata, _ = decode_struct(
+        tail.data, base=tail.offset
+    )  # FileCryptoMetaData where the footer is encrypted
+    if not tail.is_encrypted and not is_signed(metadata):
+        return None
+    return decode_declaration(metadata.struct(1 if tail.is_encrypted else _ALGORITHM)), tail
+
+
+def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption, Struct, Tail] | None:
+    """The encryption of a file, its footer in clear, and the footer's place; ``None`` of a plain file.
+
+    In the footer, ColumnMetaData stands in field 3 as it does in plain files; of columns whose key is not to be had,
+    fields 8 and 9 are left, and what the file had in field 3. Raises :class:`DamagedFileError` for what does not
+    authenticate, and for another AAD prefix than expected; :class:`UsageError` where footer key or prefix are missing.
+    """
+    declared = read_declaration(source)
+    expected = keys.prefix_for(source.name)
+    if declared is None:
+        if expected is not None:
+            raise DamagedFileError(
+                "the file is not encrypted, and so is not the one that the expected AAD prefix names",
+                file=source.name,
+            )
+        return None
+    declaration, tail = declared
+    prefix = _checked_prefix(declaration, expected)
+    head, used = decode_struct(tail.data, base=tail.offset)
+    key = keys.for_footer(head.binary(2 if tail.is_encrypted else _SIGNING_KEY))
+    if key is None:
+        what = "its footer is encrypted" if tail.is_encrypted else "its footer is signed"
+        raise UsageError(f"no key for the footer of an encrypted file: {what}")
+    clear = tail.data[:used] if tail.is_encrypted else b""
+    encryption = FileEncryption(
+        source.name, declaration, prefix, tail.is_encrypted, clear, key, tail.offset, {}
+    )
+    if tail.is_encrypted:
+        metadata = _decrypt_footer(encryption, key, tail, used)
+    else:
+        _check_signed(encryption, key, tail, used)
+        metadata = head
+        metadata.fields.pop(_ALGORITHM)
+        metadata.fields.pop(_SIGNING_KEY, None)
+    return _unlock_columns(encryption, metadata, keys), metadata, tail
+
+
+def _checked_prefix(declaration: Declaration, expected: bytes | None) -> bytes:
+    """The AAD prefix to use. It is no secret, but what is not stored is not shown."""
+    stored = declaration.aad_prefix
+    if stored is None and declaration.supply_aad_prefix:
+        if expected is None:
+            raise UsageError(
+                "the file does not store its AAD prefix",
+                hint="It is given with the keys, as aad_prefix.",
+            )
+        return expected
+    if expected is not None and expected != (stored or b""):
+        found = "another AAD prefix than expected" if stored else "no AAD prefix, where one is expected"
+        raise DamagedFileError(f"the file has {found}: it is not the file that was asked for")
+    return stored or b""
+
+
+def _decrypt_footer(encryption: FileEncryption, key: bytes, tail: Tail, start: int) -> Struct:
+    data = memoryview(tail.data)[start:]
+    try:
+        plain = encryption.open_module(key, data, Module.FOOTER)
+        return decode_struct(plain)[0]
+    except SidecarError as error:
+        error.offset = tail.offset + start
+        raise
+
+
+def _check_signed(encryption: FileEncryption, key: bytes, tail: Tail, used: int) -> None:
+    end = len(tail.data) - SIGNATURE_BYTES
+    if used > end:
+        raise DamagedFileError(
+            "the plaintext footer of an encrypted file has no signature", offset=tail.offset
+        )
+    try:
+        encryption.check_signature(key, tail.data[:end], tail.data[end:])
+    except DamagedFileError as error:
+        error.offset = tail.offset + end
+        raise
+
+
+def _unlock_columns(encryption: FileEncryption, metadata: Struct, keys: EncryptionKeys) -> FileEncryption:
+    """The encryption with all columns; their metadata is put where plain files have it."""
+    leaves = decode_leaves(metadata.structs(2) or ())
+    groups = metadata.structs(4) or []
+    if max(len(groups), len(leaves)) > MAX_ORDINALS:
+        raise UnsupportedFeatureError(
+            "too many row groups or columns for an encrypted file",
+            expected=f"at most {MAX_ORDINALS}",
+            found=max(len(groups), len(leaves)),
+        )
+    known: dict[tuple[str, bytes | None], bytes | None] = {}
+    columns: dict[tuple[int, int], ColumnEncryption] = {}
+    for number, group in enumerate(groups):
+        ordinal = group.integer(7)
+        if ordinal is not None and ordinal != number:
+            raise DamagedFileError(
+                "the ordinal of a row group is not its place: readers differ in which one authenticates",
+                expected=number,
+                found=ordinal,
+            )
+        for leaf, chunk in zip(
+            leaves, group.structs(1) or (), strict=False
+        ):  # the footer's decoder counts them
+            found = _column(chunk, leaf, encryption.footer_key, keys, known)
+            if found is not None:
+                columns[number, leaf.index] = found
+                if found.key is not None:
+                    _unlock_metadata(encryption, chunk, found.key, number, leaf)
+    return replace(encryption, columns=columns)
+
+
+def _column(
+    chunk: Struct,
+    leaf: Leaf,
+    footer_key: bytes | None,
+    keys: EncryptionKeys,
+    known: dict[tuple[str, bytes | None], bytes | None],
+) -> ColumnEncryption | None:
+    crypto = chunk.struct(_CRYPTO)
+    if crypto is None:
+        if _ENCRYPTED_METADATA in chunk.fields:
+            raise DamagedFileError("encrypted metadata of a column that is not encrypted", column=leaf.path)
+        return None
+    own_metadata = _ENCRYPTED_METADATA in chunk.fields
+    if list(crypto.fields) == [1]:
+        return ColumnEncryption(True, footer_key, None, own_metadata)
+    own = crypto.struct(2)
+    if own is None or len(crypto.fields) != 1:
+        raise UnsupportedFeatureError("a column is encrypted in an unknown way", column=leaf.path)
+    if tuple(own.texts(1) or ()) != leaf.parts:
+        raise DamagedFileError("the encryption of a column names another column", column=leaf.path)
+    metadata = own.binary(2)
+    if (leaf.path, metadata) not in known:
+        known[leaf.path, metadata] = keys.for_column(leaf.path, metadata)
+    return ColumnEncryption(False, known[leaf.path, metadata], metadata, own_metadata)
+
+
+def _unlock_metadata(encryption: FileEncryption, chunk: Struct, key: bytes, group: int, leaf: Leaf) -> None:
+    """Put the metadata of a chunk in field 3 and forget that it was encrypted."""
+    sealed = chunk.binary(_ENCRYPTED_METADATA)
+    if sealed is not None:
+        try:
+            plain = encryption.open_module(key, sealed, Module.COLUMN_METADATA, group, leaf.index)
+            chunk.fields[_METADATA] = (STRUCT, decode_struct(plain)[0])
+        except SidecarError as error:
+            error.column, error.offset = leaf.path, None
+            raise
+    chunk.fields.pop(_CRYPTO)
+    chunk.fields.pop(_ENCRYPTED_METADATA, None)
+    chunk.fields = dict(sorted(chunk.fields.items()))
