@@ -232,13 +232,6 @@ def _fsspec(file: Any) -> Any:
 
 def read_file(path: str, io: FileIO) -> bytes:
     """All bytes of a file whose length is not known, in one request where ``io`` can. Raises :class:`StorageError`."""
-    local = local_path(path)
-    if local is not None:
-        source = LocalSource(local)
-        try:
-            return source.read(0, source.size)
-        finally:
-            source.close()
     try:
         file: Any = io.new_input(path)
         filesystem = _fsspec(file)

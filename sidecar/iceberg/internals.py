@@ -47,7 +47,8 @@ from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.types import NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.source import read_file
 
 _DATA_FILE, _PARTITION = 2, 102  # field ids of the Iceberg specification
 _ENUMS: dict[int, Callable[..., Any]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
@@ -124,7 +125,7 @@ def read_manifests(io: FileIO, manifest_list: str) -> list[ManifestFile]:
 
     Raises :class:`DamagedFileError` or :class:`StorageError` naming the manifest list.
     """
-    data = _read_whole(io, manifest_list)
+    data = read_file(manifest_list, io)
     with _errors_name(manifest_list):
         header, decoder = _decode_header(data)
         schema = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
@@ -138,7 +139,7 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> ManifestContents:
 
     Raises :class:`DamagedFileError` or :class:`StorageError` naming the manifest.
     """
-    return decode_manifest(_read_whole(io, manifest.manifest_path), manifest)
+    return decode_manifest(read_file(manifest.manifest_path, io), manifest)
 
 
 def decode_manifest(data: bytes, manifest: ManifestFile) -> ManifestContents:
@@ -153,14 +154,6 @@ def decode_manifest(data: bytes, manifest: ManifestFile) -> ManifestContents:
             for entry, raw in _records(block, count, lambda d: records.read(d, manifest))
         )
     return ManifestContents(header.meta, avro_schema, records.partition_fields, entries)
-
-
-def _read_whole(io: FileIO, path: str) -> bytes:
-    try:
-        with io.new_input(path).open() as stream:
-            return bytes(stream.read())
-    except Exception as error:
-        raise StorageError(f"cannot read: {_reason(error)}", file=path) from error
 
 
 @contextmanager
