@@ -19,8 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
+from parquet_java import ParquetJava
 
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.parquet.footer import Footer
 
 ROWS, GROUP_ROWS, PAGE_ROWS = 300, 160, 25
 PREFIX = b"table-part-7"
@@ -242,18 +244,12 @@ def read_by_arrow(kind: Kind, path: Path) -> pa.Table:
 # --- parquet-java ---------------------------------------------------------------------------------------------
 
 
-class ParquetJava:
-    """parquet-java's writer and readers; loops run inside the JVM."""
+class EncryptingJava(ParquetJava):
+    """parquet-java with encryption; loops run inside the JVM."""
 
-    def __init__(self, jvm: Any) -> None:
-        self.jvm = jvm
-        self.parquet = jvm.org.apache.parquet
-        self.crypto = self.parquet.crypto
-        self.predicates = self.parquet.filter2.predicate.FilterApi
-        self.configuration = jvm.org.apache.hadoop.conf.Configuration()
-
-    def path(self, path: Path) -> Any:
-        return self.jvm.org.apache.hadoop.fs.Path(str(path))
+    @property
+    def parquet(self) -> Any:
+        return self.jvm.org.apache.parquet
 
     def write(self, files: Mapping[Kind, Path], table: pa.Table) -> None:
         """Write all files; strings have filters, every column has page indexes."""
@@ -273,7 +269,9 @@ class ParquetJava:
             self._write(kind, path, schema, groups)
 
     def _write(self, kind: Kind, path: Path, schema: Any, groups: Any) -> None:
-        builder = self.parquet.hadoop.example.ExampleParquetWriter.builder(self.path(path))
+        builder = self.parquet.hadoop.example.ExampleParquetWriter.builder(
+            self.jvm.org.apache.hadoop.fs.Path(str(path))
+        )
         builder = (
             builder.withType(schema)
             .withEncryption(self.encryption(kind))
@@ -308,9 +306,9 @@ class ParquetJava:
 
     def encryption(self, kind: Kind) -> Any:
         footer_key = kind.key("kf")
-        builder = self.crypto.FileEncryptionProperties.builder(footer_key)
+        builder = self.parquet.crypto.FileEncryptionProperties.builder(footer_key)
         builder = builder.withFooterKeyMetadata(material(footer_key, "kf", is_footer=True).encode())
-        builder = builder.withAlgorithm(getattr(self.crypto.ParquetCipher, kind.algorithm))
+        builder = builder.withAlgorithm(getattr(self.parquet.crypto.ParquetCipher, kind.algorithm))
         if kind.footer == "plaintext":
             builder = builder.withPlaintextFooter()
         if kind.prefix is not None:
@@ -324,7 +322,7 @@ class ParquetJava:
             if key_name is None:
                 continue
             where = self.column_path(name)
-            column = self.crypto.ColumnEncryptionProperties.builder(where)
+            column = self.parquet.crypto.ColumnEncryptionProperties.builder(where)
             if key_name != "kf":
                 key = kind.key(key_name)
                 column = column.withKey(key).withKeyMetaData(
@@ -333,19 +331,63 @@ class ParquetJava:
             columns.put(where, column.build())
         return builder.withEncryptedColumns(columns).build()
 
-    def decryption(self, kind: Kind, columns: Iterable[str] = COLUMNS) -> Any:
-        """With the footer key, and the keys of these columns."""
-        builder = self.crypto.FileDecryptionProperties.builder().withFooterKey(kind.key("kf"))
+    def decryption(self, kind: Kind, footer: Footer) -> Any:
+        """All keys that our own reader found."""
+        found = footer.encryption
+        assert found is not None
+        builder = self.parquet.crypto.FileDecryptionProperties.builder().withFooterKey(found.footer_key)
         if kind.aad == "supplied":
             builder = builder.withAADPrefix(kind.prefix)
         keys = self.jvm.java.util.HashMap()
-        for name in columns:
-            key_name = kind.keys[name]
-            if key_name not in (None, "kf"):
-                where = self.column_path(name)
-                column = self.crypto.ColumnDecryptionProperties.builder(where)
-                keys.put(where, column.withKey(kind.key(str(key_name))).build())
+        for (row_group, leaf), column in found.columns.items():
+            if row_group == 0 and not column.uses_footer_key:
+                where = self.column_path(footer.columns[leaf].path)
+                key = self.parquet.crypto.ColumnDecryptionProperties.builder(where).withKey(column.key)
+                keys.put(where, key.build())
         return (builder.withColumnKeys(keys) if keys else builder).build()
+
+    def finds_all(self, bloom: Any, numbers: Iterable[int]) -> bool:
+        """Whether a BloomFilter finds these 64-bit numbers."""
+        lang = self.jvm.java.lang
+        of, method_type = lang.Class.forName, lang.invoke.MethodType.methodType
+        bloom_class = of("org.apache.parquet.column.values.bloomfilter.BloomFilter")
+        lookup, long_class = lang.invoke.MethodHandles.publicLookup(), lang.Long.TYPE
+        hashing = lookup.findVirtual(bloom_class, "hash", method_type(long_class, long_class)).bindTo(bloom)
+        finding = lookup.findVirtual(bloom_class, "findHash", method_type(lang.Boolean.TYPE, long_class))
+        found = lang.invoke.MethodHandles.filterReturnValue(hashing, finding.bindTo(bloom))
+        test = lang.invoke.MethodHandleProxies.asInterfaceInstance(
+            of("java.util.function.LongPredicate"), found
+        )
+        stream = self.jvm.java.util.Arrays.stream(self._longs(numbers))
+        return bool(stream.allMatch(test))
+
+    def _longs(self, numbers: Iterable[int]) -> Any:
+        data = np.fromiter(numbers, ">i8").tobytes()
+        buffer = self.jvm.java.nio.ByteBuffer.wrap(data).asLongBuffer()
+        array = self.jvm.java.lang.reflect.Array.newInstance(self.jvm.java.lang.Long.TYPE, len(data) // 8)
+        buffer.get(array)
+        return array
+
+    def bitset(self, bloom: Any) -> bytes:
+        """The bits of a BloomFilter."""
+        out = self.jvm.java.io.ByteArrayOutputStream()
+        bloom.writeTo(out)
+        return bytes(out.toByteArray())
+
+    def record(self, path: Path, predicate: Any, keys: Any) -> str:
+        """The first record that page indexes and filters find, as text."""
+        support = self.parquet.hadoop.example.GroupReadSupport()
+        reader = (
+            self.parquet.hadoop.ParquetReader.builder(support, self.jvm.org.apache.hadoop.fs.Path(str(path)))
+            .withFilter(self.parquet.filter2.compat.FilterCompat.get(predicate))
+            .withDecryption(keys)
+            .build()
+        )
+        try:
+            group = reader.read()
+            return "" if group is None else str(group.toString())
+        finally:
+            reader.close()
 
     def column_path(self, name: str) -> Any:
         return self.parquet.hadoop.metadata.ColumnPath.fromDotString(name)

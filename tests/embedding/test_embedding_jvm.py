@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from embed_cases import chunks, flat, leaf_paths, nested, opened, written
+from parquet_java import ParquetJava
 
 from sidecar.embedding.file import embed_file
 from sidecar.parquet.bloom import read_bloom_filter
@@ -20,56 +21,9 @@ PLACEMENTS = pytest.mark.parametrize("placement", ["end", "row-group"])
 ROWS = 10_000
 
 
-class ParquetJava:
-    """The parts of parquet-java that find, believe and use indexes."""
-
-    def __init__(self, spark: Any) -> None:
-        self.jvm = spark._jvm
-        self.hadoop = self.jvm.org.apache.parquet.hadoop
-        self.predicates = self.jvm.org.apache.parquet.filter2.predicate.FilterApi
-
-    def open(self, path: Path, predicate: Any = None, **uses: bool) -> Any:
-        """A ParquetFileReader; with a predicate, by the statistics, dictionaries and indexes in ``uses`` alone."""
-        where = self.jvm.org.apache.hadoop.fs.Path(str(path))
-        file = self.hadoop.util.HadoopInputFile.fromPath(
-            where, self.jvm.org.apache.hadoop.conf.Configuration()
-        )
-        builder = self.jvm.org.apache.parquet.ParquetReadOptions.builder()
-        if predicate is not None:
-            builder = builder.withRecordFilter(
-                self.jvm.org.apache.parquet.filter2.compat.FilterCompat.get(predicate)
-            )
-        for name in ("useStatsFilter", "useDictionaryFilter", "useBloomFilter", "useColumnIndexFilter"):
-            builder = getattr(builder, name)(uses.get(name, False))
-        return self.hadoop.ParquetFileReader.open(file, builder.build())
-
-    def equals(self, column: str, value: int | str) -> Any:
-        if isinstance(value, str):
-            binary = self.jvm.org.apache.parquet.io.api.Binary.fromString(value)
-            return self.predicates.eq(self.predicates.binaryColumn(column), binary)
-        assert abs(value) >= 2**31, "py4j would make an Integer of it"
-        return self.predicates.eq(self.predicates.longColumn(column), value)
-
-    def row_groups(self, path: Path, predicate: Any, **uses: bool) -> int:
-        """How many row groups are left."""
-        reader = self.open(path, predicate, **uses)
-        try:
-            return int(reader.getRowGroups().size())
-        finally:
-            reader.close()
-
-    def rows(self, path: Path, predicate: Any) -> int:
-        """How many rows are left by the page indexes."""
-        reader = self.open(path, predicate, useColumnIndexFilter=True)
-        try:
-            return int(reader.getFilteredRecordCount())
-        finally:
-            reader.close()
-
-
 @pytest.fixture(scope="module")
 def java(spark: Any) -> ParquetJava:
-    return ParquetJava(spark)
+    return ParquetJava(spark._jvm)
 
 
 @pytest.fixture(scope="module")
