@@ -107,9 +107,14 @@ def encode_files(files: Sequence[FileEntry]) -> bytes:
     )
 
 
-def decode_files(data: bytes) -> list[FileEntry]:
-    """Files of a batch, without bounds and partitions, which stand in sections of their own."""
-    rows = decode_table(data, FILE_SCHEMA).to_pylist()
+def decode_file_table(data: bytes) -> pa.Table:
+    """A batch of files as it is stored."""
+    return decode_table(data, FILE_SCHEMA)
+
+
+def files_of(batch: pa.Table, rows: Sequence[int] | None = None) -> list[FileEntry]:
+    """Files of a batch (all by default), without bounds and partitions, which stand in sections of their own."""
+    chosen = batch if rows is None else batch.take(pa.array(rows, pa.int64()))
     return [
         FileEntry(
             path=row["file_path"],
@@ -120,7 +125,7 @@ def decode_files(data: bytes) -> list[FileEntry]:
             entry=row["entry"],
             units=tuple(UnitEntry(**unit) for unit in row["units"]),
         )
-        for row in rows
+        for row in chosen.to_pylist()
     ]
 
 

@@ -19,6 +19,7 @@ from sidecar.bundle.fingerprints import fingerprint, ordinals
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.page_index_blob import PageIndexBlob, StoredPageIndex
 from sidecar.bundle.row_index_blob import RowIndexBlob, StoredRowIndex
+from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.toc import TocEntry
 from sidecar.bundle.units import UnitsReader
 from sidecar.errors import DamagedFileError, SidecarError
@@ -26,6 +27,9 @@ from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 
 _T = TypeVar("_T")
+
+REMEMBERED_FILES = 4096
+"""Files whose entries a segment keeps in memory once they were read."""
 
 Units = npt.NDArray[np.bool_]
 """bool[units of a segment]: which may match."""
@@ -65,6 +69,7 @@ class Segment:
         self.entries: list[TocEntry] = [entry]
         """All blobs of the segment, the units blob first."""
         self._doubts = doubts
+        self._files: dict[int, FileEntry] = {}
 
     @property
     def header(self) -> SegmentHeader:
@@ -148,6 +153,14 @@ class Segment:
         except ValueError:
             return None
 
+    def same_files(self, other: Segment, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The ordinals here of files of another segment, int64[n]; -1 for those that this one does not list."""
+        found = self._certain(other.units.fingerprints)
+        if found is None or not self._ordinals:
+            return np.full(len(ordinals), -1, np.int64)
+        keys = found[ordinals].tolist()
+        return np.fromiter((self._ordinals.get(key, -1) for key in keys), np.int64, len(keys))
+
     @cached_property
     def _ordinals(self) -> dict[bytes, int]:
         if self._first_units is None:
@@ -192,14 +205,26 @@ class Segment:
         return None
 
     def files(self, wanted: Sequence[int]) -> list[FileEntry | None]:
-        """The files of these ordinals, without bounds and partitions; ``None`` where they cannot be read."""
+        """The files of these ordinals, without bounds and partitions; ``None`` where they cannot be read.
+
+        A few thousand are remembered: a plan asks for its survivors more than once.
+        """
+        missing = [ordinal for ordinal in wanted if ordinal not in self._files]
+        read = self._read_files(missing) if missing else {}
+        found = [self._files.get(ordinal, read.get(ordinal)) for ordinal in wanted]
+        if len(self._files) + len(read) <= REMEMBERED_FILES:
+            self._files.update(read)
+        return found
+
+    def _read_files(self, wanted: Sequence[int]) -> dict[int, FileEntry]:
         found: list[FileEntry] | None = self._certain(partial(self.units.files, wanted))
         if found is not None:
-            return list(found)
-        single: list[FileEntry | None] = []
-        for ordinal in wanted:
-            one = self._certain(partial(self.units.files, [ordinal]))
-            single.append(one[0] if one else None)
+            return dict(zip(wanted, found, strict=True))
+        single: dict[int, FileEntry] = {}
+        for batch in sorted({ordinal // FILES_PER_BATCH for ordinal in wanted}):
+            own = [ordinal for ordinal in wanted if ordinal // FILES_PER_BATCH == batch]
+            entries = self._certain(partial(self.units.files, own))
+            single.update(zip(own, entries or (), strict=entries is not None))
         return single
 
     def bounds(self, field_id: int) -> pa.Table | None:

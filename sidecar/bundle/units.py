@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,19 +114,41 @@ class UnitsReader:
         return first
 
     def files(self, ordinals: Sequence[int]) -> list[FileEntry]:
-        """The files asked for, in that order; reads the batches they stand in."""
-        batches = self.file_batches(sorted({ordinal // FILES_PER_BATCH for ordinal in ordinals}))
-        return [batches[ordinal // FILES_PER_BATCH][ordinal % FILES_PER_BATCH] for ordinal in ordinals]
+        """The files asked for, in that order; reads the batches they stand in, and decodes no other file."""
+        wanted: dict[int, list[int]] = {}
+        for ordinal in sorted(set(ordinals)):
+            wanted.setdefault(ordinal // FILES_PER_BATCH, []).append(ordinal)
+        found: dict[int, FileEntry] = {}
+        for own, batch in zip(wanted.values(), self._file_tables(list(wanted)), strict=True):
+            rows = [ordinal % FILES_PER_BATCH for ordinal in own]
+            found.update(zip(own, arrow_tables.files_of(batch, rows), strict=True))
+        return [found[ordinal] for ordinal in ordinals]
 
     def file_batches(self, batches: Sequence[int]) -> dict[int, list[FileEntry]]:
         """Batches of at most 64 files by ordinal."""
+        return dict(zip(batches, map(arrow_tables.files_of, self._file_tables(batches)), strict=True))
+
+    def _file_tables(self, batches: Sequence[int]) -> list[pa.Table]:
         section = self._by_file(FILES, FILES_PER_BATCH)
-        found = {}
+        found = []
         for batch, data in zip(batches, self._sections.read(section, batches), strict=True):
-            found[batch] = arrow_tables.decode_files(data)
-            if len(found[batch]) != min(FILES_PER_BATCH, self.toc.num_files - batch * FILES_PER_BATCH):
-                raise DamagedFileError(f"batch {batch} has not the files it should", found=len(found[batch]))
+            table = arrow_tables.decode_file_table(data)
+            if table.num_rows != min(FILES_PER_BATCH, self.toc.num_files - batch * FILES_PER_BATCH):
+                raise DamagedFileError(f"batch {batch} has not the files it should", found=table.num_rows)
+            found.append(table)
         return found
+
+    def bytes_of_files(self, ordinals: npt.NDArray[np.int64]) -> int:
+        """About as many bytes are read for :meth:`files` of these."""
+        section = self._by_file(FILES, FILES_PER_BATCH)
+        batches = len(np.unique(ordinals // FILES_PER_BATCH))
+        return batches * section.length // max(section.count, 1)
+
+    def bytes_of_columns(self, field_ids: Iterable[int]) -> int:
+        """As many bytes are read for :meth:`bounds` of these fields and for :meth:`partitions`."""
+        sections = [self._sections.find(BOUNDS, field_id) for field_id in field_ids]
+        sections.append(self._sections.find(PARTITIONS))
+        return sum(section.length for section in sections if section is not None)
 
     def full_files(self, ordinals: Sequence[int]) -> list[FileEntry]:
         """As :meth:`files`, with partitions and bounds, which costs reading those of all files."""
