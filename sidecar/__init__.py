@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from sidecar.iceberg.inspect import inspect_table as inspect_table
     from sidecar.iceberg.planning import plan as plan
     from sidecar.iceberg.probe import probe_table as probe_table
+    from sidecar.iceberg.repair import repair as repair
     from sidecar.iceberg.scanning import TableScanReport as TableScanReport
     from sidecar.iceberg.scanning import scan as scan
     from sidecar.iceberg.scanning import scan_batches as scan_batches
     from sidecar.iceberg.statistics import open_sidecar as open_sidecar
+    from sidecar.iceberg.status import status_table as status_table
     from sidecar.iceberg.verify import verify_table as verify_table
     from sidecar.indexing.driver import build as build
     from sidecar.spark.datasource import register_spark as register_spark
@@ -68,6 +70,8 @@ _HOMES = {
     "open_sidecar": "sidecar.iceberg.statistics",
     "convert_filter": "sidecar.convert.filter_file",
     "plan": "sidecar.iceberg.planning",
+    "repair": "sidecar.iceberg.repair",
+    "status_table": "sidecar.iceberg.status",
     "TableScanReport": "sidecar.iceberg.scanning",
     "scan": "sidecar.iceberg.scanning",
     "scan_batches": "sidecar.iceberg.scanning",
@@ -114,10 +118,12 @@ __all__ = [
     "probe_file",
     "probe_table",
     "register_spark",
+    "repair",
     "scan",
     "scan_batches",
     "scan_file",
     "spark_read",
+    "status_table",
     "strip_file",
     "verify_file",
     "verify_table",

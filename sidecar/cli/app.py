@@ -14,7 +14,20 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sidecar.cli import build, convert, embed, extract, inspect, plan, probe, scan, strip, verify
+from sidecar.cli import (
+    build,
+    convert,
+    embed,
+    extract,
+    inspect,
+    plan,
+    probe,
+    repair,
+    scan,
+    status,
+    strip,
+    verify,
+)
 from sidecar.errors import SidecarError, UsageError
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
@@ -103,5 +116,7 @@ for command in (
     strip.strip,
     convert.convert,
     verify.verify,
+    status.status,
+    repair.repair,
 ):
     app.command(cls=Command, context_settings={"ignore_unknown_options": True})(command)

@@ -2,12 +2,14 @@
 
 A table is named ``namespace.table`` and looked up in a catalog that pyiceberg configures
 (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__NAME__KEY`` variables, or properties given here). The path of a
-``*.metadata.json`` file opens that one version of a table, for reading only.
+``*.metadata.json`` file opens that one version of a table, for reading only. Tables that pyiceberg refuses because of
+statistics that others registered are opened without these, with a warning (:mod:`sidecar.iceberg.tolerant`).
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,9 +28,18 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import StaticTable, Table
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.iceberg.tolerant import (
+    is_about_statistics,
+    load_file_partly,
+    load_partly,
+    state_of_registrations,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.typedef import Identifier
+
+log = logging.getLogger(__name__)
 
 _SECRET_KEYS = re.compile(r"secret|token|password|credential|key|signer|auth|uri", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
@@ -50,11 +61,31 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
         raise UsageError(f"'{name}' is no table name", hint="Write it as namespace.table.")
     opened = open_catalog(catalog, **properties)
     try:
-        return opened.load_table(name)
+        return _load(opened, name)
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise _missing(opened, name, error) from error
     except Exception as error:
         raise _foreign_error(f"cannot load the table '{name}'", error, opened.properties) from error
+
+
+def _load(catalog: Catalog, name: str | Identifier) -> Table:
+    """The table as pyiceberg loads it, else without the registered statistics that it refuses."""
+    try:
+        return catalog.load_table(name)
+    except Exception as error:
+        invalid = _validation_error(error)
+        if invalid is None or not is_about_statistics(invalid):
+            raise
+        found = load_partly(catalog, name)
+        if found is None:
+            raise
+    _tell(found)
+    return found
+
+
+def _tell(table: Table) -> None:
+    for sentence in state_of_registrations(table):
+        log.warning(sentence)
 
 
 def open_catalog(name: str | None = None, **properties: str) -> Catalog:
@@ -78,7 +109,7 @@ def reload_table(table: Table) -> Table:
     """The table as its catalog has it now, as a new object; errors as in :func:`open_table`."""
     name = ".".join(table.name())
     try:
-        return table.catalog.load_table(table.name())
+        return _load(table.catalog, table.name())
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise UsageError(f"the table '{name}' is not there any more") from error
     except NotImplementedError as error:
@@ -92,11 +123,23 @@ def reload_table(table: Table) -> Table:
 
 def _open_metadata_file(path: str, properties: Mapping[str, str]) -> Table:
     try:
-        return StaticTable.from_metadata(path, dict(properties))
+        return _load_file(path, properties)
     except FileNotFoundError as error:
         raise UsageError("the metadata file does not exist", file=path) from error
     except Exception as error:
         raise _foreign_error("cannot read the metadata file", error, properties, file=path) from error
+
+
+def _load_file(path: str, properties: Mapping[str, str]) -> Table:
+    try:
+        return StaticTable.from_metadata(path, dict(properties))
+    except Exception as error:
+        invalid = _validation_error(error)
+        if invalid is None or not is_about_statistics(invalid):
+            raise
+    found = load_file_partly(path, properties)
+    _tell(found)
+    return found
 
 
 def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
@@ -124,7 +167,7 @@ def _foreign_error(
             return UnsupportedFeatureError(
                 f"{what}: its metadata registers statistics blobs of a type that pyiceberg does not know",
                 file=file,
-                hint="Remove that snapshot's statistics entry with Spark or through the REST catalog.",
+                hint="Remove that snapshot's statistics entry with Spark; sidecar repair knows SQL and REST catalogs.",
             )
         return DamagedFileError(
             f"{what}: its metadata is not valid ({invalid.error_count()} faults)", file=file

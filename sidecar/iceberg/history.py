@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from pydantic import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.puffin.types import THETA
+from sidecar.iceberg.tolerant import loadable_statistics
 
 Statistics = dict[int, StatisticsFile]
 """Statistics entries by snapshot id."""
@@ -62,6 +60,25 @@ def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Co
     return NoCommit.NEVER
 
 
+def displaced_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> Statistics:
+    """Entries that others set between two versions of a table, and that ``ours`` (``None``: dropped) then replaced.
+
+    Versions that cannot be read any more tell nothing.
+    """
+    before, after = statistics_of(earlier), statistics_of(later)
+    found: Statistics = {}
+    for version in _versions(earlier, later):
+        for snapshot_id, mine in ours.items():
+            entry = (version or {}).get(snapshot_id)
+            if (
+                entry is not None
+                and entry not in (mine, before.get(snapshot_id))
+                and after.get(snapshot_id) == mine
+            ):
+                found.setdefault(snapshot_id, entry)
+    return found
+
+
 def _versions(earlier: Table, later: Table) -> Iterator[Statistics | None]:
     """Statistics of each version from ``later`` back to ``earlier``; ``None`` where one cannot be read."""
     yield statistics_of(later)
@@ -81,13 +98,7 @@ def _read_statistics(io: FileIO, location: str) -> Statistics | None:
             data = stream.read()
         if location.endswith(".gz.metadata.json"):
             data = gzip.decompress(data)
-        entries = [_parse(entry) for entry in json.loads(data).get("statistics") or []]
+        entries, _ = loadable_statistics(json.loads(data).get("statistics"))
         return {entry.snapshot_id: entry for entry in entries}
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, ValidationError):
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _parse(entry: dict[str, Any]) -> StatisticsFile:
-    """An entry without the blobs of types that pyiceberg refuses to load."""
-    blobs = [blob for blob in entry["blob-metadata"] if blob["type"] == THETA]
-    return StatisticsFile.model_validate({**entry, "blob-metadata": blobs})

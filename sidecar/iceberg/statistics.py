@@ -47,6 +47,7 @@ from sidecar.iceberg.statistics_file import (
     storage_error,
     write_file,
 )
+from sidecar.iceberg.tolerant import left_out, state_of_registrations
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.source import open_source
 
@@ -55,7 +56,8 @@ ATTEMPTS = 6
 FIRST_PAUSE = 0.1
 """Longest pause before the second attempt, in seconds; it doubles, and each is cut by chance."""
 
-_REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
+REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
+"""A catalog's answers after which a commit did certainly not happen."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,15 @@ def find_sidecar(
     ``warnings``. Never raises for what it finds.
     """
     entries = statistics_of(table)
-    for ancestor in _lineage(table, snapshot_id):
+    for ancestor in lineage(table, snapshot_id):
         entry = entries.get(ancestor)
         if entry is None:
             continue
         doubts: list[str] = []
         sidecar = _open_sidecar(table, entry, doubts)
         if sidecar is not None and sidecar.segments:
+            if warnings is not None:
+                warnings += state_of_registrations(table)
             return FoundSidecar(entry, ancestor, sidecar)
         if sidecar is not None:
             doubts += sidecar.warnings
@@ -120,7 +124,7 @@ def find_sidecar(
 def may_have_pages(table: Table, snapshot_id: int) -> bool:
     """Whether a sidecar that :func:`find_sidecar` may find can have page indexes, by its name alone."""
     entries = statistics_of(table)
-    found = (entries[ancestor] for ancestor in _lineage(table, snapshot_id) if ancestor in entries)
+    found = (entries[ancestor] for ancestor in lineage(table, snapshot_id) if ancestor in entries)
     return any(entry.statistics_path.endswith(PAGES) for entry in found)
 
 
@@ -204,7 +208,20 @@ def register(
 
 
 def check_writable(table: Table) -> None:
-    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata."""
+    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata.
+
+    A table that it cannot load would lose the registrations that it was loaded without.
+    """
+    if left_out(table):
+        raise UnsupportedFeatureError(
+            f"the table '{'.'.join(table.name())}' has registered statistics that pyiceberg cannot load",
+            hint="Run sidecar repair first.",
+        )
+    check_format_version(table)
+
+
+def check_format_version(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` for a version of metadata that this catalog's client cannot write."""
     if isinstance(table.catalog, RestCatalog):
         return  # the server writes
     try:
@@ -217,7 +234,7 @@ def check_writable(table: Table) -> None:
         ) from error
 
 
-def _lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
+def lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
     """The snapshot and its ancestors, as far as they are still there."""
     next_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     seen: set[int] = set()
@@ -258,7 +275,7 @@ def _commit(table: Table, entry: StatisticsFile) -> bool:
     except CommitFailedException:
         delete_file(table, entry.statistics_path)
         return False
-    except _REFUSED as error:
+    except REFUSED as error:
         delete_file(table, entry.statistics_path)
         raise storage_error("the catalog refused the commit", error, table, None) from error
     except Exception as error:

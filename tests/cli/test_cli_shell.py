@@ -46,6 +46,8 @@ def test_the_commands_are_those_of_the_design() -> None:
         "strip",
         "convert",
         "verify",
+        "status",
+        "repair",
     ]
 
 

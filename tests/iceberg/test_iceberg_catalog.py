@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import UnauthorizedError
 
-from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.iceberg.catalog import open_catalog, open_table, redact, reload_table
+from sidecar.iceberg.tolerant import left_out
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
@@ -119,7 +120,7 @@ def test_one_version_of_a_table_opens_by_its_metadata_file(catalog: Any, propert
         reload_table(table)
 
 
-def test_an_unknown_registered_blob_type_is_named(catalog: Any, tmp_path: Path) -> None:
+def test_an_unknown_registered_blob_type_is_left_out(catalog: Any, tmp_path: Path) -> None:
     metadata = read_metadata(catalog)
     blob = {"type": "other-v1", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
     metadata["statistics"] = [
@@ -133,8 +134,10 @@ def test_an_unknown_registered_blob_type_is_named(catalog: Any, tmp_path: Path) 
     ]
     path = tmp_path / "v1.metadata.json"
     path.write_text(json.dumps(metadata))
-    with pytest.raises(UnsupportedFeatureError, match="statistics blobs of a type"):
-        open_table(str(path))
+    table = open_table(str(path))
+    assert table.scan().to_arrow() == ROWS
+    assert [entry.blob_metadata for entry in table.metadata.statistics] == [[]]
+    assert left_out(table) == {metadata["current-snapshot-id"]: ["a other-v1 blob of fields [1]"]}
 
 
 def test_broken_metadata_is_damage(catalog: Any, tmp_path: Path) -> None:
