@@ -10,10 +10,12 @@ that every reader skips:
 | page index | ColumnIndex or OffsetIndex | the structure, drawn out |
 | filter | header, bitset | header, drawn out by what the bitset lost; bitset |
 
+parquet-java leaves the levels of data pages v2 in clear, in front of the encrypted values; others encrypt the whole
+body, as the specification has it.
+
 The header of a page then states the length of the plain body, and no checksum: that is of the encrypted body,
 where it is compared. Where the pages of a chunk begin is known from its offset index if that accounts for every byte
-of the chunk, else from the lengths of the modules, one after the other. Either way a page only opens as the page
-with its number.
+of the chunk, else from one header after the other. Either way a page only opens as the page with its number.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from sidecar.parquet.pages import DICTIONARY_PAGE, HEADER_WINDOW, WRONG_CHECKSUM
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_padded
 from sidecar.source import Source
 
-_COMPRESSED_SIZE, _CRC = 3, 4  # fields of PageHeader
+_COMPRESSED_SIZE, _CRC, _DATA_PAGE_V2 = 3, 4, 8  # fields of PageHeader
+_DEFINITION_BYTES, _REPETITION_BYTES = 5, 6  # of DataPageHeaderV2
 
 IN_CLEAR = (
     "the Bloom filter of an encrypted column stands in clear: whoever has the file can ask it for values"
@@ -280,17 +283,33 @@ class Pages:
         return [_Page(self.start, starts[0], None), *pages] if self._has_dictionary else pages
 
     def _by_walking(self) -> Iterator[_Page]:
-        """From module to module, by their lengths alone."""
-        encryption, at = self.column.encryption, self.start
-        number = -1 if self._has_dictionary else 0
+        """From header to header."""
+        at, number = self.start, -1 if self._has_dictionary else 0
         window = _Window(self.source, self.end)
         while at < self.end:
-            start = at
-            for module in _modules(None if number < 0 else number):
-                with located(self.source.name, self.column.chunk.leaf.path, at):
-                    at += encryption.module_length(module, window.read(at, LENGTH_BYTES), self.end - at)
-            yield _Page(start, at, None if number < 0 else number)
+            start, page = at, None if number < 0 else number
+            with located(self.source.name, self.column.path, at):
+                at += self._length_of_page(window, at, page)
+            yield _Page(start, at, page)
             number += 1
+
+    def _length_of_page(self, window: _Window, at: int, number: int | None) -> int:
+        """By its header; by the lengths of its modules where that does not authenticate, to lose one page alone."""
+        of_header, of_body = _modules(number)
+        encryption, room = self.column.encryption, self.end - at
+        split = encryption.module_length(of_header, window.read(at, LENGTH_BYTES), room)
+        try:
+            sealed = window.read(at, split)
+            header, _ = decode_struct(self.column.open(sealed, of_header, number or 0))
+        except StorageError:
+            raise
+        except SidecarError:
+            prefix = window.read(at + split, LENGTH_BYTES)
+            return split + encryption.module_length(of_body, prefix, room - split)
+        length = header.count(_COMPRESSED_SIZE, "compressed_page_size")
+        if length > room - split:
+            raise DamagedFileError("a page reaches beyond its chunk", expected=room - split, found=length)
+        return split + length
 
     def _open(self, number: int | None, raw: memoryview) -> bytes:
         """A page in clear. Its header, which is authenticated, says how long the body is and of which kind."""
@@ -300,10 +319,21 @@ class Pages:
         header, _ = decode_struct(self.column.open(raw[:split], of_header, number or 0))
         body = raw[split:]
         _check_header(header, number, body)
-        plain = self.column.open(body, of_body, number or 0)
+        levels = _clear_levels(header, body)
+        plain = bytes(body[:levels]) + self.column.open(body[levels:], of_body, number or 0)
         header.fields[_COMPRESSED_SIZE] = (I32, len(plain))
         header.fields.pop(_CRC, None)
         return encode_padded(header, split + encryption.overhead(of_body)) + plain
+
+
+def _clear_levels(header: Struct, body: memoryview) -> int:
+    """Bytes of levels in front of the encrypted values of a page; 0 where the body is one module."""
+    version_2 = header.struct(_DATA_PAGE_V2)
+    if version_2 is None or LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "little") == len(body):
+        return 0
+    levels = version_2.count(_DEFINITION_BYTES, "a length of levels")
+    levels += version_2.count(_REPETITION_BYTES, "a length of levels")
+    return levels if levels <= len(body) else 0
 
 
 def _modules(number: int | None) -> tuple[Module, Module]:
@@ -338,5 +368,5 @@ class _Window:
         """``length`` bytes, fewer at the end."""
         if not (self._at <= offset and offset + length <= self._at + len(self._data)):
             self._at = offset
-            self._data = self._source.read(offset, min(HEADER_WINDOW, self._end - offset))
+            self._data = self._source.read(offset, min(max(HEADER_WINDOW, length), self._end - offset))
         return self._data[offset - self._at : offset - self._at + length]
