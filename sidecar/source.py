@@ -261,12 +261,12 @@ class CountingSource:
     @property
     def gap(self) -> int:
         """That of the source below."""
-        return _gap_of(self.inner)
+        return gap_of(self.inner)
 
     @property
     def requests_at_once(self) -> int:
         """Those of the source below."""
-        return _requests_at_once(self.inner)
+        return requests_at_once(self.inner)
 
     def read(self, offset: int, length: int) -> bytes:
         """See :meth:`Source.read`; counted."""
@@ -335,9 +335,21 @@ def read_ranges(source: Source, ranges: Sequence[tuple[int, int]], gap: int | No
     """Bytes of each ``(offset, length)``, fetching near neighbours in one read, and those apart together if that pays.
 
     The order of the answers is the order of ``ranges``. Ranges may overlap. ``gap`` is that of the source by default.
+    Damage that lies between ranges is nobody's.
     """
+    answers = try_ranges(source, ranges, gap)
+    for answer in answers:
+        if isinstance(answer, DamagedFileError):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, bytes)]
+
+
+def try_ranges(
+    source: Source, ranges: Sequence[tuple[int, int]], gap: int | None = None
+) -> list[bytes | DamagedFileError]:
+    """As :func:`read_ranges`, with damage as the answer of the ranges that it hits; a failing storage raises."""
     order = sorted(range(len(ranges)), key=lambda i: ranges[i])
-    near = _gap_of(source) if gap is None else gap
+    near = gap_of(source) if gap is None else gap
     runs: list[tuple[int, int, list[int]]] = []
     at = 0
     while at < len(order):
@@ -348,27 +360,41 @@ def read_ranges(source: Source, ranges: Sequence[tuple[int, int]], gap: int | No
             last += 1
         runs.append((start, end, order[at:last]))
         at = last
-    out: list[bytes] = [b""] * len(ranges)
+    out: list[bytes | DamagedFileError] = [b""] * len(ranges)
     for (start, _, members), data in zip(runs, _read_all(source, runs), strict=True):
         for i in members:
             offset, length = ranges[i]
-            out[i] = data[offset - start : offset - start + length]
+            if isinstance(data, bytes):
+                out[i] = data[offset - start : offset - start + length]
+            else:
+                out[i] = data if len(members) == 1 else _try(source, offset, length)
     return out
 
 
-def _read_all(source: Source, runs: Sequence[tuple[int, int, list[int]]]) -> Iterable[bytes]:
-    at_once = min(_requests_at_once(source), len(runs))
+def _read_all(
+    source: Source, runs: Sequence[tuple[int, int, list[int]]]
+) -> Iterable[bytes | DamagedFileError]:
+    at_once = min(requests_at_once(source), len(runs))
     if at_once < 2:
-        return [source.read(start, end - start) for start, end, _ in runs]
+        return [_try(source, start, end - start) for start, end, _ in runs]
     with ThreadPoolExecutor(at_once, "sidecar-read") as pool:
-        return list(pool.map(lambda run: source.read(run[0], run[1] - run[0]), runs))
+        return list(pool.map(lambda run: _try(source, run[0], run[1] - run[0]), runs))
 
 
-def _gap_of(source: Source) -> int:
+def _try(source: Source, offset: int, length: int) -> bytes | DamagedFileError:
+    try:
+        return source.read(offset, length)
+    except DamagedFileError as error:
+        return error
+
+
+def gap_of(source: Source) -> int:
+    """Bytes between two ranges that are rather read than asked around."""
     return getattr(source, "gap", COALESCE_GAP)
 
 
-def _requests_at_once(source: Source) -> int:
+def requests_at_once(source: Source) -> int:
+    """Reads of a source that are worth making at the same time."""
     return getattr(source, "requests_at_once", 1)
 
 

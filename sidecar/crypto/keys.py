@@ -13,7 +13,7 @@ import binascii
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,17 +58,27 @@ class EncryptionKeys:
     key metadata in ``retriever``. ``aad_prefix`` is the prefix that files must have, or a rule that gives it for a
     file's path: a stored prefix is compared with it before anything is used, one that is not stored is taken
     from it. ``None`` checks nothing, and files that do not store their prefix cannot be read.
+
+    ``bundle_keys`` says which columns of a sidecar are to be encrypted: by column, the key metadata of the master key
+    (which ``retriever`` must have) that the keys of its bundles are wrapped with. Reading them needs ``retriever``
+    alone.
     """
 
     retriever: KeyRetriever | None = None
     footer_key: bytes | None = None
     column_keys: Mapping[str, bytes] = field(default_factory=dict)
     aad_prefix: bytes | PrefixRule | None = None
+    bundle_keys: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key in (self.footer_key, *self.column_keys.values()):
             if key is not None:
                 check_key(key)
+
+    def beside(self, file: str) -> EncryptionKeys:
+        """The keys for one file: a retriever that finds key material beside a file is told which one that is."""
+        beside = getattr(self.retriever, "beside", None)
+        return self if beside is None else replace(self, retriever=beside(file))
 
     def for_footer(self, key_metadata: bytes | None) -> bytes | None:
         """The footer key, ``None`` if it is not to be had."""
@@ -82,6 +92,10 @@ class EncryptionKeys:
         """The AAD prefix that a file must have, ``None`` if nothing is expected."""
         return self.aad_prefix(file) if callable(self.aad_prefix) else self.aad_prefix
 
+    def for_bundle(self, key_metadata: bytes) -> bytes | None:
+        """The master key of encrypted bundles of a sidecar, ``None`` if it is not to be had."""
+        return self._retrieved(key_metadata)
+
     def _retrieved(self, key_metadata: bytes | None) -> bytes | None:
         if self.retriever is None or key_metadata is None:
             return None
@@ -89,7 +103,7 @@ class EncryptionKeys:
         return None if key is None else check_key(key)
 
 
-def keys_from(place: str) -> EncryptionKeys:
+def encryption_keys_from(place: str) -> EncryptionKeys:
     """Keys from a JSON file, or from an environment variable that holds the JSON (``env:NAME``).
 
     ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT}``, all of them

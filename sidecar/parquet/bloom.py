@@ -35,7 +35,7 @@ from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.thrift import I32, STRUCT, Struct, TruncatedError, decode_struct, encode_struct
-from sidecar.source import Source, read_ranges
+from sidecar.source import Source, try_ranges
 
 MIN_BYTES = 32
 MAX_BYTES = 128 << 20
@@ -125,7 +125,8 @@ def _read_batch(
     source: Source, chunks: Sequence[ColumnChunk]
 ) -> Iterator[tuple[ColumnChunk, FoundFilter | SidecarError | None]]:
     ranges = [found for chunk in chunks if (found := _first_range(source, chunk))]
-    fetched = _Fetched(source, dict(zip(ranges, read_ranges(source, ranges), strict=True)))
+    answers = zip(ranges, try_ranges(source, ranges), strict=True)
+    fetched = _Fetched(source, {place: data for place, data in answers if isinstance(data, bytes)})
     for chunk in chunks:
         try:
             yield chunk, read_bloom_filter(fetched, chunk)

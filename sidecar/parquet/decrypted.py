@@ -26,7 +26,7 @@ from sidecar.parquet.encrypted_parts import Column, Refused, Region, Unit, regio
 from sidecar.parquet.encryption import FileEncryption
 from sidecar.parquet.footer import Footer, Tail, read_footer
 from sidecar.parquet.thrift import Struct, encode_padded
-from sidecar.source import Source, check_range
+from sidecar.source import Source, check_range, gap_of, requests_at_once
 
 _CACHE = 8 << 20
 """Bytes of decrypted units that are kept; the last one always is."""
@@ -68,6 +68,16 @@ class DecryptedSource:
     def size(self) -> int:
         """Length in bytes: that of the encrypted file."""
         return self.inner.size
+
+    @property
+    def gap(self) -> int:
+        """That of the file below."""
+        return gap_of(self.inner)
+
+    @property
+    def requests_at_once(self) -> int:
+        """Those of the file below."""
+        return requests_at_once(self.inner)
 
     def read(self, offset: int, length: int) -> bytes:
         """See :meth:`Source.read`. Raises :class:`DamagedFileError` for a module that does not authenticate."""

@@ -52,7 +52,7 @@ def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption,
     fields 8 and 9 are left, and what the file had in field 3. Raises :class:`DamagedFileError` for what does not
     authenticate, and for another AAD prefix than expected; :class:`UsageError` where footer key or prefix are missing.
     """
-    declared = read_declaration(source)
+    declared, keys = read_declaration(source), keys.beside(source.name)
     expected = keys.prefix_for(source.name)
     if declared is None:
         if expected is not None:

@@ -48,7 +48,7 @@ from sidecar.parquet.thrift import (
     decode_struct,
     encode_struct,
 )
-from sidecar.source import Source, read_ranges
+from sidecar.source import Source, try_ranges
 
 MAX_INDEX = 32 << 20
 """Bytes of the largest ColumnIndex or OffsetIndex that is read."""
@@ -255,7 +255,7 @@ def read_page_indexes(
     ranges = [_range(footer, *question) for question in asked]
     _refuse_overlaps(source.name, asked, ranges)
     found = [place for place in ranges if isinstance(place, tuple)]
-    data = iter(read_ranges(source, found))
+    data = iter(try_ranges(source, found))
     raw = [next(data) if isinstance(place, tuple) else place for place in ranges]
     answers: list[Any] = [
         _decode(source.name, chunk, what, offset or 0, item)

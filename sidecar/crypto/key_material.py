@@ -1,0 +1,157 @@
+"""Keys out of the standard key material of Parquet's key tools (parquet-java, Arrow), unwrapped by a key server.
+
+Such files have as key metadata a JSON object of type ``PKMT1``. Either it is the key material itself
+(``internalStorage``), or it names, as ``keyReference``, an entry of the JSON object in the file
+``_KEY_MATERIAL_FOR_<name of the data file>.json`` beside the data file, whose values are key material, as text.
+
+    masterKeyID, wrappedDEK                      the data key, wrapped by the server with a master key
+    doubleWrapping, keyEncryptionKeyID,          true: wrappedKEK is what the server wrapped; the data key is AES-GCM
+    wrappedKEK, wrappedDEK                       under that key, the AAD its id (base64, both)
+
+The server is asked by pyarrow's ``KmsClient``: ``unwrap_key(wrapped key, master key id)``, both texts. Where it is, the
+caller says; the instance and URL that stand in the material are not followed, since anybody could have written them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sidecar.crypto.aes import check_key, decrypt_gcm
+from sidecar.errors import DamagedFileError, StorageError, UsageError
+from sidecar.source import Source, open_source
+
+KEY_MATERIAL_TYPE = "PKMT1"
+MATERIAL_FILE = "_KEY_MATERIAL_FOR_{}.json"
+
+MAX_MATERIAL = 64 << 20
+"""Bytes of the largest file of key material that is read."""
+
+_MAX_TEXT = 1 << 16
+
+
+@dataclass(frozen=True, repr=False)
+class KmsKeys:
+    """Finds keys by asking a key server, for files whose key metadata is standard key material.
+
+    ``kms_client_factory`` and ``connection_config`` are those of pyarrow's ``CryptoFactory``: called with the config,
+    the factory gives a client with ``unwrap_key``. Each key is asked for once. ``open_file`` opens key material
+    that lies beside a data file.
+    """
+
+    kms_client_factory: Callable[[Any], Any]
+    connection_config: Any
+    open_file: Callable[[str], Source] = open_source
+    _file: str | None = None
+    _clients: list[Any] = field(default_factory=list)
+    _known: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    _materials: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def beside(self, file: str) -> KmsKeys:
+        """The same for one data file, whose key material may lie beside it."""
+        return replace(self, _file=file, _materials={})
+
+    def key(self, key_metadata: bytes) -> bytes | None:
+        """See :meth:`sidecar.crypto.keys.KeyRetriever.key`.
+
+        ``None`` for other key metadata, and where the client raises ``PermissionError`` or ``KeyError``. Raises
+        :class:`DamagedFileError` for key material that contradicts itself, :class:`StorageError` where the server or
+        the file beside the data file fail. No message has anything of the material or of the server's answer.
+        """
+        material = _object(key_metadata)
+        if material is None or material.get("keyMaterialType") != KEY_MATERIAL_TYPE:
+            return None
+        if material.get("internalStorage") is False:
+            material = self._external(_text(material, "keyReference"))
+        try:
+            return self._unwrapped(material)
+        except (PermissionError, KeyError):
+            return None
+
+    def _unwrapped(self, material: Mapping[str, Any]) -> bytes:
+        master, data_key = _text(material, "masterKeyID"), _text(material, "wrappedDEK")
+        if material.get("doubleWrapping") is not True:
+            return self._ask(data_key, master)
+        encryption_key = self._ask(_text(material, "wrappedKEK"), master)
+        key_id = _base64(_text(material, "keyEncryptionKeyID"))
+        return check_key(decrypt_gcm(encryption_key, _base64(data_key), key_id))
+
+    def _ask(self, wrapped: str, master_key: str) -> bytes:
+        known = self._known.get((wrapped, master_key))
+        if known is not None:
+            return known
+        try:
+            if not self._clients:
+                self._clients.append(self.kms_client_factory(self.connection_config))
+            key = bytes(self._clients[0].unwrap_key(wrapped, master_key))
+        except (PermissionError, KeyError):
+            raise
+        except (
+            Exception
+        ) as error:  # whatever a foreign client raises; its text may hold what nobody should read
+            raise StorageError(f"the key server did not unwrap a key: {type(error).__name__}") from None
+        self._known[wrapped, master_key] = check_key(key)
+        return key
+
+    def _external(self, reference: str) -> Mapping[str, Any]:
+        if self._file is None:
+            raise UsageError("the key material lies beside a data file, but none is being read")
+        if self._file not in self._materials:
+            self._materials[self._file] = self._read_material(material_path(self._file))
+        found = self._materials[self._file].get(reference)
+        material = _object(found.encode()) if isinstance(found, str) else found
+        if not isinstance(material, dict):
+            raise DamagedFileError("the key material has no entry for a key", file=material_path(self._file))
+        return material
+
+    def _read_material(self, path: str) -> Mapping[str, Any]:
+        source = self.open_file(path)
+        try:
+            if source.size > MAX_MATERIAL:
+                raise DamagedFileError(
+                    "too long for key material",
+                    file=path,
+                    expected=f"at most {MAX_MATERIAL}",
+                    found=source.size,
+                )
+            found = _object(source.read(0, source.size), MAX_MATERIAL)
+        finally:
+            source.close()
+        if found is None:
+            raise DamagedFileError("the key material is no JSON object", file=path)
+        return found
+
+
+def material_path(file: str) -> str:
+    """Where the key material of a data file lies, if not in the file."""
+    folder, slash, name = file.rpartition("/")
+    return f"{folder}{slash}{MATERIAL_FILE.format(name)}"
+
+
+def _object(data: bytes, most: int = _MAX_TEXT) -> dict[str, Any] | None:
+    """A JSON object, ``None`` for anything else."""
+    if len(data) > most:
+        return None
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _text(material: Mapping[str, Any], name: str) -> str:
+    value = material.get(name)
+    if not isinstance(value, str):
+        raise DamagedFileError(f"the key material lacks {name}")
+    return value
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise DamagedFileError("the key material is not base64") from None
