@@ -12,13 +12,17 @@ context and then the piece's bytes. The context, little-endian:
     32      8     u64  position: region, page, or ordinal of the piece in its section
 
 A piece that was moved to another place, field, segment or table therefore fails, though its bytes are sound.
+
+In encrypted blobs (:mod:`sidecar.bundle.encryption`) a piece is an AES-GCM module instead, which has the same context
+in its AAD: nonce (12 bytes), ciphertext, tag (16 bytes).
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import xxhash
@@ -68,16 +72,64 @@ class Kind(IntEnum):
     DIRECTORY = 32
 
 
+class Sealing(NamedTuple):
+    """How many bytes stand before and after the data of a piece."""
+
+    before: int
+    after: int
+
+    @property
+    def overhead(self) -> int:
+        """Both together."""
+        return self.before + self.after
+
+
+CHECKED = Sealing(0, SEAL_BYTES)
+"""Pieces with a checksum behind them."""
+ENCRYPTED = Sealing(12, 16)
+"""Pieces that are AES-GCM modules."""
+BARE = Sealing(0, 0)
+"""Pieces that were opened: data alone."""
+
+
+class PieceCipher(Protocol):
+    """Encrypts the pieces of one segment and field (:class:`sidecar.bundle.encryption.Cipher`)."""
+
+    def encrypt(self, context: bytes, data: bytes | memoryview) -> bytes:
+        """The module of a piece."""
+
+    def decrypt(self, context: bytes, piece: bytes | memoryview) -> bytes | None:
+        """The data of a piece, ``None`` if it is not what was put in this place."""
+
+
 @dataclass(frozen=True)
 class Place:
-    """Where the pieces of one blob belong: a segment (16 bytes) and a field id (0: none)."""
+    """Where the pieces of one blob belong: a segment (16 bytes) and a field id (0: none); ``cipher`` if encrypted."""
 
     segment: bytes
     field_id: int = 0
+    cipher: PieceCipher | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def sealing(self) -> Sealing:
+        """What stands around the data of each piece."""
+        return CHECKED if self.cipher is None else ENCRYPTED
 
     def context(self, kind: Kind, position: int = 0, group: int = 0, row: int = 0) -> bytes:
         """The 40 bytes hashed before a piece."""
         return CONTEXT.pack(kind, self.field_id, self.segment, group, row, position)
+
+    def seal(self, context: bytes, data: bytes | memoryview) -> bytes:
+        """The whole piece that holds ``data``."""
+        if self.cipher is None:
+            return b"".join((data, seal(context, data)))
+        return self.cipher.encrypt(context, data)
+
+    def open(self, context: bytes, piece: bytes | memoryview) -> bytes | memoryview | None:
+        """The data of a piece, ``None`` if it is not what was put in this place."""
+        if self.cipher is None:
+            return memoryview(piece)[:-SEAL_BYTES] if is_sealed(context, piece) else None
+        return self.cipher.decrypt(context, piece)
 
 
 def digest(context: bytes, data: bytes | memoryview) -> int:

@@ -3,7 +3,7 @@
     offset  size  content (little-endian)
     0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCOB" ORC filters, "SCPI" page indexes,
                   "SCRI" row indexes, "SCTC" table of all TOCs
-    4       2     u16 version, 1
+    4       2     u16 version: 1, of encrypted blobs (``encryption``) 2
     6       2     u16 reserved, 0
     8       4     u32 length of the TOC
     12      4     u32 reserved, 0
@@ -30,6 +30,8 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 HEADER = struct.Struct("<4sHHIIQQ")
 HEADER_BYTES = HEADER.size
 VERSION = 1
+VERSIONS = (1, 2)
+"""Those that are read: 2 is of encrypted blobs."""
 MAX_TOC_BYTES = 64 << 20
 """No TOC may be longer: far above what a million units need."""
 
@@ -61,9 +63,9 @@ class Header:
         return HEADER.pack(self.magic, self.version, 0, self.toc_length, 0, self.toc_offset, self.toc_digest)
 
 
-def header_for(magic: bytes, toc: bytes, toc_offset: int) -> Header:
+def header_for(magic: bytes, toc: bytes, toc_offset: int, version: int = VERSION) -> Header:
     """The header of a blob whose TOC begins at ``toc_offset``."""
-    return Header(magic, toc_offset, len(toc), toc_digest(toc))
+    return Header(magic, toc_offset, len(toc), toc_digest(toc), version)
 
 
 def toc_digest(toc: bytes) -> int:
@@ -81,8 +83,8 @@ def decode_header(data: bytes, magic: bytes, blob_length: int) -> Header:
     found, version, reserved, length, reserved_too, offset, digest = HEADER.unpack_from(data)
     if found != magic:
         raise DamagedFileError("a blob does not begin with its magic", expected=magic, found=found)
-    if version != VERSION:
-        raise UnsupportedFeatureError("a blob of another version", expected=VERSION, found=version)
+    if version not in VERSIONS:
+        raise UnsupportedFeatureError("a blob of another version", expected="1 or 2", found=version)
     if (
         reserved
         or reserved_too

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sidecar.bundle.filter_bundle import FilterBundle
 from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.bundle.pages import PIECE_BYTES, bad_places, read_own_blocks, read_tails, walk_pages
+from sidecar.bundle.pages import PIECE_BYTES, bare_group, open_pages, read_own_blocks, read_tails, walk_pages
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.bundle.slicing import unslice_pages
 from sidecar.errors import DamagedFileError, UsageError
@@ -22,7 +22,8 @@ from sidecar.errors import DamagedFileError, UsageError
 def extract_filter(segment: Segment, field_id: int, unit: int) -> bytes:
     """The bitset of one unit's filter. Reads the whole group that the unit stands in.
 
-    Raises :class:`UsageError` if the unit has no filter, :class:`DamagedFileError` for a wrong checksum.
+    Raises :class:`UsageError` if the unit has no filter or the key of an encrypted one is not there,
+    :class:`DamagedFileError` for a wrong checksum.
     """
     for group in segment.fields.get(field_id, ()):
         if (group.ordinals() == unit).any():
@@ -36,7 +37,8 @@ def extract_filters(
     """(unit ordinal, bitset) of the units asked for, all of the group by default, in rising order of units.
 
     Reads the whole group once, in region order. Memory: the filters asked for and some megabytes.
-    Raises :class:`DamagedFileError` for a wrong checksum, before the first filter.
+    Raises :class:`DamagedFileError` for a wrong checksum, :class:`UsageError` without the key of encrypted ones, both
+    before the first filter.
     """
     bundle = _bundle(segment, field_id, group)
     ordinals = group.ordinals()
@@ -56,10 +58,11 @@ def extract_blocks(
 ) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
     """(first block, blocks uint32[N, r, 8]) of all members of a group, in block order, with bounded memory."""
     bundle = _bundle(segment, field_id, group)
-    whole = group.with_own_blocks(np.full(group.layout.members, group.layout.blocks, np.int64))
-    for pages in walk_pages(group, bundle.read_ranges, piece_bytes):
-        for bad in bad_places(group, bundle.place, pages):
-            raise DamagedFileError(f"filters of field {field_id} are damaged: group {group.ordinal}, {bad}")
+    whole = bare_group(group)
+    for stored in walk_pages(group, bundle.read_ranges, piece_bytes):
+        pages, bad = open_pages(group, bundle.place, stored)
+        for name in bad:
+            raise DamagedFileError(f"filters of field {field_id} are damaged: group {group.ordinal}, {name}")
         yield pages.first_block, unslice_pages(whole, pages.first_block, pages.blocks, pages.data)
 
 

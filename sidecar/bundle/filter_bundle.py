@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import Place, is_sealed
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.encryption import KeyRing
 from sidecar.bundle.filter_toc import FilterToc, StoredGroup
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
 from sidecar.bundle.sections import ReadRanges
@@ -27,7 +28,7 @@ Bits = npt.NDArray[np.bool_]
 
 
 class Piece(NamedTuple):
-    """A row, region or page: a range of the blob, and the context of its checksum."""
+    """A row, region or page: a range of the blob, and the context that it is sealed with."""
 
     offset: int
     length: int
@@ -45,13 +46,37 @@ class FilterBundle:
     """The filters of one field of one segment. ``doubt`` is told of everything that makes a group unknown."""
 
     def __init__(
-        self, toc: FilterToc, read_ranges: ReadRanges, doubt: Callable[[SidecarError | str], None]
+        self,
+        toc: FilterToc,
+        read_ranges: ReadRanges,
+        doubt: Callable[[SidecarError | str], None],
+        keys: KeyRing | None = None,
     ) -> None:
         self.toc = toc
-        self.place = Place(toc.segment_id, toc.field_id)
         self.read_ranges = read_ranges
         self.doubt = doubt
+        self._keys = keys or KeyRing()
         self._told = False
+        self._told_damage = False
+
+    @property
+    def place(self) -> Place:
+        """Where the pieces belong, with what opens them.
+
+        Raises :class:`UsageError` without the key of an encrypted bundle, and what the key retriever does.
+        """
+        toc = self.toc
+        return (
+            Place(toc.segment_id, toc.field_id) if toc.lock is None else self._keys.place(toc.lock, toc.owner)
+        )
+
+    def usable_place(self) -> Place | None:
+        """The same; ``None``, which is doubted, where it cannot be had."""
+        try:
+            return self.place
+        except SidecarError as error:
+            self.doubt(error)
+            return None
 
     def might_match(
         self, probe: Callable[[AnyEncoding], Probe], resolution_holds: Callable[[str], bool]
@@ -62,6 +87,9 @@ class FilterBundle:
         """
         self.tell_doubts()
         keep = np.ones(self.toc.num_units, np.bool_)
+        place = self.usable_place()
+        if place is None:
+            return keep
         wanted: list[_Lookup] = []
         answers: dict[int, Bits] = {}
         for group in self.toc.groups:
@@ -70,10 +98,10 @@ class FilterBundle:
                 continue
             answers[group.ordinal] = np.zeros(group.layout.members, np.bool_)
             if found.verdict == "probe":
-                wanted += [self._locate(group, value) for value in found.hashes]
+                wanted += [_locate(group, value, place) for value in found.hashes]
         data = self._fetch(wanted)
         for lookup in wanted:
-            answers[lookup.group.ordinal] |= self._evaluate(lookup, data)
+            answers[lookup.group.ordinal] |= self._evaluate(lookup, data, place)
         for group in self.toc.groups:
             if group.ordinal in answers:
                 keep[group.units] &= answers[group.ordinal]
@@ -96,12 +124,6 @@ class FilterBundle:
         certain = found.verdict == "cannot-exist" or (found.verdict == "probe" and found.hashes)
         return found if certain else None
 
-    def _locate(self, group: StoredGroup, value: int) -> _Lookup:
-        rows: dict[Piece, list[tuple[int, int]]] = defaultdict(list)
-        for region, row in group.rule.rows(value, group.layout.blocks):
-            rows[piece_of(group, self.place, region, row)].append((region, row))
-        return _Lookup(group, rows)
-
     def _fetch(self, wanted: Sequence[_Lookup]) -> Mapping[Piece, bytes] | None:
         """All pieces of the lookups; ``None`` if they cannot be read."""
         pieces = list(dict.fromkeys(piece for lookup in wanted for piece in lookup.rows))
@@ -112,24 +134,31 @@ class FilterBundle:
             return None
         return dict(zip(pieces, data, strict=True))
 
-    def _evaluate(self, lookup: _Lookup, data: Mapping[Piece, bytes] | None) -> Bits:
-        """bool[N]: which members might contain the hash; all of them if a checksum is wrong."""
+    def _evaluate(self, lookup: _Lookup, data: Mapping[Piece, bytes] | None, place: Place) -> Bits:
+        """bool[N]: which members might contain the hash; all of them if a piece is not what was put there."""
         group = lookup.group
         everyone = np.ones(group.layout.members, np.bool_)
         if data is None:
             return everyone
-        for piece in lookup.rows:
-            if not is_sealed(piece.context, data[piece]):
-                self.doubt(
-                    DamagedFileError(
-                        f"filters of field {self.toc.field_id} have a wrong checksum; their units are kept",
-                        offset=piece.offset,
-                    )
-                )
+        found = []
+        for piece, rows in lookup.rows.items():
+            opened = place.open(piece.context, data[piece])
+            if opened is None:
+                self.tell_damage(piece)
                 return everyone
-        return members_in_all(
-            group, [rows_of(group, data[piece], rows) for piece, rows in lookup.rows.items()]
-        )
+            found.append(rows_of(group, opened, rows))
+        return members_in_all(group, found)
+
+    def tell_damage(self, piece: Piece) -> None:
+        """Say once that a piece is not what was put in its place."""
+        if not self._told_damage:
+            self._told_damage = True
+            wrong = "have a wrong checksum" if self.toc.lock is None else "do not decrypt: they were changed"
+            self.doubt(
+                DamagedFileError(
+                    f"filters of field {self.toc.field_id} {wrong}; their units are kept", offset=piece.offset
+                )
+            )
 
     def tell_doubts(self) -> None:
         """Say once which groups this reader steps over."""
@@ -139,8 +168,15 @@ class FilterBundle:
                 self.doubt(f"field {self.toc.field_id}: {doubt}; its units are kept")
 
 
+def _locate(group: StoredGroup, value: int, place: Place) -> _Lookup:
+    rows: dict[Piece, list[tuple[int, int]]] = defaultdict(list)
+    for region, row in group.rule.rows(value, group.layout.blocks):
+        rows[piece_of(group, place, region, row)].append((region, row))
+    return _Lookup(group, rows)
+
+
 def piece_of(group: StoredGroup, place: Place, region: int, row: int) -> Piece:
-    """The smallest piece with a checksum of its own that holds a row."""
+    """The smallest piece with a seal of its own that holds a row."""
     layout, rule = group.layout, group.rule
     if layout.sliced and layout.rows_sealed:
         offset, length = layout.row_offset(region, row), layout.row_stride
@@ -152,8 +188,10 @@ def piece_of(group: StoredGroup, place: Place, region: int, row: int) -> Piece:
     return Piece(group.offset + offset, length, context)
 
 
-def rows_of(group: StoredGroup, piece: bytes, rows: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8]:
-    """Rows that a verified piece holds: bits, uint8[r, ceil(N / 8)], or, if transposed, bytes of 0 or 1 [r, N]."""
+def rows_of(
+    group: StoredGroup, piece: bytes | memoryview, rows: Sequence[tuple[int, int]]
+) -> npt.NDArray[np.uint8]:
+    """Rows that the data of a piece has: bits, uint8[r, ceil(N / 8)], or, if transposed, bytes of 0 or 1 [r, N]."""
     layout = group.layout
     if layout.sliced and layout.rows_sealed:
         return np.frombuffer(piece, np.uint8, count=layout.row_bytes)[None]

@@ -1,10 +1,12 @@
 """The table of contents of bundles (``sidecar-sbbf-v1``, ``sidecar-orc-bloom-v1``): header, groups, TOC.
 
-kind           "sbbf" or "orc-bloom"           version       1
+kind           "sbbf" or "orc-bloom"           version       1, of encrypted bundles 2
 table          the table's UUID                segment       id, 32 hexadecimal digits
 field          field id                        toc_offset    offset of the TOC in the blob
 units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
-fpp, expected_false_units                      what the build aimed at (for people; absent if unknown)
+encryption     of encrypted bundles, see ``encryption``
+fpp, expected_false_units                      what the build aimed at (for people; absent if unknown; of encrypted
+               bundles there are no expected_false_units, which tell how full the filters are)
 groups         list of
     version    1: a reader steps over a group of another version and keeps its units, as it does for any
                layout, hash, index rule or encoding that it does not know
@@ -31,6 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Sealing
+from sidecar.bundle.encryption import ENCRYPTED_VERSION, Lock, Owner
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
     VERSION,
@@ -79,6 +83,7 @@ class StoredGroup:
             layout.tail,
             self.ordinals(),
             own_blocks,
+            layout.sealing,
         )
 
 
@@ -97,6 +102,13 @@ class FilterToc:
     doubts: tuple[str, ...]
     fpp: float | None = None
     expected_false_units: float | None = None
+    lock: Lock | None = None
+    """Of an encrypted bundle."""
+
+    @property
+    def owner(self) -> Owner:
+        """Whose key an encrypted bundle's is."""
+        return Owner(self.table_uuid, self.segment_id, self.field_id, self.rule_type.name)
 
 
 def encode_filter_toc(
@@ -108,6 +120,7 @@ def encode_filter_toc(
     units_digest: int,
     fpp: float | None = None,
     expected_false_units: float | None = None,
+    lock: Lock | None = None,
 ) -> tuple[bytes, int]:
     """The TOC's bytes and its offset in the blob; all groups have rules of this class."""
     offset, described = HEADER_BYTES, []
@@ -116,7 +129,7 @@ def encode_filter_toc(
         offset += group.layout.length
     content: dict[str, Any] = {
         "kind": rule.name,
-        "version": VERSION,
+        "version": VERSION if lock is None else ENCRYPTED_VERSION,
         "table": header.table_uuid,
         "segment": header.segment_id.hex(),
         "field": field_id,
@@ -126,7 +139,9 @@ def encode_filter_toc(
     }
     if fpp is not None:
         content["fpp"] = fpp
-    if expected_false_units is not None:
+    if lock is not None:
+        content["encryption"] = lock.encode()
+    elif expected_false_units is not None:
         content["expected_false_units"] = expected_false_units
     return encode_toc(content), offset
 
@@ -157,15 +172,15 @@ def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
     content = decode_toc(toc)
     if content.get("kind") != rule.name:
         raise DamagedFileError("not the table of contents of filters", found=repr(content.get("kind"))[:40])
-    if content.get("version") != VERSION:
-        raise UnsupportedFeatureError("filters of another version", found=repr(content.get("version"))[:40])
+    lock = decode_lock(content, "filters")
+    sealing = CHECKED if lock is None else ENCRYPTED
     units = member(content, "units", dict)
     num_units = integer(units, "count", high=MAX_UNITS)
     end = integer(content, "toc_offset")
     groups, doubts = [], []
     for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
         try:
-            groups.append(_decode_group(rule, ordinal, described, num_units, end))
+            groups.append(_decode_group(rule, ordinal, described, num_units, end, sealing))
         except (DamagedFileError, UnsupportedFeatureError) as error:
             doubts.append(f"group {ordinal} is not understood: {error}")
     return FilterToc(
@@ -180,11 +195,28 @@ def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
         doubts=tuple(doubts),
         fpp=_number(content, "fpp"),
         expected_false_units=_number(content, "expected_false_units"),
+        lock=lock,
     )
 
 
+def decode_lock(content: dict[str, Any], what: str) -> Lock | None:
+    """The lock of an encrypted blob, ``None`` of a plain one; the version says which.
+
+    Raises :class:`UnsupportedFeatureError` for other versions, :class:`DamagedFileError`.
+    """
+    version = content.get("version")
+    if type(version) is not int or version not in (VERSION, ENCRYPTED_VERSION):
+        raise UnsupportedFeatureError(f"{what} of another version", found=repr(version)[:40])
+    return None if version == VERSION else Lock.decode(member(content, "encryption", dict))
+
+
 def _decode_group(
-    rule_type: type[IndexRule], ordinal: int, content: Any, num_units: int, end: int
+    rule_type: type[IndexRule],
+    ordinal: int,
+    content: Any,
+    num_units: int,
+    end: int,
+    sealing: Sealing,
 ) -> StoredGroup:
     if not isinstance(content, dict):
         raise DamagedFileError("a group is no JSON object")
@@ -192,7 +224,7 @@ def _decode_group(
         if content.get(key) != known:
             raise UnsupportedFeatureError(f"unknown {key}", expected=known, found=repr(content.get(key))[:40])
     units = decode_units(content.get("units"), num_units)
-    rule, layout = rule_type.decode(content, integer(content, "members", 1, MAX_UNITS))
+    rule, layout = rule_type.decode(content, integer(content, "members", 1, MAX_UNITS), sealing)
     if content.get("layout") != layout.name:
         found = repr(content.get("layout"))[:40]
         raise UnsupportedFeatureError("unknown layout", expected=layout.name, found=found)

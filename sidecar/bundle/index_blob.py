@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from sidecar.bundle.checksum import SEAL_BYTES, Place, is_sealed, seal
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.encryption import FieldKey, KeyRing, Owner
 from sidecar.bundle.index_toc import (
     LENGTH_BYTES,
     MAX_PART_BYTES,
@@ -37,7 +38,7 @@ _BATCH_BYTES = 16 << 20
 
 
 class _Entry(NamedTuple):
-    """Where the entry of a unit lies in the blob; the checksum follows its parts."""
+    """Where the entry of a unit lies in the blob, and the lengths of its parts."""
 
     group: StoredIndexGroup[Any]
     unit: int
@@ -54,7 +55,8 @@ class _Entry(NamedTuple):
 class FieldIndexes:
     """Indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
 
-    ``entries``: for each of ``groups`` and each of its units in order, the parts of its entry.
+    ``entries``: for each of ``groups`` and each of its units in order, the parts of its entry. ``key``, that of all
+    blobs of the segment and field, makes an encrypted blob; ``properties`` are the blob's in the Puffin footer.
     """
 
     form: ClassVar[IndexForm[Any]]
@@ -62,6 +64,8 @@ class FieldIndexes:
     field_id: int
     groups: Sequence[IndexGroup[Any]]
     entries: Iterable[Sequence[bytes]]
+    key: FieldKey | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def index_pieces(given: FieldIndexes, place: Place) -> Iterator[bytes]:
@@ -74,17 +78,17 @@ def index_pieces(given: FieldIndexes, place: Place) -> Iterator[bytes]:
                 found = "nothing" if entry is None else [len(part) for part in entry]
                 raise UsageError(f"a {form.what} has not the length stated", expected=lengths, found=found)
             data = b"".join(entry)
-            yield data + seal(place.context(form.entry, unit, group.ordinal), data)
+            yield place.seal(place.context(form.entry, unit, group.ordinal), data)
         yield from _table_pieces(form, group, place)
 
 
 def _table_pieces(form: IndexForm[K], group: IndexGroup[K], place: Place) -> Iterator[bytes]:
-    sizes = group.lengths.sum(axis=1) + SEAL_BYTES
+    sizes = group.lengths.sum(axis=1) + place.sealing.overhead
     starts = np.cumsum(sizes) - sizes
     for piece, first in enumerate(range(0, len(sizes), MEMBERS_PER_PIECE)):
         lengths = group.lengths[first : first + MEMBERS_PER_PIECE].astype("<u4")
         data = _OFFSET.pack(int(starts[first])) + lengths.tobytes()
-        yield data + seal(place.context(form.table, piece, group.ordinal), data)
+        yield place.seal(place.context(form.table, piece, group.ordinal), data)
 
 
 class IndexBlob(ABC, Generic[K, S]):
@@ -93,13 +97,25 @@ class IndexBlob(ABC, Generic[K, S]):
     form: ClassVar[IndexForm[Any]]
 
     def __init__(
-        self, toc: IndexToc[K], read_ranges: ReadRanges, doubt: Callable[[SidecarError | str], None]
+        self,
+        toc: IndexToc[K],
+        read_ranges: ReadRanges,
+        doubt: Callable[[SidecarError | str], None],
+        keys: KeyRing | None = None,
     ) -> None:
         self.toc = toc
-        self._place = Place(toc.segment_id, toc.field_id)
+        self._keys = keys or KeyRing()
         self._read_ranges = read_ranges
         self._doubt = doubt
         self._told = False
+
+    @property
+    def place(self) -> Place:
+        """Where the pieces belong. Raises :class:`UsageError` without the key of an encrypted blob."""
+        toc = self.toc
+        if toc.lock is None:
+            return Place(toc.segment_id, toc.field_id)
+        return self._keys.place(toc.lock, Owner(toc.table_uuid, toc.segment_id, toc.field_id, self.form.name))
 
     def read(self, units: Iterable[int]) -> dict[int, S]:
         """The indexes of these units, those that have none or whose bytes are damaged left out.
@@ -109,8 +125,13 @@ class IndexBlob(ABC, Generic[K, S]):
         """
         self._tell_doubts()
         found: dict[int, S] = {}
-        for batch in _batches(self._locate(sorted(set(units)))):
-            for entry, data in self._fetch(batch):
+        try:
+            place = self.place
+        except SidecarError as error:
+            self._doubt(error)
+            return found
+        for batch in _batches(self._locate(sorted(set(units)), place)):
+            for entry, data in self._fetch(batch, place):
                 ends = accumulate(entry.lengths, initial=0)
                 parts = [data[start:end] for start, end in pairwise(ends)]
                 found[entry.unit] = self._stored(parts, entry.group.kind)
@@ -120,7 +141,11 @@ class IndexBlob(ABC, Generic[K, S]):
         """What is wrong with the blob, one line for each table piece and entry."""
         yield from self.toc.doubts
         problems: list[str] = []
-        reader = type(self)(self.toc, self._read_ranges, lambda cause: problems.append(str(cause)))
+
+        def tell(cause: SidecarError | str) -> None:
+            problems.append(str(cause))
+
+        reader = type(self)(self.toc, self._read_ranges, tell, self._keys)
         reader._told = True
         for group in self.toc.groups:
             units = group.ordinals().tolist()
@@ -139,7 +164,7 @@ class IndexBlob(ABC, Generic[K, S]):
             for text in self.toc.doubts:
                 self._doubt(text)
 
-    def _locate(self, units: Sequence[int]) -> list[_Entry]:
+    def _locate(self, units: Sequence[int], place: Place) -> list[_Entry]:
         """Read the pieces of tables that these units stand in."""
         wanted: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []
         for group in self.toc.groups:
@@ -151,50 +176,52 @@ class IndexBlob(ABC, Generic[K, S]):
         entries: list[_Entry] = []
         for (group, piece, mine), data in zip(wanted, pieces, strict=True):
             try:
-                entries += self._entries(group, piece, mine, data)
+                entries += self._entries(group, piece, mine, data, place)
             except SidecarError as error:
                 self._doubt(error)
         return entries
 
     def _piece_range(self, group: StoredIndexGroup[K], piece: int) -> tuple[int, int]:
-        member_bytes = self.form.parts * LENGTH_BYTES
-        full = PIECE_HEADER_BYTES + MEMBERS_PER_PIECE * member_bytes + SEAL_BYTES
+        member_bytes, fixed = self.form.parts * LENGTH_BYTES, PIECE_HEADER_BYTES + self.toc.sealing.overhead
         members = min(MEMBERS_PER_PIECE, group.members - piece * MEMBERS_PER_PIECE)
-        return group.table_offset + piece * full, PIECE_HEADER_BYTES + members * member_bytes + SEAL_BYTES
+        offset = group.table_offset + piece * (fixed + MEMBERS_PER_PIECE * member_bytes)
+        return offset, fixed + members * member_bytes
 
     def _entries(
         self,
         group: StoredIndexGroup[K],
         piece: int,
         wanted: Sequence[tuple[int, int]],
-        data: bytes | None,
+        stored: bytes | None,
+        place: Place,
     ) -> Iterator[_Entry]:
-        if data is None:
+        if stored is None:
             return
         offset = self._piece_range(group, piece)[0]
         table = f"a table of {self.form.what}es of group {group.ordinal}"
-        if not is_sealed(self._place.context(self.form.table, piece, group.ordinal), data):
+        data = place.open(place.context(self.form.table, piece, group.ordinal), stored)
+        if data is None:
             raise DamagedFileError(f"{table} is damaged", offset=offset)
         (start,) = _OFFSET.unpack_from(data)
-        numbers = np.frombuffer(data[PIECE_HEADER_BYTES : len(data) - SEAL_BYTES], "<u4")
+        numbers = np.frombuffer(data, "<u4", offset=PIECE_HEADER_BYTES)
         lengths = numbers.reshape(-1, self.form.parts).astype(np.int64)
-        sizes = lengths.sum(axis=1)
-        starts = start + np.cumsum(sizes + SEAL_BYTES) - sizes - SEAL_BYTES
+        sizes, overhead = lengths.sum(axis=1), place.sealing.overhead
+        starts = start + np.cumsum(sizes + overhead) - sizes - overhead
         room = group.table_offset - group.offset
-        if lengths.max(initial=0) > MAX_PART_BYTES or starts[-1] + sizes[-1] + SEAL_BYTES > room:
+        if lengths.max(initial=0) > MAX_PART_BYTES or starts[-1] + sizes[-1] + overhead > room:
             raise DamagedFileError(f"{table} names an impossible place", offset=offset)
         for unit, position in wanted:
             at = position - piece * MEMBERS_PER_PIECE
             yield _Entry(group, unit, group.offset + int(starts[at]), tuple(lengths[at].tolist()))
 
-    def _fetch(self, entries: Sequence[_Entry]) -> Iterator[tuple[_Entry, bytes]]:
-        data = self._read([(entry.offset, entry.length + SEAL_BYTES) for entry in entries])
-        for entry, piece in zip(entries, data, strict=True):
-            context = self._place.context(self.form.entry, entry.unit, entry.group.ordinal)
+    def _fetch(self, entries: Sequence[_Entry], place: Place) -> Iterator[tuple[_Entry, bytes]]:
+        pieces = self._read([(entry.offset, entry.length + place.sealing.overhead) for entry in entries])
+        for entry, piece in zip(entries, pieces, strict=True):
             if piece is None:
                 continue
-            if is_sealed(context, piece):
-                yield entry, piece[: entry.length]
+            data = place.open(place.context(self.form.entry, entry.unit, entry.group.ordinal), piece)
+            if data is not None:
+                yield entry, bytes(data)
             else:
                 what = f"the {self.form.what} of field {self.toc.field_id}, unit {entry.unit}"
                 self._doubt(DamagedFileError(f"{what} has a wrong checksum", offset=entry.offset))

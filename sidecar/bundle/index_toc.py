@@ -3,7 +3,7 @@
 Page indexes (``page_index_toc``) and row indexes (``row_index_toc``) are blobs of this kind; they differ in what an
 entry consists of and in what a reader must know of the files. A table of contents has
 
-kind           "page-index", "row-index"       version       1
+kind           "page-index", "row-index"       version       1, of encrypted blobs 2
 table          the table's UUID                segment       id, 32 hexadecimal digits
 field          field id                        toc_offset    offset of the TOC in the blob
 units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
@@ -12,6 +12,7 @@ groups         list of
     offset, length   of the group's bytes in the blob
     members    N                               units         the members' unit ordinals, see ``unit_set``
     and what the members have in common: the fields of ``PageIndexKind`` or ``RowIndexKind``
+encryption     of encrypted blobs, see ``encryption``: each entry, and each piece of a table, is a module then
 
 A group's bytes, offsets from its first one:
 
@@ -33,7 +34,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import SEAL_BYTES, Kind
+from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Kind, Sealing
+from sidecar.bundle.encryption import ENCRYPTED_VERSION, Lock
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
     VERSION,
@@ -43,7 +45,7 @@ from sidecar.bundle.envelope import (
     member,
     segment_bytes,
 )
-from sidecar.bundle.filter_toc import MAX_GROUPS, units_digest
+from sidecar.bundle.filter_toc import MAX_GROUPS, decode_lock, units_digest
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units, unit_ordinals
 from sidecar.bundle.units import MAX_UNITS
@@ -84,10 +86,10 @@ class IndexForm(Generic[K]):
     parts: int
     decode_kind: Callable[[dict[str, Any]], K]
 
-    def table_length(self, members: int) -> int:
-        """Bytes of the table of a group, checksums included."""
+    def table_length(self, members: int, sealing: Sealing = CHECKED) -> int:
+        """Bytes of the table of a group, seals included."""
         pieces = -(-members // MEMBERS_PER_PIECE)
-        return members * self.parts * LENGTH_BYTES + pieces * (PIECE_HEADER_BYTES + SEAL_BYTES)
+        return members * self.parts * LENGTH_BYTES + pieces * (PIECE_HEADER_BYTES + sealing.overhead)
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,9 @@ class IndexGroup(Generic[K]):
     units: npt.NDArray[np.int64] = field(repr=False)
     lengths: npt.NDArray[np.int64] = field(repr=False)
 
-    @property
-    def entries_length(self) -> int:
-        """Bytes of all entries with their checksums."""
-        return int(self.lengths.sum()) + SEAL_BYTES * len(self.units)
+    def entries_length(self, sealing: Sealing) -> int:
+        """Bytes of all entries with their seals."""
+        return int(self.lengths.sum()) + sealing.overhead * len(self.units)
 
 
 def plan_index_groups(
@@ -162,6 +163,13 @@ class IndexToc(Generic[K]):
     toc_offset: int
     groups: tuple[StoredIndexGroup[K], ...]
     doubts: tuple[str, ...]
+    lock: Lock | None = None
+    """Of an encrypted blob."""
+
+    @property
+    def sealing(self) -> Sealing:
+        """What stands around the data of each piece."""
+        return CHECKED if self.lock is None else ENCRYPTED
 
 
 def encode_index_toc(
@@ -171,11 +179,13 @@ def encode_index_toc(
     groups: Sequence[IndexGroup[K]],
     num_units: int,
     digest: int,
+    lock: Lock | None = None,
 ) -> tuple[bytes, int]:
     """The TOC's bytes and its offset in the blob."""
     offset, described = HEADER_BYTES, []
+    sealing = CHECKED if lock is None else ENCRYPTED
     for group in groups:
-        length = group.entries_length + form.table_length(len(group.units))
+        length = group.entries_length(sealing) + form.table_length(len(group.units), sealing)
         described.append(
             {
                 "version": VERSION,
@@ -189,7 +199,7 @@ def encode_index_toc(
         offset += length
     content: dict[str, Any] = {
         "kind": form.name,
-        "version": VERSION,
+        "version": VERSION if lock is None else ENCRYPTED_VERSION,
         "table": header.table_uuid,
         "segment": header.segment_id.hex(),
         "field": field_id,
@@ -197,6 +207,8 @@ def encode_index_toc(
         "toc_offset": offset,
         "groups": described,
     }
+    if lock is not None:
+        content["encryption"] = lock.encode()
     return encode_toc(content), offset
 
 
@@ -209,16 +221,15 @@ def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
     if content.get("kind") != form.name:
         found = repr(content.get("kind"))[:40]
         raise DamagedFileError(f"not the table of contents of {form.what}es", found=found)
-    if content.get("version") != VERSION:
-        found = repr(content.get("version"))[:40]
-        raise UnsupportedFeatureError(f"{form.what}es of another version", found=found)
+    lock = decode_lock(content, f"{form.what}es")
+    sealing = CHECKED if lock is None else ENCRYPTED
     units = member(content, "units", dict)
     num_units = integer(units, "count", high=MAX_UNITS)
     end = integer(content, "toc_offset")
     groups, doubts = [], []
     for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
         try:
-            groups.append(_decode_group(form, ordinal, described, num_units, end))
+            groups.append(_decode_group(form, ordinal, described, num_units, end, sealing))
         except (DamagedFileError, UnsupportedFeatureError) as error:
             doubts.append(f"group {ordinal} of {form.what}es is not understood: {error}")
     return IndexToc(
@@ -230,11 +241,12 @@ def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
         toc_offset=end,
         groups=tuple(groups),
         doubts=tuple(doubts),
+        lock=lock,
     )
 
 
 def _decode_group(
-    form: IndexForm[K], ordinal: int, content: Any, num_units: int, end: int
+    form: IndexForm[K], ordinal: int, content: Any, num_units: int, end: int, sealing: Sealing
 ) -> StoredIndexGroup[K]:
     if not isinstance(content, dict):
         raise DamagedFileError("a group is no JSON object")
@@ -246,8 +258,8 @@ def _decode_group(
     if count_units(units) != members:
         raise DamagedFileError("a group lists other units", expected=members, found=count_units(units))
     offset, length = integer(content, "offset", HEADER_BYTES), integer(content, "length")
-    table = form.table_length(members)
-    if offset + length > end or length < table + members * SEAL_BYTES:
+    table = form.table_length(members, sealing)
+    if offset + length > end or length < table + members * sealing.overhead:
         raise DamagedFileError("a group does not fit its blob", expected=f"at most {end}", found=length)
     kind = form.decode_kind(content)
     return StoredIndexGroup(ordinal, offset, length, offset + length - table, kind, members, units)

@@ -51,6 +51,7 @@ def describe_bundle(toc: FilterToc) -> dict[str, Any]:
     return {
         "field": toc.field_id,
         "kind": toc.rule_type.name,
+        "encrypted": toc.lock is not None,
         "fpp": toc.fpp,
         "expected_false_units": toc.expected_false_units,
         "groups": [_describe_group(group) for group in toc.groups],
@@ -62,6 +63,7 @@ def describe_indexes(toc: IndexToc[Any]) -> dict[str, Any]:
     """The page indexes or row indexes of one field and their groups."""
     return {
         "field": toc.field_id,
+        "encrypted": toc.lock is not None,
         "groups": [
             {
                 "group": group.ordinal,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import is_sealed
+from sidecar.bundle.checksum import Place
 from sidecar.bundle.filter_bundle import Bits, FilterBundle, Piece, members_in_all, piece_of, rows_of
 from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.errors import SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 
@@ -86,9 +86,12 @@ def units_with_some_key(
     """
     bundle.tell_doubts()
     keep = np.ones(bundle.toc.num_units, np.bool_)
+    place = bundle.usable_place()
+    if place is None:
+        return keep
     wanted: list[_Group] = []
     for group in bundle.toc.groups:
-        asked = _located(bundle, group, keys, probes, runs, resolution_holds)
+        asked = _located(bundle, place, group, keys, probes, runs, resolution_holds)
         if asked is not None:
             wanted.append(asked)
     pieces = list(dict.fromkeys(piece for group in wanted for _, rows in group.lookups for piece in rows))
@@ -100,15 +103,11 @@ def units_with_some_key(
     except SidecarError as error:
         bundle.doubt(error)
         return keep
-    data = dict(zip(pieces, read, strict=True))
-    damaged = {piece for piece, held in data.items() if not is_sealed(piece.context, held)}
+    opened = {piece: place.open(piece.context, held) for piece, held in zip(pieces, read, strict=True)}
+    data = {piece: held for piece, held in opened.items() if held is not None}
+    damaged = opened.keys() - data.keys()
     for piece in damaged:
-        bundle.doubt(
-            DamagedFileError(
-                f"filters of field {bundle.toc.field_id} have a wrong checksum; their units are kept",
-                offset=piece.offset,
-            )
-        )
+        bundle.tell_damage(piece)
     for asked in wanted:
         keep[asked.group.units] &= asked.may_hold(data, damaged)
     return keep
@@ -125,7 +124,7 @@ class _Group:
     unknown: Bits
     """Members that a key of the run cannot be looked up in, and those that are asked nothing."""
 
-    def may_hold(self, data: Mapping[Piece, bytes], damaged: set[Piece]) -> Bits:
+    def may_hold(self, data: Mapping[Piece, bytes | memoryview], damaged: set[Piece]) -> Bits:
         """bool[N]"""
         found: Bits = self.unknown.copy()
         for key, rows in self.lookups:
@@ -140,6 +139,7 @@ class _Group:
 
 def _located(
     bundle: FilterBundle,
+    place: Place,
     group: StoredGroup,
     keys: npt.NDArray[np.int64],
     probes: Callable[[AnyEncoding], Sequence[Probe]],
@@ -172,7 +172,7 @@ def _located(
             for region, row in group.rule.rows(value, group.layout.blocks):
                 name = (region, row if by_row else 0)
                 if name not in pieces:
-                    pieces[name] = piece_of(group, bundle.place, region, row)
+                    pieces[name] = piece_of(group, place, region, row)
                 rows[pieces[name]].append((region, row))
             lookups.append((key, rows))
     at_first, at_end = np.searchsorted(unknown, first), np.searchsorted(unknown, end)

@@ -11,14 +11,15 @@ A group's bytes are, in this order:
     tail    only if t > 0: the t bytes after the last whole block of each member's filter, then a checksum
     own     only if some member was widened: u32 number of blocks of each member's own filter, then a checksum
 
-All offsets are in bytes from the group's first byte.
+All offsets are in bytes from the group's first byte. In encrypted blobs the 12 bytes of a nonce stand before each
+piece and the 16 bytes of a tag behind it, in place of the checksum; ``sealing`` says which of the two it is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.bundle.checksum import SEAL_BYTES
+from sidecar.bundle.checksum import CHECKED, Sealing
 
 BLOCK_BYTES = 32
 BLOCK_BITS = 256
@@ -46,6 +47,7 @@ class Layout:
     tail: int = 0
     widened: bool = False
     rows_sealed_from: int = ROW_SEALED_FROM
+    sealing: Sealing = CHECKED
 
     @property
     def name(self) -> str:
@@ -70,13 +72,13 @@ class Layout:
     @property
     def row_stride(self) -> int:
         """Bytes from one row to the next (sliced only)."""
-        return self.row_bytes + SEAL_BYTES if self.rows_sealed else self.row_bytes
+        return self.row_bytes + self.sealing.overhead if self.rows_sealed else self.row_bytes
 
     @property
     def region_stride(self) -> int:
         """Bytes of a region with its checksums (sliced only)."""
         rows = BLOCK_BITS * self.row_stride
-        return rows if self.rows_sealed else rows + SEAL_BYTES
+        return rows if self.rows_sealed else rows + self.sealing.overhead
 
     @property
     def page_regions(self) -> int:
@@ -93,13 +95,13 @@ class Layout:
         if self.sliced:
             return self.region_stride
         regions = min(self.page_regions, self.blocks - page * self.page_regions)
-        return regions * self.members * BLOCK_BYTES + SEAL_BYTES
+        return regions * self.members * BLOCK_BYTES + self.sealing.overhead
 
     def page_offset(self, page: int) -> int:
         """Offset of a page (region if sliced)."""
         if self.sliced:
             return page * self.region_stride
-        return page * (self.page_regions * self.members * BLOCK_BYTES + SEAL_BYTES)
+        return page * (self.page_regions * self.members * BLOCK_BYTES + self.sealing.overhead)
 
     def row_offset(self, region: int, row: int) -> int:
         """Offset of a bit row (sliced only)."""
@@ -129,7 +131,7 @@ class Layout:
     @property
     def tail_length(self) -> int:
         """Bytes of the tail piece with its checksum; 0 if there is none."""
-        return self.members * self.tail + SEAL_BYTES if self.tail else 0
+        return self.members * self.tail + self.sealing.overhead if self.tail else 0
 
     @property
     def own_offset(self) -> int:
@@ -139,7 +141,7 @@ class Layout:
     @property
     def own_length(self) -> int:
         """Bytes of that piece with its checksum; 0 if no member was widened."""
-        return self.members * 4 + SEAL_BYTES if self.widened else 0
+        return self.members * 4 + self.sealing.overhead if self.widened else 0
 
     @property
     def length(self) -> int:

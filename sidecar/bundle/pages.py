@@ -1,17 +1,19 @@
-"""Walking through all pages of a group in order, with bounded memory, and checking them."""
+"""Walking through all pages of a group in order, with bounded memory, and opening them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import SEAL_BYTES, Kind, Place, is_sealed
+from sidecar.bundle.checksum import BARE, Kind, Place
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
-from sidecar.bundle.seals import contexts_of, wrong_seals
+from sidecar.bundle.positions import Group
+from sidecar.bundle.seals import contexts_of, open_pieces
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError
 
@@ -20,7 +22,7 @@ PIECE_BYTES = 4 << 20
 
 
 class Pages(NamedTuple):
-    """The pages of a range of blocks of a group, checksums included."""
+    """The pages of a range of blocks of a group, with their seals or (:func:`open_pages`) without."""
 
     first_block: int
     blocks: int
@@ -41,41 +43,62 @@ def walk_pages(
         yield Pages(first, wanted, data)
 
 
-def bad_places(group: StoredGroup, place: Place, pages: Pages) -> Iterator[str]:
-    """Names of the pages, regions or rows whose checksum is wrong, or whose padding bits are not 0."""
+class OpenedPages(NamedTuple):
+    """Bare pages, and the names of those pages, regions or rows that are wrong or whose padding bits are not 0."""
+
+    pages: Pages
+    bad: list[str]
+
+
+def open_pages(group: StoredGroup, place: Place, pages: Pages) -> OpenedPages:
+    """Verify, and decrypt, the pages of a range of blocks. What is wrong is named, and not to be used."""
     layout = group.layout
     data = np.frombuffer(pages.data, np.uint8)
     first = pages.first_block // layout.page_regions
     full, left = divmod(pages.blocks, layout.page_regions)
-    whole = (
-        data[: full * layout.page_length(first)].reshape(full, -1)
-        if full
-        else data[:0].reshape(0, SEAL_BYTES)
-    )
+    length = layout.page_length(first) if full else 0
+    whole = data[: full * length].reshape(full, length)
+    bad: list[str] = []
     if layout.rows_sealed and layout.sliced:
-        yield from _bad_rows(group, place, first, whole)
+        bare = _open_rows(group, place, first, whole, bad)
     else:
         name, kind = ("region", group.rule.region) if layout.sliced else ("page", group.rule.page)
         contexts = contexts_of(kind, full, place, group.ordinal)
         contexts["position"] = np.arange(first, first + full)
-        yield from (f"{name} {first + number}" for number in wrong_seals(whole, contexts))
-    if left and not is_sealed(
-        place.context(group.rule.page, first + full, group.ordinal), data[whole.size :].data
-    ):
-        yield f"page {first + full}"  # the last page of the group, which is shorter
+        bare, wrong = open_pieces(whole, contexts, place) if full else (whole, [])
+        bad += (f"{name} {first + number}" for number in wrong)
+    opened = bare.tobytes()
+    if left:  # the last page of the group, which is shorter
+        rest = place.open(
+            place.context(group.rule.page, first + full, group.ordinal), data[whole.size :].data
+        )
+        if rest is None:
+            bad.append(f"page {first + full}")
+        opened += bytes(rest or b"")
     if layout.sliced and layout.members & 7:
-        last = whole[:, layout.row_bytes - 1 :: layout.row_stride][:, :BLOCK_BITS] >> (layout.members & 7)
+        last = bare.reshape(full, BLOCK_BITS, layout.row_bytes)[:, :, -1] >> (layout.members & 7)
         for number in np.flatnonzero(last.any(axis=1)):
-            yield f"region {first + number}: padding bits that are not 0"
+            bad.append(f"region {first + number}: padding bits that are not 0")
+    return OpenedPages(Pages(pages.first_block, pages.blocks, opened), bad)
 
 
-def _bad_rows(group: StoredGroup, place: Place, first: int, regions: npt.NDArray[np.uint8]) -> Iterator[str]:
+def bare_group(group: StoredGroup) -> Group:
+    """The group as :func:`sidecar.bundle.slicing.unslice_pages` takes it for opened pages, filters as stored."""
+    whole = group.with_own_blocks(np.full(group.layout.members, group.layout.blocks, np.int64))
+    return replace(whole, sealing=BARE)
+
+
+def _open_rows(
+    group: StoredGroup, place: Place, first: int, regions: npt.NDArray[np.uint8], bad: list[str]
+) -> npt.NDArray[np.uint8]:
     contexts = contexts_of(group.rule.row, BLOCK_BITS, place, group.ordinal)
     contexts["row"] = np.arange(BLOCK_BITS)
-    for number, region in enumerate(regions, first):
-        contexts["position"] = number
-        for row in wrong_seals(region.reshape(BLOCK_BITS, -1), contexts):
-            yield f"region {number}, row {row}"
+    bare = np.empty((len(regions), BLOCK_BITS, group.layout.row_bytes), np.uint8)
+    for at, region in enumerate(regions):
+        contexts["position"] = first + at
+        bare[at], wrong = open_pieces(region.reshape(BLOCK_BITS, -1), contexts, place)
+        bad += (f"region {first + at}, row {row}" for row in wrong)
+    return bare
 
 
 def read_tails(group: StoredGroup, place: Place, read_ranges: ReadRanges) -> list[bytes]:
@@ -105,8 +128,9 @@ def _read_sealed(
     group: StoredGroup, place: Place, read_ranges: ReadRanges, kind: Kind, offset: int, length: int
 ) -> bytes:
     (piece,) = read_ranges([(group.offset + offset, length)])
-    if not is_sealed(place.context(kind, group=group.ordinal), piece):
+    data = place.open(place.context(kind, group=group.ordinal), piece)
+    if data is None:
         raise DamagedFileError(
             f"group {group.ordinal}: the piece {kind.name} has a wrong checksum", offset=group.offset + offset
         )
-    return piece[:-SEAL_BYTES]
+    return bytes(data)

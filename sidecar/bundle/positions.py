@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sidecar.bundle.checksum import CHECKED, Sealing
 from sidecar.bundle.layout import BLOCK_BYTES, Layout
 from sidecar.bundle.rules import RULES, SPLIT_BLOCK, IndexRule
 from sidecar.errors import UsageError
@@ -75,6 +76,8 @@ class Group:
     tail: int
     units: npt.NDArray[np.int64] = field(repr=False)
     own_blocks: npt.NDArray[np.int64] = field(repr=False)
+    sealing: Sealing = CHECKED
+    """That of the blob, see :attr:`sidecar.bundle.checksum.Place.sealing`."""
 
     @property
     def widened(self) -> bool:
@@ -84,8 +87,8 @@ class Group:
     @property
     def layout(self) -> Layout:
         """Where the group's bytes lie."""
-        sealed_from = self.rule.rows_sealed_from
-        return Layout(len(self.units), self.blocks, self.tail, self.widened, sealed_from)
+        alone_from = self.rule.rows_alone_from(self.sealing)
+        return Layout(len(self.units), self.blocks, self.tail, self.widened, alone_from, self.sealing)
 
     @property
     def block_step(self) -> int:
@@ -97,7 +100,7 @@ class Group:
         return self.layout.body_bytes(first_block, count)
 
 
-def plan_groups(members: Iterable[GroupMember]) -> list[Group]:
+def plan_groups(members: Iterable[GroupMember], sealing: Sealing = CHECKED) -> list[Group]:
     """Groups of one field's filters; each unit at most once. Raises :class:`UsageError` for impossible sizes.
 
     Groups of split-block filters stand before those of ORC filters; the ordinals of either count from 0.
@@ -121,7 +124,8 @@ def plan_groups(members: Iterable[GroupMember]) -> list[Group]:
             own = np.array([member.blocks for member in merged], np.int64)
             ordinal = counts[rule.name]
             counts[rule.name] += 1
-            groups.append(Group(ordinal, rule, kind.encoding, kind.resolution, blocks, kind.tail, units, own))
+            described = rule, kind.encoding, kind.resolution, blocks, kind.tail
+            groups.append(Group(ordinal, *described, units, own, sealing))
     return groups
 
 

@@ -1,6 +1,8 @@
-"""Checksums (:mod:`sidecar.bundle.checksum`) of many pieces of one length at once."""
+"""Sealing and opening many pieces of one length at once: checksums in bulk, or AES-GCM one by one."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,28 +13,50 @@ BYTES_AT_ONCE = 256 << 10
 """Pieces are copied behind their contexts and hashed while they are in the cache."""
 
 Pieces = npt.NDArray[np.uint8]
-"""uint8[n, width + 8]: each piece with its checksum behind it."""
+"""uint8[n, width + overhead]: each piece with what seals it."""
+Contexts = npt.NDArray[np.void]
 
 
-def contexts_of(kind: Kind, count: int, place: Place, group: int) -> npt.NDArray[np.void]:
-    """``count`` contexts of checksums, rows and positions still 0."""
+def contexts_of(kind: Kind, count: int, place: Place, group: int) -> Contexts:
+    """``count`` contexts of pieces, rows and positions still 0."""
     contexts = np.empty(count, CONTEXT_TYPE)
     contexts[:] = np.frombuffer(place.context(kind, group=group), CONTEXT_TYPE)
     return contexts
 
 
-def put_seals(pieces: Pieces, contexts: npt.NDArray[np.void]) -> None:
-    """Put behind each piece its checksum in its context."""
-    pieces[:, -SEAL_BYTES:] = _seals(pieces, contexts)
+def seal_pieces(pieces: Pieces, contexts: Contexts, place: Place) -> None:
+    """Seal pieces where they stand: the data of each is there, what seals it is put around it."""
+    if place.cipher is None:
+        pieces[:, -SEAL_BYTES:] = _seals(pieces, contexts)
+        return
+    before, after = place.sealing
+    for piece, context in zip(pieces, _each(contexts), strict=True):
+        sealed = place.cipher.encrypt(context, piece[before : len(piece) - after].data)
+        piece[:] = np.frombuffer(sealed, np.uint8)
 
 
-def wrong_seals(pieces: Pieces, contexts: npt.NDArray[np.void]) -> list[int]:
-    """The numbers of the pieces whose checksum is not that of their context."""
-    wrong = (pieces[:, -SEAL_BYTES:] != _seals(pieces, contexts)).any(axis=1)
-    return [int(number) for number in np.flatnonzero(wrong)]
+def open_pieces(pieces: Pieces, contexts: Contexts, place: Place) -> tuple[Pieces, list[int]]:
+    """Data uint8[n, width] of pieces, and the numbers of those that are wrong (of encrypted ones, zeros)."""
+    if place.cipher is None:
+        wrong = (pieces[:, -SEAL_BYTES:] != _seals(pieces, contexts)).any(axis=1)
+        return pieces[:, :-SEAL_BYTES], np.flatnonzero(wrong).tolist()
+    data = np.zeros((len(pieces), pieces.shape[1] - place.sealing.overhead), np.uint8)
+    bad = []
+    for number, context in enumerate(_each(contexts)):
+        opened = place.cipher.decrypt(context, pieces[number].data)
+        if opened is None:
+            bad.append(number)
+        else:
+            data[number] = np.frombuffer(opened, np.uint8)
+    return data, bad
 
 
-def _seals(pieces: Pieces, contexts: npt.NDArray[np.void]) -> Pieces:
+def _each(contexts: Contexts) -> Iterable[bytes]:
+    data = contexts.tobytes()
+    return (data[at : at + CONTEXT.size] for at in range(0, len(data), CONTEXT.size))
+
+
+def _seals(pieces: Pieces, contexts: Contexts) -> Pieces:
     from sidecar.kernels.xxh64 import hash_fixed  # whoever asks a sidecar for files compiles nothing
 
     width = CONTEXT.size + pieces.shape[1] - SEAL_BYTES

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from sidecar.bundle.encryption import KeyRing
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
     UNITS_MAGIC,
@@ -36,6 +37,7 @@ from sidecar.bundle.rules import RULES, IndexRule, OrcRule, SplitBlockRule
 from sidecar.bundle.segment import Doubts, Segment
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place, read_toc
 from sidecar.bundle.units import UnitsReader, decode_units_toc
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
@@ -64,6 +66,7 @@ class SidecarFile:
         self.puffin = puffin
         self.segments: list[Segment] = []
         self.doubts = doubts
+        self._keys = KeyRing()
 
     @classmethod
     def open(
@@ -74,11 +77,13 @@ class SidecarFile:
         footer_length: int | None = None,
         table_uuid: str | None = None,
         strict: bool = False,
+        encryption_keys: EncryptionKeys | None = None,
     ) -> SidecarFile:
         """Read the tail of a Puffin file and all tables of contents.
 
         ``file_size`` and ``footer_length`` are those registered with the table, if known; with ``table_uuid``
-        segments of other tables are unknown. Raises a :class:`~sidecar.errors.SidecarError` only if the Puffin
+        segments of other tables are unknown. Encrypted blobs are answered from with ``encryption_keys``; without
+        their key each is unknown once it is asked. Raises a :class:`~sidecar.errors.SidecarError` only if the Puffin
         footer itself cannot be read (the file says nothing then), or, if ``strict``, for the first doubt.
         """
         counting = CountingSource(source)
@@ -91,6 +96,7 @@ class SidecarFile:
             )
         puffin = PuffinReader(counting, footer_length=footer_length)
         sidecar = cls(counting, puffin, Doubts(source.name, strict))
+        sidecar.use_keys(encryption_keys)
         sidecar._load(table_uuid)
         return sidecar
 
@@ -112,6 +118,10 @@ class SidecarFile:
     def reopen(self, source: Source) -> None:
         """Read on, after :meth:`close`, through another source of the same file."""
         self.source.inner = source
+
+    def use_keys(self, encryption_keys: EncryptionKeys | None) -> None:
+        """Open encrypted blobs with these keys from now on; nothing is asked of them before a blob is read."""
+        self._keys.use(encryption_keys)
 
     def close(self) -> None:
         """Close the source."""
@@ -237,7 +247,7 @@ class SidecarFile:
     ) -> None:
         toc = decode_filter_toc(rule, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
-        bundle = FilterBundle(toc, partial(self.puffin.read_ranges, blob), self.doubts.add)
+        bundle = FilterBundle(toc, partial(self.puffin.read_ranges, blob), self.doubts.add, self._keys)
         _put(place(segment), toc.field_id, bundle, blob)
         segment.entries.append(entry)
 
@@ -251,7 +261,7 @@ class SidecarFile:
     ) -> None:
         toc = decode_index_toc(reader.form, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
-        indexes = reader(toc, partial(self.puffin.read_ranges, blob), self.doubts.add)
+        indexes = reader(toc, partial(self.puffin.read_ranges, blob), self.doubts.add, self._keys)
         _put(place(segment), toc.field_id, indexes, blob)
         segment.entries.append(entry)
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import SEAL_BYTES, Kind, Place, seal
+from sidecar.bundle.checksum import Kind, Place
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
 from sidecar.bundle.positions import Group
-from sidecar.bundle.seals import contexts_of, put_seals
+from sidecar.bundle.seals import contexts_of, seal_pieces
 from sidecar.errors import UsageError
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
 
@@ -36,7 +36,7 @@ ALL_ONES = np.uint32(0xFFFFFFFF)
 
 
 def slice_blocks(group: Group, first_block: int, blocks: Blocks, place: Place) -> bytes:
-    """Finished pages, checksums included, of the blocks from ``first_block``.
+    """Finished pages, sealed as ``place`` says, of the blocks from ``first_block``.
 
     ``blocks``: uint32[N, r, 8], C-contiguous; ``blocks[p, j]`` is block ``first_block + j`` of the filter at
     position p, widened to the group's z, all ones where a filter is missing. ``first_block`` must be a multiple of
@@ -45,12 +45,14 @@ def slice_blocks(group: Group, first_block: int, blocks: Blocks, place: Place) -
     members, count = blocks.shape[:2]
     layout = group.layout
     _check_range(group, first_block, members, count)
+    if group.sealing != place.sealing:
+        raise UsageError("a group that was planned for other pieces", expected=place.sealing)
     if blocks.dtype != np.uint32 or blocks.shape[2:] != (8,) or not blocks.flags.c_contiguous:
         raise UsageError("blocks must be uint32[N, r, 8], contiguous", found=f"{blocks.dtype}{blocks.shape}")
     out = _buffer(layout.body_bytes(first_block, count))
     if layout.sliced:
         regions = out.reshape(count, layout.region_stride)
-        regions_from_blocks(blocks, regions, layout.row_bytes, layout.row_stride)
+        _slice_regions(regions, blocks, group)
         seal_regions = _seal_rows if layout.rows_sealed else _seal_regions
         seal_regions(regions, first_block, group, place)
     else:
@@ -59,7 +61,10 @@ def slice_blocks(group: Group, first_block: int, blocks: Blocks, place: Place) -
 
 
 def unslice_pages(group: Group, first_block: int, count: int, pages: bytes | memoryview) -> Blocks:
-    """Blocks uint32[N, count, 8] of what :func:`slice_blocks` made; checksums are not looked at."""
+    """Blocks uint32[N, count, 8] of what :func:`slice_blocks` made; checksums are not looked at.
+
+    Encrypted pages must have been opened, and the group be one of bare pieces.
+    """
     layout = group.layout
     data = np.frombuffer(pages, np.uint8)
     members = len(group.units)
@@ -89,7 +94,7 @@ def tail_piece(group: Group, tails: Sequence[bytes | None], place: Place) -> byt
     if len(parts) != len(group.units) or any(len(part) != group.tail for part in parts):
         raise UsageError("one tail a member, each of the group's length", expected=group.tail)
     data = b"".join(parts)
-    return data + seal(place.context(Kind.TAIL, group=group.ordinal), data)
+    return place.seal(place.context(Kind.TAIL, group=group.ordinal), data)
 
 
 def own_blocks_piece(group: Group, place: Place) -> bytes:
@@ -97,7 +102,7 @@ def own_blocks_piece(group: Group, place: Place) -> bytes:
     if not group.widened:
         return b""
     data = group.own_blocks.astype("<u4").tobytes()
-    return data + seal(place.context(Kind.OWN_BLOCKS, group=group.ordinal), data)
+    return place.seal(place.context(Kind.OWN_BLOCKS, group=group.ordinal), data)
 
 
 def gather_blocks(group: Group, filters: Sequence[Blocks | None], first_block: int, count: int) -> Blocks:
@@ -167,7 +172,7 @@ def _fill_pages(
     regions = blocks.transpose(1, 0, 2)
     step = group.block_step
     full, left = divmod(len(regions), step)
-    stride = step * regions[0].nbytes + SEAL_BYTES
+    stride = step * regions[0].nbytes + place.sealing.overhead
     _fill_equal_pages(out[: full * stride].reshape(full, stride), first_block // step, regions, group, place)
     if left:  # the last page of the group
         last = out[full * stride :].reshape(1, -1)
@@ -178,20 +183,36 @@ def _fill_equal_pages(
     pages: npt.NDArray[np.uint8], first_page: int, regions: Blocks, group: Group, place: Place
 ) -> None:
     """Pages uint8[n, length] of equally many ``regions`` [r, N, 8] each."""
-    step = (pages.shape[1] - SEAL_BYTES) // regions[0].nbytes
+    before, after = place.sealing
+    step = (pages.shape[1] - before - after) // regions[0].nbytes
     for number, page in enumerate(pages):
-        page[:-SEAL_BYTES].view("<u4").reshape(step, *regions.shape[1:])[:] = regions[
-            number * step : (number + 1) * step
-        ]
+        data = page[before : len(page) - after].view("<u4").reshape(step, *regions.shape[1:])
+        data[:] = regions[number * step : (number + 1) * step]
     contexts = contexts_of(group.rule.page, len(pages), place, group.ordinal)
     contexts["position"] = np.arange(first_page, first_page + len(pages))
-    put_seals(pages, contexts)
+    seal_pieces(pages, contexts, place)
+
+
+def _slice_regions(regions: npt.NDArray[np.uint8], blocks: Blocks, group: Group) -> None:
+    """The bit rows of ``blocks`` into their places in ``regions``, room for seals around them."""
+    layout = group.layout
+    before = layout.sealing.before
+    if not before:
+        regions_from_blocks(blocks, regions, layout.row_bytes, layout.row_stride)
+        return
+    bare = np.empty((len(regions), BLOCK_BITS * layout.row_bytes), np.uint8)
+    regions_from_blocks(blocks, bare, layout.row_bytes, layout.row_bytes)
+    if layout.rows_sealed:
+        rows = regions.reshape(len(regions), BLOCK_BITS, layout.row_stride)
+        rows[:, :, before : before + layout.row_bytes] = bare.reshape(len(bare), BLOCK_BITS, -1)
+    else:
+        regions[:, before : before + bare.shape[1]] = bare
 
 
 def _seal_regions(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
     contexts = contexts_of(group.rule.region, len(regions), place, group.ordinal)
     contexts["position"] = np.arange(first_block, first_block + len(regions))
-    put_seals(regions, contexts)
+    seal_pieces(regions, contexts, place)
 
 
 def _seal_rows(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
@@ -199,4 +220,4 @@ def _seal_rows(regions: npt.NDArray[np.uint8], first_block: int, group: Group, p
     contexts["row"] = np.arange(BLOCK_BITS)
     for number, region in enumerate(regions, first_block):
         contexts["position"] = number
-        put_seals(region.reshape(BLOCK_BITS, -1), contexts)
+        seal_pieces(region.reshape(BLOCK_BITS, -1), contexts, place)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from sidecar.bundle.envelope import HEADER_BYTES, header_for
+from sidecar.bundle.envelope import HEADER_BYTES, VERSION, decode_toc, header_for
 from sidecar.bundle.filter_bundle import FilterBundle
-from sidecar.bundle.pages import bad_places, read_own_blocks, read_tails, walk_pages
+from sidecar.bundle.pages import open_pages, read_own_blocks, read_tails, walk_pages
 from sidecar.bundle.sidecar_file import MAGICS, Segment, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.puffin.types import TOC
 from sidecar.source import Source
 
@@ -25,14 +26,21 @@ def verify_sidecar(
     file_size: int | None = None,
     footer_length: int | None = None,
     table_uuid: str | None = None,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> list[Problem]:
     """All problems of the sidecar blobs of a Puffin file, none if it is sound. Reads the whole file.
+
+    Encrypted blobs that ``encryption_keys`` have no key for cannot be checked, which is a problem too.
 
     Raises :class:`~sidecar.errors.StorageError` alone.
     """
     try:
         sidecar = SidecarFile.open(
-            source, file_size=file_size, footer_length=footer_length, table_uuid=table_uuid
+            source,
+            file_size=file_size,
+            footer_length=footer_length,
+            table_uuid=table_uuid,
+            encryption_keys=encryption_keys,
         )
     except (DamagedFileError, UnsupportedFeatureError) as error:
         return [_problem(source.name, str(error))]
@@ -80,7 +88,8 @@ def _problems(file: str, check: Callable[[], None], fields: tuple[int, ...] = ()
 def _check_own_toc(sidecar: SidecarFile, entry: TocEntry) -> None:
     """Header and table of contents in the blob must be the bytes that were used."""
     offset = entry.length - len(entry.toc)
-    expected = header_for(MAGICS[entry.blob_type], entry.toc, offset).encode()
+    version = decode_toc(entry.toc).get("version", VERSION)
+    expected = header_for(MAGICS[entry.blob_type], entry.toc, offset, version).encode()
     found = sidecar.puffin.read_at(entry.offset, HEADER_BYTES)
     if found != expected:
         raise DamagedFileError(
@@ -100,14 +109,19 @@ def _check_own_toc(sidecar: SidecarFile, entry: TocEntry) -> None:
 
 def _bundle_problems(segment: Segment, bundle: FilterBundle) -> Iterator[str]:
     yield from bundle.toc.doubts
+    try:
+        place = bundle.place
+    except SidecarError as error:
+        yield f"not checked: {error}"
+        return
     for group in bundle.toc.groups:
         try:
-            read_own_blocks(group, bundle.place, bundle.read_ranges)
-            read_tails(group, bundle.place, bundle.read_ranges)
+            read_own_blocks(group, place, bundle.read_ranges)
+            read_tails(group, place, bundle.read_ranges)
             for pages in walk_pages(group, bundle.read_ranges):
-                for bad in bad_places(group, bundle.place, pages):
-                    place = f"segment {segment.id}, {group.rule.name} group {group.ordinal}, {bad}"
-                    yield f"{place}: wrong checksum or padding"
+                for bad in open_pages(group, place, pages).bad:
+                    where = f"segment {segment.id}, {group.rule.name} group {group.ordinal}, {bad}"
+                    yield f"{where}: wrong checksum or padding"
         except (DamagedFileError, UnsupportedFeatureError) as error:
             yield str(error)
 

@@ -10,13 +10,14 @@ Memory is bounded by the units table and by one piece of pages; a page is writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from sidecar.bundle.checksum import Place
-from sidecar.bundle.envelope import header_for
+from sidecar.bundle.encryption import ENCRYPTED_VERSION, FieldKey
+from sidecar.bundle.envelope import VERSION, header_for
 from sidecar.bundle.filter_toc import encode_filter_toc
 from sidecar.bundle.index_blob import FieldIndexes, index_pieces
 from sidecar.bundle.index_toc import IndexGroup, encode_index_toc
@@ -44,7 +45,9 @@ class FieldBundle:
     ``groups``: as :func:`plan_groups` orders them; those of split-block and of ORC filters become a blob each.
     ``pages``: for each of ``groups`` in order, what ``slice_blocks`` returns for all its blocks in order, and
     ``tail_piece`` behind them if the group has tails. Pieces may be of any length, but none may hold bytes of two
-    groups. ``fpp`` and ``expected_false_units``, those of the field, are recorded for people.
+    groups. ``fpp`` and ``expected_false_units``, those of the field, are recorded for people. ``key``, that of all
+    blobs of the segment and field, makes encrypted bundles, whose groups and pages must have been made for
+    ``key.place``; ``properties`` are the blobs' in the Puffin footer.
     """
 
     field_id: int
@@ -52,6 +55,12 @@ class FieldBundle:
     pages: Iterable[bytes]
     fpp: float | None = None
     expected_false_units: float | None = None
+    key: FieldKey | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def place(self, segment_id: bytes) -> Place:
+        """Where its pieces belong."""
+        return Place(segment_id, self.field_id) if self.key is None else self.key.place
 
 
 def write_segment(
@@ -72,19 +81,23 @@ def write_segment(
     blob = encode_units_blob(header, units)
     entries = []
 
-    def add(blob_type: str, field_id: int, toc: bytes, pieces: Iterator[bytes]) -> None:
-        written = puffin.add_blob(blob_type, [field_id], snapshot_id, sequence_number, pieces)
+    def add(blob_type: str, own: FieldBundle | FieldIndexes, toc: bytes, pieces: Iterator[bytes]) -> None:
+        written = puffin.add_blob(
+            blob_type, [own.field_id], snapshot_id, sequence_number, pieces, properties=own.properties
+        )
         entries.append(_entry(written, header.segment_id, toc))
 
     for given in indexes:
+        lock = None if given.key is None else given.key.lock(given.form.name)
         toc, offset = encode_index_toc(
-            given.form, header, given.field_id, given.groups, blob.num_units, blob.digest
+            given.form, header, given.field_id, given.groups, blob.num_units, blob.digest, lock
         )
         _check_units(given.groups, blob)
-        pieces = index_pieces(given, Place(header.segment_id, given.field_id))
-        add(given.form.blob_type, given.field_id, toc, _blob(given.form.magic, pieces, toc, offset))
+        place = Place(header.segment_id, given.field_id) if given.key is None else given.key.place
+        pieces = index_pieces(given, place)
+        add(given.form.blob_type, given, toc, _blob(given.form.magic, pieces, toc, offset, given.key))
     for bundle in fields:
-        pages, place = iter(bundle.pages), Place(header.segment_id, bundle.field_id)
+        pages, place = iter(bundle.pages), bundle.place(header.segment_id)
         for rule, groups in _by_rule(bundle.groups):
             toc, offset = encode_filter_toc(
                 rule,
@@ -95,10 +108,11 @@ def write_segment(
                 blob.digest,
                 bundle.fpp,
                 bundle.expected_false_units,
+                None if bundle.key is None else bundle.key.lock(rule.name),
             )
             _check_units(groups, blob)
             pieces = _group_pieces(bundle, groups, pages, place)
-            add(rule.blob_type, bundle.field_id, toc, _blob(rule.magic, pieces, toc, offset))
+            add(rule.blob_type, bundle, toc, _blob(rule.magic, pieces, toc, offset, bundle.key))
         if (piece := next(pages, None)) is not None:
             raise _wrong_pages(bundle, None, 0, piece)
     written = puffin.add_blob(UNITS, [], snapshot_id, sequence_number, blob.pieces())
@@ -125,10 +139,12 @@ def copy_segments(
 ) -> list[TocEntry]:
     """Copy segments (all by default) of another sidecar as bytes; returns what :func:`write_toc` needs.
 
-    Offsets inside a blob count from its start, so nothing in it changes. ``keep`` chooses among the blobs of fields;
+    Offsets inside a blob count from its start, so nothing in it changes, and neither do its properties: encrypted
+    blobs stay readable with their key, which is bound to no snapshot. ``keep`` chooses among the blobs of fields;
     the units that they belong to always come along.
     """
     copied = []
+    properties = {blob.offset: blob.properties for blob in sidecar.puffin.metadata.blobs}
     for segment in sidecar.segments if segments is None else segments:
         # The units blob last: what it has at its end is wanted near the file's end.
         for entry in [*filter(keep, segment.entries[1:]), segment.entry]:
@@ -136,7 +152,10 @@ def copy_segments(
                 sidecar.puffin.read_at(entry.offset + at, min(_COPY_BYTES, entry.length - at))
                 for at in range(0, entry.length, _COPY_BYTES)
             )
-            written = puffin.add_blob(entry.blob_type, entry.fields, snapshot_id, sequence_number, pieces)
+            said = properties.get(entry.offset)
+            written = puffin.add_blob(
+                entry.blob_type, entry.fields, snapshot_id, sequence_number, pieces, properties=said
+            )
             copied.append(_entry(written, entry.segment_id, entry.toc))
     return copied
 
@@ -145,8 +164,10 @@ def _entry(blob: BlobMetadata, segment_id: bytes, toc: bytes) -> TocEntry:
     return TocEntry(blob.type, blob.fields, segment_id, blob.offset, blob.length, toc)
 
 
-def _blob(magic: bytes, pieces: Iterable[bytes], toc: bytes, toc_offset: int) -> Iterator[bytes]:
-    yield header_for(magic, toc, toc_offset).encode()
+def _blob(
+    magic: bytes, pieces: Iterable[bytes], toc: bytes, toc_offset: int, key: FieldKey | None
+) -> Iterator[bytes]:
+    yield header_for(magic, toc, toc_offset, VERSION if key is None else ENCRYPTED_VERSION).encode()
     yield from pieces
     yield toc
 
