@@ -16,7 +16,7 @@ decoder in Python, which raises: 0.1 ms an entry instead of 0.04.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,9 +27,11 @@ from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
+from pyiceberg.expressions import AlwaysFalse
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
+    INITIAL_SEQUENCE_NUMBER,
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
@@ -43,8 +45,10 @@ from pyiceberg.manifest import (
     _inherit_from_manifest,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _open_manifest
+from pyiceberg.typedef import KeyDefaultDict
 from pyiceberg.types import NestedField, StructType
+from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
@@ -217,32 +221,144 @@ def _records(block: bytes, count: int, read: Callable[[BinaryDecoder], R]) -> It
         )
 
 
+@dataclass
+class ManifestUse:
+    """What became of the manifests of a snapshot in one plan."""
+
+    total: int = 0
+    """Data manifests in the manifest list."""
+    listed: int = 0
+    """Those that were not opened because a sidecar lists their entries."""
+    opened: int = 0
+    deletes: int = 0
+    """Delete manifests in the manifest list."""
+    deletes_opened: int = 0
+
+    @property
+    def ruled_out(self) -> int:
+        """Data manifests that the list's partition summaries ruled out."""
+        return self.total - self.listed - self.opened
+
+    def explain(self) -> str:
+        """One line of text."""
+        parts = [
+            f"{self.listed} answered by the sidecar",
+            f"{self.opened} opened",
+            f"{self.ruled_out} ruled out by the manifest list",
+        ]
+        if self.deletes:
+            parts.append(f"{self.deletes_opened} of {self.deletes} of deletes opened")
+        return f"{self.total} manifests of data: {', '.join(parts)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "total": self.total,
+            "ruled_out": self.ruled_out,
+            "listed": self.listed,
+            "opened": self.opened,
+            "deletes": {"total": self.deletes, "opened": self.deletes_opened},
+        }
+
+
+Keep = Callable[[DataFile, int | None], bool]
+"""Whether a data file is read; with it comes the sequence number with which it was added, if that is known."""
+Matches = Callable[[ManifestFile, DataFile], bool]
+"""pyiceberg's evaluators of partition and metrics for a data file of a manifest."""
+Known = Callable[[list[ManifestFile], Matches], Mapping[str, list[ManifestEntry]]]
+"""Entries of those manifests, by path, that need not be opened: the live ones that match, in their order."""
+
+
 def plan_tasks(
     scan: DataScan,
-    keep: Callable[[DataFile], bool] | None = None,
+    manifests: Sequence[ManifestFile],
+    keep: Keep,
     see: Callable[[ManifestEntry], None] | None = None,
+    known: Known | None = None,
+    use: ManifestUse | None = None,
 ) -> list[FileScanTask]:
     """pyiceberg's own scan tasks, those whose data file ``keep`` refuses left out before deletes are matched.
 
-    pyiceberg raises for any equality delete. With ``see`` it is shown none: ``see`` gets them, and the data files that
-    are kept. Where the catalog plans on the server, its tasks are taken and only filtered.
+    ``manifests`` are the lines of the snapshot's manifest list, all of them; those that ``known`` answers for are not
+    opened. Deletes are matched to files of both by pyiceberg's own index. pyiceberg raises for any equality delete.
+    With ``see`` it is shown none: ``see`` gets them, and the data files that are kept. ``use`` is filled in. Where the
+    catalog plans on the server, its tasks are taken and only filtered.
     """
-    snapshot = scan.snapshot()
-    if snapshot is None:
+    if scan.snapshot() is None:
         return []
-    if keep is None or scan._should_use_server_side_planning():
-        return [task for task in scan.plan_files() if keep is None or keep(task.file)]
+    if scan._should_use_server_side_planning():
+        return [task for task in scan.plan_files() if keep(task.file, None)]
+    planner = _Planner(scan._manifest_planner, known, use or ManifestUse())
 
     def entry_filter(entry: ManifestEntry) -> bool:
-        content = entry.data_file.content
-        kept = content != DataFileContent.DATA or keep(entry.data_file)
-        if see is not None and kept and content != DataFileContent.POSITION_DELETES:
+        data = entry.data_file
+        if data.content == DataFileContent.DATA:
+            if not keep(data, entry.file_sequence_number):
+                return False
+            planner.kept(entry)
+        elif data.content != DataFileContent.EQUALITY_DELETES:
+            return True
+        if see is not None:
             see(entry)
-            return content == DataFileContent.DATA
-        return kept
+        return data.content == DataFileContent.DATA or see is None
 
-    manifests = read_manifests(scan.io, snapshot.manifest_list)
-    return list(scan._manifest_planner.plan_files(manifests, manifest_entry_filter=entry_filter))
+    return list(planner.plan_files(manifests, manifest_entry_filter=entry_filter))
+
+
+class _Planner(ManifestGroupPlanner):
+    """pyiceberg's planner, told of manifests that need not be opened.
+
+    It differs in one step only, which manifests are read. Given some of the manifests, pyiceberg takes the smallest
+    sequence number of these and drops deletes that apply to files of the others; here it is that of the data files
+    that are kept, whichever manifests they come from: a delete manifest that is older than all of them has no delete
+    that applies, as no entry of it is younger than itself.
+    """
+
+    def __init__(self, planner: ManifestGroupPlanner, known: Known | None, use: ManifestUse) -> None:
+        super().__init__(
+            planner.table_metadata, planner.io, planner.row_filter, planner.case_sensitive, planner.options
+        )
+        self._known = known
+        self._use = use
+        self._oldest: int | None = None
+
+    def kept(self, entry: ManifestEntry) -> None:
+        """Be told of a data file that is kept; all of them are, before deletes are read."""
+        sequence = entry.sequence_number or INITIAL_SEQUENCE_NUMBER
+        self._oldest = sequence if self._oldest is None else min(self._oldest, sequence)
+
+    def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+        """Entries of the data manifests, in their order, then those of the deletes that may apply to what was kept."""
+        lines = list(manifests)
+        may_match = KeyDefaultDict(self._build_manifest_evaluator)
+        nothing = isinstance(self.row_filter, AlwaysFalse)
+        passing = [line for line in lines if not nothing and may_match[line.partition_spec_id](line)]
+        data = [line for line in passing if line.content == ManifestContent.DATA]
+        self._use.total = sum(line.content == ManifestContent.DATA for line in lines)
+        self._use.deletes = len(lines) - self._use.total
+        partition = KeyDefaultDict(self._build_partition_evaluator)
+        metrics = self._build_metrics_evaluator()
+
+        def matches(line: ManifestFile, file: DataFile) -> bool:
+            return bool(partition[line.partition_spec_id](file) and metrics(file))
+
+        known = self._known(data, matches) if self._known and data else {}
+        unknown = [line for line in data if line.manifest_path not in known]
+        self._use.listed, self._use.opened = len(data) - len(unknown), len(unknown)
+
+        def read(chosen: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+            asked = [(self.io, line, partition[line.partition_spec_id], metrics) for line in chosen]
+            return ExecutorFactory.get_or_create().map(lambda args: _open_manifest(*args), asked)
+
+        opened = read(unknown)
+        for line in data:
+            yield known[line.manifest_path] if line.manifest_path in known else next(opened)
+        if self._oldest is not None:
+            oldest = self._oldest
+            deletes = [line for line in passing if line.content == ManifestContent.DELETES]
+            deletes = [line for line in deletes if self._check_sequence_number(oldest, line)]
+            self._use.deletes_opened = len(deletes)
+            yield from read(deletes)
 
 
 def _reason(error: Exception) -> str:

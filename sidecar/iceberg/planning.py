@@ -1,9 +1,13 @@
 """Which files of a snapshot, and which row groups and rows of them, can hold rows for a predicate.
 
-pyiceberg plans as it always does (partition values, bounds, deletes); every data file that it would read is
-then shown to the snapshot's sidecar, or to that of its nearest ancestor, and dropped only if that proves that
-no row of it matches: by filters, then by page indexes. The index is opened only for a predicate that it can
-answer: a query that no index can help reads none of it.
+Manifests that the snapshot's sidecar, or that of its nearest ancestor, lists as they stand in the manifest list are
+not opened: their files are told apart by the sidecar's filters and bounds, and scan tasks are made of the records
+that it has of those that are left. Other manifests are read as pyiceberg does it, and every data file that it would
+read is shown to the sidecar, and dropped only if that proves that no row of it matches: by filters, then by page
+indexes. Deletes are those of the manifest list, matched to files of both.
+
+The index is opened only for a predicate that it can answer: by filters, by page indexes, or, where thousands of files
+would be read from manifests, by bounds. A query that no index can help reads none of it.
 
 Equality deletes, which pyiceberg does not apply, count only if they can apply to a file that is left.
 
@@ -20,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.expressions.visitors import bind
-from pyiceberg.manifest import ManifestContent
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.deletes import EqualityDeletes
-from sidecar.iceberg.internals import plan_tasks, read_manifests
+from sidecar.iceberg.internals import ManifestUse, plan_tasks, read_manifests
 from sidecar.iceberg.key_sets import Keys, KeySet, key_set
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.may_match import question_of
@@ -79,6 +83,8 @@ class Plan:
     """Keys that rows must be among too; ``row_filter`` has no more of them than the smallest and the largest."""
     equality_deletes: frozenset[str] = frozenset()
     """Paths of kept files to which equality deletes can apply, which neither we nor pyiceberg do."""
+    manifests: ManifestUse = field(default_factory=ManifestUse)
+    """Which manifests were opened, and which were not, as the sidecar lists their entries."""
 
     @property
     def kept_files(self) -> list[str]:
@@ -167,6 +173,7 @@ class Plan:
             "row_groups": {path: kept.to_dict() for path, kept in self.row_groups.items()},
             "funnel": self.funnel.to_dict(),
             "sidecar": None if used is None else vars(used),
+            "manifests": self.manifests.to_dict(),
             "index_bytes_read": self.index_bytes_read,
             "index_reads": self.index_reads,
             "seconds": self.seconds,
@@ -194,6 +201,8 @@ class Plan:
             age = f", {behind} {'snapshot' if behind == 1 else 'snapshots'} ago" if behind else ""
             lines.append(f"sidecar of snapshot {used.snapshot_id}{age}: {used.path}")
             lines.append(f"{funnel.listed} files listed, {funnel.indexed} indexed for this predicate")
+        if self.manifests.total:
+            lines.append(self.manifests.explain())
         lines.append(
             f"index: {self.index_bytes_read} bytes in {self.index_reads} reads; "
             f"planned in {self.seconds * 1000:.1f} ms"
@@ -255,12 +264,14 @@ def plan(
         return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=among)
     snapshot = snapshot_of(table, snapshot_id)
     lines = read_manifests(table.io, snapshot.manifest_list)
-    sieve = Sieve(table, snapshot, asked.question, bound, among)
+    data_lines = [line for line in lines if line.content == ManifestContent.DATA]
+    sieve, use = Sieve(table, snapshot, asked.question, bound, among, data_lines), ManifestUse()
     try:
-        tasks, deleted = _tasks(table.scan(row_filter=row_filter, snapshot_id=snapshot_id), sieve)
+        scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
+        tasks, deleted = _tasks(scan, lines, sieve, use)
         if deleted and not allow_equality_deletes:
             raise equality_deletes_error(min(deleted))
-        funnel = sieve.funnel([line for line in lines if line.content == ManifestContent.DATA])
+        funnel = sieve.funnel(data_lines)
     finally:
         sieve.close()
     return Plan(
@@ -281,6 +292,7 @@ def plan(
         stored=sieve.stored,
         keys=among,
         equality_deletes=deleted,
+        manifests=use,
     )
 
 
@@ -293,11 +305,13 @@ def equality_deletes_error(path: str) -> UnsupportedFeatureError:
     )
 
 
-def _tasks(scan: DataScan, sieve: Sieve) -> tuple[list[FileScanTask], frozenset[str]]:
+def _tasks(
+    scan: DataScan, lines: Sequence[ManifestFile], sieve: Sieve, use: ManifestUse
+) -> tuple[list[FileScanTask], frozenset[str]]:
     """pyiceberg's tasks for the files that the sieve keeps, those of them with equality deletes, and its errors."""
     deletes = EqualityDeletes()
     try:
-        tasks = sieve.narrow(plan_tasks(scan, sieve.keep, deletes.see))
+        tasks = sieve.narrow(plan_tasks(scan, lines, sieve.keep, deletes.see, sieve.known, use))
     except SidecarError:
         raise
     except OSError as error:

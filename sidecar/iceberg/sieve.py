@@ -1,9 +1,11 @@
-"""The sidecar as a sieve: asked about each data file that would be read, counting what becomes of it.
+"""The sidecar as a sieve: asked about manifests and data files that would be read, counting what becomes of them.
 
-Filters judge the files one by one as they come by (:meth:`Sieve.keep`), page indexes those that are left all together
-(:meth:`Sieve.narrow`). The index is opened when the first data file comes by, if the predicate asks something of
-filters; else when page indexes could say more than the bounds of the files do, and the sidecar's name says that it
-has some. A sidecar is advisory: whatever goes wrong with it becomes a warning, and from then on files are kept.
+First come the manifests that need not be opened, as the sidecar lists their entries (:meth:`Sieve.known`). Of others,
+filters judge the files one by one as they come by (:meth:`Sieve.keep`), page indexes those that are left all together
+(:meth:`Sieve.narrow`). The index is opened at once if the predicate asks something of filters, or if there are so many
+files that reading their bounds in the sidecar is cheaper than reading manifests; else when page indexes could say more
+than the bounds of the files do, and the sidecar's name says that it has some. A sidecar is advisory: whatever goes
+wrong with it becomes a warning, and from then on files are kept.
 """
 
 from __future__ import annotations
@@ -15,15 +17,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError
+from sidecar.iceberg.internals import Matches
 from sidecar.iceberg.key_pruning import TOO_MANY, Asked, Bounded, KeyPruner
 from sidecar.iceberg.key_sets import KeySet
+from sidecar.iceberg.listed_files import Answered, ListedFiles, is_worth_it
 from sidecar.iceberg.may_match import Question
+from sidecar.iceberg.moved import Moved
 from sidecar.iceberg.page_pruning import PagePruner
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.row_groups import KeptRowGroups, StoredPages
@@ -33,6 +38,8 @@ from sidecar.source import open_source
 
 NOT_ASKED = "no part of the predicate is one that the index can answer"
 NO_SIDECAR = "no sidecar"
+BROAD = 2000
+"""Files in the manifests to read from which on the sidecar's bounds are used for predicates without a question."""
 SOME_GROUPS = "may match in some row groups"
 SOME_PAGES = "may match in some pages"
 
@@ -63,8 +70,9 @@ class Funnel:
     listed: int = 0
     indexed: int = 0
     dropped_by_metadata: int = 0
-    """By partition values and bounds, in pyiceberg's own planning."""
+    """By partition values and bounds."""
     dropped_by_filter: int = 0
+    """Of large tables, filters are asked first: files that bounds would drop as well count here."""
     dropped_by_page_index: int = 0
     """Files in which filters left row groups, and page indexes left no row of these."""
     kept: int = 0
@@ -105,7 +113,8 @@ class Funnel:
 class Sieve:
     """Keeps or drops the data files of one plan.
 
-    ``bound`` is the whole predicate, for page indexes; ``keys`` are those of a join's other side.
+    ``bound`` is the whole predicate, for bounds and page indexes; ``keys`` are those of a join's other side;
+    ``manifests`` are the data manifests of the snapshot.
     """
 
     def __init__(
@@ -115,6 +124,7 @@ class Sieve:
         question: Question | None,
         bound: BooleanExpression | None = None,
         keys: KeySet | None = None,
+        manifests: Sequence[ManifestFile] = (),
     ) -> None:
         self.used: SidecarUsed | None = None
         self.row_groups: dict[str, KeptRowGroups] = {}
@@ -125,8 +135,12 @@ class Sieve:
         self._snapshot = snapshot
         self._question = question
         self._sidecar: SidecarFile | None = None
+        self._moved: Moved | None = None
         self._verdicts: Verdicts | None = None
-        self._is_open = question is None
+        self._is_open = False
+        self._narrows = question is not None
+        """Whether what is left is shown to page indexes."""
+        self._manifests = manifests
         self._otherwise = Verdict(True, NOT_ASKED)
         self._bound = AlwaysTrue() if bound is None else bound
         self._warnings: list[str] = []
@@ -140,13 +154,24 @@ class Sieve:
         self._dropped_by_pages = 0
         self._groups: Counter[str] = Counter()
 
-    def keep(self, data_file: DataFile) -> bool:
-        """Whether the file has to be read."""
-        if not self._is_open:
-            self._is_open = True
-            self._otherwise = Verdict(True, NO_SIDECAR)
+    def known(self, lines: Sequence[ManifestFile], matches: Matches) -> Mapping[str, list[ManifestEntry]]:
+        """Entries of those among ``lines``, data manifests, that need not be opened; see :mod:`listed_files`."""
+        if self._question is not None:
+            self._open_for_question()
+        elif is_worth_it(lines, self._bound, BROAD):
             self._advised(self._open, None)
-        verdict = self._verdict(data_file)
+        if self._verdicts is None:
+            return {}
+        listed = ListedFiles(self._verdicts, self._bound, self._warnings.append)
+        found = self._advised(partial(listed.answer, lines, matches), Answered())
+        self._dropped += found.dropped
+        return found.entries
+
+    def keep(self, data_file: DataFile, added: int | None = None) -> bool:
+        """Whether the file has to be read; ``added``: the sequence number with which it was added, if known."""
+        if self._question is not None:
+            self._open_for_question()
+        verdict = self._verdict(data_file, added)
         if verdict.keep:
             self._kept[data_file.file_path] = verdict.reason
             if verdict.reason == MAY_MATCH:
@@ -162,10 +187,10 @@ class Sieve:
             tasks, bounded = self._within_keys(tasks, self._keys)
             if tasks and self._question is None:
                 self._advised(partial(self._open_for_keys, self._keys, bounded), None)
-        if tasks and self._verdicts is None and self._question is None:
+        if tasks and not self._narrows:
             self._advised(partial(self._open_for_pages, tasks), None)
         left: list[FileScanTask] | None = None
-        if self._verdicts is not None:
+        if self._verdicts is not None and self._narrows:
             left = self._advised(partial(self._narrow, tasks, bounded), None)
         if self._keys is not None:
             self.notes += tuple(self._keys.notes)
@@ -187,6 +212,7 @@ class Sieve:
         if keys.can_help(bounded):
             self._otherwise = Verdict(True, NO_SIDECAR)
             self._open()
+            self._narrows = True
             reason = NOT_ASKED if self._verdicts is not None else self._otherwise.reason
         self._kept = dict.fromkeys(self._kept, reason)
 
@@ -197,6 +223,7 @@ class Sieve:
         if not may_have_pages(self._table, self._snapshot.snapshot_id):
             return
         self._open()
+        self._narrows = True
 
     def _narrow(self, tasks: Sequence[FileScanTask], bounded: Bounded | None) -> list[FileScanTask]:
         pruner, verdicts = self._pruner(), self._verdicts
@@ -261,6 +288,8 @@ class Sieve:
         planned, counts = len(self._kept) + self._dropped + self._dropped_by_pages, Counts(0, 0)
         if self._verdicts is not None:
             counts = self._advised(partial(self._verdicts.counts, manifests), counts)
+        if self._moved is not None:
+            self.notes += tuple(self._moved.notes())
         by_filter = 0 if self._verdicts is None else self._verdicts.units_dropped
         total = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
         total = max(total, planned + self._dropped_by_bounds)
@@ -304,7 +333,15 @@ class Sieve:
         if self._sidecar is not None:
             self._sidecar.close()
 
+    def _open_for_question(self) -> None:
+        if not self._is_open:
+            self._otherwise = Verdict(True, NO_SIDECAR)
+            self._advised(self._open, None)
+
     def _open(self) -> None:
+        if self._is_open:
+            return
+        self._is_open = True
         found = find_sidecar(self._table, self._snapshot.snapshot_id, warnings=self._warnings)
         if found is None:
             if self._warnings:
@@ -317,20 +354,26 @@ class Sieve:
         self.stored = StoredPages(
             found.sidecar, partial(open_source, path, self._table.io, size), self._resolution_holds
         )
+        self._moved = Moved(found.sidecar.segments, self._table.location())
         self._verdicts = Verdicts(
-            found.sidecar.segments, self._question, self._resolution_holds, found.sidecar.warnings
+            found.sidecar.segments,
+            self._question,
+            self._resolution_holds,
+            found.sidecar.warnings,
+            self._moved,
         )
+        self._verdicts.place(self._manifests)
 
     def _resolution_holds(self, field_id: int, resolution: str) -> bool:
         """Whether a column would still be found in a file as it was when the file was indexed."""
         table = self._table
         return resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
 
-    def _verdict(self, data_file: DataFile) -> Verdict:
-        if self._verdicts is None:
+    def _verdict(self, data_file: DataFile, added: int | None) -> Verdict:
+        if self._verdicts is None or self._question is None:
             return self._otherwise
         path, size, rows = data_file.file_path, data_file.file_size_in_bytes, data_file.record_count
-        return self._advised(partial(self._verdicts.of, path, size, rows), self._otherwise)
+        return self._advised(partial(self._verdicts.of, path, size, rows, added), self._otherwise)
 
     def _advised(self, ask: Callable[[], T], otherwise: T) -> T:
         """An answer of the index; as no query may fail because of one, a failure ends the asking."""

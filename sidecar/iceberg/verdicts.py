@@ -1,8 +1,10 @@
 """What one sidecar file says of the data files of a snapshot.
 
-A data file is known to a segment by its fingerprint (path as the manifest spells it, size, record count). It
+A data file is known to a segment by its place in a manifest that the segment lists as it stands in the snapshot's
+manifest list, else by its fingerprint (path as the manifest spells it, size, record count). It
 may match if one of its units may match; it is dropped only if it is listed, every unit of it is indexed and none
 may match. Several segments may list one file (columns that were indexed at different times); each can drop it.
+Fingerprints of all files are many bytes, so they are only read where a segment might list the file after all.
 
 Nothing is read before the first file is asked for, and nothing here raises: whatever goes wrong with an index
 keeps the files and becomes a warning.
@@ -10,7 +12,7 @@ keeps the files and becomes a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +28,7 @@ from sidecar.iceberg.may_match import AnyOf, HoldsAny, Question, Units, leaves, 
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
+    from sidecar.iceberg.moved import Moved
 
 BLOOM = "bloom"
 NOT_LISTED = "not listed in the sidecar"
@@ -35,6 +38,10 @@ UNREADABLE = "index unreadable"
 
 Files = npt.NDArray[np.bool_]
 """One flag for each file of a segment."""
+Ordinals = npt.NDArray[np.int64]
+"""Ordinals of files in a segment."""
+_File = tuple[str, int, int]
+"""Path, size and record count."""
 
 
 class Verdict(NamedTuple):
@@ -75,7 +82,8 @@ class Verdicts:
     """Verdicts of the segments of one sidecar file on one question.
 
     ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was
-    when the file was indexed; ``warnings`` is the list that grows where the sidecar finds damage.
+    when the file was indexed; ``warnings`` is the list that grows where the sidecar finds damage. ``moved`` matches
+    files that no segment knows by their path.
     """
 
     def __init__(
@@ -84,27 +92,63 @@ class Verdicts:
         question: Question | None,
         resolution_holds: Callable[[int, str], bool],
         warnings: Sequence[str] = (),
+        moved: Moved | None = None,
     ) -> None:
         self._segments = list(segments)
         self._question = question
         self._resolution_holds = resolution_holds
         self._warnings = warnings
+        self._moved = moved
         self._answers: dict[int, _Answer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
+        self._found: dict[_File, list[tuple[int, int]]] = {}
+        self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self._segments]
+        self._whole = [False] * len(self._segments)
         self.units_dropped = 0
         """Row groups of the files that were dropped."""
 
-    def of(self, path: str, file_size: int, record_count: int) -> Verdict:
-        """The verdict on a data file; asks the index when the first listed file comes by."""
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments that are asked, in the order of their numbers."""
+        return self._segments
+
+    @property
+    def question(self) -> Question | None:
+        """What filters are asked."""
+        return self._question
+
+    def place(self, manifests: Iterable[ManifestFile]) -> None:
+        """Be told all data manifests of the snapshot.
+
+        A segment whose every file stands in one of them lists no file of another manifest.
+        """
+        inside = [0] * len(self._segments)
+        for manifest in manifests:
+            for number, entry in self.listed(manifest):
+                inside[number] += entry.live_files
+        self._whole = [
+            count >= segment.num_files for count, segment in zip(inside, self._segments, strict=True)
+        ]
+
+    def listed(self, manifest: ManifestFile) -> list[tuple[int, ListedManifest]]:
+        """The segments, by number, that list a manifest as it stands in today's manifest list."""
+        path = manifest.manifest_path
+        found = ((number, own.get(path)) for number, own in enumerate(self._by_path))
+        return [(number, entry) for number, entry in found if entry and is_listed(manifest, entry)]
+
+    def of(self, path: str, file_size: int, record_count: int, added: int | None = None) -> Verdict:
+        """The verdict on a data file; asks the index when the first listed file comes by.
+
+        ``added`` is the sequence number with which the file was added to the table, if it is known.
+        """
         reason = NOT_LISTED
-        for number, segment in enumerate(self._segments):
-            ordinal = segment.file_ordinal(path, file_size, record_count)
-            if ordinal is None:
-                continue
+        for number, ordinal in self._places((path, file_size, record_count), added):
+            segment = self._segments[number]
             self._seen[number].add(ordinal)
             answer = self._answer(number)
             if not answer.keep[ordinal]:
                 self.units_dropped += int(segment.unit_ranges[ordinal + 1] - segment.unit_ranges[ordinal])
+                del self._found[path, file_size, record_count]  # remembered are files that are kept
                 return Verdict(False, "")
             if answer.indexed[ordinal]:
                 reason = answer.kept_because
@@ -115,13 +159,45 @@ class Verdicts:
     def places(self, path: str, file_size: int, record_count: int) -> list[Place]:
         """Where a file that is kept is listed, and which of its row groups filters keep."""
         found = []
-        for number, segment in enumerate(self._segments):
-            ordinal = segment.file_ordinal(path, file_size, record_count)
-            if ordinal is not None:
-                self._seen[number].add(ordinal)
-                first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
-                found.append(Place(segment, ordinal, first, self._answer(number).units[first:end]))
+        for number, ordinal in self._places((path, file_size, record_count), None):
+            segment = self._segments[number]
+            self._seen[number].add(ordinal)
+            first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
+            found.append(Place(segment, ordinal, first, self._answer(number).units[first:end]))
         return found
+
+    def know(self, path: str, file_size: int, record_count: int, places: Mapping[int, int]) -> None:
+        """Be told where segments, by number, list a file: its ordinals, -1 where it is not known."""
+        known = {number: ordinal for number, ordinal in places.items() if ordinal >= 0}
+        file = (path, file_size, record_count)
+        others = (n for n in range(len(self._segments)) if n not in places and not self._whole[n])
+        for number in others:
+            ordinal = self._segments[number].file_ordinal(*file)
+            if ordinal is not None:
+                known[number] = ordinal
+        self._found[file] = sorted(known.items())
+
+    def judge(self, files: Mapping[int, Ordinals]) -> Files:
+        """bool[n]: which of n files are kept, given their ordinals in segments by number, -1 where not listed."""
+        keep = np.ones(len(next(iter(files.values()))), np.bool_)
+        for number, ordinals in files.items():
+            known = ordinals >= 0
+            keep[known] &= self._answer(number).keep[ordinals[known]]
+        return keep
+
+    def other_places(self, number: int, ordinals: Ordinals) -> dict[int, Ordinals]:
+        """Where segments whose filters can answer list files of segment ``number`` in other manifests."""
+        segment, found = self._segments[number], {}
+        asked = {leaf.field_id for leaf in leaves(self._question)} if self._question else set()
+        for other, own in enumerate(self._segments):
+            if other != number and not self._whole[other] and asked & own.fields.keys():
+                found[other] = own.same_files(segment, ordinals)
+        return found
+
+    def count_dropped(self, number: int, ordinals: Ordinals) -> None:
+        """Count the row groups of files that :meth:`judge` dropped."""
+        first = self._segments[number].unit_ranges
+        self.units_dropped += int((first[ordinals + 1] - first[ordinals]).sum())
 
     def counts(self, manifests: Iterable[ManifestFile]) -> Counts:
         """Live files of the snapshot that are listed, and indexed for the question.
@@ -130,27 +206,38 @@ class Verdicts:
         manifests, the files that were asked for.
         """
         listed = indexed = 0
-        inside: list[set[int]] = [set() for _ in self._segments]
+        inside = [np.zeros(len(segment.unit_ranges) - 1, np.bool_) for segment in self._segments]
         for manifest in manifests:
-            flags = [
-                self._take(number, entry, inside[number])
-                for number, segment in enumerate(self._segments)
-                for entry in segment.listed_manifests
-                if is_listed(manifest, entry)
-            ]
+            flags = [self._take(number, entry, inside[number]) for number, entry in self.listed(manifest)]
             if flags:
                 listed += len(flags[0])
                 indexed += int(np.logical_or.reduce(flags).sum())
         for number, seen in enumerate(self._seen):
-            rest = seen - inside[number]
+            rest = [ordinal for ordinal in seen if not inside[number][ordinal]]
             listed += len(rest)
             indexed += sum(bool(self._answer(number).indexed[ordinal]) for ordinal in rest)
         return Counts(listed, indexed)
 
-    def _take(self, number: int, entry: ListedManifest, inside: set[int]) -> Files:
-        files = range(entry.first_file, entry.first_file + entry.live_files)
-        inside.update(files)
-        return self._answer(number).indexed[files.start : files.stop]
+    def _take(self, number: int, entry: ListedManifest, inside: Files) -> Files:
+        files = slice(entry.first_file, entry.first_file + entry.live_files)
+        inside[files] = True
+        return self._answer(number).indexed[files]
+
+    def _places(self, file: _File, added: int | None) -> list[tuple[int, int]]:
+        """The segments by number that list a file, with its ordinal there."""
+        if file not in self._found:
+            found = []
+            for number, segment in enumerate(self._segments):
+                younger = added is not None and 0 < segment.header.sequence_number < added
+                if self._whole[number] or younger:
+                    continue
+                ordinal = segment.file_ordinal(*file)
+                if ordinal is not None:
+                    found.append((number, ordinal))
+            if not found and self._moved is not None:
+                found = self._moved.places(*file, added)
+            self._found[file] = found
+        return self._found[file]
 
     def _answer(self, number: int) -> _Answer:
         if number not in self._answers:
@@ -216,6 +303,7 @@ def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
         and manifest.manifest_length == entry.length
         and manifest.partition_spec_id == entry.spec_id
         and manifest.sequence_number == entry.sequence_number
+        and manifest.min_sequence_number == entry.min_sequence_number
         and manifest.added_snapshot_id == entry.added_snapshot_id
         and (None in live_files or sum(live_files) == entry.live_files)  # type: ignore[arg-type]
         and (None in live_rows or sum(live_rows) == entry.live_rows)  # type: ignore[arg-type]

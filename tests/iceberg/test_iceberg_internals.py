@@ -90,6 +90,21 @@ def test_the_private_api_is_the_one_this_was_written_for() -> None:
         "manifest_entry_filter",
     ]
     assert isinstance(inspect.getattr_static(DataScan, "_manifest_planner").func, object)
+    assert list(inspect.signature(internals._open_manifest).parameters) == [
+        "io",
+        "manifest",
+        "partition_filter",
+        "metrics_evaluator",
+    ]
+    # what the planner of ours does otherwise, and calls of pyiceberg's, stands in these lines
+    entries = inspect.getsource(ManifestGroupPlanner.plan_manifest_entries)
+    assert "manifest_evaluators[manifest_file.partition_spec_id](manifest_file)" in entries
+    assert "KeyDefaultDict(self._build_partition_evaluator)" in entries
+    assert "metrics_evaluator = self._build_metrics_evaluator()" in entries
+    assert "if self._check_sequence_number(min_sequence_number, manifest)" in entries
+    tasks = inspect.getsource(ManifestGroupPlanner.plan_files)
+    assert "in chain.from_iterable(self.plan_manifest_entries(manifests))" in tasks
+    assert "data_entries.append(manifest_entry)" in tasks
     assert callable(DataScan._should_use_server_side_planning)
     assert (avro_file.MAGIC, avro_file.SYNC_SIZE, avro_file._SCHEMA_KEY) == (b"Obj\x01", 16, "avro.schema")
     assert internals.DEFAULT_READ_VERSION == 2
@@ -226,8 +241,9 @@ def test_a_record_must_be_exactly_one_entry(table: Table) -> None:
 def test_plan_tasks_are_pyicebergs_own_and_filtered(table: Table) -> None:
     scan = table.scan(row_filter="id > 5")
     theirs = [task.file.file_path for task in scan.plan_files()]
-    assert [task.file.file_path for task in plan_tasks(scan)] == theirs
-    kept = plan_tasks(scan, lambda file: file.file_path == theirs[0])
+    lines = manifests_of(table)
+    assert [task.file.file_path for task in plan_tasks(scan, lines, lambda *_: True)] == theirs
+    kept = plan_tasks(scan, lines, lambda file, _: file.file_path == theirs[0])
     assert [task.file.file_path for task in kept] == [theirs[0]]
 
 
@@ -236,13 +252,13 @@ def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch
     tasks = list(scan.plan_files())
     monkeypatch.setattr(type(scan), "_should_use_server_side_planning", lambda self: True)
     monkeypatch.setattr(type(scan), "_plan_files_server_side", lambda self: iter(tasks))
-    assert plan_tasks(scan) == tasks
-    assert plan_tasks(scan, lambda file: file is tasks[1].file) == [tasks[1]]
+    assert plan_tasks(scan, [], lambda *_: True) == tasks
+    assert plan_tasks(scan, [], lambda file, _: file is tasks[1].file) == [tasks[1]]
 
 
 def test_a_table_without_snapshots_plans_nothing(catalog: Any) -> None:
     table = catalog.create_table("db.internals_empty", ROWS.schema)
-    assert plan_tasks(table.scan(), lambda _: True) == []
+    assert plan_tasks(table.scan(), [], lambda *_: True) == []
 
 
 def manifest_bytes(manifest: ManifestFile) -> bytes:

@@ -1,0 +1,215 @@
+"""What bounds of many files rule out at once: pyiceberg's metrics evaluator over columns instead of files.
+
+The bounds that a units table records of a field are one Arrow table, a row a file. A predicate is evaluated over these
+columns as :class:`pyiceberg.expressions.visitors._InclusiveMetricsEvaluator` does it file by file, but drops less:
+what it does not say with certainty here is left to that evaluator, which sees all files that are left. So a
+file is never dropped here that pyiceberg would read.
+
+Serialized values are compared as what they are: numbers of four and eight bytes (a column that was promoted has
+both) as numbers, strings and binaries as bytes, whose order is that of code points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    And,
+    BooleanExpression,
+    BoundEqualTo,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIn,
+    BoundIsNull,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundLiteralPredicate,
+    BoundNotNull,
+    BoundPredicate,
+    BoundReference,
+    BoundStartsWith,
+    Or,
+)
+from pyiceberg.expressions.visitors import IN_PREDICATE_LIMIT, rewrite_not
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+)
+
+Flags = npt.NDArray[np.bool_]
+Columns = Callable[[int], pa.Table | None]
+"""The bounds of a field by its id: columns lower, upper (binary), value_count, null_count, nan_count."""
+
+_WHOLE = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
+_NANOS = (TimestampNanoType, TimestamptzNanoType)
+_REAL = (FloatType, DoubleType)
+_TEXT = (StringType, BinaryType)
+_COMPARED = (BoundEqualTo, BoundLessThan, BoundLessThanOrEqual, BoundGreaterThan, BoundGreaterThanOrEqual)
+
+
+def helpful_fields(bound: BooleanExpression) -> set[int]:
+    """Field ids whose bounds :func:`may_match` looks at."""
+    return {leaf.term.ref().field.field_id for leaf in _leaves(rewrite_not(bound)) if _is_helpful(leaf)}
+
+
+def may_match(bound: BooleanExpression, columns: Columns, count: int) -> Flags:
+    """bool[count]: False for files of which the bounds prove that no row meets a bound expression."""
+    return _evaluate(rewrite_not(bound), columns, count)
+
+
+def _leaves(expression: BooleanExpression) -> Iterator[BoundPredicate]:
+    open_ = [expression]
+    while open_:
+        top = open_.pop()
+        if isinstance(top, And | Or):
+            open_ += [top.right, top.left]
+        elif isinstance(top, BoundPredicate):
+            yield top
+
+
+def _is_helpful(leaf: BoundPredicate) -> bool:
+    kind = leaf.term.ref().field.field_type
+    if not isinstance(leaf.term, BoundReference):
+        return False
+    if isinstance(leaf, BoundIsNull | BoundNotNull):
+        return isinstance(kind, PrimitiveType)
+    if isinstance(leaf, BoundIn):
+        return len(leaf.literals) <= IN_PREDICATE_LIMIT and isinstance(kind, _WHOLE + _NANOS + _REAL + _TEXT)
+    if isinstance(leaf, BoundStartsWith):
+        return isinstance(kind, StringType)
+    return isinstance(leaf, _COMPARED) and isinstance(kind, _WHOLE + _NANOS + _REAL + _TEXT)
+
+
+def _evaluate(expression: BooleanExpression, columns: Columns, count: int) -> Flags:
+    everything = np.ones(count, np.bool_)
+    if isinstance(expression, And):
+        return _evaluate(expression.left, columns, count) & _evaluate(expression.right, columns, count)
+    if isinstance(expression, Or):
+        return _evaluate(expression.left, columns, count) | _evaluate(expression.right, columns, count)
+    if isinstance(expression, AlwaysFalse):
+        return ~everything
+    if not isinstance(expression, BoundPredicate) or not _is_helpful(expression):
+        return everything
+    column = columns(expression.term.ref().field.field_id)
+    if column is None:
+        return everything
+    return everything & ~_ruled_out(expression, column)
+
+
+def _ruled_out(leaf: BoundPredicate, column: pa.Table) -> Flags:
+    nulls, values = _numbers(column["null_count"]), _numbers(column["value_count"])
+    no_nulls: Flags = nulls == 0
+    only_nulls: Flags = (values == nulls) & (values > 0)
+    if isinstance(leaf, BoundIsNull):
+        return no_nulls
+    if isinstance(leaf, BoundNotNull):
+        return only_nulls
+    kind: Any = leaf.term.ref().field.field_type
+    if isinstance(kind, _TEXT):
+        return only_nulls | _text_ruled_out(leaf, column)
+    only_nans: Flags = (_numbers(column["nan_count"]) == values) & (values > 0)
+    return only_nulls | only_nans | _numbers_ruled_out(leaf, kind, column)
+
+
+def _numbers(column: Any) -> npt.NDArray[np.int64]:
+    """-1 where nothing is recorded."""
+    filled: npt.NDArray[np.int64] = pc.fill_null(column, -1).to_numpy()
+    return filled
+
+
+def _numbers_ruled_out(leaf: BoundPredicate, kind: PrimitiveType, column: pa.Table) -> Flags:
+    lower, has_lower, nan_lower = _decoded(column["lower"], kind)
+    upper, has_upper, nan_upper = _decoded(column["upper"], kind)
+    certain = ~nan_lower & ~nan_upper
+    out: Flags
+    if isinstance(leaf, BoundIn):
+        literals = np.sort(np.array([_number(literal.value, kind) for literal in leaf.literals], lower.dtype))
+        first = np.where(has_lower, np.searchsorted(literals, lower, "left"), 0)
+        end = np.where(has_upper, np.searchsorted(literals, upper, "right"), len(literals))
+        out = (first >= end) & certain
+        return out
+    assert isinstance(leaf, BoundLiteralPredicate)
+    value = _number(leaf.literal.value, kind)
+    if isinstance(leaf, BoundLessThan):
+        out = has_lower & (lower >= value)
+    elif isinstance(leaf, BoundLessThanOrEqual):
+        out = has_lower & (lower > value)
+    elif isinstance(leaf, BoundGreaterThan):
+        out = has_upper & (upper <= value)
+    elif isinstance(leaf, BoundGreaterThanOrEqual):
+        out = has_upper & (upper < value)
+    else:
+        out = (has_lower & (lower > value) | has_upper & (upper < value)) & certain
+    return out
+
+
+def _number(value: Any, kind: PrimitiveType) -> Any:
+    return float(value) if isinstance(kind, _REAL) else int(value)
+
+
+def _decoded(column: Any, kind: PrimitiveType) -> tuple[npt.NDArray[Any], Flags, Flags]:
+    """Values of single-value serializations, which are known (those of four or eight bytes), and which are NaN."""
+    real = isinstance(kind, _REAL)
+    own = np.zeros(len(column), np.float64 if real else np.int64)
+    lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy()
+    for width, stored in ((4, "<f4" if real else "<i4"), (8, "<f8" if real else "<i8")):
+        chosen = lengths == width
+        if chosen.any():
+            joined = b"".join(column.filter(pa.array(chosen)).to_pylist())
+            own[chosen] = np.frombuffer(joined, stored)
+    nan = np.isnan(own) if real else np.zeros(len(column), np.bool_)
+    return own, ((lengths == 4) | (lengths == 8)) & ~nan, nan
+
+
+def _text_ruled_out(leaf: BoundPredicate, column: pa.Table) -> Flags:
+    lower: Any = column["lower"]
+    upper: Any = column["upper"]
+    if isinstance(leaf, BoundIn):
+        out = np.ones(len(column), np.bool_)
+        for literal in leaf.literals:
+            out &= _beyond(lower, upper, _bytes(literal.value))
+        return out
+    assert isinstance(leaf, BoundLiteralPredicate)
+    value = _bytes(leaf.literal.value)
+    if isinstance(leaf, BoundStartsWith):
+        above = _holds(pc.greater(lower, value)) & ~_holds(pc.starts_with(lower, value))
+        return above | _holds(pc.less(upper, value))
+    if isinstance(leaf, BoundLessThan):
+        return _holds(pc.greater_equal(lower, value))
+    if isinstance(leaf, BoundLessThanOrEqual):
+        return _holds(pc.greater(lower, value))
+    if isinstance(leaf, BoundGreaterThan):
+        return _holds(pc.less_equal(upper, value))
+    if isinstance(leaf, BoundGreaterThanOrEqual):
+        return _holds(pc.less(upper, value))
+    return _beyond(lower, upper, value)
+
+
+def _beyond(lower: Any, upper: Any, value: Any) -> Flags:
+    return _holds(pc.greater(lower, value)) | _holds(pc.less(upper, value))
+
+
+def _bytes(value: Any) -> Any:
+    return value.encode("utf-8") if isinstance(value, str) else bytes(value)
+
+
+def _holds(flags: Any) -> Flags:
+    found: Flags = pc.fill_null(flags, False).to_numpy()
+    return found
