@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.model import INDEXED, Coverage
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.moved import Moved
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.sieve import generations
 from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
@@ -34,7 +35,7 @@ def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | No
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
         segments = found.sidecar.segments if found else []
-        live = [_live_files(segment, listing) for segment in segments]
+        live = live_files(table, segments, listing)
         data: dict[str, Any] = {
             "table": ".".join(table.name()),
             "table_uuid": listing.table_uuid,
@@ -86,13 +87,17 @@ def _describe(table: Table, listing: Listing, found: FoundSidecar) -> dict[str, 
     }
 
 
-def _live_files(segment: Segment, listing: Listing) -> dict[int, int]:
-    """Ordinals in the listing of live files that the segment lists, with their ordinals in the segment."""
-    ordinals = (
-        (file.ordinal, segment.file_ordinal(file.path, file.file_size, file.record_count))
-        for file in listing.files
-    )
-    return {file: ordinal for file, ordinal in ordinals if ordinal is not None}
+def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> list[dict[int, int]]:
+    """For each segment, ordinals in the listing of live files that it lists, with their ordinals in the segment."""
+    moved = Moved(segments, table.location())
+    found: list[dict[int, int]] = [{} for _ in segments]
+    for file in listing.files:
+        identity = (file.path, file.file_size, file.record_count)
+        asked = [(number, segment.file_ordinal(*identity)) for number, segment in enumerate(segments)]
+        places = [(number, ordinal) for number, ordinal in asked if ordinal is not None]
+        for number, ordinal in places or moved.places(*identity, file.added):
+            found[number][file.ordinal] = ordinal
+    return found
 
 
 def _add_coverage(

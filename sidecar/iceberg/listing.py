@@ -82,6 +82,8 @@ class ListedFile:
     raw_entry: bytes
     spec_id: int
     sequence_number: int
+    added: int | None
+    """The sequence number with which the file was added; that of its data is older where it was compacted."""
     partition: tuple[bytes | None, ...]
     """One value for each field of the spec, in its order: the single-value serialization in the type that the
     manifest gives the field, ``None`` for null."""
@@ -236,6 +238,7 @@ def _list_file(
         raw_entry=raw.raw,
         spec_id=line.partition_spec_id,
         sequence_number=raw.entry.sequence_number or 0,
+        added=raw.entry.file_sequence_number,
         partition=partition,
         identity=_identity(partition, bounds, partition_fields, spec),
         bounds=bounds,

@@ -14,7 +14,7 @@ from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.iceberg.exact import PredicateColumn, exact_value, find_column
-from sidecar.iceberg.inspect import opened_sidecar
+from sidecar.iceberg.inspect import live_files, opened_sidecar
 from sidecar.iceberg.listing import ListedFile, list_snapshot
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolution_holds
@@ -38,14 +38,12 @@ def probe_table(
     listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
-        probes = (
-            [
-                _probe(table, found.sidecar, segment, found_column, literal)
-                for segment in found.sidecar.segments
-            ]
+        segments = found.sidecar.segments if found else []
+        probes = [
+            _probe(table, found.sidecar, segment, files, found_column, literal)
+            for segment, files in zip(segments, live_files(table, segments, listing), strict=True)
             if found
-            else []
-        )
+        ]
         units = [unit for file in listing.files for unit in _units_of(file, probes)]
         if found is not None:
             warnings += found.sidecar.warnings
@@ -65,12 +63,14 @@ class _Probed:
     """What one segment says of one value: per unit whether it may hold it, and why nothing is known where so."""
 
     segment: Segment
+    files: dict[int, int]
+    """Its ordinals of the snapshot's files, by their ordinals in the listing."""
     may: npt.NDArray[np.bool_]
     unknown: list[str | None]
     entries: dict[int, FileEntry | None]
 
     def units(self, file: ListedFile) -> list[dict[str, Any]] | None:
-        ordinal = self.segment.file_ordinal(file.path, file.file_size, file.record_count)
+        ordinal = self.files.get(file.ordinal)
         if ordinal is None:
             return None
         first, last = self.segment.unit_ranges[ordinal], self.segment.unit_ranges[ordinal + 1]
@@ -99,7 +99,12 @@ def _units_of(file: ListedFile, probes: list[_Probed]) -> list[dict[str, Any]]:
 
 
 def _probe(
-    table: Table, sidecar: SidecarFile, segment: Segment, column: PredicateColumn, value: Any
+    table: Table,
+    sidecar: SidecarFile,
+    segment: Segment,
+    live: dict[int, int],
+    column: PredicateColumn,
+    value: Any,
 ) -> _Probed:
     mapping, schema = table.metadata.name_mapping(), table.schema()
 
@@ -126,4 +131,4 @@ def _probe(
     if len(sidecar.warnings) > before:
         unknown = [DAMAGED if may[unit] and reason is None else reason for unit, reason in enumerate(unknown)]
     files = segment.files(range(segment.num_files))
-    return _Probed(segment, may, unknown, dict(enumerate(files)))
+    return _Probed(segment, live, may, unknown, dict(enumerate(files)))

@@ -38,6 +38,7 @@ from sidecar.errors import (
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
 from sidecar.iceberg.merge import Merge, Theta, open_existing, plan_merge
+from sidecar.iceberg.moved import moved_hint
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.statistics_file import (
     PAGES,
@@ -145,7 +146,8 @@ def _open_sidecar(table: Table, entry: StatisticsFile, doubts: list[str]) -> Sid
     try:
         source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
     except SidecarError as error:
-        doubts.append(str(error))
+        hint = moved_hint(entry.statistics_path, table.location())
+        doubts.append(f"{error}; {hint}" if hint else str(error))
         return None
     try:
         return SidecarFile.open(
