@@ -29,7 +29,7 @@ from pyiceberg.types import NestedField, StructType
 
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.values import decimal_scale
-from sidecar.iceberg.exact import find_column
+from sidecar.iceberg.exact import PredicateColumn, find_column
 
 Search = npt.NDArray[Any]
 """Sorted keys, or values to look up among them: int64, float64, or objects (bytes, integers)."""
@@ -110,6 +110,23 @@ def key_set(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
     Raises :class:`UsageError` for other than one column, an unknown one, and for an array whose type is not the
     column's; integers and decimals may be narrower or wider if every value fits.
     """
+    column, array = key_array(keys, schema, case_sensitive)
+    kind = str(column.type)
+    values = search_form(array, kind)
+    has_nan = False
+    if values.dtype.kind == "f":
+        nan = np.isnan(values)
+        has_nan, values = bool(nan.any()), values[~nan]
+    return KeySet(column.field_id, column.name, kind, _distinct(values), has_nan)
+
+
+def key_array(
+    keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
+) -> tuple[PredicateColumn, Any]:
+    """The column of ``{column: Arrow array}`` and the keys without nulls, in its Arrow type (of UUIDs the storage's).
+
+    Raises what :func:`key_set` raises.
+    """
     if not isinstance(keys, Mapping) or len(keys) != 1:
         raise UsageError("keys are of one column", expected="{column: Arrow array}", found=_shown(keys))
     ((name, array),) = keys.items()
@@ -120,13 +137,7 @@ def key_set(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
         array = array.combine_chunks()
     if not isinstance(array, pa.Array):
         raise UsageError("keys are an Arrow array", column=column.name, found=type(array).__name__)
-    kind = str(column.type)
-    values = search_form(_fitted(array, kind, column.name, arrow_type(column.type)), kind)
-    has_nan = False
-    if values.dtype.kind == "f":
-        nan = np.isnan(values)
-        has_nan, values = bool(nan.any()), values[~nan]
-    return KeySet(column.field_id, column.name, kind, _distinct(values), has_nan)
+    return column, _fitted(array, str(column.type), column.name, arrow_type(column.type))
 
 
 def arrow_type(kind: Any) -> pa.DataType:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+import pyarrow as pa
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -50,9 +52,13 @@ from pyiceberg.types import (
 from sidecar.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
+
+    from sidecar.iceberg.exact import PredicateColumn
 
 EPOCH = datetime(1970, 1, 1)
+KEY = "sidecar key"
+"""The column of :func:`key_frame`."""
 
 _COMPARISONS: dict[type[BoundPredicate], Callable[[Any, Any], Any]] = {
     BoundEqualTo: lambda column, value: column == value,
@@ -119,6 +125,16 @@ def _leaf(bound: BoundPredicate, schema: Schema) -> Column:
         found = _COMPARISONS[type(bound)](column, _literal(bound.literal.value, field.field_type))
         return found
     raise UnsupportedFeatureError("an unknown kind of predicate", found=type(bound).__name__)
+
+
+def key_frame(session: Any, column: PredicateColumn, keys: Any) -> DataFrame:
+    """Keys of a column (:func:`sidecar.iceberg.key_sets.key_array`) as a frame, in the type that Spark reads it as."""
+    if isinstance(column.type, UUIDType):
+        keys = pa.array([str(UUID(bytes=key)) for key in keys.to_pylist()], pa.string())
+    elif isinstance(column.type, FixedType):
+        keys = keys.cast(pa.binary())
+    frame: DataFrame = session.createDataFrame(pa.table({KEY: keys}))
+    return frame
 
 
 def quoted_name(schema: Schema, field_id: int) -> str:

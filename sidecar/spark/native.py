@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from sidecar.errors import SidecarError, UsageError
+from sidecar.iceberg.key_sets import Keys, key_array
 from sidecar.iceberg.planning import plan
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.resolve import resolve_columns
-from sidecar.spark.columns import quoted_name, spark_column
+from sidecar.spark.columns import KEY, key_frame, quoted_name, spark_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -44,6 +45,7 @@ def spark_read(
     columns: Sequence[str] | None = None,
     *,
     case_sensitive: bool = True,
+    keys: Mapping[str, Keys] | None = None,
 ) -> Iterator[DataFrame]:
     """The rows of a table that match ``predicate``, as a DataFrame over the files that can hold them.
 
@@ -52,18 +54,27 @@ def spark_read(
 
     ``name`` is what the session calls the table, ``table`` the same table as pyiceberg loads it. The snapshot is the
     one that is current in Spark. Run what needs the frame inside the block: at its end the staged tasks are gone.
-    Where the files cannot be handed over, the frame is the normal read and a warning is logged.
+    Where the files cannot be handed over, the frame is the normal read and a warning is logged. ``keys`` are as in
+    :func:`sidecar.iceberg.planning.plan`: Spark joins the rows with them (a semi-join). Iceberg applies deletes of
+    every kind, equality deletes among them.
 
-    Raises :class:`UsageError` for a predicate or column that does not fit, and where the two are not the same table.
+    Raises :class:`UsageError` for a predicate, column or keys that do not fit, and for two tables that are not the same.
     """
     with ExitStack() as stack:
         schema = table.schema()
         expression = as_expression(predicate, schema, case_sensitive)
         condition = spark_column(bind(schema, expression, case_sensitive=True), schema)
-        frame = _pruned(session, name, table, expression, stack)
+        among = None if keys is None else key_frame(session, *key_array(keys, schema, case_sensitive))
+        frame = _pruned(session, name, table, expression, keys, stack)
         if frame is None:
             frame = session.table(name)
         frame = frame.where(condition)
+        if among is not None and keys is not None:
+            (column,) = resolve_columns(schema, list(keys), case_sensitive)
+            from pyspark.sql import functions as f
+
+            equal = f.col(quoted_name(schema, column.field_id)) == among[KEY]
+            frame = frame.join(among, equal, "left_semi")
         if columns is not None:
             frame = frame.select(*_selected(schema, columns, case_sensitive))
         yield frame
@@ -77,10 +88,15 @@ def _selected(schema: Schema, columns: Sequence[str], case_sensitive: bool) -> l
 
 
 def _pruned(
-    session: Any, name: str, table: Table, expression: BooleanExpression, stack: ExitStack
+    session: Any,
+    name: str,
+    table: Table,
+    expression: BooleanExpression,
+    keys: Mapping[str, Keys] | None,
+    stack: ExitStack,
 ) -> DataFrame | None:
     """The frame over the surviving files, ``None`` where it cannot be had; what it stages is undone by ``stack``."""
-    if isinstance(expression, AlwaysTrue):
+    if isinstance(expression, AlwaysTrue) and keys is None:
         return None
     if not hasattr(session, "_jsparkSession"):
         log.warning("Spark Connect cannot be handed files: %s is read as a whole", name)
@@ -102,7 +118,7 @@ def _pruned(
             return None
         if table.metadata.snapshot_by_id(snapshot) is None:
             table.refresh()
-        planned = plan(table, expression, snapshot_id=snapshot)
+        planned = plan(table, expression, snapshot_id=snapshot, keys=keys, allow_equality_deletes=True)
         for warning in planned.warnings:
             log.warning("%s", warning)
         return native.staged(snapshot, planned.kept_files, stack)

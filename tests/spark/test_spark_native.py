@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sidecar
 from sidecar.errors import UsageError
+from sidecar.source import local_path
 
 pytestmark = pytest.mark.jvm
 
@@ -132,6 +135,41 @@ def test_metrics_show_that_surviving_files_alone_were_opened(spark: Any, table: 
         assert scan.metrics().apply("numOutputRows").value() == ROWS
 
 
+def test_files_that_do_not_survive_need_not_exist(spark: Any, table: Any) -> None:
+    kept = {*sidecar.plan(table, "s = 'text 77'").kept_files}
+    gone = [local_path(t.file.file_path) for t in table.scan().plan_files() if t.file.file_path not in kept]
+    assert len(gone) == FILES - 1
+    for path in gone:
+        os.rename(path, f"{path}.gone")
+    try:
+        with sidecar.spark_read(spark, NAME, table, "s = 'text 77'", ["k"]) as frame:
+            assert [row["k"] for row in frame.collect()] == [77]
+    finally:
+        for path in gone:
+            os.rename(f"{path}.gone", path)
+
+
+KEYS: list[tuple[str, Any]] = [
+    ("k", pa.array([77, 78, None, 5000, 77])),
+    ("s", pa.array(["text 77", "text 78"]).dictionary_encode()),
+    ("f", pa.array([float("nan"), 39.0, 0.0, -0.0])),
+    ("z", pa.array([77 * 999_983], pa.timestamp("us", "UTC"))),
+    ("st.a b", pa.array([77, 79])),
+]
+
+
+@pytest.mark.parametrize(("column", "keys"), KEYS, ids=[column for column, _ in KEYS])
+def test_keys(spark: Any, table: Any, column: str, keys: Any) -> None:
+    text = "k < 200" if column == "f" else "true"
+    with sidecar.spark_read(spark, NAME, table, text, ["k"], keys={column: keys}) as frame:
+        found = sorted(row["k"] for row in frame.collect())
+        assert frame.columns == ["k"]
+    planned = sidecar.plan(table, text, keys={column: keys})
+    assert found == sorted(planned.to_arrow()["k"].to_pylist())
+    assert found
+    assert planned.files_kept < FILES or column == "f"
+
+
 def test_columns_are_selected_nested_ones_too(spark: Any, table: Any) -> None:
     with sidecar.spark_read(spark, NAME, table, "k = 77", ["s", "st.a b"]) as frame:
         assert [tuple(row) for row in frame.collect()] == [("text 77", 77)]
@@ -178,6 +216,35 @@ def test_deletes_apply(spark: Any, catalog: Any) -> None:
     for key, count in {50: 0, 51: 1}.items():
         with sidecar.spark_read(spark, "cat.db.native_deletes", table, f"s = 't{key}'") as frame:
             assert frame.count() == count
+
+
+def test_equality_deletes_apply(spark: Any, catalog: Any) -> None:
+    """They are what pyiceberg cannot do: a plan for Spark does not mind them."""
+    table = catalog.create_table("db.native_equality", pa.schema([("k", pa.int64())]))
+    for start in (0, 100):
+        table.append(pa.table({"k": range(start, start + 100)}))
+    sidecar.build(table, ["k"], engine="local", fpp=1e-4)
+    key = pa.field("k", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    path = f"{table.location()}/data/equality-delete.parquet"
+    with table.io.new_output(path).create() as stream:
+        pq.write_table(pa.table([pa.array([50])], schema=pa.schema([key])), stream)
+    native = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        spark._jsparkSession, "cat.db.native_equality"
+    )
+    ids = spark.sparkContext._gateway.new_array(spark._jvm.int, 1)
+    ids[0] = 1
+    files = spark._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(native.spec())
+    files = files.ofEqualityDeletes(ids).withPath(path).withFormat("PARQUET").withRecordCount(1)
+    files = files.withFileSizeInBytes(len(table.io.new_input(path)))
+    native.newRowDelta().addDeletes(files.build()).commit()
+    table = catalog.load_table("db.native_equality")
+    for value, count in {50: 0, 51: 1, 151: 1}.items():
+        with sidecar.spark_read(spark, "cat.db.native_equality", table, f"k = {value}") as frame:
+            assert frame.count() == count
+            assert len(files_of(frame)) == count
+    everything = pa.array([49, 50, 51, 5000])
+    with sidecar.spark_read(spark, "cat.db.native_equality", table, "true", keys={"k": everything}) as frame:
+        assert sorted(row["k"] for row in frame.collect()) == [49, 51]
 
 
 def test_a_newer_snapshot_in_spark_is_what_is_read(spark: Any, catalog: Any) -> None:
