@@ -58,7 +58,7 @@ def spark_read(
     :func:`sidecar.iceberg.planning.plan`: Spark joins the rows with them (a semi-join). Iceberg applies deletes of
     every kind, equality deletes among them.
 
-    Raises :class:`UsageError` for a predicate, column or keys that do not fit, and for two tables that are not the same.
+    Raises :class:`UsageError` for a predicate, column or keys that do not fit, and for two different tables.
     """
     with ExitStack() as stack:
         schema = table.schema()
