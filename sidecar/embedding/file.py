@@ -17,17 +17,20 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.ahead import Ahead
 from sidecar.embedding.filters import HARVEST_RULES, FilterMaker, FilterRules
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.pages import PageIndexMaker
-from sidecar.embedding.report import EmbedReport, Outcome, Progress
+from sidecar.embedding.report import EmbedReport, Outcome, Progress, has_encrypted_filters
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc, read_tail
+from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, check_embeddable, embed
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
+from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source, local_path, open_source
 from sidecar.target import Target, create_target
 
@@ -59,6 +62,7 @@ def embed_file(
     harvest: str = "good",
     even_if_dictionary: bool = False,
     threads: int | None = None,
+    encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> EmbedReport:
@@ -76,10 +80,14 @@ def embed_file(
     none, in none. It always has its row index and one place for filters, so ``page_index``, ``ndv``, ``placement``
     and ``even_if_dictionary`` are not for it.
 
+    An encrypted Parquet file is read with ``encryption_keys`` and stays encrypted with the keys that it has: what is
+    new is sealed with the key of its column, and the footer with its own. A column whose key is not there keeps what
+    it has and gets nothing; then filters can only stand at the end. DuckDB does not read encrypted files with filters.
+
     Damage costs the column chunk (of ORC: the column) that it hits and is reported. Nothing is at ``target`` after an
     error: :class:`UsageError` for unknown columns, options of the other format, and a target that exists,
-    :class:`UnsupportedFeatureError` for encrypted files, those that name other files, and ORC files in which no reader
-    would ask a filter; :class:`DamagedFileError` and :class:`StorageError`.
+    :class:`UnsupportedFeatureError` for encrypted files without keys, those that name other files, and ORC files in
+    which no reader would ask a filter; :class:`DamagedFileError` and :class:`StorageError`.
     """
     if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
         raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
@@ -90,34 +98,41 @@ def embed_file(
             orc_rules = rules_for(tail, bloom, fpp, harvest)
             with create_target(target, io) as sink:
                 return embed_orc(opened, tail, sink, orc_rules, progress, threads or _threads())
-        footer = read_footer(opened)
+        unlocked = unlock(opened, encryption_keys)
+        footer = read_footer(unlocked)
         leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
         counts = {
             find_leaf(footer, name).index: _check_ndv(name, count) for name, count in (ndv or {}).items()
         }
         rules = FilterRules(leaves, check_fpp(fpp), counts, harvest, even_if_dictionary)
         with create_target(target, io) as sink:
-            return embed_into(opened, footer, sink, Wanted(rules, page_index, placement), progress, threads)
+            return embed_into(unlocked, footer, sink, Wanted(rules, page_index, placement), progress, threads)
 
 
 def strip_file(
-    source: str, target: str, *, io: FileIO | None = None, progress: Progress | None = None
+    source: str,
+    target: str,
+    *,
+    encryption_keys: EncryptionKeys | None = None,
+    io: FileIO | None = None,
+    progress: Progress | None = None,
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` without filters and page indexes to the new file ``target``.
 
     An ORC file keeps its row index. Of a Parquet file, both are left out where they stand between the pages and the
     footer, as most writers put them; between row groups they stay as dead bytes (``written.dead_bytes``), so that
-    no page moves. Raises as :func:`embed_file`.
+    no page moves. Of an encrypted file, columns whose key is not there keep theirs. Raises as :func:`embed_file`.
     """
     start = time.monotonic()
     with _opened(source, target, io) as opened:
         if is_orc(opened):
             with create_target(target, io) as sink:
                 return strip_orc(opened, sink, progress)
-        footer = read_footer(opened)
-        check_embeddable(opened, footer)
+        unlocked = unlock(opened, encryption_keys)
+        footer = read_footer(unlocked)
+        check_embeddable(unlocked, footer)
         with create_target(target, io) as sink:
-            written = embed(opened, footer, sink, _nothing(len(footer.row_groups), progress))
+            written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups), progress))
     removed = list(_removed(footer))
     return EmbedReport(source, target, "end", footer.size, written, removed, time.monotonic() - start)
 
@@ -175,6 +190,7 @@ def embed_into(
         outcomes,
         time.monotonic() - start,
         wanted.filters.fpp,
+        encrypted_filters=has_encrypted_filters(footer, outcomes),
     )
 
 
@@ -241,10 +257,11 @@ def _removed(footer: Footer) -> Iterator[Outcome]:
     for group in footer.row_groups:
         for chunk in group.columns:
             place = (group.ordinal, chunk.leaf.path)
+            way, reason = ("exact", NO_KEY) if chunk.encrypted else ("none", "removed")
             if chunk.bloom_filter_offset:
-                yield Outcome(*place, "bloom", "none", reason="removed")
+                yield Outcome(*place, "bloom", way, reason=reason)
             if chunk.column_index_offset or chunk.offset_index_offset:
-                yield Outcome(*place, "page-index", "none", reason="removed")
+                yield Outcome(*place, "page-index", way, reason=reason)
 
 
 def _check_ndv(column: str, count: int) -> int:

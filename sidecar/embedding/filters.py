@@ -4,7 +4,7 @@ A filter of the file is carried over byte for byte, header included, where it is
 enough. One that is known to lose rows (its lengths contradict each other, it is of a BOOLEAN column, it is
 empty beside values, it cannot be read) is dropped: a missing filter loses nothing. A wholly dictionary-encoded
 chunk whose dictionary page is no larger than the filter gets none, because readers that prune by filters read
-the dictionary instead, which is exact.
+the dictionary instead, which is exact. An encrypted column whose key is not at hand keeps what it has.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from sidecar.parquet.page_hashes import PageHasher
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import ChunkReader, wholly_dictionary
 from sidecar.parquet.schema import Leaf
+from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 
 HARVEST_RULES = ("good", "always", "never")
@@ -121,11 +122,16 @@ class FilterMaker:
         work = GroupFilters(group)
         for chunk, outcome in self._old(group):
             work.outcomes[chunk.leaf.index] = outcome
-            if outcome.way == "exact":
+            if outcome.way == "exact" and not chunk.encrypted:
                 work.filters[chunk.leaf.index] = Range(chunk.bloom_filter_offset or 0, outcome.bytes)
         by_indexer: list[Leaf] = []
         for leaf in self._rules.leaves:
             if leaf.index in work.filters:
+                continue
+            if group.columns[leaf.index].encrypted:
+                old = work.outcomes.get(leaf.index)
+                none = Outcome(group.ordinal, leaf.path, "bloom", "none", reason=NO_KEY)
+                work.outcomes[leaf.index] = old or none
                 continue
             if leaf.encoding.not_indexable is None and not self._is_dictionary(group.columns[leaf.index]):
                 work.waiting[leaf.index] = self._from_values(group.columns[leaf.index])
@@ -194,6 +200,10 @@ class FilterMaker:
     def _old(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
         """The filters that the source has: carried over (``exact``) or not (``none``)."""
         chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
+        for chunk in chunks:
+            if chunk.encrypted:
+                yield chunk, Outcome(*_place(chunk), "exact", chunk.bloom_filter_length or 0, reason=NO_KEY)
+        chunks = [chunk for chunk in chunks if not chunk.encrypted]
         for chunk, found in read_bloom_filters(self._source, chunks):
             if isinstance(found, StorageError):
                 raise found

@@ -27,6 +27,7 @@ from sidecar.parquet.page_index import (
     read_page_indexes,
 )
 from sidecar.parquet.page_index_build import build_page_index
+from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 
 
@@ -61,6 +62,8 @@ class PageIndexMaker:
         outcomes = dict(self._old(group, made))
         if self._build and group.num_rows:
             for chunk in group.columns:
+                if chunk.encrypted:
+                    continue
                 if chunk.leaf.index not in made.column_indexes or self._rebuild:
                     outcomes[chunk.leaf.index] = self.build(chunk, made, waiting.get(chunk.leaf.index))
             self._all_or_none(group, made, outcomes)
@@ -68,8 +71,14 @@ class PageIndexMaker:
 
     def _old(self, group: RowGroup, made: PageIndexes) -> Iterator[tuple[int, Outcome]]:
         """Carry over the sound page indexes of the source."""
-        with_columns = [chunk for chunk in group.columns if chunk.column_index_offset]
-        with_offsets = [chunk for chunk in group.columns if chunk.offset_index_offset]
+        for chunk in group.columns:
+            if chunk.encrypted and chunk.offset_index_offset:
+                place = (group.ordinal, chunk.leaf.path, "page-index")
+                length = (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)
+                yield chunk.leaf.index, Outcome(*place, "exact", length, reason=NO_KEY)
+        ours = [chunk for chunk in group.columns if not chunk.encrypted]
+        with_columns = [chunk for chunk in ours if chunk.column_index_offset]
+        with_offsets = [chunk for chunk in ours if chunk.offset_index_offset]
         answers = read_page_indexes(self._source, self._footer, with_columns, with_offsets)
         columns = dict(zip((chunk.leaf.index for chunk in with_columns), answers[0], strict=True))
         offsets = dict(zip((chunk.leaf.index for chunk in with_offsets), answers[1], strict=True))
@@ -136,7 +145,8 @@ class PageIndexMaker:
 
     def _all_or_none(self, group: RowGroup, made: PageIndexes, outcomes: dict[int, Outcome]) -> None:
         """Without an OffsetIndex in every chunk, drop what was built; what was there stays."""
-        missing = next((c.leaf for c in group.columns if c.leaf.index not in made.offset_indexes), None)
+        lacking = (c for c in group.columns if c.leaf.index not in made.offset_indexes)
+        missing = next((c.leaf for c in lacking if not (c.encrypted and c.offset_index_offset)), None)
         if missing is None:
             return
         for leaf, outcome in outcomes.items():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sidecar.convert.outcome import ways_of
 from sidecar.orc.embed import Embedded as OrcEmbedded
 from sidecar.parquet.embed import Embedded
+from sidecar.parquet.footer import Footer
 
 Progress = Callable[[str, int, int], None]
 
@@ -34,6 +35,17 @@ class Outcome:
     """Whether the reason is that bytes of the source are broken."""
 
 
+DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, not even rows that need none"
+
+
+def has_encrypted_filters(footer: Footer, outcomes: Iterable[Outcome]) -> bool:
+    """Whether an encrypted column of the file has a filter now."""
+    if footer.encryption is None:
+        return False
+    encrypted = {footer.columns[column].path for _, column in footer.encryption.columns}
+    return any(o.kind == "bloom" and o.way != "none" and o.column in encrypted for o in outcomes)
+
+
 @dataclass
 class EmbedReport:
     """What was written, and what became of every index that was there or asked for."""
@@ -47,22 +59,27 @@ class EmbedReport:
     seconds: float
     fpp: float = 1.0
     """The rate that new filters were to have."""
+    encrypted_filters: bool = False
+    """Whether an encrypted column has a filter."""
 
     def ways(self) -> dict[str, dict[str, int]]:
         """How many indexes of each kind came about in which way."""
         return ways_of(self.outcomes)
 
     def warnings(self) -> list[str]:
-        """Columns whose new filters miss their rate by far: only a wrong number of distinct values does that."""
+        """What the caller should know: columns whose new filters miss their rate by far, which only a wrong number
+        of distinct values does, and who cannot read the file.
+        """
         worst: dict[str, float] = {}
         for outcome in self.outcomes:
             if outcome.way in ("dictionary", "values") and outcome.rate_after is not None:
                 worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
-        return [
+        found = [
             f"{column}: a filter finds {rate:.2g} of absent values; it is too small for its row group"
             for column, rate in worst.items()
             if rate > 2 * self.fpp
         ]
+        return [*found, DUCKDB_ENCRYPTED] if self.encrypted_filters else found
 
     @property
     def damaged(self) -> bool:

@@ -10,13 +10,15 @@ offsets of pages and row groups are set right, in the OffsetIndexes too, and not
 unknown field speaks of are copied, but an offset in such a field is not known to be one.
 
 ColumnIndexes and OffsetIndexes are one contiguous region, because readers fetch them in one span.
-Specification: BloomFilter.md ("File Format"), PageIndex.md, parquet.thrift.
+
+Encrypted files are copied as they are stored; what is new in them is sealed (:mod:`sidecar.parquet.sealing`).
+Specification: BloomFilter.md ("File Format"), PageIndex.md, Encryption.md, parquet.thrift.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
@@ -25,12 +27,12 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.extents import MAGIC_LENGTH, Extents, Range, find_extents
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
-from sidecar.parquet.thrift import encode_struct
+from sidecar.parquet.sealing import MAGIC, NO_KEY, Sealing, sealing_of
 from sidecar.source import Source
 from sidecar.target import COPY_LENGTH, Target
 
-MAGIC = b"PAR1"
 PLACEMENTS = ("end", "row-group")
+_TRAILER = 8
 _SPOOL_LENGTH = 16 << 20
 """Bytes of page indexes kept in memory; they are written last, all kinds together."""
 
@@ -42,7 +44,8 @@ Piece = bytes | Range
 class GroupIndexes:
     """All that a row group has in the new file, by leaf index; a chunk that is not named has none.
 
-    A filter is its header and bitset; an OffsetIndex names offsets of the source.
+    A filter is its header and bitset; an OffsetIndex names offsets of the source. New ones are in clear here. Columns
+    of an encrypted file whose key is not at hand keep what they have.
     """
 
     filters: Mapping[int, Piece] = field(default_factory=dict)
@@ -62,24 +65,28 @@ class Embedded:
     """Old filters and page indexes that nothing names any more, left between row groups."""
 
 
-def check_embeddable(source: Source, footer: Footer) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a file whose footer must not be rewritten here.
+def check_embeddable(source: Source, footer: Footer) -> Sealing:
+    """How new parts of a file are written; the file is what :func:`unlock` makes of it.
 
-    That is one with encryption or a signature, and one with column chunks in other files (``_metadata``).
+    Raises :class:`UnsupportedFeatureError` for a file whose footer must not be rewritten here: an encrypted or signed
+    one without its footer key, and one with column chunks in other files (``_metadata``).
     """
     if source.read(0, MAGIC_LENGTH) != MAGIC:
         raise DamagedFileError("wrong magic at the file's start", file=source.name, offset=0, expected=MAGIC)
-    if {8, 9} & footer.metadata.fields.keys():
-        raise UnsupportedFeatureError("the file is encrypted (Parquet modular encryption)", file=source.name)
-    for group in footer.row_groups:
-        for chunk in group.columns:
-            if chunk.encrypted or chunk.file_path is not None:
-                what = "is encrypted" if chunk.encrypted else "names another file (file_path)"
-                raise UnsupportedFeatureError(
-                    f"a column chunk {what}, so the footer is not rewritten",
-                    file=source.name,
-                    column=chunk.leaf.path,
-                )
+    chunks = [chunk for group in footer.row_groups for chunk in group.columns]
+    locked = any(chunk.encrypted for chunk in chunks)
+    if footer.encryption is None and (locked or {8, 9} & footer.metadata.fields.keys()):
+        raise UnsupportedFeatureError(
+            "the file is encrypted (Parquet modular encryption)", file=source.name, hint="Give its keys."
+        )
+    for chunk in chunks:
+        if chunk.file_path is not None:
+            raise UnsupportedFeatureError(
+                "a column chunk names another file (file_path), so the footer is not rewritten",
+                file=source.name,
+                column=chunk.leaf.path,
+            )
+    return sealing_of(source, footer)
 
 
 def embed(
@@ -100,17 +107,24 @@ def embed(
     """
     if placement not in PLACEMENTS:
         raise UsageError("unknown placement", expected=" or ".join(PLACEMENTS), found=placement)
-    check_embeddable(source, footer)
+    sealing = check_embeddable(source, footer)
     extents = find_extents(source, footer)
     if placement == "row-group":
         _check_order(footer, extents)
     with SpooledTemporaryFile(_SPOOL_LENGTH) as first, SpooledTemporaryFile(_SPOOL_LENGTH) as second:
-        rewrite = _Rewrite(source, footer, target, extents, placement, first, second)
+        rewrite = _Rewrite(sealing, footer, target, extents, placement, first, second)
         rewrite.body(indexes)
         return rewrite.finish()
 
 
 def _check_order(footer: Footer, extents: Extents) -> None:
+    if extents.locked:
+        raise UnsupportedFeatureError(
+            f"nothing can be moved in the file: {NO_KEY}",
+            file=footer.name,
+            column=extents.locked[0].leaf.path,
+            hint="Place filters at the end of the file.",
+        )
     end = 0
     for number, part in enumerate(extents.groups):
         if part is not None and part.offset < end:
@@ -133,7 +147,7 @@ class _Copied(NamedTuple):
 
 @dataclass
 class _Rewrite:
-    source: Source
+    sealing: Sealing
     footer: Footer
     target: Target
     extents: Extents
@@ -170,23 +184,25 @@ class _Rewrite:
         bases = [self._unspool(spool) for spool in (self.column_spool, self.offset_spool)]
         footer_start = self.target.position
         metadata = rewrite_metadata(
-            self.footer.metadata, self._places(*bases), self._moved if self.moves else None
+            self.sealing.metadata,
+            self._places(*bases),
+            self._moved if self.moves else None,
+            self.sealing.column_metadata,
         )
-        data = encode_struct(metadata)
-        self.target.write(b"".join((data, len(data).to_bytes(4, "little"), MAGIC)))
+        self.target.write(self.sealing.footer(metadata))
         named = {part for group in self.filters for part in group.values()}
         dead = [p for p in self.extents.indexes if p.end <= self.extents.cut and p not in named]
         return Embedded(
             size=self.target.position,
             filter_bytes=sum(part.length for part in named),
             page_index_bytes=footer_start - filter_end,
-            footer_bytes=len(data),
+            footer_bytes=self.target.position - footer_start - _TRAILER,
             dead_bytes=0 if self.moves else sum(part.length for part in dead),
         )
 
     def _copy(self, part: Range) -> None:
         self.copied.append(_Copied(part.offset, part.end, self.target.position))
-        self.target.copy(self.source, part.offset, part.length)
+        self.target.copy(self.sealing.source, part.offset, part.length)
 
     def _copy_between(self, start: int, end: int) -> None:
         """Copy what is neither a filter nor a page index."""
@@ -195,36 +211,52 @@ class _Rewrite:
 
     def _add(self, group: RowGroup, given: GroupIndexes) -> None:
         """Write the filters of a row group, keep its page indexes for later."""
-        self.filters.append({leaf: self._put(given.filters[leaf]) for leaf in sorted(given.filters)})
+        at, sealing = group.ordinal, self.sealing
+        self.filters.append(
+            {leaf: self._put(at, leaf, given.filters[leaf]) for leaf in sorted(given.filters)}
+        )
+        columns, offsets = given.column_indexes, given.offset_indexes
         self.column_indexes.append(
             {
-                leaf: self._spool(self.column_spool, self._bytes(given.column_indexes[leaf]))
-                for leaf in sorted(given.column_indexes)
+                leaf: self._spool(
+                    self.column_spool, self._sealed(sealing.column_index, at, leaf, columns[leaf])
+                )
+                for leaf in sorted(columns)
             }
         )
-        moved = {
-            leaf: self._offset_index(given.offset_indexes[leaf]) for leaf in sorted(given.offset_indexes)
-        }
         self.offset_indexes.append(
-            {leaf: self._spool(self.offset_spool, data) for leaf, data in moved.items()}
+            {
+                leaf: self._spool(self.offset_spool, self._offset_index(at, leaf, offsets[leaf]))
+                for leaf in sorted(offsets)
+            }
         )
 
-    def _put(self, piece: Piece) -> Range:
+    def _put(self, row_group: int, leaf: int, piece: Piece) -> Range:
         if isinstance(piece, Range) and not self.moves and piece.end <= self.extents.cut:
             return piece  # copied with the pages around it, to the same place
         start = self.target.position
         if isinstance(piece, Range):
-            self.target.copy(self.source, piece.offset, piece.length)
+            self.target.copy(self.sealing.source, piece.offset, piece.length)
         else:
-            self.target.write(piece)
+            self.target.write(self.sealing.filter(row_group, leaf, piece))
         return Range(start, self.target.position - start)
 
-    def _bytes(self, piece: Piece) -> bytes:
-        return self.source.read(piece.offset, piece.length) if isinstance(piece, Range) else piece
+    def _sealed(
+        self, seal: Callable[[int, int, bytes], bytes], row_group: int, leaf: int, piece: Piece
+    ) -> bytes:
+        """A piece as it goes into the file: sealed if it is new, as it is stored otherwise."""
+        return self._stored(piece) if isinstance(piece, Range) else seal(row_group, leaf, piece)
 
-    def _offset_index(self, piece: Piece) -> bytes:
-        data = self._bytes(piece)
-        return move_pages(data, self._moved) if self.moves else data
+    def _stored(self, part: Range) -> bytes:
+        return self.sealing.source.read(part.offset, part.length)
+
+    def _offset_index(self, row_group: int, leaf: int, piece: Piece) -> bytes:
+        """An OffsetIndex as it goes into the file, of the pages where they are now."""
+        if self.moves:
+            if isinstance(piece, Range):
+                piece = self.sealing.open_offset_index(row_group, leaf, self._stored(piece))
+            piece = move_pages(piece, self._moved)
+        return self._sealed(self.sealing.offset_index, row_group, leaf, piece)
 
     def _spool(self, spool: SpooledTemporaryFile[bytes], data: bytes) -> Range:
         start = spool.tell()
@@ -238,10 +270,12 @@ class _Rewrite:
             self.target.write(data)
         return start
 
-    def _places(self, column_base: int, offset_base: int) -> list[list[ChunkPlaces]]:
+    def _places(self, column_base: int, offset_base: int) -> list[list[ChunkPlaces | None]]:
         return [
             [
-                ChunkPlaces(
+                None
+                if group.columns[leaf].encrypted
+                else ChunkPlaces(
                     self.filters[group.ordinal].get(leaf),
                     _shifted(self.column_indexes[group.ordinal].get(leaf), column_base),
                     _shifted(self.offset_indexes[group.ordinal].get(leaf), offset_base),

@@ -41,7 +41,9 @@ class Extents:
     indexes: list[Range]
     """Filters and page indexes that lie outside of the pages, by offset."""
     cut: int
-    """From here to the footer there is nothing but filters and page indexes."""
+    """From here to the footer there is nothing but filters and page indexes that may be left behind."""
+    locked: tuple[ColumnChunk, ...] = ()
+    """Encrypted chunks whose key is not at hand: where their parts lie is not known, or cannot be told anew."""
 
     def between(self, start: int, end: int) -> Iterator[Range]:
         """``[start, end)`` without the filters and page indexes in it."""
@@ -58,8 +60,11 @@ class Extents:
 def find_extents(source: Source, footer: Footer) -> Extents:
     """Lay out the parts of a file. Reads only the headers of filters whose length the footer leaves out.
 
+    Of chunks whose key is not at hand nothing is looked at; then there is nothing that may be left behind.
+
     Raises :class:`DamagedFileError` for a column chunk that lies outside the file's body.
     """
+    locked = tuple(chunk for group in footer.row_groups for chunk in group.columns if chunk.encrypted)
     chunks = [_pages(footer, chunk) for group in footer.row_groups for chunk in group.columns]
     taken = sorted(part for part in chunks if part.length)
     data_end = max((part.end for part in taken), default=MAGIC_LENGTH)
@@ -71,7 +76,8 @@ def find_extents(source: Source, footer: Footer) -> Extents:
         at += len(group.columns)
         start = min((part.offset for part in parts), default=0)
         groups.append(Range(start, max(part.end for part in parts) - start) if parts else None)
-    return Extents(groups, sorted(known), _cut(known, data_end, footer.offset))
+    cut = footer.offset if locked else _cut(known, data_end, footer.offset)
+    return Extents(groups, sorted(known), cut, locked)
 
 
 def _pages(footer: Footer, chunk: ColumnChunk) -> Range:
@@ -93,6 +99,8 @@ def _named(source: Source, footer: Footer) -> Iterator[Range]:
     unknown_length: list[ColumnChunk] = []
     for group in footer.row_groups:
         for chunk in group.columns:
+            if chunk.encrypted:
+                continue
             if chunk.bloom_filter_offset and chunk.bloom_filter_length is None:
                 unknown_length.append(chunk)
             for offset, length in (

@@ -11,6 +11,9 @@ and the order of fields is kept.
 
 Where pages move, so do ColumnMetaData 9, 10 and 11 (data, index and dictionary page), RowGroup 5 and
 ColumnChunk 2 (file_offset). Sizes never change: filters and indexes are no part of any chunk.
+
+In encrypted files the ColumnMetaData may be a module in field 9 of the ColumnChunk; what field 3 then has of it beside
+(in footers in clear: no statistics, but the filter's place) says the same of all offsets.
 """
 
 from __future__ import annotations
@@ -19,10 +22,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sidecar.parquet.extents import Range
-from sidecar.parquet.thrift import I32, I64, LIST, STRUCT, Items, Struct, decode_struct, encode_struct
+from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, decode_struct, encode_struct
 
 Move = Callable[[int], int]
 """From an offset in the old file to the same byte's offset in the new one."""
+
+Reseal = Callable[[int, int, bytes, Callable[[Struct], Struct]], bytes]
+"""Changes the encrypted ColumnMetaData of a row group's column."""
 
 _PAGE_OFFSETS = (9, 10, 11)
 
@@ -35,12 +41,18 @@ class ChunkPlaces(NamedTuple):
     offset_index: Range | None = None
 
 
-def rewrite_metadata(metadata: Struct, places: Sequence[Sequence[ChunkPlaces]], move: Move | None) -> Struct:
-    """A new FileMetaData; ``places`` by row group and column, ``move`` only where pages move."""
+def rewrite_metadata(
+    metadata: Struct, places: Sequence[Sequence[ChunkPlaces | None]], move: Move | None, reseal: Reseal
+) -> Struct:
+    """A new FileMetaData; ``places`` by row group and column, ``None`` for a chunk that is left as it is.
+
+    ``move`` is given only where pages move.
+    """
     groups = metadata.structs(4)
     if not groups:
         return metadata
-    new = [_group(group, mine, move) for group, mine in zip(groups, places, strict=True)]
+    rewriter = _Rewriter(move, reseal)
+    new = [rewriter.group(n, group, mine) for n, (group, mine) in enumerate(zip(groups, places, strict=True))]
     return _with(metadata, {4: (LIST, Items(STRUCT, new))})
 
 
@@ -51,19 +63,29 @@ def move_pages(offset_index: bytes, move: Move) -> bytes:
     return encode_struct(_with(tree, {1: (LIST, Items(STRUCT, locations))}))
 
 
-def _group(group: Struct, places: Sequence[ChunkPlaces], move: Move | None) -> Struct:
-    chunks = [_chunk(chunk, mine, move) for chunk, mine in zip(group.structs(1) or (), places, strict=True)]
-    new = _with(group, {1: (LIST, Items(STRUCT, chunks))})
-    return _moved(new, (5,), move)
+class _Rewriter(NamedTuple):
+    move: Move | None
+    reseal: Reseal
 
+    def group(self, number: int, group: Struct, places: Sequence[ChunkPlaces | None]) -> Struct:
+        chunks = [
+            chunk if mine is None else self.chunk(number, column, chunk, mine)
+            for column, (chunk, mine) in enumerate(zip(group.structs(1) or (), places, strict=True))
+        ]
+        new = _with(group, {1: (LIST, Items(STRUCT, chunks))})
+        return _moved(new, (5,), self.move)
 
-def _chunk(chunk: Struct, places: ChunkPlaces, move: Move | None) -> Struct:
-    meta = chunk.struct(3)
-    changes = _place(places.offset_index, 4) | _place(places.column_index, 6)
-    if meta is not None:
-        changed = _moved(_with(meta, _place(places.filter, 14)), _PAGE_OFFSETS, move)
-        changes[3] = (STRUCT, changed)
-    return _moved(_with(chunk, changes), (2,), move)
+    def chunk(self, row_group: int, column: int, chunk: Struct, places: ChunkPlaces) -> Struct:
+        def change(meta: Struct) -> Struct:
+            return _moved(_with(meta, _place(places.filter, 14)), _PAGE_OFFSETS, self.move)
+
+        changes = _place(places.offset_index, 4) | _place(places.column_index, 6)
+        meta, sealed = chunk.struct(3), chunk.binary(9)
+        if meta is not None:
+            changes[3] = (STRUCT, change(meta))
+        if sealed is not None:
+            changes[9] = (BINARY, self.reseal(row_group, column, sealed, change))
+        return _moved(_with(chunk, changes), (2,), self.move)
 
 
 def _place(part: Range | None, field_id: int) -> dict[int, tuple[int, Any] | None]:

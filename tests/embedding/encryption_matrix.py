@@ -72,8 +72,12 @@ class Kind:
 
     def ours(self, **changed: Any) -> EncryptionKeys:
         """The keys as sidecar takes them."""
-        supplied = self.prefix if self.aad == "supplied" else None
-        return EncryptionKeys(**({"retriever": MaterialKeys(), "aad_prefix": supplied} | changed))
+        keys = {
+            "retriever": MaterialKeys(),
+            "aad_prefix": self.prefix if self.aad == "supplied" else None,
+            "footer_key": self.key("kf") if self.writer == "arrow" and self.prefix else None,
+        }
+        return EncryptionKeys(**(keys | changed))
 
 
 JAVA_KINDS = [
