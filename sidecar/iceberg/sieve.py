@@ -162,10 +162,15 @@ class Sieve:
             self._advised(self._open, None)
         if self._verdicts is None:
             return {}
-        listed = ListedFiles(self._verdicts, self._bound, self._warnings.append)
-        found = self._advised(partial(listed.answer, lines, matches), Answered())
+        found = self._advised(partial(self._answer, self._verdicts, lines, matches), Answered())
         self._dropped += found.dropped
         return found.entries
+
+    def _answer(self, verdicts: Verdicts, lines: Sequence[ManifestFile], matches: Matches) -> Answered:
+        verdicts.place(self._manifests)
+        found = ListedFiles(verdicts, self._bound, self._warnings.append).answer(lines, matches)
+        verdicts.open(line for line in lines if line.manifest_path not in found.entries)
+        return found
 
     def keep(self, data_file: DataFile, added: int | None = None) -> bool:
         """Whether the file has to be read; ``added``: the sequence number with which it was added, if known."""
@@ -362,7 +367,6 @@ class Sieve:
             found.sidecar.warnings,
             self._moved,
         )
-        self._verdicts.place(self._manifests)
 
     def _resolution_holds(self, field_id: int, resolution: str) -> bool:
         """Whether a column would still be found in a file as it was when the file was indexed."""

@@ -130,6 +130,12 @@ class Verdicts:
             count >= segment.num_files for count, segment in zip(inside, self._segments, strict=True)
         ]
 
+    def open(self, manifests: Iterable[ManifestFile]) -> None:
+        """Be told which manifests are read: files of those that a segment lists will be asked for by their paths."""
+        for manifest in manifests:
+            for number, _ in self.listed(manifest):
+                self._whole[number] = False
+
     def listed(self, manifest: ManifestFile) -> list[tuple[int, ListedManifest]]:
         """The segments, by number, that list a manifest as it stands in today's manifest list."""
         path = manifest.manifest_path
