@@ -14,7 +14,7 @@ every blob of the old one that is not sidecar's, and the table's metadata every 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
@@ -39,6 +39,8 @@ class Theta:
     field_id: int
     sketch: bytes
     ndv: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """More properties of the blob than its usual ones."""
 
 
 @dataclass(frozen=True)

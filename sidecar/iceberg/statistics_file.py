@@ -67,7 +67,7 @@ def _write_blobs(writer: PuffinWriter, snapshot: Snapshot, merge: Merge, write: 
             snapshot.sequence_number or 0,
             theta.sketch,
             "zstd",
-            {NDV: str(theta.ndv), MARK: "theta"},
+            {**theta.properties, NDV: str(theta.ndv), MARK: "theta"},
         )
     write(writer, merge.sources)
 

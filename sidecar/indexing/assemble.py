@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.bundle.checksum import Place
+from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.index_blob import FieldIndexes
 from sidecar.bundle.model import (
     INDEXED,
@@ -25,6 +26,7 @@ from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.row_index_blob import FieldRowIndexes
 from sidecar.bundle.row_index_toc import RowIndexGroup, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.convert.protection import properties_of
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing
@@ -61,6 +63,23 @@ class Indexed:
     unread: set[int]
     """Those of them that could not even be read: storage failed."""
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
+    encrypted: Encrypted = field(default_factory=lambda: Encrypted())
+
+
+@dataclass(frozen=True)
+class Encrypted:
+    """Which columns data files have encrypted, those that nobody asked for too."""
+
+    fields: frozenset[int] = frozenset()
+    files: frozenset[int] = frozenset()
+    """Ordinals of files of which that is not known."""
+
+    def exposes(self, file: ListedFile, in_clear: Collection[int]) -> bool:
+        """Whether the manifest entry of a file says something of an encrypted column, or of the file's own key."""
+        if file.data_file.key_metadata is not None:
+            return True
+        bounded = {i for i, bounds in file.bounds.items() if (bounds.lower, bounds.upper) != (None, None)}
+        return bool((bounded if file.ordinal in self.files else bounded & self.fields).difference(in_clear))
 
 
 @dataclass(frozen=True)
@@ -70,20 +89,37 @@ class Selection:
     files: Sequence[ListedFile]
     manifests: Sequence[tuple[iceberg.ListedManifest, int]]
     """Manifests all of whose live files are here, and the place of their first one."""
+    exposing: frozenset[int] = frozenset()
+    """Ordinals of files whose manifest entry is not recorded, as it has bounds of an encrypted column."""
 
 
-def select(listing: Listing, wanted: set[int]) -> Selection:
-    """The files of these ordinals."""
+def encrypted_of(records: Sequence[Record], options: Options) -> Encrypted:
+    """What stage 1 found encrypted; columns whose bundles are encrypted count as such in all files."""
+    told = [record for record in records if record.kind == "encrypted"]
+    fields = {record.field_id for record in told if record.field_id >= 0} | options.sealed
+    return Encrypted(frozenset(fields), frozenset(r.file for r in told if r.field_id < 0))
+
+
+def select(
+    listing: Listing, wanted: set[int], encrypted: Encrypted | None = None, in_clear: Collection[int] = ()
+) -> Selection:
+    """The files of these ordinals. A manifest with bounds of an encrypted column is not listed: its entries are not
+    recorded, and planning reads the manifest itself, if it may."""
     files: list[ListedFile] = []
     manifests = []
+    exposing = (
+        frozenset(f.ordinal for f in listing.files if encrypted.exposes(f, in_clear))
+        if encrypted
+        else frozenset()
+    )
     for manifest in listing.manifests:
         mine = range(manifest.first_file, manifest.first_file + manifest.live_files)
-        if wanted.issuperset(mine):
+        if wanted.issuperset(mine) and exposing.isdisjoint(mine):
             manifests.append((manifest, len(files)))
             files += listing.files[mine.start : mine.stop]
     whole = {file.ordinal for file in files}
     files += [file for file in listing.files if file.ordinal in wanted - whole]
-    return Selection(files, manifests)
+    return Selection(files, manifests, exposing)
 
 
 def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -> Indexed:
@@ -108,7 +144,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
             columns[record.file, record.row_group][record.field_id] = record
         elif record.kind == "pages":
             pages[record.file, record.row_group][record.field_id] = record
-        else:
+        elif record.kind == "sketch":
             parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
     units: list[Unit] = []
     for file in files:
@@ -136,7 +172,13 @@ def units_table(
     places = {manifest.ordinal: i for i, (manifest, _) in enumerate(selection.manifests)}
     return UnitsTable(
         files=[
-            _file_entry(file, tuple(by_file[file.ordinal]), places.get(file.manifest, UNLISTED))
+            _file_entry(
+                file,
+                tuple(by_file[file.ordinal]),
+                places.get(file.manifest, UNLISTED),
+                hidden=_hidden(file, indexed.encrypted, options),
+                exposing=file.ordinal in selection.exposing,
+            )
             for file in selection.files
         ],
         manifests=[
@@ -171,17 +213,23 @@ def kinds_of(options: Options) -> list[str]:
     return [kind for kind, is_wanted in wanted.items() if is_wanted]
 
 
-def group_tasks(indexed: Indexed, columns: Sequence[Column], segment: bytes) -> dict[int, list[GroupTask]]:
-    """Groups of each field that has filters, numbered over all fields; every position is fixed here, once."""
+def group_tasks(
+    indexed: Indexed, columns: Sequence[Column], segment: bytes, keys: Mapping[int, FieldKey] | None = None
+) -> dict[int, list[GroupTask]]:
+    """Groups of each field that has filters, numbered over all fields; every position is fixed here, once.
+
+    ``keys`` are those of the fields whose bundles are encrypted.
+    """
     tasks: dict[int, list[GroupTask]] = {}
     number = 0
     for column in columns:
-        place = Place(segment, column.field_id)
-        groups = plan_groups(_members(indexed, column.field_id))
+        own = (keys or {}).get(column.field_id)
+        place = Place(segment, column.field_id) if own is None else own.place
+        groups = plan_groups(_members(indexed, column.field_id), place.sealing)
         for group in groups:
-            keys = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
+            filters = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
             tasks.setdefault(column.field_id, []).append(
-                GroupTask(number, group, place, part_step(group), keys)
+                GroupTask(number, group, place, part_step(group), filters)
             )
             number += 1
     return tasks
@@ -213,13 +261,19 @@ def field_indexes(
     groups: Sequence[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]],
     indexed: Indexed,
     engine: Engine,
+    keys: Mapping[int, FieldKey],
+    in_clear: Collection[int],
 ) -> Iterator[FieldIndexes]:
-    """The blobs of page indexes and row indexes of each field, their entries read from the engine."""
+    """The blobs of page indexes and row indexes of each field, their entries read from the engine.
+
+    ``keys`` as for :func:`group_tasks`; ``in_clear`` are fields whose plaintext is to be marked.
+    """
     for field_id, pages, rows in groups:
+        kept = keys.get(field_id), properties_of(field_id in in_clear)
         if pages:
-            yield FieldPageIndexes(field_id, pages, _page_entries(pages, field_id, indexed, engine))
+            yield FieldPageIndexes(field_id, pages, _page_entries(pages, field_id, indexed, engine), *kept)
         if rows:
-            yield FieldRowIndexes(field_id, rows, _row_entries(rows, field_id, indexed, engine))
+            yield FieldRowIndexes(field_id, rows, _row_entries(rows, field_id, indexed, engine), *kept)
 
 
 def _page_entries(
@@ -276,10 +330,20 @@ def _state(unit: Unit, field_id: int, kind: str) -> CoverageState:
     return CoverageState(reason or INDEXED, record.resolution)
 
 
-def _file_entry(file: ListedFile, units: tuple[UnitEntry, ...], manifest: int) -> FileEntry:
+def _hidden(file: ListedFile, encrypted: Encrypted, options: Options) -> Collection[int]:
+    """Fields whose bounds are not recorded."""
+    if file.ordinal in encrypted.files:
+        return file.bounds.keys() - options.in_clear
+    return encrypted.fields - options.in_clear
+
+
+def _file_entry(
+    file: ListedFile, units: tuple[UnitEntry, ...], manifest: int, hidden: Collection[int], exposing: bool
+) -> FileEntry:
     bounds = {
         field_id: FieldBounds(b.lower, b.upper, b.value_count, b.null_count, b.nan_count)
         for field_id, b in file.bounds.items()
+        if field_id not in hidden
     }
     return FileEntry(
         path=file.path,
@@ -287,7 +351,7 @@ def _file_entry(file: ListedFile, units: tuple[UnitEntry, ...], manifest: int) -
         record_count=file.record_count,
         spec_id=file.spec_id,
         manifest=manifest,
-        entry=file.raw_entry,
+        entry=b"" if exposing else file.raw_entry,
         units=units,
         partition=file.partition,
         bounds=bounds,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockMaker, is_good
@@ -75,7 +76,7 @@ class ChunkIndexer:
         chunk = group.columns[leaf.index]
         work = _Chunk(field_id, column_type, chunk, self._options)
         if chunk.encrypted:
-            work.fail("the column is encrypted")
+            work.fail(ENCRYPTED)
         elif chunk.file_path:
             work.fail("the column chunk lies in another file")
         return work

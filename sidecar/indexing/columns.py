@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.hashing import hash_arrow, theta_hashes
@@ -56,6 +57,14 @@ class Options:
     ``auto`` their own where they have good ones, else split-block ones."""
     orc_fpp: float = DEFAULT_FPP
     """Target rate of ORC filters that are built."""
+    sealed: frozenset[int] = frozenset()
+    """Field ids whose bundles are encrypted; they get no sketch."""
+    in_clear: frozenset[int] = frozenset()
+    """Field ids that may be indexed in plaintext though files have them encrypted."""
+
+    def may_index(self, field_id: int) -> bool:
+        """Whether a column that a file has encrypted may be indexed."""
+        return field_id in self.sealed or field_id in self.in_clear
 
 
 @dataclass
@@ -156,7 +165,9 @@ class ColumnWork:
         self.column_type = column_type
         self.result = ColumnResult(encoding)
         self.bloom = options.bloom
-        self.theta = options.theta
+        self.theta = options.theta and field_id not in options.sealed
+        if options.theta and not self.theta:
+            self.result.theta_reason = NO_SKETCH
         self._maker: FilterMaker | None = None
         self._sketch: ChunkSketch | None = None
 

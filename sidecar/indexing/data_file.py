@@ -78,6 +78,12 @@ class DataFile(Protocol):
     def leaves(self) -> Sequence[FileLeaf]:
         """All leaf columns of the file."""
 
+    def is_encrypted(self, leaf: Any) -> bool:
+        """Whether the file has that leaf encrypted, be its key at hand or not."""
+
+    def is_locked(self, leaf: Any) -> bool:
+        """Whether it is encrypted and its key is not at hand."""
+
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """The units that begin in the bytes ``[start, stop)``, in order.
 

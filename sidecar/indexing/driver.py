@@ -17,12 +17,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import tail_piece
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.convert.protection import REFUSED, Protection, properties_of, refusal
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError, UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
 from sidecar.filters.theta import ThetaSketch
@@ -36,6 +39,7 @@ from sidecar.indexing.assemble import (
     Indexed,
     Selection,
     collect,
+    encrypted_of,
     expected_false_units,
     field_indexes,
     group_tasks,
@@ -87,6 +91,8 @@ def build(
     lg_k: int = 12,
     full: bool = False,
     force: bool = False,
+    encryption_keys: EncryptionKeys | None = None,
+    allow_plaintext: bool = False,
 ) -> BuildReport:
     """Index ``columns`` of a snapshot (that of a branch or tag ``ref``, or the current one) and register the sidecar.
 
@@ -101,10 +107,13 @@ def build(
     Files that the sidecar of the snapshot or of its nearest ancestor answers for are not indexed again; its
     segments are carried over, those of other columns too. ``full`` indexes all files again.
     ``force`` registers even if an existing statistics file cannot be read and is lost.
+    ``encryption_keys`` open encrypted data files; without their key columns are not indexed. A column that is
+    encrypted in some file goes into the sidecar encrypted, if ``bundle_keys`` of the keys name it (then whatever its
+    files are, and without sketch and bounds), in plaintext with ``allow_plaintext``, as its blobs then say, or not.
 
     Damage costs the file or column chunk that it hits and is reported. Raises :class:`UsageError` before any
-    work for unknown columns, a table without a snapshot and wrong options, and what
-    :func:`sidecar.iceberg.statistics.register` raises.
+    work for unknown columns, a table without a snapshot and wrong options, before anything is written for encrypted
+    columns that would go into a plaintext sidecar, and what :func:`sidecar.iceberg.statistics.register` raises.
     """
     start = time.monotonic()
     snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
@@ -119,14 +128,23 @@ def build(
     show = progress or _silent
     show("listing files")
     listing = list_snapshot(table, snapshot.snapshot_id)
-    options = _options(listing, kinds, fpp, harvest, filter_format, lg_k)
-    plan = Plan(wanted, schema, table.name_mapping(), options)
+    protection = Protection(encryption_keys, allow_plaintext)
+    protection.check([column.path for column in wanted])
+    sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
+    options = replace(
+        _options(listing, kinds, fpp, harvest, filter_format, lg_k),
+        sealed=sealed,
+        in_clear=frozenset(c.field_id for c in wanted) - sealed if allow_plaintext else frozenset(),
+    )
+    plan = Plan(wanted, schema, table.name_mapping(), options, encryption_keys)
     earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full)
     try:
         files = [file for file in listing.files if file.ordinal not in earlier.served]
         runner, why = _engine(table, files, engine, spark, threads)
         try:
-            return _Build(table, listing, files, plan, earlier, runner, why, show, force).run(start)
+            return _Build(table, listing, files, plan, earlier, runner, why, show, force, protection).run(
+                start
+            )
         finally:
             runner.close()
     finally:
@@ -154,13 +172,18 @@ class _Build:
     why: str
     progress: Progress
     force: bool
+    protection: Protection
 
     def run(self, start: float) -> BuildReport:
         indexable = [file for file in self.files if file.not_indexable is None]
-        selection = select(self.listing, {file.ordinal for file in self.files})
+        options = self.plan.options
         records = self.engine.index(make_tasks(indexable), self.plan, self.progress)
-        indexed = collect(selection.files, records, self.plan.options.lg_k)
+        encrypted = encrypted_of(records, options)
+        selection = select(self.listing, {file.ordinal for file in self.files}, encrypted, options.in_clear)
+        indexed = collect(selection.files, records, options.lg_k)
+        indexed.encrypted = encrypted
         self._check_any_read(indexable, indexed)
+        self._check_protected(indexed)
         for field_id, sketch in self.earlier.sketches.items():
             parts = [sketch, *([indexed.sketches[field_id]] if field_id in indexed.sketches else [])]
             indexed.sketches[field_id] = ThetaSketch.union(parts, self.plan.options.lg_k)
@@ -182,6 +205,21 @@ class _Build:
                 file=first.path,
                 hint="Check paths and credentials.",
             )
+
+    def _check_protected(self, indexed: Indexed) -> None:
+        """No column that only its file's encryption hides goes into a plaintext sidecar unasked."""
+        refused = [
+            column.path
+            for column in self.plan.columns
+            if any(unit.columns[column.field_id].reason == REFUSED for unit in indexed.units)
+            or any(unit.columns[column.field_id].theta_reason == REFUSED for unit in indexed.units)
+            or any(
+                column.field_id in unit.pages and unit.pages[column.field_id].reason == REFUSED
+                for unit in indexed.units
+            )
+        ]
+        if refused:
+            raise refusal(refused)
 
     def _is_registered(self) -> bool:
         """Whether the snapshot has the earlier sidecar itself, and all of it is still wanted."""
@@ -209,9 +247,14 @@ class _Build:
         )
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         units = units_table(selection, indexed, self.plan.columns, self.plan.options)
-        groups = group_tasks(indexed, self.plan.columns, header.segment_id)
+        keys = self._keys(header)
+        in_clear = indexed.encrypted.fields & self.plan.options.in_clear
+        groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
         indexes = index_groups(indexed, self.plan.columns)
-        thetas = [Theta(i, sketch.to_bytes(), sketch.ndv) for i, sketch in sorted(indexed.sketches.items())]
+        thetas = [
+            Theta(i, sketch.to_bytes(), sketch.ndv, properties_of(i in in_clear))
+            for i, sketch in sorted(indexed.sketches.items())
+        ]
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Our blobs; called again, and slicing again, if another commit came between."""
@@ -225,10 +268,12 @@ class _Build:
                         _pages(tasks, slices, indexed),
                         self.plan.options.fpp,
                         expected_false_units(indexed, field_id),
+                        keys.get(field_id),
+                        properties_of(field_id in in_clear),
                     )
                     for field_id, tasks in groups.items()
                 )
-                own = field_indexes(indexes, indexed, self.engine)
+                own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
                 entries += write_segment(writer, header, units, fields, own, **place)
             write_toc(writer, entries, **place)
 
@@ -238,6 +283,12 @@ class _Build:
         return register(
             self.table, self.listing.snapshot_id, thetas, write, force=self.force, has_pages=has_pages
         )
+
+    def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
+        """A fresh data key for each column whose bundles are encrypted."""
+        place = header.table_uuid, header.segment_id
+        found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
+        return {field_id: key for field_id, key in found.items() if key is not None}
 
     def _carry(
         self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered

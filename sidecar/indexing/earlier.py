@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.model import INDEXED, Coverage
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile, Listing
@@ -126,14 +127,26 @@ def _served(
     for segment in segments:
         wants = {want for want, c in _kinds(segment) if holds(c) and _has_rate(segment, want, fpp)}
         first, others = segment.unit_ranges, _other_format(segment, plan)
+        locked = _locked(segment) if plan.encryption_keys is not None else {}
         for ordinal, known in live[segment.id].items():
             units = range(first[known], first[known + 1])
             if not units:
                 continue  # a file that could not be read is tried again
             is_orc = files[ordinal].data_file.file_format == FileFormat.ORC
             odd = {want for want, flags in others.items() if is_orc and flags[units.start : units.stop].any()}
+            odd |= {want for want, flags in locked.items() if flags[units.start : units.stop].any()}
             having.setdefault(ordinal, set()).update(wants - odd)
     return {ordinal for ordinal, wants in having.items() if wants.issuperset(_wanted(plan))}
+
+
+def _locked(segment: Segment) -> dict[Want, npt.NDArray[np.bool_]]:
+    """For each kind of a field the units that were not indexed as the key of their column was not there."""
+    found = {}
+    for want, coverage in _kinds(segment):
+        codes = [code for code, state in enumerate(coverage.states) if state.state == ENCRYPTED]
+        if codes:
+            found[want] = np.isin(coverage.codes, codes)
+    return found
 
 
 def _other_format(segment: Segment, plan: Plan) -> dict[Want, npt.NDArray[np.bool_]]:
@@ -189,6 +202,8 @@ def _sketches(
     }
     sketches: dict[int, ThetaSketch] = {}
     for column in plan.columns:
+        if column.field_id in plan.options.sealed:
+            continue  # it is to have none
         counted = [s for s in segments if s.coverage(column.field_id, THETA) is not None]
         if any(len(live[segment.id]) < segment.num_files for segment in counted):
             return {}, "files were removed since, and a sketch cannot forget them"

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from sidecar.bundle.model import UnitEntry
+from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
     ColumnWork,
@@ -99,6 +100,12 @@ class OrcDataFile:
         self.leaves = leaves_of(tail)
         self._first = list(accumulate((len(stripe.row_groups) for stripe in tail.stripes), initial=0))
 
+    def is_encrypted(self, leaf: OrcLeaf) -> bool:
+        """See :class:`sidecar.indexing.data_file.DataFile`."""
+        return leaf.column.encrypted
+
+    is_locked = is_encrypted  # no key opens columns of ORC files
+
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """See :class:`sidecar.indexing.data_file.DataFile`; a row group belongs to where its stripe begins."""
         for stripe in self._tail.stripes:
@@ -141,7 +148,7 @@ class OrcDataFile:
             return work
         for one in work.values():
             if one.column.encrypted:
-                one.fail("the column is encrypted")
+                one.fail(ENCRYPTED)
         self._read_indexes(stripe, footer, list(work.values()))
         for one in work.values():
             if one.wanted:

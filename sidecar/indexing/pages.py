@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sidecar.convert.extract import sound_page_index
+from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.indexing.faults import fault_of, reason_of
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -33,7 +34,7 @@ def index_pages(source: Source, footer: Footer, chunk: ColumnChunk, harvest: str
     ``harvest`` is ``never`` to build it in any case. One that lacks its ColumnIndex is built anew, if that gives one.
     """
     if chunk.encrypted or chunk.file_path is not None:
-        where = "the column is encrypted" if chunk.encrypted else "the column chunk lies in another file"
+        where = ENCRYPTED if chunk.encrypted else "the column chunk lies in another file"
         return ChunkPages(reason=where)
     counting = CountingSource(source)
     own = None

@@ -30,6 +30,14 @@ class ParquetDataFile:
         """See :class:`sidecar.indexing.data_file.DataFile`."""
         return self._footer.columns
 
+    def is_encrypted(self, leaf: Leaf) -> bool:
+        """See :class:`sidecar.indexing.data_file.DataFile`."""
+        return any(self._footer.is_encrypted(group.columns[leaf.index]) for group in self._footer.row_groups)
+
+    def is_locked(self, leaf: Leaf) -> bool:
+        """See :class:`sidecar.indexing.data_file.DataFile`."""
+        return any(group.columns[leaf.index].encrypted for group in self._footer.row_groups)
+
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """See :class:`sidecar.indexing.data_file.DataFile`; a row group begins where its first page lies."""
         chunks = {field_id: (wanted.type, wanted.leaf) for field_id, wanted in columns.items()}

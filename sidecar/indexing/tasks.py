@@ -28,12 +28,17 @@ from pyiceberg.table.name_mapping import NameMapping
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
+from sidecar.convert.protection import REFUSED
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.resolve import ABSENT, Column, FileLeaf, Found, NotFound, resolve_in_file
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.faults import fault_of, reason_of
 from sidecar.indexing.formats import Metadata, open_data_file, read_metadata
 from sidecar.indexing.sketches import TaskSketches, Thresholds
+from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.footer import read_tail
 from sidecar.source import Source, local_path, open_source
 
 Opener = Callable[[str, int], Source]
@@ -75,6 +80,7 @@ class Record(NamedTuple):
       file its row index, one RowIndexEntry.
     - ``sketch``: theta of column ``field_id`` over the whole task; ``data`` is the compact sketch.
     - ``file``: the file cannot be indexed at all; ``reason``.
+    - ``encrypted``: the file has column ``field_id`` encrypted, or (-1) perhaps any.
     """
 
     kind: str
@@ -155,6 +161,8 @@ class Plan:
     """The schema of the snapshot, in whose types sketches are hashed."""
     name_mapping: NameMapping | None
     options: Options
+    encryption_keys: EncryptionKeys | None = field(default=None, repr=False)
+    """For data files; on Spark they travel in the functions that are shipped, like the secrets of a FileIO."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +196,19 @@ def _index_piece(
         yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
     try:
+        source = _unlocked(source, piece, plan)
         file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
         found = {column.field_id: _resolve(file, column, piece, plan) for column in plan.columns}
     except Exception as error:  # whatever a broken footer leads to, it costs this file alone
+        if _has_encrypted_footer(source, piece):
+            yield Record("encrypted", piece.file)
         source.close()
         yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
+    for field_id, leaf in _encrypted_fields(file, piece, plan):
+        yield Record("encrypted", piece.file, field_id=field_id)
+        if field_id in found and not file.is_locked(leaf) and not plan.options.may_index(field_id):
+            found[field_id] = NotFound(REFUSED)
     wanted = {
         column.field_id: WantedColumn(column.type, where.leaf, where.resolution)
         for column in plan.columns
@@ -217,6 +232,34 @@ def _index_piece(
     finally:
         file.close()
         source.close()
+
+
+def _unlocked(source: Source, piece: Piece, plan: Plan) -> Source:
+    """The file's plaintext view where it can be had; else the file, whose encrypted columns are not indexed."""
+    if plan.encryption_keys is None or piece.format != FileFormat.PARQUET:
+        return source
+    try:
+        return unlock(source, plan.encryption_keys)
+    except UsageError:  # the key of its footer is missing
+        return source
+
+
+def _has_encrypted_footer(source: Source, piece: Piece) -> bool:
+    try:
+        return piece.format == FileFormat.PARQUET and read_tail(source).is_encrypted
+    except SidecarError:
+        return False
+
+
+def _encrypted_fields(file: DataFile, piece: Piece, plan: Plan) -> Iterator[tuple[int, FileLeaf]]:
+    """Fields of the table, asked for or not, that the file has encrypted."""
+    if not any(file.is_encrypted(leaf) for leaf in file.leaves):
+        return
+    for field_id in sorted(plan.schema.field_ids):
+        if plan.schema.find_type(field_id).is_primitive:
+            found = resolve_in_file(file.leaves, field_id, plan.schema, plan.name_mapping, piece.identity)
+            if isinstance(found, Found) and file.is_encrypted(found.leaf):
+                yield field_id, found.leaf
 
 
 def _column(file: int, unit: UnitEntry, field_id: int, resolution: str, result: ColumnResult) -> Record:

@@ -118,6 +118,11 @@ class Footer:
         """The leaf with that dotted path."""
         return self._by_path.get(path)
 
+    def is_encrypted(self, chunk: ColumnChunk) -> bool:
+        """Whether the file has the chunk encrypted, be its key at hand or not."""
+        known = {} if self.encryption is None else self.encryption.columns
+        return chunk.encrypted or (chunk.row_group, chunk.leaf.index) in known
+
 
 class Tail(NamedTuple):
     """What stands between a file's body and the length and magic at its end."""
