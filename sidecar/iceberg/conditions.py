@@ -47,7 +47,7 @@ from sidecar.parquet.conditions import (
     StartsWith,
 )
 from sidecar.parquet.page_bounds import PageBounds
-from sidecar.parquet.pruning import helpful
+from sidecar.parquet.pruning import asks_for_few, helpful
 from sidecar.parquet.schema import Leaf
 
 LeafOf = Callable[[int], Leaf | None]
@@ -105,6 +105,11 @@ class FileQuestion:
             return set()
         whole = partial(self._whole, data)
         return helpful(self._condition, whole, lambda leaf: has_pages(leaf.index)) or set()
+
+    @property
+    def asks_for_few(self) -> bool:
+        """Whether rows must have one of some values."""
+        return self._condition is not None and asks_for_few(self._condition)
 
     def _whole(self, data: DataFile, leaf: Leaf) -> PageBounds:
         return self.bounds.of(data, leaf.index)

@@ -5,7 +5,8 @@ groups that the plan and Arrow's statistics leave, pages that the indexes leave,
 position in the file, then the filter, then the projection. Page indexes come from the sidecar where it has them.
 
 pyiceberg gets the whole file wherever anything is in doubt: other formats, types that Arrow reads in two ways
-(INT96), encryption, columns that cannot be found, and filters that no index can help, which read no index.
+(INT96), encryption, columns that cannot be found. It also gets those whose rows indexes cannot rule out: filters that
+none can help, for which none is read, and files of which so much is left that pages are the slower way.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.iceberg.row_groups import KeptRowGroups
 from sidecar.parquet.footer import TAIL, Footer, RowGroup, read_footer
 from sidecar.parquet.known_indexes import KnownIndex
-from sidecar.parquet.page_scan import Request, Residual, ScanReport, scan_pages
+from sidecar.parquet.page_scan import Request, Residual, ScanReport, TooMuch, scan_pages
 from sidecar.parquet.pages import WRONG_CHECKSUM
 from sidecar.parquet.parts import Shape, finish_file, read_shape
 from sidecar.parquet.row_ranges import RowRanges
@@ -43,6 +44,11 @@ from sidecar.source import CountingSource, Source, open_source
 
 SMALL = TAIL
 """Bytes of a file that reading its footer reads anyway: pyiceberg gets it whole, unless the plan knows its pages."""
+
+TOO_MUCH = 0.5
+"""Share of a file's rows from which on pyiceberg gets it whole: reading pages costs about twice as much a row."""
+
+MUCH_IS_LEFT = "much of it is left"
 
 Path = tuple[str, ...]
 _Part = TypeVar("_Part")
@@ -76,18 +82,24 @@ class DataFileReader:
         Raises :class:`StorageError`, :class:`DamagedFileError` for a wrong checksum of a page, and whatever
         pyiceberg raises for a file that it gets whole.
         """
+        if kept is not None and kept.part is not None:
+            return self._part(task, kept, kept.part, answered)
         if task.file.file_format != FileFormat.PARQUET:
             return self._whole(task, f"the file is {task.file.file_format.value}, not Parquet")
         if kept is None and not self.question.helpful_fields(task.file):
             return self._whole(task, "no index can help")
         if kept is None and task.file.file_size_in_bytes <= SMALL:
             return self._whole(task, "the file is small")
+        if kept is not None and self._much_is_left(task, kept):
+            return self._whole(task, MUCH_IS_LEFT)
         try:
             source = open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)
         except SidecarError as error:
             return self._whole(task, error.what)
         try:
             return self._pages(task, source, kept, answered)
+        except TooMuch:
+            return self._whole(task, MUCH_IS_LEFT)
         except StorageError:
             raise
         except DamagedFileError as error:
@@ -98,6 +110,12 @@ class DataFileReader:
             return self._whole(task, error.what if isinstance(error, SidecarError) else f"{error}"[:200])
         finally:
             source.close()
+
+    def _much_is_left(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
+        """Whether the plan settles that too much is left: it has asked all page indexes that can help."""
+        if self.question.asks_for_few or kept.may_match < TOO_MUCH * kept.num_rows:
+            return False
+        return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in kept.stored}
 
     def _whole(self, task: FileScanTask, why: str) -> FileRows:
         report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
@@ -174,6 +192,7 @@ class _Planner:
             wanted=wanted,
             known=known,
             filters=filters,
+            too_much=TOO_MUCH,
         )
 
     def _asked(self) -> Shape | None:

@@ -112,12 +112,29 @@ class RowGroupReader:
             self._check(part)
         if not rows:
             return {part: pa.chunked_array([], part.field.type) for part in parts}
+        chosen = self._chosen(parts, rows)
+        raw = self._fetch(chosen)
+        return {part: self._decode(part, pages, raw, rows) for part, pages in chosen.items()}
+
+    def share(self, parts: Sequence[Part], rows: RowRanges) -> float:
+        """The share of the bytes of ``parts`` that :meth:`read` would fetch for ``rows``; 0 where there are none."""
+        fetched = total = 0
+        for part, pages in self._chosen(parts, rows).items():
+            for at, leaf in enumerate(part.leaves):
+                size = self._chunk(leaf.index).total_compressed_size
+                total += size
+                if pages is None:
+                    fetched += size
+                else:
+                    fetched += int(pages.indexes[at].compressed_page_sizes[pages.numbers[at]].sum())
+        return fetched / total if total else 0.0
+
+    def _chosen(self, parts: Sequence[Part], rows: RowRanges) -> dict[Part, _Pages | None]:
+        """The pages of each part that hold ``rows``, ``None`` where all of it is read."""
         sparse = rows.close_gaps(_SHORT_GAP).num_rows < _DENSE * self._group.num_rows
         if sparse:
             self._fetch_offset_indexes(parts)
-        chosen = {part: self._choose(part, rows) if sparse else None for part in parts}
-        raw = self._fetch(chosen)
-        return {part: self._decode(part, pages, raw, rows) for part, pages in chosen.items()}
+        return {part: self._choose(part, rows) if sparse else None for part in parts}
 
     def _chunk(self, leaf_index: int) -> ColumnChunk:
         return self._group.columns[leaf_index]

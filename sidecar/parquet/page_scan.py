@@ -7,10 +7,15 @@ predicate itself (the *residual*) is evaluated on them, and of all other columns
 are read.
 
 Nothing that is wrong with an index drops rows: it is not used, and the report says why.
+
+Pages are decoded column by column, at about twice the cost of a reader of whole files. Who has such a reader at hand
+says what share of a file is too much, and is told before any row is decoded in vain, or after the columns that the
+predicate asks of one row group, where only the rows themselves can tell.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,6 +31,7 @@ from sidecar.parquet.known_indexes import Known, PageIndexes
 from sidecar.parquet.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.page_verdicts import IndexUse, Verdicts, Wanted
 from sidecar.parquet.parts import Part, Shape, assemble
+from sidecar.parquet.pruning import asks_for_few
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.source import CountingSource, Source
 
@@ -78,6 +84,12 @@ class Request:
     known: Known = field(default_factory=dict)
     filters: bool = True
     """Whether Bloom filters and dictionaries of the file may be asked."""
+    too_much: float = math.inf
+    """Share of the file's rows, or of the pages to read for them, from which on it is not read: :class:`TooMuch`."""
+
+
+class TooMuch(Exception):
+    """Indexes leave so much of a file that it is better read whole; no rows were given."""
 
 
 @dataclass
@@ -140,14 +152,18 @@ def scan_pages(
 ) -> Iterator[FoundRows]:
     """The rows of each row group that match, at most ``limit`` in all, in the order of the file.
 
-    Tables have the fields of ``request.shape``. Raises :class:`sidecar.errors.DamagedFileError` for broken data and
-    :class:`sidecar.errors.UnsupportedFeatureError` for encrypted columns and what pyarrow cannot decode.
+    Tables have the fields of ``request.shape``. Raises :class:`TooMuch` before the first of them,
+    :class:`sidecar.errors.DamagedFileError` for broken data and :class:`sidecar.errors.UnsupportedFeatureError` for
+    encrypted columns and what pyarrow cannot decode.
     """
     scan = _Scan(source, footer, request, report or ScanReport())
     left = footer.num_rows if limit is None else limit
     if left <= 0:
         return
-    for group, rows, reader in scan.candidates():
+    candidates = scan.candidates()
+    if request.too_much < math.inf:
+        candidates = scan.few(candidates)
+    for group, rows, reader in candidates:
         found = scan.read(group, rows, reader, left)
         if found is not None:
             left -= len(found.positions)
@@ -155,6 +171,9 @@ def scan_pages(
             yield found
         if left <= 0:
             return
+
+
+_Candidate = tuple[RowGroup, RowRanges, RowGroupReader]
 
 
 class _Scan:
@@ -171,8 +190,9 @@ class _Scan:
         self._first = [] if request.asked is None else list(request.asked.parts())
         same = {_key(part) for part in self._first}
         self._rest = [part for part in request.shape.parts() if _key(part) not in same]
+        self._sampling = False
 
-    def candidates(self) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
+    def candidates(self) -> Iterator[_Candidate]:
         """Row groups with the rows that may match; what is read for that is counted."""
         use = IndexUse(self._indexes, self._request.filters)
         condition, dropped = self._request.condition, self._report.dropped
@@ -184,6 +204,17 @@ class _Scan:
             self.count()
         self.count()
 
+    def few(self, candidates: Iterator[_Candidate]) -> Iterator[_Candidate]:
+        """The candidates, unless there are too many. Few rows may meet an equality: then the first row group tells."""
+        found = list(candidates)
+        rows = [rows.num_rows for _, rows, _ in found]
+        if sum(rows) >= self._request.too_much * max(self._report.rows, 1):
+            condition = self._request.condition
+            if condition is None or not asks_for_few(condition):
+                raise TooMuch
+            self._sampling = sum(rows) > 2 * rows[0]  # else it is too late to turn back after the first
+        return iter(found)
+
     def _reader(self, group: RowGroup) -> RowGroupReader:
         return RowGroupReader(
             self._indexes, self._data, self._footer, group, self._request.shape, self._counts
@@ -193,9 +224,12 @@ class _Scan:
         """The matching rows of a row group, ``None`` without any."""
         first = reader.read(self._first, rows)
         kept = self._matching(first, rows.num_rows)[:most]
+        sampling, self._sampling = self._sampling, False
         if not len(kept):
             return None
         found = rows.rows()[kept]
+        if sampling and reader.share(self._rest, RowRanges.of_rows(found)) >= self._request.too_much:
+            raise TooMuch
         if len(kept) < rows.num_rows:
             places = pa.array(kept)
             first = {part: column.take(places) for part, column in first.items()}

@@ -36,6 +36,15 @@ def _asks_filters(condition: Condition) -> bool:
     return any(isinstance(leaf, HoldsAny) for leaf in leaf_conditions(condition))
 
 
+def asks_for_few(condition: Condition) -> bool:
+    """Whether only rows with one of some values can match: as a rule few, however many the indexes leave."""
+    if isinstance(condition, AllOf):
+        return any(map(asks_for_few, condition.parts))
+    if isinstance(condition, AnyOf):
+        return all(map(asks_for_few, condition.parts))
+    return isinstance(condition, HoldsAny)
+
+
 def helpful(
     condition: Condition, whole: Callable[[Leaf], PageBounds], has_pages: Callable[[Leaf], bool]
 ) -> set[int] | None:
