@@ -28,6 +28,10 @@ from sidecar.errors import (
 if TYPE_CHECKING:
     from sidecar.convert.extract import extract_files as extract_files
     from sidecar.convert.filter_file import convert_filter as convert_filter
+    from sidecar.crypto.key_material import KmsKeys as KmsKeys
+    from sidecar.crypto.keys import EncryptionKeys as EncryptionKeys
+    from sidecar.crypto.keys import ExplicitKeys as ExplicitKeys
+    from sidecar.crypto.keys import encryption_keys_from as encryption_keys_from
     from sidecar.embedding.convert import convert_files as convert_files
     from sidecar.embedding.file import embed_file as embed_file
     from sidecar.embedding.file import strip_file as strip_file
@@ -85,6 +89,10 @@ _HOMES = {
     "verify_table": "sidecar.iceberg.verify",
     "register_spark": "sidecar.spark.datasource",
     "spark_read": "sidecar.spark.native",
+    "EncryptionKeys": "sidecar.crypto.keys",
+    "ExplicitKeys": "sidecar.crypto.keys",
+    "KmsKeys": "sidecar.crypto.key_material",
+    "encryption_keys_from": "sidecar.crypto.keys",
     "Encoding": "sidecar.filters.encoding",
     "SplitBlockBloomFilter": "sidecar.filters.sbbf",
     "ThetaSketch": "sidecar.filters.theta",
@@ -94,6 +102,9 @@ __all__ = [
     "CommitConflictError",
     "DamagedFileError",
     "Encoding",
+    "EncryptionKeys",
+    "ExplicitKeys",
+    "KmsKeys",
     "SidecarError",
     "SplitBlockBloomFilter",
     "StorageError",
@@ -108,6 +119,7 @@ __all__ = [
     "embed_file",
     "embed_from",
     "embed_table",
+    "encryption_keys_from",
     "extract_files",
     "inspect_file",
     "inspect_table",

@@ -18,6 +18,7 @@ from sidecar.source import Source, open_source
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
+    from sidecar.crypto.keys import EncryptionKeys
     from sidecar.filters.literals import LiteralValue
 
 PARQUET = "parquet"
@@ -27,18 +28,21 @@ BLOOM_FILTER = "bloom-filter"
 _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
 
 
-def inspect_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
+def inspect_file(
+    path: str, io: FileIO | None = None, *, encryption_keys: EncryptionKeys | None = None
+) -> dict[str, Any]:
     """Which indexes a file has.
 
     Data files: ``units``, as :func:`sidecar.parquet.inspect.inspect_file` and
     :func:`sidecar.orc.inspect.inspect_file` say. Puffin files: ``blobs`` as
     in the footer, and for a sidecar its ``segments``, as :func:`sidecar.bundle.inspect.inspect_sidecar` says.
-    A filter alone: ``form`` and ``bloom_filter``.
+    A filter alone: ``form`` and ``bloom_filter``. Of an encrypted Parquet file without ``encryption_keys``, what is in
+    clear.
     Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
     :class:`sidecar.errors.StorageError` where the file cannot be read.
     """
-    with _opened(path, io) as source:
-        kind = format_of(source)
+    with _opened(path, io) as opened:
+        kind, source = _unlocked(opened, encryption_keys)
         if kind == PARQUET:
             from sidecar.parquet.inspect import inspect_file as inspect_parquet
 
@@ -57,15 +61,23 @@ def inspect_file(path: str, io: FileIO | None = None) -> dict[str, Any]:
         return {**inspect_puffin(source), **inspect_sidecar(source)}
 
 
-def probe_file(path: str, column: str, value: LiteralValue, io: FileIO | None = None) -> dict[str, Any]:
+def probe_file(
+    path: str,
+    column: str,
+    value: LiteralValue,
+    io: FileIO | None = None,
+    *,
+    encryption_keys: EncryptionKeys | None = None,
+) -> dict[str, Any]:
     """Ask the filters of a data file's column for one value; of a filter alone, ``column`` is its values' type.
 
     ``value`` is a text as a person writes it, or a value in the column's type. Answers ``units``, each with
-    ``might_contain`` true, false, or ``None`` where nothing certain is known, and ``reason``. Raises
-    :class:`UsageError` for an unknown column, a value that does not fit it, and a file without columns.
+    ``might_contain`` true, false, or ``None`` where nothing certain is known, and ``reason``. Filters of encrypted
+    columns are asked with ``encryption_keys``. Raises :class:`UsageError` for an unknown column, a value that does not
+    fit it, and a file without columns.
     """
-    with _opened(path, io) as source:
-        kind = format_of(source)
+    with _opened(path, io) as opened:
+        kind, source = _unlocked(opened, encryption_keys)
         if kind == PUFFIN:
             raise UsageError(
                 "a Puffin file does not say what its columns are called",
@@ -76,18 +88,25 @@ def probe_file(path: str, column: str, value: LiteralValue, io: FileIO | None = 
 
 
 def verify_file(
-    path: str, io: FileIO | None = None, *, data: bool = False, sample: float | None = None
+    path: str,
+    io: FileIO | None = None,
+    *,
+    data: bool = False,
+    sample: float | None = None,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> dict[str, Any]:
     """Check a file's structure and checksums; with ``data`` a data file's filters against its values too.
 
     ``sample``: the share of the row groups whose values are looked up, chosen at random, all by default. Answers
     ``checked`` and ``problems``: ``file``, ``unit``, ``column`` and ``problem`` of each; with ``data`` also
-    ``looked_up``: ``units`` (row groups), ``units_total`` and ``values``. Damage is a problem, not an exception;
-    :class:`sidecar.errors.StorageError` is raised, and :class:`UsageError` where the file has no values.
+    ``looked_up``: ``units`` (row groups), ``units_total`` and ``values``. With ``encryption_keys`` every module of an
+    encrypted file is opened; what there is no key for is a problem too. Damage is a problem, not an exception;
+    :class:`sidecar.errors.StorageError` is raised, and :class:`UsageError` where the file has no values, or no key of
+    its footer is at hand.
     """
-    with _opened(path, io) as source:
+    with _opened(path, io) as opened:
         try:
-            kind = format_of(source)
+            kind, source = _unlocked(opened, encryption_keys)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return {"checked": 1, "problems": [_problem(path, error)]}
         if data or sample is not None:
@@ -118,6 +137,16 @@ def format_of(source: Source) -> str:
             found=head,
         )
     return kind
+
+
+def _unlocked(source: Source, encryption_keys: EncryptionKeys | None) -> tuple[str, Source]:
+    """The format of a file, and what to read it from."""
+    kind = format_of(source)
+    if kind == PARQUET and encryption_keys is not None:
+        from sidecar.parquet.decrypted import unlock
+
+        return kind, unlock(source, encryption_keys)
+    return kind, source
 
 
 @contextmanager

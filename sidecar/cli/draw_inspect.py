@@ -44,8 +44,9 @@ def data_file(to: Console, data: Any) -> None:
         facts(
             [
                 ("file", escaped(data["file"])),
-                ("size", f"{humane.size(data['size'])}, {humane.count(data['rows'])} rows"),
+                ("size", humane.size(data["size"]) + _rows(data["rows"])),
                 ("written by", escaped(data["created_by"] or "unknown")),
+                *_encryption(data["encryption"]),
             ]
         )
     )
@@ -73,6 +74,25 @@ def data_file(to: Console, data: Any) -> None:
         to.print(drawn)
     if bare:
         to.print(f"no index: {', '.join(bare)}", markup=False)
+
+
+def _rows(rows: int | None) -> str:
+    return "" if rows is None else f", {humane.count(rows)} rows"
+
+
+def _encryption(found: Any) -> list[tuple[str, str]]:
+    """How a file is encrypted, and what of it is not shown."""
+    if found is None:
+        return []
+    footer = found["footer"] + ("" if found["verified"] else ", not verified: no keys were given")
+    lines = [("encrypted", f"{found['algorithm']}, footer {footer}")]
+    if found["columns"] is None:
+        return [*lines, ("columns", "not known: all that the footer says is encrypted")]
+    if found["columns"]:
+        lines.append(("encrypted columns", escaped(", ".join(found["columns"]))))
+    if found["locked"]:
+        lines.append(("without key", escaped(", ".join(found["locked"]))))
+    return lines
 
 
 def _indexes(column: Any) -> tuple[str, ...]:

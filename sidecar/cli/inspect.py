@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from sidecar.cli.options import Catalog, Json, Ref, Snapshot, Target, is_path, refuse_table_options
+from sidecar.cli.options import (
+    Catalog,
+    Json,
+    KeyPlace,
+    Ref,
+    Snapshot,
+    Target,
+    encryption_keys,
+    is_path,
+    refuse_table_options,
+)
 from sidecar.cli.output import Output
 
 
@@ -11,6 +21,7 @@ def inspect(
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
+    keys: KeyPlace = None,
     as_json: Json = False,
 ) -> None:
     """Show which indexes a file or a table has.
@@ -24,7 +35,7 @@ def inspect(
         refuse_table_options(catalog, snapshot, ref)
         from sidecar import inspect_file
 
-        data = inspect_file(target)
+        data = inspect_file(target, encryption_keys=encryption_keys(keys))
         draw = draw_inspect.of(data)
     else:
         from sidecar import inspect_table, open_table

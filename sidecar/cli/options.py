@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.errors import UsageError
+
+if TYPE_CHECKING:
+    from sidecar.crypto.keys import EncryptionKeys
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.table.")]
 Target = Annotated[
@@ -30,6 +33,14 @@ Ref = Annotated[
     str | None,
     typer.Option("--ref", metavar="NAME", help="Branch or tag of the table, instead of --snapshot."),
 ]
+KeyPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--encryption-keys",
+        metavar="FILE|env:NAME",
+        help="Keys of encrypted files, as JSON in a file or an environment variable.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
@@ -37,6 +48,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stder
 def is_path(target: str) -> bool:
     """Whether a target names a file: one that exists, or anything with a slash or ``://``."""
     return "/" in target or "://" in target or Path(target).is_file()
+
+
+def encryption_keys(place: str | None) -> EncryptionKeys | None:
+    """The keys that ``--encryption-keys`` names."""
+    if place is None:
+        return None
+    from sidecar.crypto.keys import encryption_keys_from
+
+    return encryption_keys_from(place)
 
 
 def refuse_table_options(catalog: str | None, snapshot: int | None, ref: str | None) -> None:

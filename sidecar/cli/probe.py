@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.options import Catalog, Json, Ref, Snapshot, Target, is_path, refuse_table_options
+from sidecar.cli.options import (
+    Catalog,
+    Json,
+    KeyPlace,
+    Ref,
+    Snapshot,
+    Target,
+    encryption_keys,
+    is_path,
+    refuse_table_options,
+)
 from sidecar.cli.output import Output, escaped, facts, without_folder
 from sidecar.cli.output import table as table_of
 
@@ -34,6 +44,7 @@ def probe(
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
+    keys: KeyPlace = None,
     as_json: Json = False,
 ) -> None:
     """Ask the filters of one column for one value.
@@ -45,7 +56,7 @@ def probe(
         refuse_table_options(catalog, snapshot, ref)
         from sidecar import probe_file
 
-        data = probe_file(target, column, value)
+        data = probe_file(target, column, value, encryption_keys=encryption_keys(keys))
     else:
         from sidecar import open_table, probe_table
 

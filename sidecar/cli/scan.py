@@ -15,10 +15,12 @@ from sidecar.cli import humane
 from sidecar.cli.keys import KeyFile, read_keys
 from sidecar.cli.options import (
     Catalog,
+    KeyPlace,
     Predicate,
     Ref,
     Snapshot,
     Target,
+    encryption_keys,
     is_path,
     names,
     refuse_table_options,
@@ -51,6 +53,7 @@ def scan(
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
+    encryption: KeyPlace = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the rows as JSON, one a line; with --output, what was done.")
     ] = False,
@@ -69,7 +72,7 @@ def scan(
         refuse_table_options(catalog, snapshot, ref)
         if keys is not None:
             raise UsageError("--keys belongs to a table, but a path was given")
-        opened = _file_scan(target, predicate, chosen, limit)
+        opened = _file_scan(target, predicate, chosen, limit, encryption)
     else:
         opened = _table_scan(out, target, predicate, chosen, limit, catalog, snapshot, ref, keys)
     with opened as found:
@@ -127,13 +130,16 @@ def _table_scan(
 
 
 @contextmanager
-def _file_scan(path: str, predicate: str, columns: list[str] | None, limit: int | None) -> Iterator[_Scan]:
+def _file_scan(
+    path: str, predicate: str, columns: list[str] | None, limit: int | None, encryption: str | None
+) -> Iterator[_Scan]:
     import pyarrow as pa
 
     from sidecar import open_scan
 
     started = time.perf_counter()
-    with open_scan(path, predicate, columns, limit) as opened:
+    keys = encryption_keys(encryption)
+    with open_scan(path, predicate, columns, limit, encryption_keys=keys) as opened:
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
         yield _Scan(
             pa.RecordBatchReader.from_batches(opened.schema, batches),

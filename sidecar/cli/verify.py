@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.options import Catalog, Json, Ref, Snapshot, Target, is_path, refuse_table_options
+from sidecar.cli.options import (
+    Catalog,
+    Json,
+    KeyPlace,
+    Ref,
+    Snapshot,
+    Target,
+    encryption_keys,
+    is_path,
+    refuse_table_options,
+)
 from sidecar.cli.output import Output, escaped, table
 
 if TYPE_CHECKING:
@@ -33,6 +43,7 @@ def verify(
     ] = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
+    keys: KeyPlace = None,
     as_json: Json = False,
 ) -> None:
     """Check the indexes of a file or a table; exit code 1 if there is a problem.
@@ -44,7 +55,7 @@ def verify(
         refuse_table_options(catalog, snapshot, ref)
         from sidecar import verify_file
 
-        found = verify_file(target, data=data, sample=sample)
+        found = verify_file(target, data=data, sample=sample, encryption_keys=encryption_keys(keys))
     else:
         from sidecar import open_table, verify_table
 

@@ -62,7 +62,7 @@ class KmsKeys:
         :class:`DamagedFileError` for key material that contradicts itself, :class:`StorageError` where the server or
         the file beside the data file fail. No message has anything of the material or of the server's answer.
         """
-        material = _object(key_metadata)
+        material: Mapping[str, Any] | None = _object(key_metadata)
         if material is None or material.get("keyMaterialType") != KEY_MATERIAL_TYPE:
             return None
         if material.get("internalStorage") is False:

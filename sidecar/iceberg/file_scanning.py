@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, rewrite_not
 
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.conditions import asked_fields, condition_of
 from sidecar.iceberg.file_columns import file_columns
@@ -25,6 +26,7 @@ from sidecar.iceberg.orc_scanning import plan_orc_scan
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.residual import residual_of
 from sidecar.orc.tail import is_orc
+from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_scan import FoundRows, Request, ScanReport, scan_pages
 from sidecar.parquet.parts import read_shape
@@ -60,16 +62,19 @@ def scan_file(
     *,
     io: FileIO | None = None,
     case_sensitive: bool = True,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> pa.Table:
     """The rows of a Parquet or ORC file that match ``predicate``, reading little else.
 
     ``columns`` (dotted into structs) come in the order of the file, all of them by default; ``limit`` is the most rows
-    wanted. Types are those that pyarrow reads the file as, INT96 as microseconds. Raises :class:`UsageError` for a
-    predicate or column that does not fit the file, :class:`DamagedFileError`,
-    :class:`sidecar.errors.UnsupportedFeatureError` (encryption, types that cannot be compared) or
+    wanted. Types are those that pyarrow reads the file as, INT96 as microseconds. Encrypted Parquet files are read with
+    ``encryption_keys``. Raises :class:`UsageError` for a predicate or column that does not fit the file, and where the
+    key of an encrypted file's footer is missing, :class:`DamagedFileError`,
+    :class:`sidecar.errors.UnsupportedFeatureError` (columns without key, types that cannot be compared) or
     :class:`sidecar.errors.StorageError`.
     """
-    with open_scan(file, predicate, columns, limit, io=io, case_sensitive=case_sensitive) as scan:
+    options: dict[str, Any] = {"io": io, "case_sensitive": case_sensitive, "encryption_keys": encryption_keys}
+    with open_scan(file, predicate, columns, limit, **options) as scan:
         return scan.to_table()
 
 
@@ -82,6 +87,7 @@ def open_scan(
     *,
     io: FileIO | None = None,
     case_sensitive: bool = True,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> Iterator[FileScan]:
     """As :func:`scan_file`, for those who want the rows' positions, a row group at a time, or the report."""
     if limit is not None and limit < 0:
@@ -89,24 +95,27 @@ def open_scan(
     source = open_source(file, io) if isinstance(file, str) else file
     try:
         counted = CountingSource(source)
-        footer = _parquet_footer(counted)
-        if footer is None:
+        opened = _open_parquet(counted, encryption_keys)
+        if opened is None:
             scan = plan_orc_scan(source, predicate, columns, limit, case_sensitive)
             yield FileScan(scan.schema, scan.report, scan.found)
         else:
+            footer, view = opened
             request = _request(footer, predicate, columns, case_sensitive)
             report = ScanReport(footer_bytes=counted.bytes_read)
-            start = partial(scan_pages, source, footer, request, limit, report)
+            data = source if view is counted else view
+            start = partial(scan_pages, data, footer, request, limit, report)
             yield FileScan(request.shape.schema, report, start)
     finally:
         if isinstance(file, str):
             source.close()
 
 
-def _parquet_footer(source: Source) -> Footer | None:
-    """The footer, ``None`` of an ORC file, which nothing but its beginning tells."""
+def _open_parquet(source: Source, keys: EncryptionKeys | None) -> tuple[Footer, Source] | None:
+    """The footer and what to read pages from; ``None`` of an ORC file, which nothing but its beginning tells."""
     try:
-        return read_footer(source)
+        view = unlock(source, keys)
+        return read_footer(view), view
     except DamagedFileError:
         if is_orc(source):
             return None

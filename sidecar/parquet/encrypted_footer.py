@@ -29,20 +29,18 @@ _ALGORITHM, _SIGNING_KEY = 8, 9  # fields of FileMetaData
 _METADATA, _CRYPTO, _ENCRYPTED_METADATA = 3, 8, 9  # fields of ColumnChunk
 
 
-def is_signed(metadata: Struct) -> bool:
-    """Whether a footer in clear belongs to an encrypted file."""
-    return _ALGORITHM in metadata.fields
-
-
-def read_declaration(source: Source) -> tuple[Declaration, Tail] | None:
+def read_declaration(source: Source) -> Declaration | None:
     """What an encrypted file says in clear of its encryption; ``None`` of a plain file."""
-    tail = read_tail(source)
-    metadata, _ = decode_struct(
-        tail.data, base=tail.offset
-    )  # FileCryptoMetaData where the footer is encrypted
-    if not tail.is_encrypted and not is_signed(metadata):
+    declared = _declared(read_tail(source))
+    return None if declared is None else declared[0]
+
+
+def _declared(tail: Tail) -> tuple[Declaration, Struct, int] | None:
+    """The declaration, the structure that it stands in, and the bytes of that."""
+    head, used = decode_struct(tail.data, base=tail.offset)  # FileCryptoMetaData if the footer is encrypted
+    if not tail.is_encrypted and _ALGORITHM not in head.fields:
         return None
-    return decode_declaration(metadata.struct(1 if tail.is_encrypted else _ALGORITHM)), tail
+    return decode_declaration(head.struct(1 if tail.is_encrypted else _ALGORITHM)), head, used
 
 
 def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption, Struct, Tail] | None:
@@ -52,8 +50,8 @@ def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption,
     fields 8 and 9 are left, and what the file had in field 3. Raises :class:`DamagedFileError` for what does not
     authenticate, and for another AAD prefix than expected; :class:`UsageError` where footer key or prefix are missing.
     """
-    declared, keys = read_declaration(source), keys.beside(source.name)
-    expected = keys.prefix_for(source.name)
+    tail, keys = read_tail(source), keys.beside(source.name)
+    declared, expected = _declared(tail), keys.prefix_for(source.name)
     if declared is None:
         if expected is not None:
             raise DamagedFileError(
@@ -61,9 +59,8 @@ def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption,
                 file=source.name,
             )
         return None
-    declaration, tail = declared
+    declaration, head, used = declared
     prefix = _checked_prefix(declaration, expected)
-    head, used = decode_struct(tail.data, base=tail.offset)
     key = keys.for_footer(head.binary(2 if tail.is_encrypted else _SIGNING_KEY))
     if key is None:
         what = "its footer is encrypted" if tail.is_encrypted else "its footer is signed"

@@ -219,6 +219,15 @@ def _filter_length(column: Column, source: Source, start: int, end: int) -> int:
     return at - start
 
 
+def stands_in_clear(source: Source, chunk: ColumnChunk) -> bool:
+    """Whether a column chunk that is encrypted in the file of ``source`` has a Bloom filter that is not."""
+    offset = chunk.bloom_filter_offset or 0
+    length = min(chunk.bloom_filter_length or MAX_HEADER, source.size - offset)
+    if not offset or offset < 0 or not 0 < length <= MAX_BYTES + MAX_HEADER:
+        return False
+    return _is_plain_filter(memoryview(source.read(offset, length)))
+
+
 def _is_plain_filter(raw: memoryview) -> bool:
     try:
         header, used = decode_struct(bytes(raw[:MAX_HEADER]))

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from collections.abc import Callable
 from typing import Any, TypedDict
 
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
+from sidecar.parquet.encrypted_footer import read_declaration
+from sidecar.parquet.footer import ColumnChunk, Footer, read_footer, read_tail
 from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
@@ -37,9 +39,15 @@ def inspect_file(source: Source) -> dict[str, Any]:
 
     ``units`` has for each row group ``row_group``, ``rows`` and ``columns``: dotted path -> ``bloom_filter``
     (``None``, or what :func:`describe_filter` says), ``column_index`` and ``offset_index`` (``None``, or
-    ``offset`` and ``length``). Raises as :func:`sidecar.parquet.footer.read_footer` does.
+    ``offset`` and ``length``). ``encryption`` is ``None`` or what :func:`describe_encryption` says; without the key of
+    an encrypted footer there are no units. Raises as :func:`sidecar.parquet.footer.read_footer` does.
     """
-    footer = read_footer(source)
+    try:
+        footer = read_footer(source)
+    except UnsupportedFeatureError:
+        if not read_tail(source).is_encrypted:
+            raise
+        return _locked(source)
     units: list[dict[str, Any]] = []
     for group in footer.row_groups:
         columns = {
@@ -57,8 +65,55 @@ def inspect_file(source: Source) -> dict[str, Any]:
         "size": footer.size,
         "created_by": footer.created_by,
         "rows": footer.num_rows,
+        "encryption": describe_encryption(source, footer),
         "units": units,
     }
+
+
+def _locked(source: Source) -> dict[str, Any]:
+    """What a file says whose encrypted footer cannot be read."""
+    return {
+        "file": source.name,
+        "format": "parquet",
+        "size": source.size,
+        "created_by": None,
+        "rows": None,
+        "encryption": describe_encryption(source, None),
+        "units": [],
+    }
+
+
+def describe_encryption(source: Source, footer: Footer | None) -> dict[str, Any] | None:
+    """How a file is encrypted, ``None`` if it is not. No key, no key metadata and no AAD prefix is in it.
+
+    ``algorithm``; ``footer``: ``encrypted`` or ``plaintext``; ``verified``: whether it was decrypted, or its signature
+    checked; ``aad_prefix``: ``stored``, ``supplied`` or ``None``; ``columns``, dotted paths of encrypted columns, and
+    ``locked``, those whose key is not at hand (``None``, both, where the footer is).
+    """
+    unlocked = None if footer is None else footer.encryption
+    declaration = read_declaration(source) if unlocked is None else unlocked.declaration
+    if declaration is None:
+        return None
+    prefix = "supplied" if declaration.supply_aad_prefix else None
+    return {
+        "algorithm": declaration.algorithm,
+        "footer": "encrypted" if footer is None or (unlocked and unlocked.encrypted_footer) else "plaintext",
+        "verified": unlocked is not None,
+        "aad_prefix": "stored" if declaration.aad_prefix is not None else prefix,
+        "columns": footer and encrypted_columns(footer),
+        "locked": footer and _paths(footer, lambda chunk: chunk.encrypted),
+    }
+
+
+def encrypted_columns(footer: Footer) -> list[str]:
+    """Dotted paths of the columns that are encrypted in the file, whether they were unlocked or not."""
+    known = {} if footer.encryption is None else footer.encryption.columns
+    return _paths(footer, lambda chunk: chunk.encrypted or (chunk.row_group, chunk.leaf.index) in known)
+
+
+def _paths(footer: Footer, which: Callable[[ColumnChunk], bool]) -> list[str]:
+    chunks = (chunk for group in footer.row_groups for chunk in group.columns)
+    return list(dict.fromkeys(chunk.leaf.path for chunk in chunks if which(chunk)))
 
 
 def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> dict[str, Any] | None:

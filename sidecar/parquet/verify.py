@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from sidecar.errors import SidecarError, located
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.encrypted_parts import IN_CLEAR, stands_in_clear
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
@@ -26,7 +27,8 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
     """Every defect of footer, filters, page indexes and pages, their checksums included.
 
     With ``values``, every value of the row groups that it chooses is looked up in its filter. Reads the whole file,
-    one column chunk at a time. Never raises for what is wrong with the file.
+    one column chunk at a time. Never raises for what is wrong with the file. Of an encrypted file, ``source`` is the
+    plaintext view; columns that stay locked are a problem, too.
     """
     try:
         footer = read_footer(source)
@@ -55,6 +57,9 @@ def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
     for group in footer.row_groups:
         for chunk, found in read_bloom_filters(source, group.columns):
             place = (footer.name, group.ordinal, chunk.leaf.path)
+            if chunk.encrypted:
+                yield from (_problem(*place, problem) for problem in _locked_problems(source, chunk))
+                continue
             for problem in (
                 *_filter_problems(found),
                 *_index_problems(chunk, footer.offset),
@@ -75,6 +80,12 @@ def _value_problems(source: Source, footer: Footer, values: ValueCheck | None) -
                 place = (footer.name, group.ordinal, chunk.leaf.path)
                 for text in value_problems(source, footer, chunk, found.filter, values):
                     yield _problem(*place, text)
+
+
+def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
+    yield "the column is encrypted and cannot be checked: its key is not at hand"
+    if stands_in_clear(source, chunk):
+        yield f"Bloom filter: {IN_CLEAR}"
 
 
 def _filter_problems(found: FoundFilter | SidecarError | None) -> Iterator[str]:

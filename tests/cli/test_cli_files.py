@@ -104,11 +104,38 @@ def test_verify_against_the_data() -> None:
     assert run("verify", path, "--sample", "7").exit_code == 2
 
 
-def test_an_encrypted_file_is_one_sentence() -> None:
-    result = run("inspect", str(DATA / "j118_enc_gcm_encfooter.parquet"))
-    assert result.exit_code == 1
-    assert "the footer is encrypted" in result.stderr
-    assert result.stderr.count("\n") == 1
+def test_an_encrypted_file_without_keys() -> None:
+    path = str(DATA / "j118_enc_gcm_encfooter.parquet")
+    shown = run("inspect", path)
+    assert shown.exit_code == 0
+    assert "AES_GCM_V1" in shown.stdout
+    assert "not verified" in shown.stdout
+    for command in (["verify", path, "--json"], ["probe", path, "str", "a"], ["scan", path, "str = 'a'"]):
+        refused = run(*command)
+        assert refused.exit_code == 1
+        assert "the footer is encrypted" in refused.stderr + refused.stdout
+
+
+def test_keys_of_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {
+        "footer_key": "hex:" + b"0123456789012345".hex(),
+        "column_keys": {"str": "base64:MTIzNDU2Nzg5MDEyMzQ1MA=="},
+        "keys": {"kc2": "env:KC2"},
+    }
+    (tmp_path / "keys.json").write_text(json.dumps(keys))
+    monkeypatch.setenv("KC2", "hex:" + b"1234567890123451".hex())
+    monkeypatch.setenv("ALL", json.dumps(keys))
+    path = str(DATA / "j118_enc_gcm_encfooter.parquet")
+    for place in (str(tmp_path / "keys.json"), "env:ALL"):
+        option = ["--encryption-keys", place]
+        shown = answer("inspect", path, *option)["encryption"]
+        assert (shown["columns"], shown["locked"]) == (["i64_desc", "f64_clean", "str"], [])
+        assert answer("verify", path, "--data", *option)["problems"] == []
+        units = answer("probe", path, "str", "nothing like it", *option)["units"]
+        assert {unit["might_contain"] for unit in units} == {False}
+        assert run("scan", path, "f64_clean > 0", "--json", *option).stdout.count("\n") > 10
+    refused = run("inspect", path, "--encryption-keys", "env:NONE")
+    assert refused.exit_code == 2
 
 
 @pytest.mark.parametrize(

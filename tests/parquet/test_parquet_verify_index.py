@@ -43,9 +43,6 @@ DEFECTS = {
     },
     "nan_gt": {("x", "column index: 2 pages (the first is 3) have NaN, but there are no nan_counts")},
     "m12_filepath_other": {("str", "offset index: the column chunk names another file (file_path)")},
-    "er_enc_pf_badsig": {
-        ("str", "column index: the column index is encrypted (Parquet modular encryption)"),
-    },
 }
 SOUND = [
     "variants/base",
