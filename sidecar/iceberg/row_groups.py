@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.page_index_blob import StoredPageIndex
@@ -16,6 +16,9 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.source import Source
+
+FilePart: TypeAlias = "tuple[int, int | None]"
+"""Rows of a file, from the first to before the last (``None``: to the end)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class KeptRowGroups:
     """Page indexes by field id and row group."""
     row_indexes: int = 0
     """Row indexes (of ORC files) that were asked."""
+    part: FilePart | None = None
+    """The only rows that are wanted: someone else reads the others."""
 
     @property
     def total(self) -> int:

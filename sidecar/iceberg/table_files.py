@@ -11,8 +11,10 @@ none can help, for which none is read, and files of which so much is left that p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from threading import Event
 from typing import Any, TypeVar
@@ -32,7 +34,7 @@ from sidecar.errors import DamagedFileError, SidecarError, StorageError, Unsuppo
 from sidecar.iceberg.arrow_reader import Deletes, FileView, TableReader
 from sidecar.iceberg.conditions import FileQuestion, condition_of
 from sidecar.iceberg.resolve import BY_ID, BY_NAME
-from sidecar.iceberg.row_groups import KeptRowGroups
+from sidecar.iceberg.row_groups import FilePart, KeptRowGroups
 from sidecar.parquet.footer import TAIL, Footer, RowGroup, read_footer
 from sidecar.parquet.known_indexes import KnownIndex
 from sidecar.parquet.page_scan import Request, Residual, ScanReport, TooMuch, scan_pages
@@ -82,32 +84,32 @@ class DataFileReader:
         Raises :class:`StorageError`, :class:`DamagedFileError` for a wrong checksum of a page, and whatever
         pyiceberg raises for a file that it gets whole.
         """
-        if kept is not None and kept.part is not None:
-            return self._part(task, kept, kept.part, answered)
+        part = None if kept is None else kept.part
+        whole = partial(self._whole, task, part)
         if task.file.file_format != FileFormat.PARQUET:
-            return self._whole(task, f"the file is {task.file.file_format.value}, not Parquet")
+            return whole(f"the file is {task.file.file_format.value}, not Parquet")
         if kept is None and not self.question.helpful_fields(task.file):
-            return self._whole(task, "no index can help")
+            return whole("no index can help")
         if kept is None and task.file.file_size_in_bytes <= SMALL:
-            return self._whole(task, "the file is small")
-        if kept is not None and self._much_is_left(task, kept):
-            return self._whole(task, MUCH_IS_LEFT)
+            return whole("the file is small")
+        if kept is not None and part is None and self._much_is_left(task, kept):
+            return whole(MUCH_IS_LEFT)
         try:
             source = open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)
         except SidecarError as error:
-            return self._whole(task, error.what)
+            return whole(error.what)
         try:
             return self._pages(task, source, kept, answered)
         except TooMuch:
-            return self._whole(task, MUCH_IS_LEFT)
+            return whole(MUCH_IS_LEFT)
         except StorageError:
             raise
         except DamagedFileError as error:
             if error.what == WRONG_CHECKSUM:
                 raise
-            return self._whole(task, error.what)
+            return whole(error.what)
         except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
-            return self._whole(task, error.what if isinstance(error, SidecarError) else f"{error}"[:200])
+            return whole(error.what if isinstance(error, SidecarError) else f"{error}"[:200])
         finally:
             source.close()
 
@@ -117,10 +119,18 @@ class DataFileReader:
             return False
         return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in kept.stored}
 
-    def _whole(self, task: FileScanTask, why: str) -> FileRows:
-        report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
+    def _whole(self, task: FileScanTask, part: FilePart | None, why: str) -> FileRows:
+        """By pyiceberg; of a part of a file, all other rows are deleted for it."""
+        path = task.file.file_path
+        report = ScanReport(file=path, file_bytes=task.file.file_size_in_bytes)
         batches, rows = list[pa.RecordBatch](), 0
-        for batch in self._until_stopped(self.reader.read_whole(task, self.deletes)):
+        deletes = self.deletes
+        if part is not None:
+            others = np.r_[
+                : part[0], task.file.record_count if part[1] is None else part[1] : task.file.record_count
+            ]
+            deletes = {**deletes, path: [*deletes.get(path, ()), pa.chunked_array([others])]}
+        for batch in self._until_stopped(self.reader.read_whole(task, deletes)):
             batches.append(batch)
             rows += batch.num_rows
             if self.limit is not None and rows >= self.limit:
@@ -176,12 +186,15 @@ class _Planner:
     ) -> Request:
         view = self._view
         known, limits = self._known(kept), self._limits(kept)
+        part = None if kept is None else kept.part
         scanned = view.scanned_row_groups() if deleted is None else None
 
         def wanted(group: RowGroup) -> RowRanges:
             if scanned is not None and group.ordinal not in scanned:
                 return RowRanges()
             rows = limits.get(group.ordinal, RowRanges.all(group.num_rows))
+            if part is not None:
+                rows = rows & _of_part(part, group)
             return rows if deleted is None else rows.without(_within(deleted, group))
 
         return Request(
@@ -192,7 +205,7 @@ class _Planner:
             wanted=wanted,
             known=known,
             filters=filters,
-            too_much=TOO_MUCH,
+            too_much=TOO_MUCH if part is None else math.inf,
         )
 
     def _asked(self) -> Shape | None:
@@ -250,6 +263,12 @@ def _residual(expression: Any) -> Residual:
         return np.sort(rows.to_numpy())  # Arrow filters in threads
 
     return matching
+
+
+def _of_part(part: FilePart, group: RowGroup) -> RowRanges:
+    """The rows of a row group, counted from its first, that lie in a part of the file."""
+    end = group.num_rows if part[1] is None else part[1] - group.first_row
+    return RowRanges([(max(part[0] - group.first_row, 0), min(end, group.num_rows))])
 
 
 def _within(positions: npt.NDArray[np.int64], group: RowGroup) -> npt.NDArray[np.int64]:
