@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sidecar.files import inspect_file as inspect_file
     from sidecar.files import probe_file as probe_file
     from sidecar.files import verify_file as verify_file
+    from sidecar.files import verify_parts as verify_parts
     from sidecar.filters.encoding import Encoding as Encoding
     from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter
     from sidecar.filters.theta import ThetaSketch as ThetaSketch
@@ -84,6 +85,7 @@ _HOMES = {
     "inspect_file": "sidecar.files",
     "probe_file": "sidecar.files",
     "verify_file": "sidecar.files",
+    "verify_parts": "sidecar.files",
     "inspect_table": "sidecar.iceberg.inspect",
     "probe_table": "sidecar.iceberg.probe",
     "verify_table": "sidecar.iceberg.verify",
@@ -138,6 +140,7 @@ __all__ = [
     "status_table",
     "strip_file",
     "verify_file",
+    "verify_parts",
     "verify_table",
 ]
 

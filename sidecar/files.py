@@ -8,7 +8,7 @@ a Bloom filter's header                      a filter alone, see :mod:`sidecar.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,26 @@ def verify_file(
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
         return {"checked": 1, "problems": _VERIFIERS[kind](source)}
+
+
+def verify_parts(
+    paths: Iterable[str],
+    prefixes: Iterable[bytes | str],
+    encryption_keys: EncryptionKeys,
+    io: FileIO | None = None,
+) -> dict[str, Any]:
+    """Check that encrypted Parquet files are just those that ``prefixes`` (AAD prefixes) name: each once, none missing.
+
+    Only footers are read. A rule in ``encryption_keys`` binds each path to its prefix as well. Answers
+    ``checked`` (files) and ``problems`` as :func:`verify_file` does; a prefix that is missing has no ``file``. Raises
+    :class:`UsageError` for a prefix that is named twice, :class:`sidecar.errors.StorageError`.
+    """
+    from sidecar.parquet.file_set import verify_file_set
+
+    files = list(paths)
+    expected = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
+    problems = verify_file_set(files, expected, encryption_keys, lambda path: open_source(path, io))
+    return {"checked": len(files), "problems": problems}
 
 
 def format_of(source: Source) -> str:

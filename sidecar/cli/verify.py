@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,9 +20,12 @@ from sidecar.cli.options import (
     refuse_table_options,
 )
 from sidecar.cli.output import Output, escaped, table
+from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.crypto.keys import EncryptionKeys
 
 
 def verify(
@@ -44,6 +48,14 @@ def verify(
     snapshot: Snapshot = None,
     ref: Ref = None,
     keys: KeyPlace = None,
+    prefixes: Annotated[
+        Path | None,
+        typer.Option(
+            "--aad-prefixes",
+            metavar="FILE",
+            help="Check instead that the encrypted files of a folder or table have just these, a line each.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check the indexes of a file or a table; exit code 1 if there is a problem.
@@ -51,7 +63,9 @@ def verify(
     Example: sidecar verify db.lineitem --data
     """
     out = Output(as_json=as_json)
-    if is_path(target):
+    if prefixes is not None:
+        found = _parts(target, catalog, snapshot, ref, prefixes, encryption_keys(keys))
+    elif is_path(target):
         refuse_table_options(catalog, snapshot, ref)
         from sidecar import verify_file
 
@@ -63,6 +77,39 @@ def verify(
     out.result(found, draw)
     if found["problems"]:
         raise typer.Exit(1)
+
+
+def _parts(
+    target: str,
+    catalog: str | None,
+    snapshot: int | None,
+    ref: str | None,
+    prefixes: Path,
+    keys: EncryptionKeys | None,
+) -> dict[str, Any]:
+    """Whether the encrypted files of a folder or a table are all there."""
+    from sidecar import open_table, verify_parts
+
+    if keys is None:
+        raise UsageError(
+            "--aad-prefixes needs --encryption-keys: who has none cannot tell one file from another"
+        )
+    try:
+        expected = [line for line in prefixes.read_text().splitlines() if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("cannot read the AAD prefixes", file=str(prefixes)) from error
+    if Path(target).is_dir():
+        refuse_table_options(catalog, snapshot, ref)
+        found = (path for path in Path(target).rglob("*") if path.is_file())
+        return verify_parts(sorted(str(p) for p in found if p.name[0] not in "._"), expected, keys)
+    if is_path(target):
+        return verify_parts([target], expected, keys)
+    from sidecar.iceberg.listing import list_snapshot
+    from sidecar.iceberg.refs import snapshot_id_of
+
+    table = open_table(target, catalog)
+    listed = list_snapshot(table, snapshot_id_of(table, snapshot, ref)).files
+    return verify_parts([file.path for file in listed], expected, keys, table.io)
 
 
 def draw(to: Console, found: Any) -> None:

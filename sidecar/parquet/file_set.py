@@ -1,0 +1,89 @@
+"""Whether a set of encrypted files is whole: each is the file that its AAD prefix says, and none is missing.
+
+Modules are bound to their file by the AAD prefix, but nothing in a file tells that another one is gone, or was replaced
+by a copy of a third. Who knows which prefixes there must be can tell (Encryption.md, 4.4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
+from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted_footer import read_declaration
+from sidecar.parquet.inspect import reason_of
+from sidecar.source import Source
+
+
+def verify_file_set(
+    paths: Iterable[str],
+    prefixes: Sequence[bytes],
+    keys: EncryptionKeys,
+    open_file: Callable[[str], Source],
+) -> list[dict[str, Any]]:
+    """What is wrong with the set: files that are not expected, or twice there, prefixes that no file has.
+
+    Footers are authenticated with ``keys``, nothing else is read. Raises :class:`UsageError` for a prefix that is
+    named twice, :class:`StorageError`.
+    """
+    if len(set(prefixes)) < len(prefixes):
+        raise UsageError("an AAD prefix is expected twice")
+    owners: dict[bytes, str] = {}
+    problems: list[dict[str, Any]] = []
+    for path in paths:
+        try:
+            prefix = _prefix_of(path, [p for p in prefixes if p not in owners], keys, open_file)
+            if prefix not in prefixes:
+                raise DamagedFileError("its AAD prefix is not among the expected ones")
+            if prefix in owners:
+                raise DamagedFileError(f"it has the AAD prefix of another file, {owners[prefix]}")
+            owners[prefix] = path
+        except StorageError:
+            raise
+        except SidecarError as error:
+            problems.append(_problem(path, reason_of(error)))
+    missing = [prefix for prefix in prefixes if prefix not in owners]
+    return problems + [
+        _problem(None, f"no file has the AAD prefix {prefix.decode('utf-8', 'replace')!r}")
+        for prefix in missing
+    ]
+
+
+def _prefix_of(
+    path: str, left: Sequence[bytes], keys: EncryptionKeys, open_file: Callable[[str], Source]
+) -> bytes:
+    """The authenticated prefix of a file; where it is not stored, the one of ``left`` that opens the footer."""
+    source = open_file(path)
+    try:
+        declared = read_declaration(source)
+        if declared is None:
+            raise DamagedFileError("the file is not encrypted")
+        by_rule = keys.prefix_for(path)
+        candidates = left if by_rule is None else [by_rule]
+        if declared.aad_prefix is not None or not declared.supply_aad_prefix:
+            candidates = [declared.aad_prefix or b""]
+        if by_rule is not None and by_rule not in candidates:
+            raise DamagedFileError("its AAD prefix is not the one that this path must have")
+        for prefix in _opening(source, candidates, keys):
+            return prefix
+        raise DamagedFileError("none of the AAD prefixes that are left opens its footer")
+    finally:
+        source.close()
+
+
+def _opening(source: Source, candidates: Sequence[bytes], keys: EncryptionKeys) -> Iterator[bytes]:
+    """Those prefixes with which the footer authenticates; a single one that does not raises."""
+    for prefix in candidates:
+        try:
+            unlock(source, replace(keys, aad_prefix=prefix))
+            yield prefix
+        except DamagedFileError:
+            if len(candidates) == 1:
+                raise
+
+
+def _problem(path: str | None, problem: str) -> dict[str, Any]:
+    return {"file": path, "unit": None, "column": None, "problem": problem}
