@@ -1,13 +1,15 @@
 """``spark.read.format("sidecar")``: a table through its sidecar in any session, Spark Connect included.
 
-The rows that match the option ``predicate``, one partition for each file that may hold some. They come from
-pyiceberg's reader as Arrow batches, so deletes, renamed and promoted columns are as ever, and so is what NULL and NaN
-mean in the predicate. What else is asked of the frame is up to Spark, on these rows.
+The rows that match the option ``predicate``, in partitions of the row groups that may hold some
+(:mod:`sidecar.spark.partitions`). They are read as :func:`sidecar.scan` reads them, as Arrow batches, so deletes,
+renamed and promoted columns are as ever, and so is what NULL and NaN mean in the predicate. What else is asked of the
+frame is up to Spark, on these rows.
 
-Spark can push filters down to Python data sources (``pushFilters``), and this one does not take them: PySpark 4.1
-remembers the partitions that a filter left with the frame, and a later query of the same frame without a filter gets
-those partitions again: rows are lost without an error. Spark asks a Python data source for all columns of its schema;
-the option ``columns`` makes that schema smaller.
+Spark can push filters down to Python data sources (``pushFilters``), and this one does not take them. PySpark 4.1 keeps
+what a pushed filter left, partitions and read function both, with the relation that all uses of a frame share: a
+later query without a filter, or another branch of the same query, gets them again and lacks rows, without an error.
+Python is not asked a second time, so nothing that a reader does can mend it. Spark asks a Python data source for all
+columns of its schema; the option ``columns`` makes that schema smaller.
 """
 
 from __future__ import annotations
@@ -17,19 +19,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import Table
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import open_table
-from sidecar.iceberg.planning import plan
+from sidecar.iceberg.planning import Plan, plan
+from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolve_columns
+from sidecar.spark.partitions import TARGET_BYTES, Reading, Share, shares
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +50,8 @@ def register_spark(session: Any) -> None:
 class SidecarDataSource(DataSource):
     """Options: ``table`` (``namespace.table``, or ``load("namespace.table")``), ``catalog`` (a name in pyiceberg's
     configuration), ``catalog.<key>`` (properties of that catalog), ``predicate`` (as ``sidecar scan`` takes it),
-    ``snapshot-id``, ``columns`` (comma-separated).
+    ``snapshot-id`` or ``ref`` (a branch or tag), ``columns`` (comma-separated), ``target-bytes`` (what a partition
+    reads, about; 128 MiB by default).
     """
 
     @classmethod
@@ -63,12 +66,19 @@ class SidecarDataSource(DataSource):
 
     def reader(self, schema: StructType) -> SidecarReader:
         """A reader of the table; ``schema`` is what :meth:`schema` said."""
+        options = self._options()
+        target = options.get("target-bytes", str(TARGET_BYTES))
+        if not target.isdecimal() or int(target) == 0:
+            raise UsageError("the option target-bytes is no number of bytes", found=target[:40])
         table, projected, snapshot_id = self._open()
-        predicate = {key.lower(): str(value) for key, value in self.options.items()}.get("predicate", "")
-        return SidecarReader(table, projected, predicate or AlwaysTrue(), snapshot_id)
+        found = plan(table, options.get("predicate") or AlwaysTrue(), snapshot_id=snapshot_id)
+        return SidecarReader(found, [field.name for field in projected.fields], int(target))
+
+    def _options(self) -> dict[str, str]:
+        return {key.lower(): str(value) for key, value in self.options.items()}
 
     def _open(self) -> tuple[Table, Schema, int | None]:
-        options = {key.lower(): str(value) for key, value in self.options.items()}
+        options = self._options()
         name = options.get("table") or options.get("path")
         if not name:
             raise UsageError("no table is named", hint='Say .option("table", "namespace.table").')
@@ -81,7 +91,7 @@ class SidecarDataSource(DataSource):
         text = options.get("snapshot-id")
         if text is not None and not text.lstrip("-").isdecimal():
             raise UsageError("the option snapshot-id is no number", found=text[:40])
-        snapshot_id = None if text is None else int(text)
+        snapshot_id = snapshot_id_of(table, None if text is None else int(text), options.get("ref"))
         schema = table.scan(snapshot_id=snapshot_id).projection()
         if "columns" in options:
             names = [part.strip() for part in options["columns"].split(",") if part.strip()]
@@ -94,43 +104,28 @@ class SidecarDataSource(DataSource):
 
 
 @dataclass(frozen=True)
-class _Files(InputPartition):
-    """One partition: what a worker needs to read one task, without a catalog."""
-
-    task: FileScanTask
+class _Partition(InputPartition):
+    share: Share
 
 
 class SidecarReader(DataSourceReader):
-    """Plans on the driver, reads on the workers; pickled in between, without the catalog."""
+    """Made of a plan on the driver, reads on the workers; pickled in between."""
 
-    def __init__(
-        self,
-        table: Table,
-        projected: Schema,
-        predicate: str | BooleanExpression,
-        snapshot_id: int | None = None,
-    ) -> None:
-        found = plan(table, predicate, snapshot_id=snapshot_id)
-        for warning in found.warnings:
+    def __init__(self, planned: Plan, columns: Sequence[str], target: int = TARGET_BYTES) -> None:
+        for warning in planned.warnings:
             log.warning("%s", warning)
-        self._metadata: TableMetadata = table.metadata
-        self._io_properties: dict[str, str] = dict(table.io.properties)
-        self._projected = projected
-        self._row_filter = found.row_filter
-        self._tasks = found.tasks
+        self._reading = Reading.of(planned, columns)
+        self._shares = shares(planned, target)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each surviving file."""
-        return [_Files(task) for task in self._tasks]
+        """Surviving row groups, about ``target`` bytes in each."""
+        return [_Partition(share) for share in self._shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The matching rows of the file, deletes applied."""
-        assert isinstance(partition, _Files)
-        io = load_file_io(self._io_properties, self._metadata.location)
-        scan = ArrowScan(self._metadata, io, self._projected, self._row_filter)
+        """The matching rows of a partition, deletes applied."""
+        assert isinstance(partition, _Partition)
+        rows = self._reading.read(partition.share)
         # Spark knows no large lists, as which pyiceberg reads every list
-        wanted = to_arrow_schema(
-            from_arrow_schema(schema_to_pyarrow(self._projected, include_field_ids=False))
-        )
-        for batch in scan.to_record_batches([partition.task]):
+        wanted = to_arrow_schema(from_arrow_schema(rows.schema))
+        for batch in rows:
             yield batch.cast(wanted)

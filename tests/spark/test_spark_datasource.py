@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions import AlwaysTrue
 
 import sidecar
 
 pytest.importorskip("pyspark.sql.datasource", reason="the extra [spark] is not installed")
 
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from sidecar.errors import UsageError
+from sidecar.iceberg import table_files
+from sidecar.iceberg.planning import Plan
 from sidecar.spark.datasource import SidecarDataSource, SidecarReader
+from sidecar.spark.partitions import OPENING, TARGET_BYTES, shares
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "iceberg"))
+
+from table_cases import delete_by_position
 
 NAME, FILES, ROWS = "db.source", 6, 50
 SCHEMA = pa.schema(
@@ -76,28 +86,90 @@ def source(spark: Any, table: Any, catalog: Any) -> Any:
     return load
 
 
-@pytest.mark.parametrize(
-    "predicate",
-    ["s = 'text 77'", "f = 39.0", "k > 290 or i is null", "not (f < 100)", "n = 19.25", ""],
-)
+def rows_of(planned: Plan, columns: list[str] | None = None, target: int = TARGET_BYTES) -> list[list[Any]]:
+    """Rows by partition, each read by another process's copy of the reader."""
+    reader = SidecarReader(planned, columns or planned.table.schema().column_names, target)
+    copies = [pickle.loads(cloudpickle.dumps((reader, part))) for part in reader.partitions()]
+    return [[row for batch in copy.read(part) for row in batch.to_pylist()] for copy, part in copies]
+
+
+PREDICATES = ["s = 'text 77'", "f = 39.0", "k > 290 or i is null", "not (f < 100)", "n = 19.25", "true"]
+
+
+@pytest.mark.parametrize("predicate", PREDICATES)
 def test_rows_are_those_of_pyiceberg_from_surviving_files(table: Any, predicate: str) -> None:
-    reader = SidecarReader(table, table.schema(), predicate or AlwaysTrue())
-    kept = sidecar.plan(table, predicate or AlwaysTrue()).kept_files
-    parts = list(reader.partitions())
-    assert len(parts) == len(kept)
-    found = sorted(k for part in parts for batch in reader.read(part) for k in batch["k"].to_pylist())
-    assert found == sorted(table.scan(row_filter=predicate or AlwaysTrue()).to_arrow()["k"].to_pylist())
+    planned = sidecar.plan(table, predicate)
+    wanted = sorted(table.scan(row_filter=planned.row_filter).to_arrow()["k"].to_pylist())
+    for target, partitions in ((1, planned.files_kept), (2 * OPENING + 100_000, -(-planned.files_kept // 2))):
+        found = rows_of(planned, target=target)
+        assert len(found) == partitions
+        assert sorted(row["k"] for part in found for row in part) == wanted
 
 
 def test_a_predicate_speaks_of_columns_that_are_not_read(table: Any) -> None:
-    reader = SidecarReader(table, table.schema().select("k"), "s = 'text 77'")
-    (part,) = reader.partitions()
-    assert [batch.to_pydict() for batch in reader.read(part)] == [{"k": [77]}]
+    assert rows_of(sidecar.plan(table, "s = 'text 77'"), ["k"]) == [[{"k": 77}]]
+
+
+def test_small_files_share_a_partition(table: Any) -> None:
+    assert len(shares(sidecar.plan(table, "true"))) == 1
+    assert len(rows_of(sidecar.plan(table, "true"), target=3 * OPENING)) == FILES // 2
+
+
+@pytest.fixture(scope="module")
+def large(catalog: Any) -> Any:
+    """Two files of ten row groups each; rows of one of them deleted by position."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
+    settings = {"write.parquet.row-group-limit": "100", "write.parquet.page-row-limit": "20"}
+    made = catalog.create_table("db.source_large", schema, properties=settings)
+    for start in (0, 1000):
+        numbers = range(start, start + 1000)
+        made.append(
+            pa.table({"k": numbers, "v": [n % 7 for n in numbers], "s": [f"{n}" for n in numbers]}, schema)
+        )
+    sidecar.build(made, ["k", "v", "s"], kinds=["bloom", "page-index"], engine="local")
+    made = catalog.load_table("db.source_large")
+    delete_by_position(made, {made.scan().plan_files()[0].file.file_path: [0, 99, 100, 554, 998]})
+    return catalog.load_table("db.source_large")
+
+
+@pytest.mark.parametrize("doubt", [False, True])
+@pytest.mark.parametrize(
+    "predicate",
+    ["v = 3 and k >= 150", "k < 1850 and v != 3", "s in ('170', '1999', '555')", "v in (2, 4) and k < 500"],
+)
+def test_a_file_is_cut_between_its_row_groups(
+    large: Any, predicate: str, doubt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row in one partition, also where a worker has to give its part to pyiceberg."""
+    planned = sidecar.plan(large, predicate)
+    wanted = sorted(large.scan(row_filter=planned.row_filter).to_arrow()["k"].to_pylist())
+    if doubt:
+        monkeypatch.setattr(table_files, "read_footer", lambda source: 1 // 0)
+    monkeypatch.setattr("sidecar.spark.partitions.OPENING", 0)
+    cut = shares(planned, 1)
+    known = [planned.row_groups.get(path) for path in planned.kept_files]
+    assert len(cut) == sum(1 if kept is None else len(kept.kept) for kept in known)
+    found = rows_of(planned, target=1)
+    assert sorted(row["k"] for part in found for row in part) == wanted
+    assert len(shares(planned, 1 << 20)) == 1
+
+
+def test_keys_reach_the_workers(large: Any) -> None:
+    keys = {"s": pa.array(["170", "1999", "555", "no"])}
+    planned = sidecar.plan(large, "true", keys=keys)
+    assert sorted(row["k"] for part in rows_of(planned, ["k"]) for row in part) == [170, 555, 1999]
+
+
+def test_another_snapshot_is_read_in_its_own_schema(large: Any) -> None:
+    first = large.metadata.snapshots[0].snapshot_id
+    planned = sidecar.plan(large, "k in (5, 1005)", snapshot_id=first)
+    assert rows_of(planned) == [[{"k": 5, "v": 5, "s": "5"}]]
 
 
 @pytest.mark.jvm
 def test_spark_reads_the_rows(spark: Any, source: Any) -> None:
-    ours, theirs = source(predicate="s = 'text 79' or k in (100, 102)"), spark.table(f"cat.{NAME}")
+    options = {"predicate": "s = 'text 79' or k in (100, 102)", "target-bytes": "1"}
+    ours, theirs = source(**options), spark.table(f"cat.{NAME}")
     assert ours.columns == theirs.columns
     assert ours.rdd.getNumPartitions() == 2
     wanted = theirs.where("s = 'text 79' or k in (100, 102)").orderBy("k").collect()
@@ -120,6 +192,7 @@ def test_columns_and_snapshots(source: Any, table: Any) -> None:
     assert frame.collect() == [("text 77", [77, 77])]
     first = table.metadata.snapshots[0].snapshot_id
     assert source(**{"snapshot-id": str(first)}).count() == ROWS
+    assert source(ref="main").count() == FILES * ROWS - 1
 
 
 def test_wrong_options_are_one_sentence(table: Any, catalog: Any) -> None:
@@ -130,6 +203,8 @@ def test_wrong_options_are_one_sentence(table: Any, catalog: Any) -> None:
         ("columns", "nothing", "the table has no column 'nothing'"),
         ("snapshot-id", "x", "snapshot-id is no number"),
         ("table", "", "no table is named"),
+        ("target-bytes", "0", "target-bytes is no number of bytes"),
+        ("ref", "nowhere", "no branch or tag"),
         ("predicate", "nothing = 1", "nothing"),
     ):
         opened = SidecarDataSource({**known, option: value})
