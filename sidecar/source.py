@@ -5,8 +5,9 @@ so serves a local file, an object store and a Spark task. A length that is alrea
 entry, a statistics entry) is passed in and costs no request.
 
 What a request costs decides how ranges are fetched. Reading a local file costs microseconds, a request to an object
-store tens of milliseconds, in which a megabyte could have come. There a file of up to :data:`WHOLE_FILE` bytes is
-fetched at once, ranges with up to :data:`REMOTE_GAP` bytes between them are one request, others are asked for together.
+store tens of milliseconds, in which a megabyte could have come. There the last :data:`REMOTE_TAIL` bytes of a file,
+where footers and indexes are, come and stay together, ranges with up to :data:`REMOTE_GAP` bytes between them are one
+request, and others are asked for at the same time.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ COALESCE_GAP = 16 * 1024
 REMOTE_GAP = 256 * 1024
 """The same for files that are not local."""
 
-WHOLE_FILE = 256 * 1024
-"""Files that are not local and no longer than this are fetched whole by their first read, if their length is known."""
+REMOTE_TAIL = 256 * 1024
+"""Bytes that are fetched and kept of a file that is not local, by the first read that reaches its end; shorter ones
+are fetched whole by any read. Its length must be known."""
 
 REQUESTS_AT_ONCE = 8
 """Ranges of one file that are asked for at the same time, where it is not local."""
@@ -147,7 +149,8 @@ class FileIOSource:
         self._io = io
         self._size = size
         self._open: _Opened | None = None
-        self._lock = threading.Lock()
+        self._tail: bytes | None = None
+        self._lock, self._opening = threading.Lock(), threading.Lock()
 
     @property
     def size(self) -> int:
@@ -167,6 +170,17 @@ class FileIOSource:
             check_range(self.name, self._size, offset, length)
         if not length:
             return b""
+        if self._size is None or length > REMOTE_TAIL:
+            return self._fetch(offset, length)
+        if offset + length == self._size or self._size <= REMOTE_TAIL:
+            with self._lock:
+                if self._tail is None or offset < self._size - len(self._tail):
+                    start = max(0, min(offset, self._size - REMOTE_TAIL))
+                    self._tail = self._fetch(start, self._size - start)
+        at = -1 if self._tail is None else offset - self._size + len(self._tail)
+        return self._fetch(offset, length) if self._tail is None or at < 0 else self._tail[at : at + length]
+
+    def _fetch(self, offset: int, length: int) -> bytes:
         try:
             data = self._opened().read(offset, length)
         except Exception as error:
@@ -180,18 +194,14 @@ class FileIOSource:
         return data
 
     def _opened(self) -> _Opened:
-        with self._lock:
+        with self._opening:
             if self._open is None:
                 self._open = _opened(self._io, self.name)
-                if self._size is not None and self._size <= WHOLE_FILE:
-                    whole = self._open.read(0, self._size)
-                    self._open.close()
-                    self._open = _Opened(lambda offset, length: whole[offset : offset + length])
             return self._open
 
     def close(self) -> None:
         """Close what is open."""
-        with self._lock:
+        with self._opening:
             if self._open is not None:
                 self._open.close()
                 self._open = None
@@ -408,6 +418,13 @@ def open_source(path: str, io: FileIO | None = None, size: int | None = None) ->
 
         io = load_file_io(location=path)
     return FileIOSource(io, path, size)
+
+
+def has_cheap_ranges(path: str, io: FileIO, size: int) -> bool:
+    """Whether reading a whole file through a source saves requests: a remote one that is short, or read by fsspec."""
+    if local_path(path) is not None:
+        return False
+    return size <= REMOTE_TAIL or _fsspec(io.new_input(path)) is not None
 
 
 def local_path(location: str) -> str | None:

@@ -1,8 +1,8 @@
 """Scans beside those of pyiceberg and DuckDB, local files, all peers in turn in one process.
 
 *Needle*: 658 files of 20,000 random longs with Bloom filters of their own (1 %), one key that one file holds. The
-sidecar is built from the same files. pyiceberg scans the table, DuckDB the list of its files, whose filters it uses. Once with
-the table loaded before, once from the catalog on. Targets: 30 x pyiceberg, 2 x DuckDB.
+sidecar is built from the same files. pyiceberg scans the table, DuckDB the list of its files, whose filters it uses.
+Once with the table loaded before, once from the catalog on. Targets: 30 x pyiceberg, 2 x DuckDB.
 
 *Broad*: one table of mixed columns, predicates that leave most rows, as a table and as a stream. Target: at most 1.2 x
 pyiceberg.
@@ -65,8 +65,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def needle(folder: Path, files: int, rows: int, runs: int) -> bool:
     """Print the figures of point lookups; whether a target is missed."""
-    catalog, paths, keys = random_longs(folder, files, rows)
-    table = catalog.load_table("db.longs")
+    paths, keys = write_longs(folder, files, rows)
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.longs", pa.schema([("k", pa.int64())]))
+    table.add_files([f"file:{path}" for path in paths])
     sidecar.build(table, ["k"], kinds=["bloom"], engine="local")
     table = catalog.load_table("db.longs")
     duck = duckdb.connect()
@@ -96,26 +99,24 @@ def needle(folder: Path, files: int, rows: int, runs: int) -> bool:
     return missed
 
 
-def random_longs(folder: Path, files: int, rows: int) -> tuple[Any, list[str], Any]:
-    """A catalog with a table ``db.longs`` of even numbers, its files with filters, and one key from every file."""
+def write_longs(folder: Path, files: int, rows: int) -> tuple[list[str], Any]:
+    """Files of even numbers, with filters, and one key from every file."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(5)
     paths, keys = [], []
     for number in range(files):
         values = random.integers(-(2**62), 2**62, rows) * 2
         path = folder / f"{number:04}.parquet"
-        filters = {"k": {"ndv": rows, "fpp": 0.01}}
         pq.write_table(
-            pa.table({"k": values}), path, use_dictionary=False, compression="none",
-            bloom_filter_options=filters,
-        )  # fmt: skip
+            pa.table({"k": values}),
+            path,
+            use_dictionary=False,
+            compression="none",
+            bloom_filter_options={"k": {"ndv": rows, "fpp": 0.01}},
+        )
         paths.append(str(path))
         keys.append(values[0])
-    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
-    catalog.create_namespace("db")
-    table = catalog.create_table("db.longs", pa.schema([("k", pa.int64())]))
-    table.add_files([f"file:{path}" for path in paths])
-    return catalog, paths, random.permutation(keys)
+    return paths, random.permutation(keys)
 
 
 def broad(folder: Path, runs: int) -> bool:

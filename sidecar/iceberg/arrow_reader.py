@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, translate_column_names
+from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import (
     ArrowScan,
     _get_column_projection_values,
@@ -31,6 +32,8 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask, Table
+
+from sidecar.source import SourceFile, has_cheap_ranges, open_source
 
 Deletes = Mapping[str, Sequence[Any]]
 """Deleted positions of data files, by path: chunked arrays of int64."""
@@ -72,21 +75,63 @@ class FileView:
             )
 
 
+class _KnownFiles(FileIO):
+    """A table's files for pyiceberg to read whole, without asking the storage for lengths that are known."""
+
+    def __init__(self, io: FileIO) -> None:
+        super().__init__(io.properties)
+        self._io = io
+        self.sizes: dict[str, int] = {}
+        """Lengths of files in bytes, by path."""
+
+    def new_input(self, location: str) -> Any:
+        size = self.sizes.get(location)
+        if size is None or not has_cheap_ranges(location, self._io, size):
+            return self._io.new_input(location)
+        return _KnownFile(location, self._io, size)
+
+    def new_output(self, location: str) -> Any:
+        return self._io.new_output(location)
+
+    def delete(self, location: Any) -> None:
+        self._io.delete(location)
+
+
+class _KnownFile(InputFile):
+    def __init__(self, location: str, io: FileIO, size: int) -> None:
+        super().__init__(location)
+        self._io = io
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def exists(self) -> bool:
+        return self._io.new_input(self.location).exists()
+
+    def open(self, seekable: bool = True) -> Any:
+        file: Any = SourceFile(open_source(self.location, self._io, self._size))
+        return pa.PythonFile(file, "r")
+
+
 class TableReader:
     """Reads files of one table for one filter and one schema, as pyiceberg's ``ArrowScan`` does."""
 
     def __init__(self, table: Table, schema: Schema, row_filter: BooleanExpression) -> None:
         self.schema = schema
         self._metadata = table.metadata
-        self._io = table.io
-        self._scan = ArrowScan(table.metadata, table.io, schema, row_filter)
+        self._io = _KnownFiles(table.io)
+        self._scan = ArrowScan(table.metadata, self._io, schema, row_filter)
 
     def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
         """The deleted positions of all files, by path as pyiceberg matches them."""
+        for file in {file for task in tasks for file in task.delete_files}:
+            self._io.sizes[file.file_path] = file.file_size_in_bytes
         return _read_all_delete_files(self._io, list(tasks))
 
     def read_whole(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
         """Matching rows of a whole file, by pyiceberg alone."""
+        self._io.sizes[task.file.file_path] = task.file.file_size_in_bytes
         return self._scan._record_batches_from_scan_tasks_and_deletes([task], dict(deletes))  # type: ignore[arg-type]
 
     @property

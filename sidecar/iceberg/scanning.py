@@ -32,6 +32,7 @@ from sidecar.iceberg.planning import Plan, equality_deletes_error, plan
 from sidecar.iceberg.read_ahead import read_ahead
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.table_files import DataFileReader, FileRows
+from sidecar.source import local_path
 
 log = logging.getLogger(__name__)
 
@@ -185,10 +186,14 @@ def read_batches(
     return pa.RecordBatchReader.from_batches(wanted, _cast(rows, wanted))
 
 
-def threads_of(threads: int | None) -> int:
-    """The number of files to read at once: pyiceberg's setting ``max-workers``, else one a processor, at most 8."""
+def threads_of(threads: int | None, remote: bool = False) -> int:
+    """The number of files to read at once: pyiceberg's setting ``max-workers``, else one a processor, at most 8.
+
+    8 of ``remote`` files, which are waited for more than they are worked on.
+    """
     if threads is None:
-        return ExecutorFactory.max_workers() or min(MOST_THREADS, os.cpu_count() or 1)
+        at_once = MOST_THREADS if remote else min(MOST_THREADS, os.cpu_count() or 1)
+        return ExecutorFactory.max_workers() or at_once
     if threads < 1:
         raise UsageError("files are read by at least one thread", found=threads)
     return threads
@@ -207,7 +212,8 @@ def _rows(
         raise UsageError("a limit cannot be negative", found=limit)
     if planned.equality_deletes:
         raise equality_deletes_error(min(planned.equality_deletes))
-    at_once = threads_of(threads)
+    remote = any(local_path(task.file.file_path) is None for task in planned.tasks)
+    at_once = threads_of(threads, remote)
     schema = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
     if columns is not None:
         schema = _select(schema, columns, case_sensitive)
