@@ -13,7 +13,7 @@ No message ever holds a secret, a key or the properties of a catalog.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -100,3 +100,12 @@ def first_line(error: BaseException) -> str:
     """First line of a foreign error, cut to a length that fits into a report."""
     text = next(iter(str(error).splitlines()), "") or type(error).__name__
     return text[:200]
+
+
+def foreign_reason(error: BaseException, clean: Callable[[str], str] = str) -> str:
+    """The kind and first line of a foreign error: enough to act on, and short.
+
+    ``clean`` takes secrets out of the line, before it is cut.
+    """
+    first = clean(next(iter(str(error).splitlines()), ""))[:200]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sidecar.errors import DamagedFileError, StorageError
+from sidecar.errors import DamagedFileError, StorageError, foreign_reason
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -446,10 +446,3 @@ def _read_fully(stream: IO[bytes], length: int) -> bytes:
         parts.append(bytes(part))
         left -= len(part)
     return b"".join(parts)
-
-
-def foreign_reason(error: Exception) -> str:
-    """The kind and first line of a foreign error: enough to act on, short enough to hold no secret."""
-    lines: Iterable[str] = str(error).splitlines()
-    first = next(iter(lines), "")
-    return f"{type(error).__name__}: {first[:200]}" if first else type(error).__name__

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sidecar.errors import StorageError, UsageError
-from sidecar.source import LocalSource, Source, foreign_reason, local_path
+from sidecar.errors import StorageError, UsageError, foreign_reason
+from sidecar.source import LocalSource, Source, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

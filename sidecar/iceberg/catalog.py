@@ -27,7 +27,15 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import StaticTable, Table
 
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.errors import (
+    DamagedFileError,
+    SidecarError,
+    StorageError,
+    UnsupportedFeatureError,
+    UsageError,
+    first_line,
+    foreign_reason,
+)
 from sidecar.iceberg.tolerant import (
     is_about_statistics,
     load_file_partly,
@@ -94,7 +102,7 @@ def open_catalog(name: str | None = None, **properties: str) -> Catalog:
     try:
         return load_catalog(name, **properties)
     except (NotInstalledError, ImportError) as error:
-        raise UsageError(f"{shown} needs a package that is not installed: {_first_line(error)}") from error
+        raise UsageError(f"{shown} needs a package that is not installed: {first_line(error)}") from error
     except (ValueError, TypeError, KeyError) as error:
         # pyiceberg's own text may quote all properties, so only what can be done about it is said.
         raise UsageError(
@@ -176,9 +184,8 @@ def _foreign_error(
         return StorageError(
             f"{what}: access was denied ({type(error).__name__})", hint="Check the credentials."
         )
-    return StorageError(
-        f"{what}: {type(error).__name__}: {redact(_first_line(error), properties)}", file=file
-    )
+    reason = foreign_reason(error, lambda line: redact(line, properties))
+    return StorageError(f"{what}: {reason}", file=file)
 
 
 def _validation_error(error: BaseException | None) -> ValidationError | None:
@@ -194,7 +201,3 @@ def redact(text: str, properties: Mapping[str, Any]) -> str:
         if isinstance(value, str) and len(value) > 3 and _SECRET_KEYS.search(key):
             text = text.replace(value, "***")
     return _USER_INFO.sub("***@", text)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")[:300]

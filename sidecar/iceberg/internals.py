@@ -51,7 +51,7 @@ from pyiceberg.types import NestedField, StructType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, foreign_reason
 from sidecar.source import read_file
 
 _DATA_FILE, _PARTITION = 2, 102  # field ids of the Iceberg specification
@@ -90,7 +90,7 @@ class EntryDecoder:
             self._reader: Reader = resolve_reader(self.schema, read_schema, _TYPES, _ENUMS)
         except Exception as error:
             raise DamagedFileError(
-                f"the manifest's Avro schema is not understood: {_reason(error)}"
+                f"the manifest's Avro schema is not understood: {foreign_reason(error)}"
             ) from error
 
     @property
@@ -110,7 +110,7 @@ class EntryDecoder:
         try:
             entry = self.read(decoder, manifest)
         except Exception as error:
-            raise DamagedFileError(f"a manifest entry cannot be decoded: {_reason(error)}") from error
+            raise DamagedFileError(f"a manifest entry cannot be decoded: {foreign_reason(error)}") from error
         if decoder.tell() != len(raw):
             raise DamagedFileError(
                 "a manifest entry does not fill its record", expected=len(raw), found=decoder.tell()
@@ -169,9 +169,9 @@ def _errors_name(path: str) -> Iterator[None]:
         error.file = path
         raise
     except ImportError as error:  # a codec of pyiceberg that is not installed
-        raise UnsupportedFeatureError(f"cannot decompress: {_reason(error)}", file=path) from error
+        raise UnsupportedFeatureError(f"cannot decompress: {foreign_reason(error)}", file=path) from error
     except Exception as error:
-        raise DamagedFileError(f"the Avro file is broken: {_reason(error)}", file=path) from error
+        raise DamagedFileError(f"the Avro file is broken: {foreign_reason(error)}", file=path) from error
 
 
 def _decode_header(data: bytes) -> tuple[AvroFileHeader, BinaryDecoder]:
@@ -359,8 +359,3 @@ class _Planner(ManifestGroupPlanner):
             deletes = [line for line in deletes if self._check_sequence_number(oldest, line)]
             self._use.deletes_opened = len(deletes)
             yield from read(deletes)
-
-
-def _reason(error: Exception) -> str:
-    line = next(iter(str(error).splitlines()), "")[:200]
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -27,7 +27,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
-from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
 from sidecar.filters.values import decimal_scale
 from sidecar.iceberg.exact import PredicateColumn, find_column
 
@@ -231,7 +231,7 @@ def _fitted(array: Any, kind: str, column: str, wanted: pa.DataType) -> Any:
             return array.cast(wanted)
         problem = "keys are of another type than their column"
     except pa.ArrowException as error:
-        problem = f"keys do not fit their column: {str(error).splitlines()[0][:200]}"
+        problem = f"keys do not fit their column: {first_line(error)}"
     hint = f"Cast them to {wanted}, so that none is rounded or cut on the way."
     raise UsageError(problem, column=column, expected=kind, found=str(given), hint=hint)
 

@@ -23,7 +23,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.errors import (
+    DamagedFileError,
+    SidecarError,
+    StorageError,
+    UnsupportedFeatureError,
+    UsageError,
+    foreign_reason,
+)
 from sidecar.iceberg.arrow_reader import TableReader
 from sidecar.iceberg.conditions import FileQuestion
 from sidecar.iceberg.key_rows import KeyRows
@@ -291,7 +298,7 @@ def _fetch_pages(planned: Plan, field_ids: set[int], report: TableScanReport) ->
     try:
         stored.fetch(list(planned.row_groups.values()), sorted(field_ids))
     except Exception as error:  # no query may fail because of a sidecar
-        report.warnings.append(f"the sidecar is not used: {_line(error)}")
+        report.warnings.append(f"the sidecar is not used: {foreign_reason(error)}")
     report.sidecar_reads += stored.sidecar.index_reads - before[0]
     report.sidecar_bytes += stored.sidecar.index_bytes - before[1]
 
@@ -303,11 +310,11 @@ def _our_errors() -> Iterator[None]:
     except SidecarError:
         raise
     except pa.ArrowInvalid as error:
-        raise DamagedFileError(f"a data file cannot be read: {_line(error)}") from error
+        raise DamagedFileError(f"a data file cannot be read: {foreign_reason(error)}") from error
     except OSError as error:
-        raise StorageError(f"a data file cannot be read: {_line(error)}") from error
+        raise StorageError(f"a data file cannot be read: {foreign_reason(error)}") from error
     except Exception as error:
-        raise UnsupportedFeatureError(f"pyiceberg cannot read the rows: {_line(error)}") from error
+        raise UnsupportedFeatureError(f"pyiceberg cannot read the rows: {foreign_reason(error)}") from error
 
 
 def _select(schema: Schema, columns: Sequence[str], case_sensitive: bool) -> Schema:
@@ -315,9 +322,4 @@ def _select(schema: Schema, columns: Sequence[str], case_sensitive: bool) -> Sch
         return schema.select(*columns, case_sensitive=case_sensitive)
     except ValueError as error:
         resolve_columns(schema, columns, case_sensitive)  # says which one, and what there is instead
-        raise UsageError(f"these columns cannot be read: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    first = next(iter(str(error).splitlines()), "")[:300]
-    return f"{type(error).__name__}: {first}"
+        raise UsageError(f"these columns cannot be read: {foreign_reason(error)}") from error

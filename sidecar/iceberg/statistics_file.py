@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.errors import DamagedFileError, StorageError
+from sidecar.errors import DamagedFileError, StorageError, foreign_reason
 from sidecar.iceberg.catalog import redact
 from sidecar.iceberg.merge import MARK, NDV, Merge, registered_blob
 from sidecar.puffin.reader import PuffinReader
@@ -123,6 +123,6 @@ def delete_file(table: Table, path: str) -> None:
 
 def storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:
     """A foreign error without the secrets of the catalog and its storage."""
-    first = next(iter(str(error).splitlines()), "")[:200]
-    reason = redact(first, {**table.catalog.properties, **table.io.properties})
-    return StorageError(f"{what}: {type(error).__name__}: {reason}", file=path)
+    properties = {**table.catalog.properties, **table.io.properties}
+    reason = foreign_reason(error, lambda line: redact(line, properties))
+    return StorageError(f"{what}: {reason}", file=path)

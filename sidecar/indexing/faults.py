@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.errors import SidecarError, StorageError, first_line
+from sidecar.errors import SidecarError, StorageError, foreign_reason
 
 DAMAGE = "damage"
 STORAGE = "storage"
@@ -17,4 +17,4 @@ def reason_of(error: BaseException) -> str:
     """One line for the report: our own errors without the file that the record names, others by type."""
     if isinstance(error, SidecarError):
         return error.what if error.offset is None else f"{error.what} (offset {error.offset})"
-    return f"{type(error).__name__}: {first_line(error)}"
+    return foreign_reason(error)

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
 from sidecar.parquet.pages import DATA_PAGE, RLE
 from sidecar.parquet.schema import PHYSICAL, Leaf
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
@@ -39,9 +39,9 @@ def decode_pages(leaf: Leaf, pages: Sequence[tuple[int, int, bytes | memoryview]
             pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
         )
     except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFeatureError(f"pyarrow cannot decode the values: {_line(error)}") from error
+        raise UnsupportedFeatureError(f"pyarrow cannot decode the values: {first_line(error)}") from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamagedFileError(f"pyarrow cannot decode the values: {_line(error)}") from error
+        raise DamagedFileError(f"pyarrow cannot decode the values: {first_line(error)}") from error
     if len(values) != expected:
         raise DamagedFileError("a page has too few values", expected=expected, found=len(values))
     return values
@@ -93,7 +93,3 @@ def _footer(leaf: Leaf, encodings: set[int], count: int, length: int) -> Struct:
             4: (LIST, Items(STRUCT, [group])),
         }
     )
-
-
-def _line(error: BaseException) -> str:
-    return (next(iter(str(error).splitlines()), "") or type(error).__name__)[:200]

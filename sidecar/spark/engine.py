@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sidecar.errors import SidecarError, StorageError, first_line
+from sidecar.errors import SidecarError, StorageError, foreign_reason
 from sidecar.indexing.engine import Progress
 from sidecar.indexing.slices import GroupTask, Key, cut, gather
 from sidecar.indexing.tasks import Opener, Plan, Record, UnitsTask, index_units
@@ -171,7 +171,7 @@ def _spark_errors() -> Iterator[None]:
     except SidecarError:
         raise
     except Exception as error:
-        raise StorageError(f"Spark failed: {type(error).__name__}: {first_line(error)}") from error
+        raise StorageError(f"Spark failed: {foreign_reason(error)}") from error
 
 
 def _stage_one(plan: Plan, opener: Opener) -> ArrowMap:

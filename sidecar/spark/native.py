@@ -23,7 +23,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, UsageError, foreign_reason
 from sidecar.iceberg.key_sets import Keys, key_array
 from sidecar.iceberg.planning import plan
 from sidecar.iceberg.predicate import as_expression
@@ -105,7 +105,7 @@ def _pruned(
         native = _NativeTable(session, name)
         snapshot = native.snapshot_id()
     except Exception as error:  # no runtime of Iceberg, or none that is known: whatever py4j says of it
-        log.warning("%s is read as a whole: %s", name, _line(error))
+        log.warning("%s is read as a whole: %s", name, foreign_reason(error))
         return None
     if native.uuid() != str(table.metadata.table_uuid):
         raise UsageError(
@@ -125,7 +125,9 @@ def _pruned(
     except SidecarError as error:
         log.warning("%s is read as a whole: %s", name, error)
     except Exception as error:
-        log.warning("%s is read as a whole: Iceberg's runtime did not take the files: %s", name, _line(error))
+        log.warning(
+            "%s is read as a whole: Iceberg's runtime did not take the files: %s", name, foreign_reason(error)
+        )
     return None
 
 
@@ -222,8 +224,3 @@ class _NativeTable:
 
 
 _ICEBERG = "org.apache.iceberg"
-
-
-def _line(error: Exception) -> str:
-    first = next(iter(str(error).splitlines()), "")[:300]
-    return f"{type(error).__name__}: {first}"
