@@ -104,6 +104,10 @@ def _cost(data: Any) -> list[tuple[str, str]]:
                 "for this predicate",
             ),
         ]
+    manifests = data["manifests"]
+    if manifests["listed"]:
+        listed, total = humane.count(manifests["listed"]), humane.count(manifests["total"])
+        rows.append(("manifests", f"{listed} of {total} not opened, as the sidecar lists them"))
     reads = data["index_reads"]
     index = f"{humane.size(data['index_bytes_read'])} in {reads} read{'s' * (reads != 1)}"
     return [*rows, ("index", index), ("planned in", humane.duration(data["seconds"]))]

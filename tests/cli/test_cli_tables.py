@@ -139,6 +139,7 @@ def test_plan_keeps_one_file_and_scan_finds_its_row(
     assert plan["index_bytes_read"] > 0
     assert plan["index_reads"] > 0
     assert plan["seconds"] > 0
+    assert plan["manifests"]["listed"] == plan["manifests"]["total"] > plan["manifests"]["opened"] == 0
     (line,) = run("scan", "db.t", predicate, "--json").stdout.splitlines()
     assert json.loads(line) == {
         "k": -125, "small": 125, "s": "text 125", "dec": "62.50", "ts": "2024-05-05T00:00:00", "nested": {"x": 125},
