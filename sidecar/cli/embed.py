@@ -15,7 +15,7 @@ import typer
 from sidecar.cli import embed_from as from_cli
 from sidecar.cli import embed_table as table_cli
 from sidecar.cli import humane
-from sidecar.cli.options import Catalog, Json, Quiet, is_path, names, rate
+from sidecar.cli.options import Catalog, Json, KeyPlace, Quiet, encryption_keys, is_path, names, rate
 from sidecar.cli.output import Output, escaped, facts, table
 from sidecar.errors import UsageError
 
@@ -94,6 +94,7 @@ def embed(
         from_cli.Way,
         typer.Option("--way", help="With --from: filters as they are, from values, or the cheaper."),
     ] = from_cli.Way.auto,
+    keys: KeyPlace = None,
     catalog: Catalog = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -102,7 +103,7 @@ def embed(
 
     SRC DST writes one file. TABLE replaces the files of a table's current snapshot, in one commit. With --from,
     indexes come out of a sidecar byte for byte: all of them, or those that --bloom and --page-index name. An ORC file
-    always has its row index, and gets filters alone.
+    always has its row index, and gets filters alone. Encrypted Parquet files keep their keys.
 
     Example: sidecar embed part-0.parquet indexed/part-0.parquet --bloom l_partkey --page-index
     """
@@ -110,7 +111,7 @@ def embed(
     columns = names(bloom) if bloom is not None else []
     if sidecar is not None:
         asked = from_cli.From(
-            sidecar, source, destination, all_to, columns, page_index, placement.value, way, catalog
+            sidecar, source, destination, all_to, columns, page_index, placement.value, way, catalog, keys
         )
         from_cli.run(asked, out)
         return
@@ -135,6 +136,7 @@ def embed(
             "placement": placement.value,
             "harvest": harvest.value,
             "even_if_dictionary": even_if_dictionary,
+            "encryption_keys": encryption_keys(keys),
             "progress": progress,
         }
         report: EmbedReport | EmbedTableReport

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.options import is_path
+from sidecar.cli.options import encryption_keys, is_path
 from sidecar.cli.output import Output, escaped, facts
 from sidecar.errors import UsageError
 
@@ -40,6 +40,7 @@ class From:
     placement: str
     way: Way
     catalog: str | None
+    keys: str | None
 
 
 def run(asked: From, out: Output) -> None:
@@ -54,6 +55,7 @@ def run(asked: From, out: Output) -> None:
             "bloom": None if everything else asked.bloom,
             "page_index": None if everything or asked.page_index else [],
             "placement": asked.placement,
+            "encryption_keys": encryption_keys(asked.keys),
             "io": io,
             "progress": progress,
         }

@@ -106,7 +106,17 @@ def embed_file(
         }
         rules = FilterRules(leaves, check_fpp(fpp), counts, harvest, even_if_dictionary)
         with create_target(target, io) as sink:
-            return embed_into(unlocked, footer, sink, Wanted(rules, page_index, placement), progress, threads)
+            wanted = Wanted(rules, page_index, placement)
+            report = embed_into(unlocked, footer, sink, wanted, progress, threads)
+    report.moved_prefix = _moved_prefix(footer, target, encryption_keys)
+    return report
+
+
+def _moved_prefix(footer: Footer, target: str, keys: EncryptionKeys | None) -> bool:
+    """Whether another AAD prefix is expected at the target than the file has and keeps."""
+    if footer.encryption is None or keys is None:
+        return False
+    return keys.prefix_for(target) not in (None, footer.encryption.aad_prefix)
 
 
 def strip_file(

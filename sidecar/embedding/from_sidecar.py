@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.filter_pool import FilterPool, Part
 from sidecar.convert.match import Finder
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
 from sidecar.embedding.report import EmbedReport, Progress
 from sidecar.embedding.restorer import Choice, Restorer, plan_restore
 from sidecar.errors import StorageError, UsageError
 from sidecar.orc.tail import is_orc, read_tail
+from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.footer import read_footer
 from sidecar.source import Source, local_path, open_source
@@ -67,6 +69,7 @@ def embed_from(
     page_index: Sequence[str] | None = None,
     way: str = "auto",
     placement: str = "end",
+    encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> RestoreReport:
@@ -82,16 +85,19 @@ def embed_from(
     An ORC file gets filters alone, see :mod:`sidecar.embedding.orc_restorer`: what cannot stand in it, as split-block
     filters, is built from its values. ``page_index`` and ``placement`` are not for it.
 
+    ``encryption_keys`` open encrypted files, in which everything is sealed as :func:`sidecar.embedding.file.embed_file`
+    does it, and encrypted bundles of the sidecar.
+
     Raises :class:`UsageError` if the file is not the one that was indexed (its path may differ; size, rows and row
     groups, and for plain files what the footer says of the pages, must agree), and as
     :func:`sidecar.embedding.file.embed_file`.
     """
     with ExitStack() as stack:
-        opened = _open_sidecar(stack, sidecar, io)
+        opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         pool = stack.enter_context(closing(FilterPool()))
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         choice = Choice(bloom, page_index, _checked_way(way), placement, fallback=way != "exact")
-        file = _prepare(source, target, Finder(opened), choice, pool, io)
+        file = _prepare(source, target, Finder(opened), choice, pool, _Storage(io, encryption_keys))
         load = partial(pool.load, file.parts)
         (report,) = _write_behind(opened, iter([file]), load, io, progress)
         report.sidecar_bytes = opened.index_bytes - before
@@ -106,6 +112,7 @@ def embed_all_from(
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
     placement: str = "end",
+    encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> list[RestoreReport]:
@@ -116,18 +123,19 @@ def embed_all_from(
     deepest folder that they have in common.
     """
     with ExitStack() as stack:
-        opened = _open_sidecar(stack, sidecar, io)
+        opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         finder = Finder(opened)
         paths = list(sources) if sources is not None else [file.path for file in finder.listed_files()]
         targets = targets_in(folder, paths)
         choice = Choice(bloom, page_index, "exact", placement)
         pool = stack.enter_context(closing(FilterPool()))
-        load = _loading(pool, opened, finder, paths, choice, io)
+        storage = _Storage(io, encryption_keys)
+        load = _loading(pool, opened, finder, paths, choice, storage)
         for target in targets:
             _make_folder(target)
         files = (
-            _prepare(path, target, finder, choice, pool, io)
+            _prepare(path, target, finder, choice, pool, storage)
             for path, target in zip(paths, targets, strict=True)
         )
         reports: list[RestoreReport] = []
@@ -157,11 +165,28 @@ class _Prepared:
     start: float
 
 
+@dataclass(frozen=True)
+class _Storage:
+    """How data files are opened."""
+
+    io: FileIO | None
+    keys: EncryptionKeys | None
+
+    def open(self, path: str) -> Source:
+        """The file, of an encrypted one its plaintext view."""
+        source = open_source(path, self.io)
+        try:
+            return source if is_orc(source) else unlock(source, self.keys)
+        except BaseException:
+            source.close()
+            raise
+
+
 def _prepare(
-    path: str, target: str, finder: Finder, choice: Choice, pool: FilterPool, io: FileIO | None
+    path: str, target: str, finder: Finder, choice: Choice, pool: FilterPool, storage: _Storage
 ) -> _Prepared:
     start = time.monotonic()
-    source = open_source(path, io)
+    source = storage.open(path)
     try:
         restorer: Restorer | OrcRestorer
         if is_orc(source):
@@ -194,6 +219,7 @@ def _write(
         seconds=time.monotonic() - file.start,
         fpp=file.restorer.fpp,
         sidecar=sidecar.source.name,
+        encrypted_filters=isinstance(file.restorer, Restorer) and file.restorer.encrypted_filters,
         doubts=[*sidecar.warnings, *file.restorer.doubts],
     )
 
@@ -260,7 +286,7 @@ def _loading(
     finder: Finder,
     paths: Sequence[str],
     choice: Choice,
-    io: FileIO | None,
+    storage: _Storage,
 ) -> Callable[[], None]:
     """What loads the filters of all these files: whole groups where most of their files are meant, else some."""
     listed = sum(segment.num_files for segment in sidecar.segments)
@@ -268,7 +294,7 @@ def _loading(
         return partial(pool.load_all, sidecar.segments)
     parts: list[Part] = []
     for path in paths:
-        with closing(open_source(path, io)) as data:
+        with closing(storage.open(path)) as data:
             if is_orc(data):
                 parts += plan_orc_restore(finder, data, read_tail(data), choice).exact_parts
             else:
@@ -286,10 +312,14 @@ def _make_folder(target: str) -> None:
             raise StorageError(f"cannot make the folder: {error.strerror}", file=target) from error
 
 
-def _open_sidecar(stack: ExitStack, sidecar: str | SidecarFile, io: FileIO | None) -> SidecarFile:
+def _open_sidecar(
+    stack: ExitStack, sidecar: str | SidecarFile, io: FileIO | None, keys: EncryptionKeys | None
+) -> SidecarFile:
     if isinstance(sidecar, SidecarFile):
+        if keys is not None:
+            sidecar.use_keys(keys)
         return sidecar
-    opened = SidecarFile.open(stack.enter_context(closing(open_source(sidecar, io))))
+    opened = SidecarFile.open(stack.enter_context(closing(open_source(sidecar, io))), encryption_keys=keys)
     if not opened.segments:
         raise UsageError("the Puffin file is no sidecar", file=sidecar, found="; ".join(opened.warnings[:1]))
     return opened

@@ -19,7 +19,8 @@ class Outcome:
     """What became of one index of one row group's column; row groups of ORC are counted over all stripes.
 
     ``way``: ``exact`` (bytes of the source), ``converted`` (its bits in another form), ``dictionary`` or ``values``
-    (built from them), ``none``. ``bytes`` are those in the file, header included, but of ORC those of the bits alone.
+    (built from them), ``none``. ``bytes`` are those in the file, header included, but of ORC those of the bits
+    alone; what is new of an encrypted column is counted in clear.
     Rates are estimated from the bits, ``None`` where there is no filter.
     """
 
@@ -61,6 +62,8 @@ class EmbedReport:
     """The rate that new filters were to have."""
     encrypted_filters: bool = False
     """Whether an encrypted column has a filter."""
+    moved_prefix: bool = False
+    """Whether another AAD prefix is expected at the target than the file has."""
 
     def ways(self) -> dict[str, dict[str, int]]:
         """How many indexes of each kind came about in which way."""
@@ -79,7 +82,11 @@ class EmbedReport:
             for column, rate in worst.items()
             if rate > 2 * self.fpp
         ]
-        return [*found, DUCKDB_ENCRYPTED] if self.encrypted_filters else found
+        if self.encrypted_filters:
+            found.append(DUCKDB_ENCRYPTED)
+        if self.moved_prefix:
+            found.append("the file keeps its AAD prefix, and another one is expected at its new path")
+        return found
 
     @property
     def damaged(self) -> bool:

@@ -24,11 +24,12 @@ from sidecar.convert.restore import (
 )
 from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
 from sidecar.embedding.pages import PageIndexMaker
-from sidecar.embedding.report import Outcome, Progress
+from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.parquet.embed import Embedded, GroupIndexes, Piece, embed
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
+from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 from sidecar.target import Target
 
@@ -159,6 +160,8 @@ class Restorer:
         self._filters: FilterMaker | None = None
         self.doubts: list[str] = []
         """What of the sidecar could not be read."""
+        self.encrypted_filters = False
+        """Whether an encrypted column has a filter, once the file is written."""
 
     def load(self, load_filters: Callable[[], None]) -> None:
         """Read what the file needs of the sidecar; whoever waits for it in :meth:`groups` goes on, or fails."""
@@ -210,6 +213,7 @@ class Restorer:
         outcomes: list[Outcome] = []
         groups = self.groups(outcomes, progress, target.flush)
         written = embed(self._source, self._work.footer, target, groups, placement=self._choice.placement)
+        self.encrypted_filters = has_encrypted_filters(self._work.footer, outcomes)
         return written, outcomes
 
     def groups(
@@ -236,7 +240,11 @@ class Restorer:
         self, group: RowGroup, loaded: _Loaded, maker: FilterMaker
     ) -> tuple[Mapping[int, Piece], list[Outcome]]:
         """The sidecar's filters, beside those that the file has and the sidecar has not."""
-        mine = {leaf: part for (row_group, leaf), part in loaded.parts.items() if row_group == group.ordinal}
+        mine = {
+            leaf: part
+            for (row_group, leaf), part in loaded.parts.items()
+            if row_group == group.ordinal and not group.columns[leaf].encrypted
+        }
         work = maker.begin(_without(group, mine, filters=True))
         made, told = maker.finish(work)
         pieces = dict(made)
@@ -250,6 +258,10 @@ class Restorer:
             rate = loaded.rates[group.ordinal, leaf]
             pieces[leaf] = data
             outcomes[part.path] = Outcome(group.ordinal, part.path, BLOOM, "exact", len(data), rate, rate)
+        for row_group, leaf in loaded.parts:
+            if row_group == group.ordinal and group.columns[leaf].encrypted:
+                path = group.columns[leaf].leaf.path
+                outcomes.setdefault(path, Outcome(row_group, path, BLOOM, "none", reason=NO_KEY))
         _add_lacking(group, BLOOM, outcomes, loaded)
         return pieces, [outcomes[path] for path in sorted(outcomes)]
 
@@ -260,11 +272,14 @@ class Restorer:
             leaf: found
             for (row_group, leaf), found in loaded.pages.items()
             if row_group == group.ordinal and found.offset_index is not None
+            if not group.columns[leaf].encrypted
         }
         made, told = self._pages.make(_without(group, mine, filters=False), {})
         outcomes = {outcome.column: outcome for outcome in told}
         for row_group, leaf in loaded.unreadable_pages:
-            if row_group == group.ordinal and leaf not in made.offset_indexes:
+            if row_group != group.ordinal or group.columns[leaf].encrypted:
+                continue
+            if leaf not in made.offset_indexes:
                 built = self._pages.build(group.columns[leaf], made)
                 outcomes[built.column] = replace(built, reason=built.reason or UNREADABLE)
         columns, offsets = dict(made.column_indexes), dict(made.offset_indexes)
@@ -273,7 +288,9 @@ class Restorer:
             found = loaded.pages[group.ordinal, leaf]
             path = group.columns[leaf].leaf.path
             place = (group.ordinal, path, PAGE_INDEX)
-            if found.offset_index is None:
+            if group.columns[leaf].encrypted:
+                outcomes.setdefault(path, Outcome(*place, "none", reason=NO_KEY))
+            elif found.offset_index is None:
                 outcomes.setdefault(path, Outcome(*place, "none", reason=found.reason))
             elif missing is not None:
                 # Readers filter pages only where all columns have an OffsetIndex, and some refuse other files.
@@ -320,4 +337,5 @@ def _first_without(group: RowGroup, leaves: Collection[int]) -> str | None:
     """The first column without an OffsetIndex, if the row group has rows."""
     if not group.num_rows:
         return None
-    return next((chunk.leaf.path for chunk in group.columns if chunk.leaf.index not in leaves), None)
+    lacking = (chunk for chunk in group.columns if chunk.leaf.index not in leaves)
+    return next((c.leaf.path for c in lacking if not (c.encrypted and c.offset_index_offset)), None)

@@ -13,15 +13,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import Wanted, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.report import Outcome
 from sidecar.embedding.table_report import LeftAlone
-from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.replace import new_path
 from sidecar.iceberg.resolve import Column, Found, resolve_in_file
 from sidecar.iceberg.snapshot_producer import NewFile
+from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.schema import Leaf
@@ -49,10 +51,12 @@ class Successor:
 
     file: NewFile
     outcomes: tuple[Outcome, ...]
+    encrypted_filters: bool = False
+    """Whether an encrypted column has a filter."""
 
 
-class _NothingNewError(Exception):
-    """Leaves the block of a target, so that nothing is published."""
+class _LeftAloneError(Exception):
+    """The file stays, for a reason. Leaves the block of a target, so that nothing is published."""
 
 
 @dataclass
@@ -62,6 +66,7 @@ class Successors:
     table: Table
     fields: Fields
     wanted: Wanted
+    keys: EncryptionKeys | None = None
     paths: list[str] = field(default_factory=list)
     """Everything that was begun."""
     _lock: Lock = field(default_factory=Lock)
@@ -115,12 +120,17 @@ class Successors:
         try:
             with closing(open_source(file.path, self.table.io, file.file_size)) as source:
                 return self._write_from(source, file, threads)
-        except (DamagedFileError, UnsupportedFeatureError) as error:
+        except (
+            DamagedFileError,
+            UnsupportedFeatureError,
+            UsageError,
+        ) as error:  # usage: of keys that are missing
             return LeftAlone(file.path, reason_of(error), failed=True)
-        except _NothingNewError:
-            return LeftAlone(file.path, NOTHING_NEW)
+        except _LeftAloneError as error:
+            return LeftAlone(file.path, str(error))
 
     def _write_from(self, source: Source, file: ListedFile, threads: int) -> Successor:
+        source = unlock(source, self.keys)
         footer = read_footer(source)
         _check(source, footer, file)
         leaves, absent = self._resolve(footer, file)
@@ -131,12 +141,21 @@ class Successors:
         )
         wanted = Wanted(rules, self.wanted.page_index, self.wanted.placement)
         path = new_path(self.table, file.path)
+        self._check_prefix(footer, path)
         with create_target(self._begin(path), self.table.io) as target:
             report = embed_into(source, footer, target, wanted, threads=threads)
             if not any(_is_new(outcome) for outcome in report.outcomes):
-                raise _NothingNewError
+                raise _LeftAloneError(NOTHING_NEW)
         written = self._read_back(path, report.written.size, footer, file)
-        return Successor(written, (*report.outcomes, *absent))
+        return Successor(written, (*report.outcomes, *absent), report.encrypted_filters)
+
+    def _check_prefix(self, footer: Footer, path: str) -> None:
+        """A successor keeps the AAD prefix, which must not be one that names the old path."""
+        if footer.encryption is None or self.keys is None:
+            return
+        expected = self.keys.prefix_for(path)
+        if expected is not None and expected != footer.encryption.aad_prefix:
+            raise _LeftAloneError("its AAD prefix stays, and is not the one of a file with another path")
 
     def _begin(self, path: str) -> str:
         with self._lock:
@@ -165,7 +184,8 @@ class Successors:
 
     def _read_back(self, path: str, size: int, before: Footer, file: ListedFile) -> NewFile:
         """What is committed must be what storage has."""
-        with closing(open_source(path, self.table.io)) as source:
+        with closing(open_source(path, self.table.io)) as stored:
+            source = unlock(stored, self.keys)
             if source.size != size:
                 raise StorageError(
                     "the new file was not stored whole", file=path, expected=size, found=source.size

@@ -14,6 +14,7 @@ from contextlib import closing
 
 from pyiceberg.table import Table
 
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import Wanted
 from sidecar.embedding.filters import HARVEST_RULES, FilterRules
 from sidecar.embedding.report import Progress
@@ -41,6 +42,7 @@ def embed_table(
     even_if_dictionary: bool = False,
     dry_run: bool = False,
     threads: int | None = None,
+    encryption_keys: EncryptionKeys | None = None,
     progress: Progress | None = None,
 ) -> EmbedTableReport:
     """Give the data files of a table's current snapshot filters on ``bloom`` and page indexes.
@@ -49,6 +51,8 @@ def embed_table(
     other options are those of :func:`sidecar.embedding.file.embed_file`. Every file is written anew under a new
     path, pages copied as bytes, and one ``replace`` commit exchanges them. Left alone, with the reason: files that
     deletes apply to, files that are not Parquet, encrypted or broken, and files for which nothing new was built.
+    Encrypted files are replaced with ``encryption_keys``, but not where an AAD prefix is expected that names the
+    file's path, nor those that the table's own encryption has keys for.
     ``dry_run`` only tells which files would be written; ``threads`` build indexes, one a core by default, at most
     four. ``table`` is refreshed after the commit.
 
@@ -68,7 +72,7 @@ def embed_table(
     if dry_run:
         report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
     else:
-        work = Successors(table, fields, Wanted(rules, page_index, placement))
+        work = Successors(table, fields, Wanted(rules, page_index, placement), encryption_keys)
         _run(work, replaceable.listing, replaceable.files, report, threads, progress)
     report.seconds = time.monotonic() - start
     return report
@@ -128,6 +132,7 @@ def _take(
         return
     new_files[file.path] = written.file
     report.count(written.outcomes)
+    report.encrypted_filters |= written.encrypted_filters
     report.replaced.append(ReplacedFile(file.path, file.file_size, written.file.path, written.file.size))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sidecar.embedding.report import Outcome
+from sidecar.embedding.report import DUCKDB_ENCRYPTED, Outcome
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class EmbedTableReport:
     indexes: dict[tuple[str, str, str, str, bool], IndexCount] = field(default_factory=dict)
     stale_sidecar: str | None = None
     """The table's sidecar, if it lists replaced files: plans keep their successors until the next build."""
+    encrypted_filters: bool = False
+    """Whether an encrypted column of some file has a filter now."""
     attempts: int = 0
     seconds: float = 0.0
 
@@ -89,6 +91,8 @@ class EmbedTableReport:
             for count in self.indexes.values()
             if count.way in ("dictionary", "values") and (count.worst_rate or 0.0) > 2 * self.fpp
         ]
+        if self.encrypted_filters:
+            found.append(DUCKDB_ENCRYPTED)
         if self.stale_sidecar is not None:
             found.append(
                 f"the sidecar {self.stale_sidecar} lists the files that were replaced: build again, "

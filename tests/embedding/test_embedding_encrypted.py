@@ -1,0 +1,216 @@
+"""Embedding into encrypted files with some keys, no keys, wrong ones; stripping, sidecars, tables; nothing in clear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from embed_cases import chunks
+from encryption_matrix import COLUMNS, Kind, MaterialKeys, read_by_arrow, rows, write_by_arrow
+
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.embedding.file import embed_file, strip_file
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.parquet.bloom import read_bloom_filter
+from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
+from sidecar.parquet.verify import verify_file
+from sidecar.source import LocalSource, Source, SourceFile
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
+PLAIN_FOOTER = Kind("arrow", "plaintext", "AES_GCM_CTR_V1", 16, "none", "mixed")
+ENCRYPTED_FOOTER = Kind("arrow", "encrypted", "AES_GCM_V1", 32, "none", "mixed")
+PREFIXED = Kind("arrow", "encrypted", "AES_GCM_V1", 16, "stored", "uniform")
+FOOTERS = pytest.mark.parametrize("kind", [PLAIN_FOOTER, ENCRYPTED_FOOTER], ids=["plaintext", "encrypted"])
+TABLE = rows()
+
+
+class WithoutKey:
+    """Key material, but one master key is not to be had."""
+
+    def __init__(self, missing: str) -> None:
+        self.missing = missing
+
+    def key(self, key_metadata: bytes) -> bytes | None:
+        missing = json.loads(key_metadata)["masterKeyID"] == self.missing
+        return None if missing else MaterialKeys().key(key_metadata)
+
+
+def written(kind: Kind, folder: Path) -> Path:
+    path = folder / f"{kind}.parquet"
+    write_by_arrow(kind, path, TABLE)
+    return path
+
+
+def opened(path: Path, keys: EncryptionKeys) -> tuple[Source, Footer]:
+    view = unlock(LocalSource(str(path)), keys)
+    return view, read_footer(view)
+
+
+def embedded(path: Path, keys: EncryptionKeys, name: str = "embedded.parquet", **options: Any) -> Any:
+    target = path.with_name(name)
+    asked: dict[str, Any] = {"bloom": COLUMNS, "page_index": True, "even_if_dictionary": True}
+    return target, embed_file(str(path), str(target), encryption_keys=keys, **(asked | options))
+
+
+def filters_of(path: Path, keys: EncryptionKeys) -> dict[tuple[int, str], bytes]:
+    view, footer = opened(path, keys)
+    found = {
+        (c.row_group, c.leaf.path): read_bloom_filter(view, c) for c in chunks(footer) if not c.encrypted
+    }
+    return {place: one.filter.to_bytes() for place, one in found.items() if one is not None}
+
+
+def stored_parts(path: Path, chunk: ColumnChunk) -> list[bytes]:
+    """Filter, ColumnIndex and OffsetIndex as they stand in the file."""
+    data = path.read_bytes()
+    return [
+        data[at : at + (length or 0)]
+        for at, length in (
+            (chunk.bloom_filter_offset, chunk.bloom_filter_length),
+            (chunk.column_index_offset, chunk.column_index_length),
+            (chunk.offset_index_offset, chunk.offset_index_length),
+        )
+        if at
+    ]
+
+
+@FOOTERS
+def test_a_column_without_its_key_keeps_what_it_has(kind: Kind, tmp_path: Path) -> None:
+    path, some = written(kind, tmp_path), kind.ours(retriever=WithoutKey("kc1"))
+    first, report = embedded(path, some, "first.parquet")
+    told = {(o.kind, o.column): o for o in report.outcomes}
+    assert told["bloom", "k"].reason == "the column's key is not at hand"
+    assert told["page-index", "s"].reason == "k of the row group has none"
+    assert {c for (_, c) in filters_of(first, some)} == set(COLUMNS) - {"k"}
+    assert {c for (_, c) in filters_of(first, kind.ours())} == set(COLUMNS) - {"k"}
+    assert read_by_arrow(kind, first).equals(TABLE)
+
+    full, _ = embedded(path, kind.ours(), "full.parquet")
+    again, report = embedded(full, some, "again.parquet", harvest="never", fpp=0.001)
+    assert {o.way for o in report.outcomes if o.column == "k"} <= {"exact", "none"}
+    assert {o.way for o in report.outcomes if o.kind == "page-index" and o.column == "s"} == {"values"}
+    before, after = opened(full, kind.ours())[1], opened(again, kind.ours())[1]
+    for one, other in zip(chunks(before), chunks(after), strict=True):
+        parts = stored_parts(full, one), stored_parts(again, other)
+        assert (parts[0] == parts[1]) == (one.leaf.path == "k")
+        assert len(parts[1]) == 3
+    assert verify_file(opened(again, kind.ours())[0]) == []
+    assert read_by_arrow(kind, again).equals(TABLE)
+
+    bare = tmp_path / "bare.parquet"
+    report = strip_file(str(full), str(bare), encryption_keys=some)
+    left = opened(bare, kind.ours())[1]
+    assert {c.leaf.path for c in chunks(left) if c.bloom_filter_offset or c.offset_index_offset} == {"k"}
+    assert {o.reason for o in report.outcomes if o.column == "k"} == {"the column's key is not at hand"}
+    assert report.written.dead_bytes > 0
+    with pytest.raises(UnsupportedFeatureError, match="nothing can be moved"):
+        embedded(path, some, "moved.parquet", placement="row-group")
+    assert not (tmp_path / "moved.parquet").exists()
+
+
+@FOOTERS
+def test_without_the_footer_key_nothing_is_written(kind: Kind, tmp_path: Path) -> None:
+    path = written(kind, tmp_path)
+    for keys in (
+        None,
+        kind.ours(retriever=WithoutKey("kf")),
+        EncryptionKeys(column_keys={"k": kind.key("kc1")}),
+    ):
+        for work in (embed_file, strip_file):
+            options: dict[str, Any] = {"bloom": ["d"]} if work is embed_file else {}
+            with pytest.raises(SidecarError) as caught:
+                work(str(path), str(tmp_path / "out.parquet"), encryption_keys=keys, **options)
+            assert isinstance(caught.value, UsageError | UnsupportedFeatureError)
+    with pytest.raises(DamagedFileError):
+        embedded(path, EncryptionKeys(footer_key=bytes(16)))
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_what_stays_and_what_is_fresh(tmp_path: Path) -> None:
+    """The file's id and key metadata stay; every new module has a nonce of its own, in every run."""
+    path = written(ENCRYPTED_FOOTER, tmp_path)
+    keys = ENCRYPTED_FOOTER.ours()
+    nonces: list[bytes] = []
+    for name in ("one.parquet", "two.parquet"):
+        target, _ = embedded(path, keys, name)
+        before, after = opened(path, keys)[1], opened(target, keys)[1]
+        assert before.encryption is not None
+        assert after.encryption is not None
+        assert after.encryption.crypto_metadata == before.encryption.crypto_metadata
+        assert after.encryption.columns == before.encryption.columns
+        for chunk in chunks(after):
+            if (chunk.row_group, chunk.leaf.index) in after.encryption.columns:
+                filter_, *indexes = stored_parts(target, chunk)
+                header = 4 + int.from_bytes(filter_[:4], "little")
+                nonces += [part[4:16] for part in (filter_[:header], filter_[header:], *indexes)]
+    assert len(nonces) == 2 * 2 * 4 * 4  # files, row groups, encrypted columns, modules
+    assert len(set(nonces)) == len(nonces)
+
+
+def test_kept_filters_are_copied_as_ciphertext(tmp_path: Path) -> None:
+    path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
+    first, _ = embedded(path, keys, "first.parquet")
+    again, report = embedded(first, keys, "again.parquet", placement="row-group")
+    assert report.ways() == {"bloom": {"exact": 12}, "page-index": {"exact": 12}}
+    for one, other in zip(chunks(opened(first, keys)[1]), chunks(opened(again, keys)[1]), strict=True):
+        before, after = stored_parts(first, one), stored_parts(again, other)
+        assert after[:2] == before[:2]
+        assert (after[2] == before[2]) == (one.leaf.path in "dp" and one.row_group == 0)
+    assert verify_file(opened(again, keys)[0]) == []
+    assert read_by_arrow(PLAIN_FOOTER, again).equals(TABLE)
+
+
+def test_readers_without_keys(tmp_path: Path) -> None:
+    path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
+    target, report = embedded(path, keys)
+    assert [w for w in report.warnings() if "DuckDB does not read encrypted files with filters" in w]
+    assert pq.read_table(target, columns=["d", "p"]).equals(TABLE.select(["d", "p"]))
+    assert not embedded(path, keys, "clear.parquet", bloom=["p", "d"])[1].warnings()
+
+
+def test_a_prefix_that_names_the_path(tmp_path: Path) -> None:
+    path = written(PREFIXED, tmp_path)
+
+    def rule(file: str) -> bytes:
+        return PREFIXED.prefix or b"" if file == str(path) else b"another"
+
+    target, report = embedded(path, PREFIXED.ours(aad_prefix=rule))
+    assert any("AAD prefix" in warning for warning in report.warnings())
+    with pytest.raises(DamagedFileError, match="prefix"):
+        opened(target, PREFIXED.ours(aad_prefix=rule))
+    assert read_by_arrow(PREFIXED, target).equals(TABLE)
+
+
+def test_foreign_files_with_filters_of_their_own(tmp_path: Path) -> None:
+    """parquet-java's three kinds of encrypted file, embedded into and stripped."""
+    column_keys = {"str": b"1234567890123450", "f64_clean": b"1234567890123451"}
+    for name, prefix in (
+        ("j118_enc_gcm_encfooter", None),
+        ("j118_enc_gcm_uniform_dict", b"tester"),
+        ("j118_enc_gcmctr_plainfooter_aadsupplied", b"tester"),
+    ):
+        keys = EncryptionKeys(footer_key=b"0123456789012345", column_keys=column_keys, aad_prefix=prefix)
+        path = DATA / f"{name}.parquet"
+        before = filters_of(path, keys)
+        bare, target = tmp_path / f"bare-{name}.parquet", tmp_path / f"{name}.parquet"
+        strip_file(str(path), str(bare), encryption_keys=keys)
+        assert not filters_of(bare, keys)
+        columns = sorted({column for _, column in before})
+        embed_file(
+            str(bare),
+            str(target),
+            bloom=columns,
+            page_index=True,
+            even_if_dictionary=True,
+            placement="row-group",
+            encryption_keys=keys,
+        )
+        assert filters_of(target, keys).keys() >= before.keys()
+        view, _ = opened(target, keys)
+        assert verify_file(view) == []
+        original = pq.ParquetFile(SourceFile(opened(path, keys)[0])).read()  # type: ignore[arg-type]
+        assert pq.ParquetFile(SourceFile(view)).read().equals(original)  # type: ignore[arg-type]
