@@ -151,7 +151,6 @@ def test_an_ordinary_header_is_read() -> None:
         {"data": {6: (I32, 1)}},
         {"data": {5: (STRUCT, Struct({1: (STRUCT, Struct())}))}},
     ],
-    ids=str,
 )
 def test_what_is_not_ordinary_is_left_to_the_slow_decoder(changes: Any) -> None:
     assert walked(header(**changes)) == 0
