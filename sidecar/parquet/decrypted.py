@@ -22,14 +22,15 @@ from collections import OrderedDict
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import located
 from sidecar.parquet.encrypted_footer import unlock_footer
-from sidecar.parquet.encrypted_parts import Column, Refused, Region, Unit, regions_of
+from sidecar.parquet.encrypted_parts import Refused, regions_of
+from sidecar.parquet.encrypted_units import Column, Region, Unit
 from sidecar.parquet.encryption import FileEncryption
 from sidecar.parquet.footer import Footer, Tail, read_footer
 from sidecar.parquet.thrift import Struct, encode_padded
 from sidecar.source import Source, check_range, gap_of, requests_at_once
 
 _CACHE = 8 << 20
-"""Bytes of decrypted units that are kept; the last one always is."""
+"""Bytes of decrypted units that are kept, the last ones."""
 
 _MAGIC = b"PAR1"
 
@@ -58,7 +59,7 @@ class DecryptedSource:
         self._tail = tail.offset
         end = encode_padded(metadata, len(tail.data)) + len(tail.data).to_bytes(4, "little") + _MAGIC
         self._fixed = {0: _MAGIC, tail.offset: end}
-        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._cached = 0
         self._lock = threading.Lock()
         self._regions: list[Region] = []
@@ -88,7 +89,7 @@ class DecryptedSource:
         }
         missing: list[Unit] = []
         for unit in self._units(offset, end):
-            known = self._kept(unit.start)
+            known = self._kept(unit[:2])
             if known is None:
                 missing.append(unit)
             else:
@@ -138,7 +139,7 @@ class DecryptedSource:
             region = self._regions[at]
             at += 1
             if region.end > start:
-                inside = region.units()
+                inside = region.units(start, end)
                 first = max(bisect_right(inside, start, key=lambda unit: unit.start) - 1, 0)
                 last = bisect_left(inside, end, key=lambda unit: unit.start)
                 units += [unit for unit in inside[first:last] if unit.end > start]
@@ -148,17 +149,17 @@ class DecryptedSource:
         with located(self.name, unit.column, unit.start):
             data = unit.open(raw)
         with self._lock:
-            self._cached += len(data) - len(self._cache.pop(unit.start, b""))
-            self._cache[unit.start] = data
-            while self._cached > _CACHE and len(self._cache) > 1:
+            self._cached += len(data) - len(self._cache.pop(unit[:2], b""))
+            self._cache[unit[:2]] = data
+            while self._cached > _CACHE:
                 self._cached -= len(self._cache.popitem(last=False)[1])
         return data
 
-    def _kept(self, start: int) -> bytes | None:
+    def _kept(self, place: tuple[int, int]) -> bytes | None:
         with self._lock:
-            data = self._cache.get(start)
+            data = self._cache.get(place)
             if data is not None:
-                self._cache.move_to_end(start)
+                self._cache.move_to_end(place)
             return data
 
 

@@ -7,7 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sidecar.parquet.page_index import ColumnIndex
+
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
+ORDERS = ["UNORDERED", "ASCENDING", "DESCENDING"]
 WRITERS = sorted(
     path.stem
     for path in (DATA / "expected").glob("*.json")
@@ -41,3 +44,14 @@ def leaf_values(path: str, first: int, rows: int) -> list[bytes]:
     for cell in written()[path.split(".")[0]][first : first + rows]:
         out += [item for item in (cell if isinstance(cell, list) else [cell]) if item is not None]
     return out
+
+
+def same_column_index(found: ColumnIndex, want: dict[str, Any]) -> None:
+    assert ORDERS[found.boundary_order] == want["boundary_order"]
+    assert found.null_pages == want["null_pages"]
+    assert found.null_counts == want["null_counts"]
+    assert found.nan_counts == want["nan_counts"]
+    assert [bound.hex() for bound in found.min_values] == want["min"]
+    assert [bound.hex() for bound in found.max_values] == want["max"]
+    assert (found.repetition_level_histograms or []) == want["rep_hist"]
+    assert (found.definition_level_histograms or []) == want["def_hist"]

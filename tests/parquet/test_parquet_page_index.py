@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign import DATA, WRITERS, expected
+from foreign import DATA, WRITERS, expected, same_column_index
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.parquet.bounds import (
@@ -41,7 +41,6 @@ from sidecar.parquet.page_index import (
 from sidecar.parquet.thrift import BINARY, BOOL, BOOL_FALSE, I32, I64, LIST, Items, Struct, encode_struct
 from sidecar.source import BytesSource, CountingSource, LocalSource
 
-ORDERS = ["UNORDERED", "ASCENDING", "DESCENDING"]
 READABLE = [p for p in sorted(DATA.rglob("*.parquet")) if p.read_bytes()[-4:] == b"PAR1"]
 
 
@@ -98,17 +97,6 @@ def test_indexes_equal_what_parquet_java_reads(name: str) -> None:
     assert compared == sum(
         "column_index" in c for g in expected(name)["row_groups"] for c in g["columns"].values()
     )
-
-
-def same_column_index(found: ColumnIndex, want: dict[str, Any]) -> None:
-    assert ORDERS[found.boundary_order] == want["boundary_order"]
-    assert found.null_pages == want["null_pages"]
-    assert found.null_counts == want["null_counts"]
-    assert found.nan_counts == want["nan_counts"]
-    assert [bound.hex() for bound in found.min_values] == want["min"]
-    assert [bound.hex() for bound in found.max_values] == want["max"]
-    assert (found.repetition_level_histograms or []) == want["rep_hist"]
-    assert (found.definition_level_histograms or []) == want["def_hist"]
 
 
 @pytest.mark.parametrize("path", READABLE, ids=lambda p: p.stem)

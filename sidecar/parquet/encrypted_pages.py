@@ -1,0 +1,224 @@
+"""The pages of an encrypted column chunk in clear: of the same length, where they were.
+
+A page is two modules, header and body. In their place stand the header, drawn out by what the body lost, and the plain
+body; the header states the length of that, and no checksum: that is of the encrypted body, where it is compared.
+parquet-java leaves the levels of data pages v2 in clear, in front of the encrypted values; others encrypt the whole
+body, as the specification has it.
+
+Where the pages of a chunk begin is known from its offset index if that accounts for every byte of the chunk, else from
+one header after the other, as far as is asked. Either way a page only opens as the page with its number.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, located
+from sidecar.parquet.encrypted_units import Column, Unit
+from sidecar.parquet.encryption import LENGTH_BYTES, Module
+from sidecar.parquet.page_index import OffsetIndex, decode_offset_index
+from sidecar.parquet.pages import DICTIONARY_PAGE, HEADER_WINDOW, WRONG_CHECKSUM
+from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_padded
+from sidecar.source import Source, check_range
+
+_COMPRESSED_SIZE, _CRC, _DATA_PAGE_V2 = 3, 4, 8  # fields of PageHeader
+_DEFINITION_BYTES, _REPETITION_BYTES = 5, 6  # of DataPageHeaderV2
+
+
+class _Page(NamedTuple):
+    """A page: the two modules from ``start`` to ``end``; ``number`` is ``None`` of the dictionary page."""
+
+    start: int
+    end: int
+    number: int | None
+
+
+class Pages:
+    """The pages of a column chunk; ``read_index`` reads the offset index in clear."""
+
+    def __init__(
+        self, column: Column, source: Source, read_index: Callable[[int, int], bytes], start: int, end: int
+    ) -> None:
+        self.column = column
+        self.source = source
+        self.start, self.end = start, end
+        self._read_index = read_index
+        self._walked: list[Unit] = []
+        self._walk = self._by_walking(source)
+        self._lock = threading.Lock()
+
+    def units(self, start: int, end: int) -> list[Unit]:
+        """One a page; one in all where everything is read and nothing tells in advance where pages are."""
+        if self._indexed is not None:
+            return self._indexed
+        if start <= self.start and self.end <= end:
+            return [Unit(self.start, self.end, self.column.path, self._open_all)]
+        with self._lock:
+            while not self._walked or self._walked[-1].end < min(end, self.end):
+                self._walked.append(self._unit(self._next_page()))
+            return self._walked[:]
+
+    def _next_page(self) -> _Page:
+        """The next one; after an error the walk begins anew, to meet the same error again."""
+        try:
+            return next(self._walk)
+        except SidecarError:
+            self._walked, self._walk = [], self._by_walking(self.source)
+            raise
+
+    @cached_property
+    def _indexed(self) -> list[Unit] | None:
+        pages = self._by_offset_index()
+        return None if pages is None else [self._unit(page) for page in pages]
+
+    def _unit(self, page: _Page) -> Unit:
+        return Unit(page.start, page.end, self.column.path, partial(self._open, page.number))
+
+    def _open_all(self, raw: memoryview) -> bytes:
+        parts: list[bytes] = []
+        for page in self._by_walking(_Part(self.source.name, raw, self.start)):
+            with located(self.source.name, self.column.path, page.start):
+                parts.append(self._open(page.number, raw[page.start - self.start : page.end - self.start]))
+        return b"".join(parts)
+
+    @property
+    def _has_dictionary(self) -> bool:
+        return self.column.chunk.start == self.column.chunk.dictionary_page_offset
+
+    def _by_offset_index(self) -> list[_Page] | None:
+        """``None`` where there is no offset index, or none that accounts for every byte of the chunk."""
+        chunk = self.column.chunk
+        if not chunk.offset_index_offset or not chunk.offset_index_length:
+            return None
+        try:
+            index = decode_offset_index(
+                self._read_index(chunk.offset_index_offset, chunk.offset_index_length)
+            )
+        except StorageError:
+            raise
+        except SidecarError:
+            return None  # whoever reads the index itself is told
+        return self._pages_of(index)
+
+    def _pages_of(self, index: OffsetIndex) -> list[_Page] | None:
+        starts = index.offsets.tolist()
+        ends = (index.offsets + index.compressed_page_sizes).tolist()
+        if not starts or starts[0] < self.start or [*starts[1:], self.end] != ends:
+            return None
+        if (starts[0] > self.start) != self._has_dictionary:
+            return None
+        pages = [_Page(*place, number) for number, place in enumerate(zip(starts, ends, strict=True))]
+        return [_Page(self.start, starts[0], None), *pages] if self._has_dictionary else pages
+
+    def _by_walking(self, source: Source) -> Iterator[_Page]:
+        """From header to header."""
+        at, number = self.start, -1 if self._has_dictionary else 0
+        window = _Window(source, self.end)
+        while at < self.end:
+            start, page = at, None if number < 0 else number
+            with located(self.source.name, self.column.path, at):
+                at += self._length_of_page(window, at, page)
+            yield _Page(start, at, page)
+            number += 1
+
+    def _length_of_page(self, window: _Window, at: int, number: int | None) -> int:
+        """By its header; by the lengths of its modules where that does not authenticate, to lose one page alone."""
+        of_header, of_body = _modules(number)
+        encryption, room = self.column.encryption, self.end - at
+        split = encryption.module_length(of_header, window.read(at, LENGTH_BYTES), room)
+        try:
+            sealed = window.read(at, split)
+            header, _ = decode_struct(self.column.open(sealed, of_header, number or 0))
+        except StorageError:
+            raise
+        except SidecarError:
+            prefix = window.read(at + split, LENGTH_BYTES)
+            return split + encryption.module_length(of_body, prefix, room - split)
+        length = header.count(_COMPRESSED_SIZE, "compressed_page_size")
+        if length > room - split:
+            raise DamagedFileError("a page reaches beyond its chunk", expected=room - split, found=length)
+        return split + length
+
+    def _open(self, number: int | None, raw: memoryview) -> bytes:
+        """A page in clear. Its header, which is authenticated, says how long the body is and of which kind."""
+        of_header, of_body = _modules(number)
+        encryption = self.column.encryption
+        split = encryption.module_length(of_header, raw, len(raw))
+        header, _ = decode_struct(self.column.open(raw[:split], of_header, number or 0))
+        body = raw[split:]
+        _check_header(header, number, body)
+        levels = _clear_levels(header, body)
+        plain = bytes(body[:levels]) + self.column.open(body[levels:], of_body, number or 0)
+        header.fields[_COMPRESSED_SIZE] = (I32, len(plain))
+        header.fields.pop(_CRC, None)
+        return encode_padded(header, split + encryption.overhead(of_body)) + plain
+
+
+def _clear_levels(header: Struct, body: memoryview) -> int:
+    """Bytes of levels in front of the encrypted values of a page; 0 where the body is one module."""
+    version_2 = header.struct(_DATA_PAGE_V2)
+    if version_2 is None or LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "little") == len(body):
+        return 0
+    levels = version_2.count(_DEFINITION_BYTES, "a length of levels")
+    levels += version_2.count(_REPETITION_BYTES, "a length of levels")
+    return levels if levels <= len(body) else 0
+
+
+def _modules(number: int | None) -> tuple[Module, Module]:
+    if number is None:
+        return Module.DICTIONARY_PAGE_HEADER, Module.DICTIONARY_PAGE
+    return Module.DATA_PAGE_HEADER, Module.DATA_PAGE
+
+
+def _check_header(header: Struct, number: int | None, body: memoryview) -> None:
+    if (header.integer(1) == DICTIONARY_PAGE) != (number is None):
+        raise DamagedFileError("a page header of another kind than its module", found=header.integer(1))
+    size = header.count(_COMPRESSED_SIZE, "compressed_page_size")
+    if size != len(body):
+        raise DamagedFileError(
+            "the encrypted body of a page has another length than its header says",
+            expected=size,
+            found=len(body),
+        )
+    crc = header.integer(_CRC)
+    if crc is not None and zlib.crc32(body) != crc & 0xFFFFFFFF:
+        raise DamagedFileError(WRONG_CHECKSUM, expected=crc & 0xFFFFFFFF, found=zlib.crc32(body))
+
+
+class _Part:
+    """A source of which only the bytes from ``start`` on are at hand."""
+
+    def __init__(self, name: str, data: memoryview, start: int) -> None:
+        self.name, self._data, self._start = name, data, start
+
+    @property
+    def size(self) -> int:
+        """Where the bytes at hand end."""
+        return self._start + len(self._data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :meth:`Source.read`."""
+        check_range(self.name, self.size, offset, length)
+        return bytes(self._data[offset - self._start : offset - self._start + length])
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class _Window:
+    """Reads of a few bytes each, rising, from larger reads."""
+
+    def __init__(self, source: Source, end: int) -> None:
+        self._source, self._end = source, end
+        self._at, self._data = 0, b""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """``length`` bytes, fewer at the end."""
+        if not (self._at <= offset and offset + length <= self._at + len(self._data)):
+            self._at = offset
+            self._data = self._source.read(offset, min(max(HEADER_WINDOW, length), self._end - offset))
+        return self._data[offset - self._at : offset - self._at + length]
