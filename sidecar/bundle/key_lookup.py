@@ -1,9 +1,9 @@
 """Looking up many keys at once, of which each unit is asked its own run.
 
 A join's keys are sorted, and a unit has to be asked only for those within its bounds: a run of them. Every piece of a
-bundle is read and verified once, however many keys test rows of it. Many keys test pieces all over a bundle, so they
-are read with what lies between them, the smallest gaps first, while no gap is longer than :data:`READ_COST` and all of them
-together no longer than the pieces: at most twice the bytes for a fraction of the reads.
+bundle is read and verified once, however many keys test rows of it. Many keys test pieces all over a bundle, so these
+are read with what lies between them, the smallest gaps first, while no gap is longer than :data:`READ_COST` and all of
+them together no longer than the pieces: at most twice the bytes for a fraction of the reads.
 """
 
 from __future__ import annotations
