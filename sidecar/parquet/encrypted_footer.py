@@ -53,6 +53,7 @@ def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption,
     tail, keys = read_tail(source), keys.beside(source.name)
     declared, expected = _declared(tail), keys.prefix_for(source.name)
     if declared is None:
+        _check_plain(tail)
         if expected is not None:
             raise DamagedFileError(
                 "the file is not encrypted, and so is not the one that the expected AAD prefix names",
@@ -77,6 +78,16 @@ def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption,
         metadata.fields.pop(_ALGORITHM)
         metadata.fields.pop(_SIGNING_KEY, None)
     return _unlock_columns(encryption, metadata, keys), metadata, tail
+
+
+def _check_plain(tail: Tail) -> None:
+    """Raise where a footer that declares no encryption has encrypted columns: somebody took the declaration out."""
+    metadata, _ = decode_struct(tail.data, base=tail.offset)
+    chunks = (chunk for group in metadata.structs(4) or () for chunk in group.structs(1) or ())
+    if _SIGNING_KEY in metadata.fields or any(
+        {_CRYPTO, _ENCRYPTED_METADATA} & c.fields.keys() for c in chunks
+    ):
+        raise DamagedFileError("the footer does not say how its columns are encrypted", offset=tail.offset)
 
 
 def _checked_prefix(declaration: Declaration, expected: bytes | None) -> bytes:
