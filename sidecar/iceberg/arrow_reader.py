@@ -30,9 +30,12 @@ from pyiceberg.io.pyarrow import (
     expression_to_pyarrow,
     pyarrow_to_schema,
 )
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask, Table
 
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.parquet.decrypted import unlock
 from sidecar.source import SourceFile, has_cheap_ranges, open_source
 
 Deletes = Mapping[str, Sequence[Any]]
@@ -78,17 +81,27 @@ class FileView:
 class _KnownFiles(FileIO):
     """A table's files for pyiceberg to read whole, without asking the storage for lengths that are known."""
 
-    def __init__(self, io: FileIO) -> None:
+    def __init__(self, io: FileIO, encryption_keys: EncryptionKeys | None = None) -> None:
         super().__init__(io.properties)
         self._io = io
+        self._keys = encryption_keys
         self.sizes: dict[str, int] = {}
         """Lengths of files in bytes, by path."""
+        self.parquet: set[str] = set()
+        """Paths of those that may be encrypted."""
+
+    def know(self, file: DataFile) -> None:
+        """Take note of a file that is to be read."""
+        self.sizes[file.file_path] = file.file_size_in_bytes
+        if file.file_format == FileFormat.PARQUET:
+            self.parquet.add(file.file_path)
 
     def new_input(self, location: str) -> Any:
         size = self.sizes.get(location)
-        if size is None or not has_cheap_ranges(location, self._io, size):
+        keys = self._keys if location in self.parquet else None
+        if size is None or (keys is None and not has_cheap_ranges(location, self._io, size)):
             return self._io.new_input(location)
-        return _KnownFile(location, self._io, size)
+        return _KnownFile(location, self._io, size, keys)
 
     def new_output(self, location: str) -> Any:
         return self._io.new_output(location)
@@ -98,10 +111,11 @@ class _KnownFiles(FileIO):
 
 
 class _KnownFile(InputFile):
-    def __init__(self, location: str, io: FileIO, size: int) -> None:
+    def __init__(self, location: str, io: FileIO, size: int, keys: EncryptionKeys | None) -> None:
         super().__init__(location)
         self._io = io
         self._size = size
+        self._keys = keys
 
     def __len__(self) -> int:
         return self._size
@@ -110,28 +124,35 @@ class _KnownFile(InputFile):
         return self._io.new_input(self.location).exists()
 
     def open(self, seekable: bool = True) -> Any:
-        file: Any = SourceFile(open_source(self.location, self._io, self._size))
+        file: Any = SourceFile(unlock(open_source(self.location, self._io, self._size), self._keys))
         return pa.PythonFile(file, "r")
 
 
 class TableReader:
     """Reads files of one table for one filter and one schema, as pyiceberg's ``ArrowScan`` does."""
 
-    def __init__(self, table: Table, schema: Schema, row_filter: BooleanExpression) -> None:
+    def __init__(
+        self,
+        table: Table,
+        schema: Schema,
+        row_filter: BooleanExpression,
+        encryption_keys: EncryptionKeys | None = None,
+    ) -> None:
         self.schema = schema
+        self.encryption_keys = encryption_keys
         self._metadata = table.metadata
-        self._io = _KnownFiles(table.io)
+        self._io = _KnownFiles(table.io, encryption_keys)
         self._scan = ArrowScan(table.metadata, self._io, schema, row_filter)
 
     def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
         """The deleted positions of all files, by path as pyiceberg matches them."""
         for file in {file for task in tasks for file in task.delete_files}:
-            self._io.sizes[file.file_path] = file.file_size_in_bytes
+            self._io.know(file)
         return _read_all_delete_files(self._io, list(tasks))
 
     def read_whole(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
         """Matching rows of a whole file, by pyiceberg alone."""
-        self._io.sizes[task.file.file_path] = task.file.file_size_in_bytes
+        self._io.know(task.file)
         return self._scan._record_batches_from_scan_tasks_and_deletes([task], dict(deletes))  # type: ignore[arg-type]
 
     @property

@@ -27,6 +27,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.internals import ManifestUse, plan_tasks, read_manifests
@@ -85,6 +86,8 @@ class Plan:
     """Paths of kept files to which equality deletes can apply, which neither we nor pyiceberg do."""
     manifests: ManifestUse = field(default_factory=ManifestUse)
     """Which manifests were opened, and which were not, as the sidecar lists their entries."""
+    encryption_keys: EncryptionKeys | None = field(default=None, repr=False, compare=False)
+    """Those that a scan opens encrypted files with."""
 
     @property
     def kept_files(self) -> list[str]:
@@ -238,12 +241,16 @@ def plan(
     case_sensitive: bool = True,
     keys: Mapping[str, Keys] | None = None,
     allow_equality_deletes: bool = False,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> Plan:
     """The files of a snapshot (that of branch or tag ``ref``, or the current one) that can hold rows for ``predicate``.
 
     ``keys``, ``{column: Arrow array}``, are those of a join's other side, up to millions: rows must have one of them
     too (a semi-join). An integer array may have another width than its column, nothing else may differ.
     ``allow_equality_deletes`` is for whoever has the kept files read by an engine that applies them, as Spark does.
+
+    ``encryption_keys`` open encrypted bundles of the sidecar, which otherwise keep all their files with one warning,
+    and encrypted data files that the plan's rows are read from.
 
     Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
     snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
@@ -266,6 +273,7 @@ def plan(
     lines = read_manifests(table.io, snapshot.manifest_list)
     data_lines = [line for line in lines if line.content == ManifestContent.DATA]
     sieve, use = Sieve(table, snapshot, asked.question, bound, among, data_lines), ManifestUse()
+    sieve.encryption_keys = encryption_keys
     try:
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
         tasks, deleted = _tasks(scan, lines, sieve, use)
@@ -293,6 +301,7 @@ def plan(
         keys=among,
         equality_deletes=deleted,
         manifests=use,
+        encryption_keys=encryption_keys,
     )
 
 

@@ -23,6 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import (
     DamagedFileError,
     SidecarError,
@@ -118,6 +119,7 @@ def scan(
     case_sensitive: bool = True,
     threads: int | None = None,
     keys: Mapping[str, Keys] | None = None,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> pa.Table:
     """The rows of a snapshot (that of a branch or tag ``ref``, or the current one) that match ``predicate``.
 
@@ -126,7 +128,15 @@ def scan(
     logged; who wants the plan too calls :func:`sidecar.iceberg.planning.plan`, then its ``to_arrow``. Errors are
     those of both.
     """
-    found = plan(table, predicate, snapshot_id=snapshot_id, ref=ref, case_sensitive=case_sensitive, keys=keys)
+    found = plan(
+        table,
+        predicate,
+        snapshot_id=snapshot_id,
+        ref=ref,
+        case_sensitive=case_sensitive,
+        keys=keys,
+        encryption_keys=encryption_keys,
+    )
     _log(found.warnings)
     return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
@@ -142,9 +152,18 @@ def scan_batches(
     case_sensitive: bool = True,
     threads: int | None = None,
     keys: Mapping[str, Keys] | None = None,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> pa.RecordBatchReader:
     """The rows of :func:`scan` as a stream: see :func:`read_batches`."""
-    found = plan(table, predicate, snapshot_id=snapshot_id, ref=ref, case_sensitive=case_sensitive, keys=keys)
+    found = plan(
+        table,
+        predicate,
+        snapshot_id=snapshot_id,
+        ref=ref,
+        case_sensitive=case_sensitive,
+        keys=keys,
+        encryption_keys=encryption_keys,
+    )
     _log(found.warnings)
     return read_batches(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
@@ -258,7 +277,9 @@ def _batches(
         return
     with _our_errors():
         among = _key_rows(planned, schema)
-        table_reader = TableReader(planned.table, among.schema if among else schema, planned.row_filter)
+        table_reader = TableReader(
+            planned.table, among.schema if among else schema, planned.row_filter, planned.encryption_keys
+        )
         if planned.stored is not None:
             _fetch_pages(planned, table_reader.field_ids, report)
         question = FileQuestion(table_reader.row_filter, planned.table.schema())

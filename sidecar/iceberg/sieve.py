@@ -22,8 +22,9 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
-from sidecar.iceberg.internals import Matches
+from sidecar.iceberg.internals import Evaluators
 from sidecar.iceberg.key_pruning import TOO_MANY, Asked, Bounded, KeyPruner
 from sidecar.iceberg.key_sets import KeySet
 from sidecar.iceberg.listed_files import Answered, ListedFiles, is_worth_it
@@ -131,6 +132,8 @@ class Sieve:
         """What is left of files of which something is known, by path."""
         self.stored: StoredPages | None = None
         self.notes: tuple[str, ...] = ()
+        self.encryption_keys: EncryptionKeys | None = None
+        """Those of encrypted bundles."""
         self._table = table
         self._snapshot = snapshot
         self._question = question
@@ -154,7 +157,9 @@ class Sieve:
         self._dropped_by_pages = 0
         self._groups: Counter[str] = Counter()
 
-    def known(self, lines: Sequence[ManifestFile], matches: Matches) -> Mapping[str, list[ManifestEntry]]:
+    def known(
+        self, lines: Sequence[ManifestFile], evaluators: Evaluators
+    ) -> Mapping[str, list[ManifestEntry]]:
         """Entries of those among ``lines``, data manifests, that need not be opened; see :mod:`listed_files`."""
         if self._question is not None:
             self._open_for_question()
@@ -162,13 +167,13 @@ class Sieve:
             self._advised(self._open, None)
         if self._verdicts is None:
             return {}
-        found = self._advised(partial(self._answer, self._verdicts, lines, matches), Answered())
+        found = self._advised(partial(self._answer, self._verdicts, lines, evaluators), Answered())
         self._dropped += found.dropped
         return found.entries
 
-    def _answer(self, verdicts: Verdicts, lines: Sequence[ManifestFile], matches: Matches) -> Answered:
+    def _answer(self, verdicts: Verdicts, lines: Sequence[ManifestFile], evaluators: Evaluators) -> Answered:
         verdicts.place(self._manifests)
-        found = ListedFiles(verdicts, self._bound, self._warnings.append).answer(lines, matches)
+        found = ListedFiles(verdicts, self._bound, self._warnings.append).answer(lines, evaluators)
         verdicts.open(line for line in lines if line.manifest_path not in found.entries)
         return found
 
@@ -353,6 +358,7 @@ class Sieve:
                 self._otherwise = Verdict(True, UNREADABLE)
             return
         self._sidecar = found.sidecar
+        self._sidecar.use_keys(self.encryption_keys)
         behind = generations(self._table, self._snapshot.snapshot_id, found.snapshot_id)
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)

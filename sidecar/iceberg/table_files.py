@@ -35,6 +35,7 @@ from sidecar.iceberg.arrow_reader import Deletes, FileView, TableReader
 from sidecar.iceberg.conditions import FileQuestion, condition_of
 from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.iceberg.row_groups import FilePart, KeptRowGroups
+from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import TAIL, Footer, RowGroup, read_footer
 from sidecar.parquet.known_indexes import KnownIndex
 from sidecar.parquet.page_scan import Request, Residual, ScanReport, TooMuch, scan_pages
@@ -99,9 +100,16 @@ class DataFileReader:
         except SidecarError as error:
             return whole(error.what)
         try:
+            source = unlock(source, self.reader.encryption_keys)
+        except SidecarError:
+            source.close()
+            raise
+        try:
             return self._pages(task, source, kept, answered)
         except TooMuch:
             return whole(MUCH_IS_LEFT)
+        except _LockedError:
+            raise
         except StorageError:
             raise
         except DamagedFileError as error:
@@ -145,6 +153,7 @@ class DataFileReader:
     ) -> FileRows:
         counted = CountingSource(source)
         footer = read_footer(counted)
+        _check_readable(footer, self.reader.field_ids, task.file.file_path)
         report = ScanReport(footer_bytes=counted.bytes_read)
         view = self.reader.view(task, finish_file(b"", footer.raw))
         planner = _Planner(view, footer)
@@ -160,6 +169,23 @@ class DataFileReader:
             return None
         positions: npt.NDArray[np.int64] = np.unique(np.concatenate([a.to_numpy() for a in arrays]))
         return positions.astype(np.int64)
+
+
+class _LockedError(UnsupportedFeatureError):
+    """Columns that cannot be read without a key: Arrow, asked for them, may wait for ever or end the process."""
+
+
+def _check_readable(footer: Footer, field_ids: set[int], path: str) -> None:
+    """Raise an error where a column that is read is encrypted and its key not at hand."""
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            if chunk.encrypted and chunk.leaf.field_id in {None, *field_ids}:
+                raise _LockedError(
+                    "the column is encrypted and its key was not given",
+                    file=path,
+                    column=chunk.leaf.path,
+                    hint="Keys are given as encryption_keys, on the command line as --encryption-keys.",
+                )
 
 
 class _Planner:
