@@ -32,12 +32,13 @@ from sidecar.embedding.from_sidecar import embed_from
 from sidecar.embedding.other_kind import Into, take_as_orc, take_as_parquet
 from sidecar.embedding.peer_file import convert_legacy, filters_like
 from sidecar.embedding.report import EmbedReport
-from sidecar.errors import UsageError
+from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.parquet.encrypted_footer import read_declaration
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
-from sidecar.source import open_source
+from sidecar.source import Source, open_source
 from sidecar.target import create_target
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def convert_files(
     files. ``measure`` also measures each rate with random hashes. ``kind``: into a Puffin file, filters of ORC files
     are rebuilt as split-block ones (``parquet``), or those of Parquet files as ORC ones (``orc``).
 
-    Raises :class:`UsageError` for what does not go together, and as :func:`sidecar.convert.extract.extract_files`.
+    Raises :class:`UsageError` for what does not go together, :class:`UnsupportedFeatureError` for encrypted files,
+    and as :func:`sidecar.convert.extract.extract_files`.
     """
     start = time.monotonic()
     if not sources:
@@ -112,6 +114,9 @@ def convert_files(
         raise UsageError("a single filter is converted by convert_filter", file=sources[0])
     formats, target_format = _formats_of(sources, io), _format_by_name(target)
     conversion = f"{' and '.join(formats)} to {target_format}"
+    if data is not None:
+        with closing(open_source(data, io)) as opened:
+            _refuse_encrypted(opened)
     if kind is not None and (kind not in _KINDS or target_format != PUFFIN or PUFFIN in formats):
         raise UsageError(
             "filters of a data file get another kind in a Puffin file", expected=" or ".join(_KINDS)
@@ -147,9 +152,20 @@ def _formats_of(sources: Sequence[str], io: FileIO | None) -> list[str]:
     for path in sources:
         with closing(open_source(path, io)) as source:
             formats.add(format_of(source))
+            _refuse_encrypted(source)
     if len(formats) > 1 and not formats <= {PARQUET, ORC}:
         raise UsageError("sources of different formats", found=" and ".join(sorted(formats)))
     return sorted(formats)
+
+
+def _refuse_encrypted(source: Source) -> None:
+    """Nothing here takes keys; what is told of the other commands does."""
+    if format_of(source) == PARQUET and read_declaration(source) is not None:
+        raise UnsupportedFeatureError(
+            "the file is encrypted, and conversions do not open encrypted files",
+            file=source.name,
+            hint="embed and strip take its keys.",
+        )
 
 
 def _format_by_name(target: str) -> str:

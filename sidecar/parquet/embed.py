@@ -11,7 +11,8 @@ unknown field speaks of are copied, but an offset in such a field is not known t
 
 ColumnIndexes and OffsetIndexes are one contiguous region, because readers fetch them in one span.
 
-Encrypted files are copied as they are stored; what is new in them is sealed (:mod:`sidecar.parquet.sealing`).
+Encrypted files are copied as they are stored; what is new in them is sealed (:mod:`sidecar.parquet.sealing`). Filters
+of encrypted columns that some writers leave in clear are not copied: zeros take their place.
 Specification: BloomFilter.md ("File Format"), PageIndex.md, Encryption.md, parquet.thrift.
 """
 
@@ -168,7 +169,7 @@ class _Rewrite:
         """Everything before the page indexes."""
         at = 0
         if not self.moves:
-            self._copy(Range(0, self.extents.cut))
+            self._copy_without(self._leaks())
             at = self.extents.cut
         for group, given in zip(self.footer.row_groups, indexes, strict=True):
             part = self.extents.groups[group.ordinal]
@@ -203,6 +204,27 @@ class _Rewrite:
     def _copy(self, part: Range) -> None:
         self.copied.append(_Copied(part.offset, part.end, self.target.position))
         self.target.copy(self.sealing.source, part.offset, part.length)
+
+    def _leaks(self) -> list[Range]:
+        """Filters in clear of encrypted columns, which some writers leave."""
+        known, found = set(self.extents.indexes), set()
+        for group in self.footer.row_groups:
+            for chunk in group.columns:
+                part = Range(chunk.bloom_filter_offset or 0, chunk.bloom_filter_length or 0)
+                inside = part.length and part in known and part.end <= self.extents.cut
+                if inside and self.sealing.is_leak(group.ordinal, chunk.leaf.index, *part):
+                    found.add(part)
+        return sorted(found)
+
+    def _copy_without(self, leaks: list[Range]) -> None:
+        """Everything up to the cut to the same place, zeros instead of ``leaks``."""
+        at = 0
+        for part in leaks:
+            if part.offset >= at:
+                self._copy(Range(at, part.offset - at))
+                self.target.write(bytes(part.length))
+                at = part.end
+        self._copy(Range(at, self.extents.cut - at))
 
     def _copy_between(self, start: int, end: int) -> None:
         """Copy what is neither a filter nor a page index."""

@@ -62,6 +62,9 @@ class Sealing(Protocol):
     def column_metadata(self, row_group: int, column: int, data: bytes, change: Change) -> bytes:
         """A ColumnMetaData that is a module of its own, changed."""
 
+    def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
+        """Whether these bytes, which the footer calls the filter of a column, are in clear though the column is not."""
+
     def footer(self, metadata: Struct) -> bytes:
         """Everything from the footer to the end of the file."""
 
@@ -82,6 +85,10 @@ class InClear:
     def column_metadata(self, row_group: int, column: int, data: bytes, change: Change) -> bytes:
         """See :meth:`Sealing.column_metadata`; a field that this file has no use for."""
         return data
+
+    def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
+        """See :meth:`Sealing.is_leak`."""
+        return False
 
     def footer(self, metadata: Struct) -> bytes:
         """See :meth:`Sealing.footer`."""
@@ -132,6 +139,13 @@ class Sealed:
         place = (Module.COLUMN_METADATA, row_group, column)
         tree, _ = decode_struct(self.encryption.open_module(key, data, *place))
         return self.encryption.seal_module(key, encode_struct(change(tree)), *place)
+
+    def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
+        """See :meth:`Sealing.is_leak`. What a filter in clear begins with is no length of a module of that size."""
+        if (row_group, column) not in self.encryption.columns:
+            return False
+        prefix = self.source.read(offset, min(LENGTH_BYTES, length))
+        return not LENGTH_BYTES < LENGTH_BYTES + int.from_bytes(prefix, "little") <= length
 
     def footer(self, metadata: Struct) -> bytes:
         """See :meth:`Sealing.footer`."""

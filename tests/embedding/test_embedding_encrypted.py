@@ -17,6 +17,7 @@ from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureErr
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
+from sidecar.parquet.sealing import Sealed
 from sidecar.parquet.verify import verify_file
 from sidecar.source import LocalSource, Source, SourceFile
 
@@ -214,3 +215,36 @@ def test_foreign_files_with_filters_of_their_own(tmp_path: Path) -> None:
         assert verify_file(view) == []
         original = pq.ParquetFile(SourceFile(opened(path, keys)[0])).read()  # type: ignore[arg-type]
         assert pq.ParquetFile(SourceFile(view)).read().equals(original)  # type: ignore[arg-type]
+
+
+def test_filters_that_a_writer_left_in_clear_do_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither behind the pages, as the parquet crate has them, nor between row groups."""
+    path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
+    with monkeypatch.context() as patched:
+        patched.setattr(Sealed, "filter", lambda _self, _row_group, _column, data: data)
+        leaking, _ = embedded(path, keys, "leaking.parquet", placement="row-group", bloom=["k", "p"])
+    rust = EncryptionKeys(footer_key=b"0123456789012345", column_keys={"str": b"1234567890123450"})
+    for source, columns, opening in (
+        (leaking, ["k", "p"], keys),
+        (DATA / "variants" / "rs_enc_bloom.parquet", ["str", "i"], rust),
+    ):
+        view, footer = opened(source, opening)
+        data = source.read_bytes()
+        leaks = [c for c in chunks(footer) if c.leaf.path == columns[0]]
+        bits = [data[c.bloom_filter_offset or 0 :][20 : c.bloom_filter_length] for c in leaks]
+        with pytest.raises(DamagedFileError, match="stands in clear"):
+            read_bloom_filter(view, leaks[0])
+        for placement in ("end", "row-group"):
+            target = tmp_path / f"{columns[0]}-{placement}.parquet"
+            report = embed_file(
+                str(source), str(target), page_index=True, placement=placement, encryption_keys=opening
+            )
+            assert {o.way for o in report.outcomes if (o.kind, o.column) == ("bloom", columns[1])} == {
+                "exact"
+            }
+            after = target.read_bytes()
+            assert not any(piece in after for piece in bits)
+            assert verify_file(opened(target, opening)[0]) == []
+            assert after.find(bits[0][:32]) < 0
