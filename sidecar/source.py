@@ -246,7 +246,9 @@ def read_file(path: str, io: FileIO) -> bytes:
         file: Any = io.new_input(path)
         filesystem = _fsspec(file)
         if filesystem is not None:
-            return bytes(filesystem.cat_file(path))
+            return bytes(
+                filesystem.cat_file(path, start=0)
+            )  # s3fs asks for the length unless told where to begin
         with file.open() as stream:
             return bytes(stream.read())
     except Exception as error:
