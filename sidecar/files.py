@@ -111,6 +111,8 @@ def verify_file(
             return {"checked": 1, "problems": [_problem(path, error)]}
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
+        if kind == PUFFIN:
+            return {"checked": 1, "problems": _verify_puffin(source, encryption_keys)}
         return {"checked": 1, "problems": _VERIFIERS[kind](source)}
 
 
@@ -212,7 +214,7 @@ def _verify_bare_filter(source: Source) -> list[dict[str, Any]]:
     return [dict(problem) for problem in verify_bare_filter(source)]
 
 
-def _verify_puffin(source: Source) -> list[dict[str, Any]]:
+def _verify_puffin(source: Source, encryption_keys: EncryptionKeys | None) -> list[dict[str, Any]]:
     """The container's problems, then the sidecar's; one that both see is named once."""
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.puffin.inspect import verify_puffin
@@ -221,7 +223,8 @@ def _verify_puffin(source: Source) -> list[dict[str, Any]]:
         {"file": source.name, "unit": None, "column": None, "problem": problem["problem"]}
         for problem in verify_puffin(source)
     ]
-    return outer + [problem for problem in verify_sidecar(source) if problem not in outer]
+    found = verify_sidecar(source, encryption_keys=encryption_keys)
+    return outer + [problem for problem in found if problem not in outer]
 
 
 def _probe_parquet(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:
@@ -245,7 +248,6 @@ def _probe_bare_filter(source: Source, column: str, value: LiteralValue) -> list
 _VERIFIERS = {
     PARQUET: _verify_parquet,
     ORC: _verify_orc,
-    PUFFIN: _verify_puffin,
     BLOOM_FILTER: _verify_bare_filter,
 }
 _PROBES = {PARQUET: _probe_parquet, ORC: _probe_orc, BLOOM_FILTER: _probe_bare_filter}

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.options import Catalog, Json, Quiet, Ref, Snapshot, Table, names, rate
+from sidecar.cli.options import (
+    AllowPlaintext,
+    Catalog,
+    Json,
+    KeyPlace,
+    Quiet,
+    Ref,
+    Snapshot,
+    Table,
+    encryption_keys,
+    names,
+    rate,
+)
 from sidecar.cli.output import Output, escaped, facts
 from sidecar.cli.output import table as table_of
 
@@ -76,6 +88,8 @@ def build(
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
+    keys: KeyPlace = None,
+    allow_plaintext: AllowPlaintext = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -102,6 +116,8 @@ def build(
             progress=progress,
             full=full,
             force=force,
+            encryption_keys=encryption_keys(keys),
+            allow_plaintext=allow_plaintext,
         )
     data = report.to_dict()
     out.warn(data.get("warnings", ()))

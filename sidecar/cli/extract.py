@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humane
-from sidecar.cli.options import Json, Quiet, names
+from sidecar.cli.options import AllowPlaintext, Json, KeyPlace, Quiet, encryption_keys, names
 from sidecar.cli.output import Output, escaped, facts, table
 from sidecar.errors import UsageError
 
@@ -27,6 +27,8 @@ def extract(
         str | None,
         typer.Option("--columns", metavar="A,B", help="Of these columns only; nested ones with dots."),
     ] = None,
+    keys: KeyPlace = None,
+    allow_plaintext: AllowPlaintext = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -48,6 +50,8 @@ def extract(
             bloom=bloom or not page_index,
             page_index=page_index or not bloom,
             columns=names(columns) if columns is not None else None,
+            encryption_keys=encryption_keys(keys),
+            allow_plaintext=allow_plaintext,
             progress=progress,
         )
     out.warn(report.warnings)

@@ -41,6 +41,13 @@ KeyPlace = Annotated[
         help="Keys of encrypted files, as JSON in a file or an environment variable.",
     ),
 ]
+AllowPlaintext = Annotated[
+    bool,
+    typer.Option(
+        "--allow-plaintext",
+        help="Keep indexes of encrypted columns in plaintext, which tells whoever has them about values.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 

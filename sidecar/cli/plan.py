@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humane
 from sidecar.cli.keys import KeyFile, read_keys
-from sidecar.cli.options import Catalog, Json, Predicate, Ref, Snapshot, Table
+from sidecar.cli.options import Catalog, Json, KeyPlace, Predicate, Ref, Snapshot, Table, encryption_keys
 from sidecar.cli.output import Output, escaped, facts, without_folder
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def plan(
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
+    encryption: KeyPlace = None,
     as_json: Json = False,
 ) -> None:
     """Show which files can hold rows for a predicate, and what dropped the others.
@@ -34,7 +35,14 @@ def plan(
     from sidecar import plan as plan_scan
 
     opened = open_table(table, catalog)
-    found = plan_scan(opened, predicate, snapshot_id=snapshot, ref=ref, keys=read_keys(opened, keys))
+    found = plan_scan(
+        opened,
+        predicate,
+        snapshot_id=snapshot,
+        ref=ref,
+        keys=read_keys(opened, keys),
+        encryption_keys=encryption_keys(encryption),
+    )
     out.warn(found.warnings)
     out.result(found.to_dict(), draw)
 

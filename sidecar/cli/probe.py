@@ -60,7 +60,8 @@ def probe(
     else:
         from sidecar import open_table, probe_table
 
-        data = probe_table(open_table(target, catalog), column, value, snapshot, ref=ref)
+        opened = open_table(target, catalog)
+        data = probe_table(opened, column, value, snapshot, ref=ref, encryption_keys=encryption_keys(keys))
     out.warn(data.get("warnings", ()))
     out.result(data, draw)
 

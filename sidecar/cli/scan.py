@@ -74,7 +74,7 @@ def scan(
             raise UsageError("--keys belongs to a table, but a path was given")
         opened = _file_scan(target, predicate, chosen, limit, encryption)
     else:
-        opened = _table_scan(out, target, predicate, chosen, limit, catalog, snapshot, ref, keys)
+        opened = _table_scan(out, target, predicate, chosen, limit, catalog, snapshot, ref, keys, encryption)
     with opened as found:
         written = 0
         if output is not None:
@@ -116,11 +116,19 @@ def _table_scan(
     snapshot: int | None,
     ref: str | None,
     keys: str | None,
+    encryption: str | None,
 ) -> Iterator[_Scan]:
     from sidecar import TableScanReport, open_table, plan
 
     opened, report = open_table(table, catalog), TableScanReport()
-    found = plan(opened, predicate, snapshot_id=snapshot, ref=ref, keys=read_keys(opened, keys))
+    found = plan(
+        opened,
+        predicate,
+        snapshot_id=snapshot,
+        ref=ref,
+        keys=read_keys(opened, keys),
+        encryption_keys=encryption_keys(encryption),
+    )
     out.warn(found.warnings)
     yield _Scan(
         found.to_arrow_batch_reader(columns, limit, report=report),

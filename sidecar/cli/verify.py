@@ -73,7 +73,8 @@ def verify(
     else:
         from sidecar import open_table, verify_table
 
-        found = verify_table(open_table(target, catalog), snapshot, ref=ref, data=data, sample=sample)
+        opened, given = open_table(target, catalog), encryption_keys(keys)
+        found = verify_table(opened, snapshot, ref=ref, data=data, sample=sample, encryption_keys=given)
     out.result(found, draw)
     if found["problems"]:
         raise typer.Exit(1)

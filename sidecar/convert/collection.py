@@ -10,7 +10,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import BinaryIO, NamedTuple, cast
 
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import Place
+from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.index_blob import FieldIndexes
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import INDEXED, Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable
@@ -32,6 +33,7 @@ from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.convert.any_filter import AnyFilter, filter_from, rule_of
 from sidecar.convert.outcome import BLOOM, KINDS, PAGE_INDEX
+from sidecar.convert.protection import Protection, properties_of
 from sidecar.convert.spool import Spool
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.target import Target
@@ -114,7 +116,12 @@ class Column:
 class Collection:
     """Indexes of plain files, gathered for one Puffin file. To be closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, protection: Protection | None = None) -> None:
+        self.protection = protection or Protection()
+        self.paths: dict[str, Key] = {}
+        """Keys of columns by their paths in the files, by which keys for bundles are named."""
+        self.in_clear: set[Key] = set()
+        """Columns that some file has encrypted, and that are kept in plaintext."""
         self.spool = Spool()
         self.files: list[FileEntry] = []
         self.columns: dict[Key, Column] = defaultdict(Column)
@@ -174,15 +181,26 @@ class Collection:
         numbers = sorted((number, key) for key, number in self.numbers().items())
         units = UnitsTable(files=self.files, coverage=list(self._coverage(numbers)))
         spooled = self.spool.array()
+        own = self._field_keys(header)
         bundles = (
-            self._bundle(number, key, header.segment_id, spooled)
+            self._bundle(number, key, own.get(number), header.segment_id, spooled)
             for number, key in numbers
             if self.columns[key].filters
         )
-        indexes = (one for number, key in numbers for one in self._indexes(number, key))
+        indexes = (one for number, key in numbers for one in self._indexes(number, key, own.get(number)))
         entries = write_segment(puffin, header, units, bundles, indexes, **place)
         write_toc(puffin, entries, **place)
         return puffin.finish()
+
+    def _field_keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
+        """Fresh data keys of the columns whose bundles are encrypted, by their numbers."""
+        numbers, place = self.numbers(), (header.table_uuid, header.segment_id)
+        made = {
+            numbers[key]: self.protection.key_for(path, *place, numbers[key])
+            for path, key in self.paths.items()
+            if key in numbers
+        }
+        return {number: key for number, key in made.items() if key is not None}
 
     def _coverage(self, numbers: list[tuple[int, Key]]) -> Iterator[Coverage]:
         for number, key in numbers:
@@ -199,13 +217,23 @@ class Collection:
         nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
         return CoverageState(column.reasons.get((kind, unit), nothing), key.resolution)
 
-    def _bundle(self, number: int, key: Key, segment: bytes, spooled: npt.NDArray[np.uint8]) -> FieldBundle:
+    def _bundle(
+        self,
+        number: int,
+        key: Key,
+        own: FieldKey | None,
+        segment: bytes,
+        spooled: npt.NDArray[np.uint8],
+    ) -> FieldBundle:
         filters = self.columns[key].filters
-        groups = plan_groups(
+        place = Place(segment, number) if own is None else own.place
+        members = [
             GroupMember(unit, kept.encoding, key.resolution, kept.num_bytes, True, kept.rule)
             for unit, kept in filters.items()
-        )
-        return FieldBundle(number, groups, self._pages(groups, filters, Place(segment, number), spooled))
+        ]
+        groups = plan_groups(members, place.sealing)
+        pages, said = self._pages(groups, filters, place, spooled), properties_of(key in self.in_clear)
+        return FieldBundle(number, groups, pages, key=own, properties=said)
 
     def _pages(
         self,
@@ -219,15 +247,16 @@ class Collection:
             views = [_blocks(spooled, one.offset, one.blocks) for one in kept]
             yield from group_pages(group, place, _loader(group, views), [one.tail for one in kept])
 
-    def _indexes(self, number: int, key: Key) -> Iterator[FieldIndexes]:
+    def _indexes(self, number: int, key: Key, own: FieldKey | None) -> Iterator[FieldIndexes]:
+        kept_as = own, properties_of(key in self.in_clear)
         if self.columns[key].pages:
-            yield self._page_indexes(number, key)
+            yield replace(self._page_indexes(number, key), key=own, properties=kept_as[1])
         if rows := self.columns[key].rows:
             groups = plan_row_indexes(
                 RowIndexMember(unit, kept.kind, kept.length) for unit, kept in rows.items()
             )
             ordered = (rows[unit] for group in groups for unit in group.units.tolist())
-            yield FieldRowIndexes(number, groups, ((self.row_index_of(kept),) for kept in ordered))
+            yield FieldRowIndexes(number, groups, ((self.row_index_of(kept),) for kept in ordered), *kept_as)
 
     def _page_indexes(self, number: int, key: Key) -> FieldPageIndexes:
         pages = self.columns[key].pages

@@ -19,10 +19,13 @@ from sidecar.convert.collection import Collection, Key, key_of
 from sidecar.convert.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.convert.identity import file_entry, identity_of_parquet
 from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved, ways_of
+from sidecar.convert.protection import ENCRYPTED, REFUSED, Protection, refusal
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer
 from sidecar.parquet.inspect import reason_of
@@ -34,6 +37,7 @@ from sidecar.parquet.page_index import (
     OffsetIndexAnswer,
     read_page_indexes,
 )
+from sidecar.parquet.schema import Leaf
 from sidecar.source import Source, open_source
 from sidecar.target import create_target
 
@@ -84,6 +88,8 @@ def extract_files(
     bloom: bool = True,
     page_index: bool = True,
     columns: Sequence[str] | None = None,
+    encryption_keys: EncryptionKeys | None = None,
+    allow_plaintext: bool = False,
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> ExtractReport:
@@ -91,7 +97,9 @@ def extract_files(
 
     ``columns`` are dotted paths of leaves, all by default; a file need not have each of them. Filters keep their
     bits, odd bytes at their end included, page indexes their Thrift bytes, and row indexes, which are an ORC file's
-    page indexes, their protobuf bytes; values are not read. Nothing is at ``target`` after an error:
+    page indexes, their protobuf bytes; values are not read. ``encryption_keys`` open encrypted Parquet files. Of their
+    encrypted columns nothing is taken, unless ``bundle_keys`` of the keys name them (then it is kept encrypted) or
+    ``allow_plaintext`` says so; ``columns`` that name one are refused. Nothing is at ``target`` after an error:
     :class:`UsageError` if no file has anything to take, for unknown columns and a target that exists,
     :class:`UnsupportedFeatureError` for encrypted files, :class:`DamagedFileError` for a broken footer, and
     :class:`StorageError`. A broken index costs that index alone.
@@ -99,7 +107,8 @@ def extract_files(
     start = time.monotonic()
     if not files:
         raise UsageError("no file to extract from")
-    with closing(Collection()) as collection:
+    protection = Protection(encryption_keys, allow_plaintext)
+    with closing(Collection(protection)) as collection:
         taken = Taker(collection, bloom, page_index, columns)
         for number, path in enumerate(files):
             if progress is not None:
@@ -107,6 +116,7 @@ def extract_files(
             with closing(open_source(path, io)) as source:
                 taken.take(source)
         taken.check()
+        protection.check(list(taken.paths))
         with create_target(target, io) as sink:
             written = collection.write(sink)
         numbers = collection.numbers()
@@ -131,7 +141,7 @@ class Taker:
         self, collection: Collection, bloom: bool, page_index: bool, columns: Sequence[str] | None
     ) -> None:
         self.units: list[Moved] = []
-        self.paths: dict[str, Key] = {}
+        self.paths: dict[str, Key] = collection.paths
         self._collection = collection
         self._bloom = bloom
         self._page_index = page_index
@@ -155,21 +165,56 @@ class Taker:
             self.note(moved, key, unit)
 
     def _take_parquet(self, source: Source) -> None:
+        source = unlock(source, self._collection.protection.keys)
         footer = read_footer(source)
         check_embeddable(source, footer)
         leaves = self._named(footer.columns, footer.leaf)
         keys = parquet_keys(footer)
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves})
         first = self._collection.add_file(file_entry(identity_of_parquet(footer)))
+        protected = self._protected(footer, leaves, keys)
         for group in footer.row_groups:
             unit = first + group.ordinal
-            chunks = [group.columns[leaf.index] for leaf in leaves]
+            self._leave(group, protected, keys, unit, source.name)
+            chunks = [group.columns[leaf.index] for leaf in leaves if leaf.index not in protected]
             if self._bloom:
                 for chunk, moved in self._filters(source, chunks, keys, unit):
                     self.note(moved, keys[chunk.leaf.index], unit)
             if self._page_index:
                 for chunk, moved in self._page_indexes(source, footer, group, chunks, keys, unit):
                     self.note(moved, keys[chunk.leaf.index], unit)
+
+    def _protected(self, footer: Footer, leaves: Sequence[Leaf], keys: dict[int, Key]) -> dict[int, str]:
+        """Why nothing of a leaf may be taken, by the indexes of those of which nothing may."""
+        found: dict[int, str] = {}
+        protection = self._collection.protection
+        for leaf in leaves:
+            chunks = [group.columns[leaf.index] for group in footer.row_groups]
+            if not any(map(footer.is_encrypted, chunks)):
+                continue
+            if any(chunk.encrypted for chunk in chunks):
+                found[leaf.index] = ENCRYPTED
+            elif protection.seals(leaf.path):
+                pass
+            elif protection.allow_plaintext:
+                self._collection.in_clear.add(keys[leaf.index])
+            elif self._wanted is not None:
+                raise refusal([leaf.path])
+            else:
+                found[leaf.index] = REFUSED
+        return found
+
+    def _leave(
+        self, group: RowGroup, protected: dict[int, str], keys: dict[int, Key], unit: int, name: str
+    ) -> None:
+        """Report the indexes of a row group that are left behind."""
+        for leaf, reason in protected.items():
+            chunk = group.columns[leaf]
+            place = name, group.ordinal, chunk.leaf.path
+            if self._bloom and (chunk.bloom_filter_offset or chunk.encrypted):
+                self.note(Moved(*place, BLOOM, NONE, reason=reason), keys[leaf], unit)
+            if self._page_index and (chunk.offset_index_offset or chunk.encrypted):
+                self.note(Moved(*place, PAGE_INDEX, NONE, reason=reason), keys[leaf], unit)
 
     def check(*takers: Taker) -> None:
         """Raise :class:`UsageError` if nothing was there to be taken by any of them, or a column is in no file."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
+import xxhash
+
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
 from sidecar.orc import identity as orc
 from sidecar.orc.tail import OrcTail
@@ -33,10 +35,20 @@ class Identity:
 def identity_of_parquet(footer: Footer) -> Identity:
     """The identity of a Parquet file."""
     units = tuple(UnitEntry(group.ordinal, group.first_row, group.num_rows) for group in footer.row_groups)
+    if footer.encryption is not None:
+        return Identity(footer.name, footer.size, footer.num_rows, units, _of_encrypted(footer), lambda: True)
     fingerprint = parquet.pages_fingerprint(footer)
     return Identity(
         footer.name, footer.size, footer.num_rows, units, fingerprint, lambda: parquet.is_distinctive(footer)
     )
+
+
+def _of_encrypted(footer: Footer) -> bytes:
+    """By the random bytes that are an encrypted file's own: what its footer says of values must not go into a hash."""
+    assert footer.encryption is not None
+    hashed = b"encrypted" + footer.encryption.declaration.aad_file_unique
+    hashed += b"".join(group.num_rows.to_bytes(8, "little") for group in footer.row_groups)
+    return b"".join(xxhash.xxh64_intdigest(hashed, seed).to_bytes(8, "little") for seed in (0, 1))
 
 
 def identity_of_orc(source: Source, tail: OrcTail) -> Identity:

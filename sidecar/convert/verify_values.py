@@ -18,8 +18,10 @@ from sidecar.convert.filter_pool import FilterPool
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match
 from sidecar.convert.restore import filter_parts, restore_pages
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.problem import Problem, place_and_reason
@@ -35,7 +37,11 @@ Place = tuple[str, int, int]
 
 
 def sidecar_value_problems(
-    sidecar: SidecarFile, files: Sequence[Place], io: FileIO | None, check: ValueCheck
+    sidecar: SidecarFile,
+    files: Sequence[Place],
+    io: FileIO | None,
+    check: ValueCheck,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> Iterator[Problem]:
     """Whatever the sidecar denies of the Parquet files among ``files`` that ``check`` chooses.
 
@@ -50,7 +56,8 @@ def sidecar_value_problems(
             yield from _load(pool, sidecar, segment, listed)
         for path, _, _ in listed:
             try:
-                with closing(open_source(path, io)) as source:
+                with closing(open_source(path, io)) as opened:
+                    source = unlock(opened, encryption_keys)
                     footer = read_footer(source)
                     for match in finder.find(identity_of_parquet(footer)):
                         yield from _filter_problems(source, footer, match, pool, check)

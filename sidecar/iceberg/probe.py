@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.model import FileEntry
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.iceberg.exact import PredicateColumn, exact_value, find_column
@@ -20,17 +21,24 @@ from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.verdicts import BLOOM, NOT_LISTED, state_of
 
-DAMAGED = "the index is damaged there, see the warnings"
+DAMAGED = "the index cannot be read there, see the warnings"
 
 
 def probe_table(
-    table: Table, column: str, value: object, snapshot_id: int | None = None, *, ref: str | None = None
+    table: Table,
+    column: str,
+    value: object,
+    snapshot_id: int | None = None,
+    *,
+    ref: str | None = None,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> dict[str, Any]:
     """Ask the filters of one column for one value, in a snapshot (that of ``ref``, or the current one).
 
     ``value`` is a text as a person writes it, or a value that the column's type takes exactly. Answers
     ``units``, one a row group of each live file, with ``might_contain`` true, false, or ``None`` where nothing
     certain is known, and ``reason``; a file of which no row group is known has one with ``row_group`` ``None``.
+    Encrypted filters are asked with ``encryption_keys``.
     Raises :class:`sidecar.errors.UsageError` for an unknown column and a value that does not fit it.
     """
     found_column = find_column(table.schema(), column)
@@ -39,6 +47,8 @@ def probe_table(
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
         segments = found.sidecar.segments if found else []
+        if found is not None:
+            found.sidecar.use_keys(encryption_keys)
         probes = [
             _probe(table, found.sidecar, segment, files, found_column, literal)
             for segment, files in zip(segments, live_files(table, segments, listing), strict=True)

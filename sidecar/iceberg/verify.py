@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.convert.verify_values import sidecar_value_problems
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.files import verify_file
 from sidecar.filters.theta import ThetaSketch
@@ -36,12 +37,16 @@ def verify_table(
     ref: str | None = None,
     data: bool = False,
     sample: float | None = None,
+    encryption_keys: EncryptionKeys | None = None,
 ) -> dict[str, Any]:
     """Check the sidecar that answers for a snapshot (that of a branch or tag ``ref``, or the current one).
 
     With ``data``, every value of the indexed columns is looked up in the filters, and page indexes are held
     against the pages, of all Parquet files or of a ``sample`` of them (a share, chosen at random); the answer has
     ``looked_up``: ``units`` (files), ``units_total`` and ``values``.
+
+    ``encryption_keys`` open encrypted bundles and data files; a bundle without its key cannot be checked, which is a
+    problem.
 
     Answers ``checked`` (sidecar files and manifests that were compared) and ``problems``: ``file``, ``unit``,
     ``column`` and ``problem`` of each. All of the sidecar is read, and the manifests that it lists. Damage is a
@@ -58,10 +63,11 @@ def verify_table(
             problems.append(_problem(None, "neither the snapshot nor an ancestor of it has a sidecar"))
         return {"checked": 0, "problems": problems}
     entry, checked = found.statistics, 1
+    found.sidecar.use_keys(encryption_keys)
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
     files: list[DataFile] = []
     try:
-        problems += _of_file(table, entry)
+        problems += _of_file(table, entry, encryption_keys)
         for line in read_manifests(table.io, snapshot.manifest_list):
             if line.content == ManifestContent.DATA:
                 listing = [
@@ -79,16 +85,18 @@ def verify_table(
         if check is None:
             return {"checked": checked, "problems": problems}
         places = [(file.file_path, file.file_size_in_bytes, file.record_count) for file in files]
-        problems += map(dict, sidecar_value_problems(found.sidecar, places, table.io, check))
+        problems += map(dict, sidecar_value_problems(found.sidecar, places, table.io, check, encryption_keys))
     finally:
         found.sidecar.close()
     return {"checked": checked, "problems": problems, "looked_up": check.to_dict()}
 
 
-def _of_file(table: Table, entry: StatisticsFile) -> list[dict[str, Any]]:
+def _of_file(
+    table: Table, entry: StatisticsFile, encryption_keys: EncryptionKeys | None
+) -> list[dict[str, Any]]:
     """The sidecar file by itself, and against what is registered of it."""
     path = entry.statistics_path
-    problems: list[dict[str, Any]] = verify_file(path, table.io)["problems"]
+    problems: list[dict[str, Any]] = verify_file(path, table.io, encryption_keys=encryption_keys)["problems"]
     source = open_source(path, table.io)
     try:
         puffin = PuffinReader(source)
