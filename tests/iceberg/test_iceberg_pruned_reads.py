@@ -165,3 +165,51 @@ def test_more_row_groups_than_a_plan_asks_about_are_left_to_the_scan(
     planned = plan(table, "k in (3, 450003)")
     assert "page indexes of 2 row groups are not read" in planned.notes[0]
     assert read(planned).num_rows == 2
+
+
+@pytest.fixture(scope="module")
+def repeating(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """One file of five row groups: a column whose few values stand in every page, one that rises, one of noise."""
+    rng, path = np.random.default_rng(5), Path(tmp_path_factory.mktemp("repeating")) / "0.parquet"
+    data = pa.table(
+        {"few": rng.integers(0, 50, ROWS), "k": np.arange(ROWS), "noise": rng.integers(0, 2**62, ROWS)}
+    )
+    pq.write_table(data, path, row_group_size=20_000, write_page_index=True, data_page_size=16 * 1024)
+    made: Table = catalog.create_table("db.repeating", data.schema)
+    made.add_files([f"file:{path}"])
+    return catalog.load_table("db.repeating")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("few > 0", []),  # the indexes leave all of it
+        ("k > 30000", []),  # seven tenths
+        ("few = 7", ["few"]),  # may be a few rows: the first row group tells
+    ],
+)
+def test_of_a_file_of_which_much_is_left_hardly_a_page_is_read_twice(
+    repeating: Table, recorded: dict[str, Recorded], text: str, columns: list[str]
+) -> None:
+    planned, report = plan(repeating, text), TableScanReport()
+    assert comparable(read(planned, report=report)) == comparable(oracle(repeating, planned.row_filter))
+    assert report.whole_files == {"much of it is left": 1}
+    [source] = recorded.values()
+    pages = source.data_pages()
+    assert set(pages) <= set(columns)
+    footer = pq.ParquetFile(BytesIO(Path(local_path(planned.kept_files[0]) or "").read_bytes())).metadata
+    group = sum(footer.row_group(0).column(i).total_compressed_size for i in range(footer.num_columns))
+    read_bytes = sum(end - start for start, end in source.ranges)
+    assert read_bytes < group + 64 * 1024
+
+
+@pytest.mark.parametrize(
+    "text", ["k > 60000", "k < 30000 and few > 0", f"noise = {2**61}", "k = 70000 and few > 0"]
+)
+def test_of_a_file_of_which_little_is_left_pages_are_read(
+    repeating: Table, recorded: dict[str, Recorded], text: str
+) -> None:
+    report = TableScanReport()
+    read(plan(repeating, text), report=report)
+    assert report.whole_files == {}
+    assert recorded

@@ -134,6 +134,7 @@ def test_what_pyiceberg_cannot_compare_is_our_error(catalog: Any) -> None:
 def test_deletes_by_spark(spark: Any, catalog: Any, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Position deletes (v2) and deletion vectors (v3), before and after the build, and a merge."""
     monkeypatch.setattr(table_files, "SMALL", 0)
+    monkeypatch.setattr(table_files, "TOO_MUCH", float("inf"))
     report = TableScanReport()
     name = f"db.scan_mor{version}"
     spark.sql(

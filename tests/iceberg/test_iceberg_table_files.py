@@ -66,8 +66,9 @@ def bare(catalog: Any) -> Table:
 
 
 @pytest.fixture(autouse=True)
-def no_file_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def pages_wherever_they_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "SMALL", 0)
+    monkeypatch.setattr(table_files, "TOO_MUCH", float("inf"))
 
 
 def check(table: Table, planned: Plan, report: TableScanReport, columns: list[str] | None = None) -> None:
@@ -93,6 +94,20 @@ def test_random_predicates_over_a_table_with_a_past(history: Table) -> None:
     assert report.row_groups_read < report.row_groups
     assert narrowed > 20
     assert dropped
+
+
+def test_files_of_which_much_is_left_are_read_by_pyiceberg(
+    history: Table, bare: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From half of the rows on whole, before a page is decoded, or after the first row group; the same rows always."""
+    rng, report = random.Random(35), TableScanReport()
+    monkeypatch.setattr(table_files, "TOO_MUCH", 0.5)
+    for number in range(20):
+        table = (history, bare)[number % 2]
+        check(table, plan(table, somewhere(rng)), report)
+    assert report.whole_files["much of it is left"] > 10
+    assert 0 < report.row_groups_read < report.row_groups
+    assert report.warnings == []
 
 
 def test_random_predicates_without_a_sidecar(bare: Table) -> None:
