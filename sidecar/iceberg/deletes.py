@@ -35,6 +35,7 @@ from pyiceberg.types import NestedField
 from sidecar.errors import SidecarError
 from sidecar.iceberg.internals import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.listing import READERS, ListedFile, ListedManifest
+from sidecar.iceberg.paths import spellings
 from sidecar.source import SourceFile, open_source
 
 EQUALITY = "equality deletes apply to it"
@@ -42,7 +43,6 @@ POSITION = "position deletes apply to it"
 _PATH, _PATH_FIELD = "file_path", 2147483546  # reserved, in position delete files
 _MOST_READ = 64 << 20
 """Bytes of a position delete file beyond which its bounds have to do."""
-_SPELLINGS = (("file:///", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
 
 PartitionKey = tuple[int, tuple[tuple[int, Any], ...]]
 """A spec id, and the value of each partition field by field id."""
@@ -139,15 +139,6 @@ def read_deletes(io: FileIO, lines: Iterable[ManifestFile]) -> DeleteIndex:
             ):
                 _add(index, entry, contents.partition_fields, paths)
     return index
-
-
-def spellings(path: str) -> tuple[str, ...]:
-    """A path as it stands, and with the other spellings of its scheme."""
-    for group in _SPELLINGS:
-        for prefix in group:
-            if path.startswith(prefix):
-                return tuple(dict.fromkeys((path, *(other + path[len(prefix) :] for other in group))))
-    return (path,)
 
 
 def _live(contents: ManifestContents) -> Iterator[ManifestEntry]:

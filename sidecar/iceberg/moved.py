@@ -16,28 +16,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sidecar.iceberg.paths import normal_folder, normal_path, spellings
+
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
 
-_SPELLINGS = (("file:///", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
-"""Beginnings of paths that mean the same, the longest of a kind first."""
 _METADATA = "/metadata/"
-
-
-def spellings(path: str) -> list[str]:
-    """A path in all spellings that mean the same, the normal one first."""
-    for same in _SPELLINGS:
-        for beginning in same:
-            if path.startswith(beginning):
-                return [other + path[len(beginning) :] for other in same]
-    return [path]
 
 
 class Moved:
     """Matches files of the table that lies at ``location`` to segments of its sidecar; ``found`` counts them."""
 
     def __init__(self, segments: Sequence[Segment], location: str) -> None:
-        self._location = spellings(location)[0].rstrip("/") + "/"
+        self._location = normal_folder(location)
         self._places = [(number, segment, _place(segment)) for number, segment in enumerate(segments)]
         self.found = 0
         self.from_places: set[str] = set()
@@ -52,7 +43,7 @@ class Moved:
         """
         if added is None:
             return []
-        normal = spellings(path)[0]
+        normal = normal_path(path)
         relative = normal.removeprefix(self._location) if normal.startswith(self._location) else None
         matched = []
         for number, segment, place in self._places:
@@ -84,13 +75,13 @@ def _place(segment: Segment) -> str | None:
 
 
 def _before_metadata(path: str) -> str | None:
-    normal = spellings(path)[0]
+    normal = normal_path(path)
     folder, separator, _ = normal.rpartition(_METADATA)
     return folder + "/" if separator else None
 
 
 def moved_hint(path: str, location: str) -> str | None:
     """That a table at ``location`` seems to have moved without a file, for one that cannot be read."""
-    if spellings(path)[0].startswith(spellings(location)[0].rstrip("/") + "/"):
+    if normal_path(path).startswith(normal_folder(location)):
         return None
     return f"the table lies at {location}: it may have moved without this file"

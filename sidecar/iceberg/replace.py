@@ -31,11 +31,13 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.deletes import read_deletes, spellings
+from sidecar.iceberg.deletes import read_deletes
 from sidecar.iceberg.internals import read_manifest, read_manifests
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
+from sidecar.iceberg.paths import spellings
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
 from sidecar.iceberg.statistics_file import storage_error
+from sidecar.iceberg.tolerant import refuse_partly_loaded
 
 ATTEMPTS = 6
 """How often a commit is tried while other commits come between."""
@@ -91,6 +93,7 @@ def find_replaceable(table: Table) -> Replaceable:
 
 def check_version(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` unless files of this table can be replaced."""
+    refuse_partly_loaded(table)
     version = table.metadata.format_version
     if version == 1:
         raise UnsupportedFeatureError(

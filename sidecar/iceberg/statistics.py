@@ -48,7 +48,7 @@ from sidecar.iceberg.statistics_file import (
     storage_error,
     write_file,
 )
-from sidecar.iceberg.tolerant import left_out, state_of_registrations
+from sidecar.iceberg.tolerant import refuse_partly_loaded, state_of_registrations
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.source import open_source
 
@@ -210,15 +210,8 @@ def register(
 
 
 def check_writable(table: Table) -> None:
-    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata.
-
-    A table that it cannot load would lose the registrations that it was loaded without.
-    """
-    if left_out(table):
-        raise UnsupportedFeatureError(
-            f"the table '{'.'.join(table.name())}' has registered statistics that pyiceberg cannot load",
-            hint="Run sidecar repair first.",
-        )
+    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata."""
+    refuse_partly_loaded(table)
     check_format_version(table)
 
 

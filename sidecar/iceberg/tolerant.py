@@ -24,6 +24,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
+from sidecar.errors import UnsupportedFeatureError
+
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.table.update import TableRequirement, TableUpdate
@@ -50,6 +52,15 @@ class PartlyLoaded(Table):
 def left_out(table: Table) -> Left:
     """What of a table's registered statistics was left out when it was loaded; mostly nothing."""
     return table.left_out if isinstance(table, PartlyLoaded) else {}
+
+
+def refuse_partly_loaded(table: Table) -> None:
+    """Raise :class:`UnsupportedFeatureError` for a table to which pyiceberg cannot commit, as it cannot load it."""
+    if left_out(table):
+        raise UnsupportedFeatureError(
+            f"the table '{'.'.join(table.name())}' has registered statistics that pyiceberg cannot load",
+            hint="Run sidecar repair first.",
+        )
 
 
 def state_of_registrations(table: Table) -> list[str]:

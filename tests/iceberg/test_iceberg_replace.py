@@ -27,7 +27,7 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
 
 from sidecar.iceberg import snapshot_producer
-from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _Delete, _named, spellings
+from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _Delete, _named
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.replace import find_replaceable, new_path
 from sidecar.iceberg.snapshot_producer import _FIELDS
@@ -94,8 +94,6 @@ def test_a_path_in_another_spelling_counts_as_the_same(listing: Listing) -> None
     for spelt in (path, path.replace("file:/", "file:///", 1), path.removeprefix("file:")):
         assert reason(listing, DeleteIndex(by_path={spelt: 5})) == POSITION
     assert reason(listing, DeleteIndex(by_path={path + "x": 5})) is None
-    assert set(spellings("s3a://b/x")) == {"s3://b/x", "s3a://b/x", "s3n://b/x"}
-    assert spellings("gs://b/x") == ("gs://b/x",)
 
 
 def position_deletes(table: Table, path: str, deletes: pa.Table) -> DataFile:
