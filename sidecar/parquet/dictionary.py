@@ -20,8 +20,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
-from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_plain_fixed, hash_plain_spans
 from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, decompress
 from sidecar.parquet.footer import ColumnChunk
@@ -58,12 +56,6 @@ class DictionaryPage:
     data: npt.NDArray[np.uint8]
     width: int | None
     offsets: npt.NDArray[np.int32] | None
-
-    def hashes(self, encoding: Encoding, *, twins: bool = True) -> npt.NDArray[np.uint64]:
-        """XXH64 of each value's PLAIN bytes, uint64[num_values], and of the twins of zeros and NaN after them."""
-        if self.offsets is None:
-            return hash_plain_fixed(self.data, self.num_values, encoding, twins=twins)
-        return hash_plain_spans(self.data, *self.spans())
 
     def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where each value of varying length starts in ``data``, and its length: int64[num_values] each."""

@@ -101,7 +101,7 @@ class StoredValues:
         self._dictionary = page
         self._used = np.full(page.num_values, not self._only_used)
         if not self._only_used:
-            self._take(_entries(page, self._used))
+            self._take(entries_of(page, self._used))
 
     def add(self, encoding: int, count: int, data: Bytes) -> None:
         """A page of ``count`` values, nulls left out; ``data`` (uint8[n]) holds nothing else.
@@ -131,7 +131,7 @@ class StoredValues:
         """Hand over what is still collected; the chunk is complete."""
         self._decode()
         if self._dictionary is not None and self._only_used:
-            self._take(_entries(self._dictionary, self._used))
+            self._take(entries_of(self._dictionary, self._used))
         self.complete = True
 
     def _plain(self, count: int, data: Bytes) -> None:
@@ -156,7 +156,7 @@ class StoredValues:
             self._take(ByteArrays(Spans(_buffer(values, 2), offsets[:-1], np.diff(offsets))))
 
 
-def _entries(page: DictionaryPage, used: npt.NDArray[np.bool_]) -> Values:
+def entries_of(page: DictionaryPage, used: npt.NDArray[np.bool_]) -> Values:
     """The entries of a dictionary that are used."""
     if page.offsets is not None:
         starts, lengths = page.spans()

@@ -72,9 +72,7 @@ def exercise(data: bytes) -> None:
                 with contextlib.suppress(SidecarError):
                     call(source, chunk)
             with contextlib.suppress(SidecarError):
-                page = read_dictionary(source, chunk)
-                page.hashes(chunk.leaf.encoding)
-                page.to_arrow(chunk.leaf).validate(full=False)
+                read_dictionary(source, chunk).to_arrow(chunk.leaf).validate(full=False)
 
 
 def walk_all(source: BytesSource, chunk: object) -> None:

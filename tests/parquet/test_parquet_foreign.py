@@ -16,6 +16,7 @@ from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.pages import wholly_dictionary
+from sidecar.parquet.stored_values import entries_of
 from sidecar.source import CountingSource, LocalSource
 
 PLAIN_FILES = [path for path in sorted(DATA.rglob("*.parquet")) if path.read_bytes()[-4:] == b"PAR1"]
@@ -167,8 +168,8 @@ def test_dictionaries_hold_exactly_the_values_of_their_chunk(path: object) -> No
             if chunk.leaf.path.split(".")[0] in written() and "variants" not in str(path):
                 plain = set(leaf_values(chunk.leaf.path, group.first_row, group.num_rows))
                 want = {xxhash.xxh64_intdigest(value) for value in plain}
-                hashes = page.hashes(chunk.leaf.encoding, twins=False)
-                assert set(hashes[used].tolist()) == want
+                hashes = entries_of(page, used).hashes(chunk.leaf.encoding, twins=False)
+                assert set(hashes.tolist()) == want
 
 
 def test_dictionary_chunks_are_found_in_both_writers() -> None:

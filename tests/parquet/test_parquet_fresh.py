@@ -23,6 +23,7 @@ from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.inspect import probe_file
 from sidecar.parquet.pages import wholly_dictionary
+from sidecar.parquet.stored_values import entries_of
 from sidecar.parquet.verify import verify_file
 from sidecar.source import BytesSource, CountingSource, LocalSource, Source
 
@@ -77,7 +78,8 @@ def test_dictionaries_equal_what_pyarrow_reads(kind: pa.DataType, values: list[A
     assert entries.cast(theirs.type).to_pylist() == theirs.to_pylist()
     assert used_entries(source, chunk).all()
     want = hash_arrow(column, chunk.leaf.encoding)
-    assert set(page.hashes(chunk.leaf.encoding).tolist()) == set(want.tolist())
+    stored = entries_of(page, used_entries(source, chunk))
+    assert set(stored.hashes(chunk.leaf.encoding).tolist()) == set(want.tolist())
     assert set(hash_arrow(entries, chunk.leaf.encoding).tolist()) == set(want.tolist())
 
 
