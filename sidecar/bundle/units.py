@@ -144,10 +144,10 @@ class UnitsReader:
         batches = len(np.unique(ordinals // FILES_PER_BATCH))
         return batches * section.length // max(section.count, 1)
 
-    def bytes_of_columns(self, field_ids: Iterable[int]) -> int:
-        """As many bytes are read for :meth:`bounds` of these fields and for :meth:`partitions`."""
+    def bytes_of_columns(self, field_ids: Iterable[int], partitions: bool) -> int:
+        """As many bytes are read for :meth:`bounds` of these fields and, if wanted, for :meth:`partitions`."""
         sections = [self._sections.find(BOUNDS, field_id) for field_id in field_ids]
-        sections.append(self._sections.find(PARTITIONS))
+        sections += [self._sections.find(PARTITIONS)] if partitions else []
         return sum(section.length for section in sections if section is not None)
 
     def full_files(self, ordinals: Sequence[int]) -> list[FileEntry]:

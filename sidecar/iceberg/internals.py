@@ -27,7 +27,7 @@ from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
-from pyiceberg.expressions import AlwaysFalse
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
@@ -263,9 +263,33 @@ class ManifestUse:
 
 Keep = Callable[[DataFile, int | None], bool]
 """Whether a data file is read; with it comes the sequence number with which it was added, if that is known."""
-Matches = Callable[[ManifestFile, DataFile], bool]
-"""pyiceberg's evaluators of partition and metrics for a data file of a manifest."""
-Known = Callable[[list[ManifestFile], Matches], Mapping[str, list[ManifestEntry]]]
+
+
+class Evaluators:
+    """pyiceberg's evaluators of one plan, for files of manifests that it does not open."""
+
+    def __init__(self, planner: ManifestGroupPlanner) -> None:
+        self._planner = planner
+        self._partition = KeyDefaultDict(planner._build_partition_evaluator)
+        self.metrics: Callable[[DataFile], bool] = planner._build_metrics_evaluator()
+
+    def partition(self, spec_id: int) -> Callable[[DataFile], bool]:
+        """That of the partition values of files of a spec."""
+        evaluator: Callable[[DataFile], bool] = self._partition[spec_id]
+        return evaluator
+
+    def partition_field_ids(self, spec_id: int) -> list[int] | None:
+        """The fields of a spec; ``None`` if their values rule nothing out."""
+        if isinstance(self._planner.partition_filters[spec_id], AlwaysTrue):
+            return None
+        return [field.field_id for field in self._planner.table_metadata.specs()[spec_id].fields]
+
+    def match(self, line: ManifestFile, file: DataFile) -> bool:
+        """Whether pyiceberg keeps a data file of a manifest."""
+        return bool(self.partition(line.partition_spec_id)(file) and self.metrics(file))
+
+
+Known = Callable[[list[ManifestFile], Evaluators], Mapping[str, list[ManifestEntry]]]
 """Entries of those manifests, by path, that need not be opened: the live ones that match, in their order."""
 
 
@@ -336,18 +360,16 @@ class _Planner(ManifestGroupPlanner):
         data = [line for line in passing if line.content == ManifestContent.DATA]
         self._use.total = sum(line.content == ManifestContent.DATA for line in lines)
         self._use.deletes = len(lines) - self._use.total
-        partition = KeyDefaultDict(self._build_partition_evaluator)
-        metrics = self._build_metrics_evaluator()
-
-        def matches(line: ManifestFile, file: DataFile) -> bool:
-            return bool(partition[line.partition_spec_id](file) and metrics(file))
-
-        known = self._known(data, matches) if self._known and data else {}
+        evaluators = Evaluators(self)
+        known = self._known(data, evaluators) if self._known and data else {}
         unknown = [line for line in data if line.manifest_path not in known]
         self._use.listed, self._use.opened = len(data) - len(unknown), len(unknown)
 
         def read(chosen: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-            asked = [(self.io, line, partition[line.partition_spec_id], metrics) for line in chosen]
+            asked = [
+                (self.io, line, evaluators.partition(line.partition_spec_id), evaluators.metrics)
+                for line in chosen
+            ]
             return ExecutorFactory.get_or_create().map(lambda args: _open_manifest(*args), asked)
 
         opened = read(unknown)

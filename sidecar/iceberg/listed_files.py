@@ -25,13 +25,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.types import NestedField
 
 from sidecar.bundle.model import FileEntry, ListedManifest
 from sidecar.bundle.segment import Segment
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.iceberg.bound_columns import helpful_fields, may_match
-from sidecar.iceberg.internals import Matches, entry_decoder
+from sidecar.iceberg import bound_columns, partition_columns
+from sidecar.iceberg.internals import Evaluators, entry_decoder
 from sidecar.iceberg.verdicts import Ordinals, Verdicts
 
 FEW = 64
@@ -64,10 +65,15 @@ class _Member:
         return np.arange(self.entry.first_file, self.entry.first_file + self.entry.live_files)
 
 
-def is_worth_it(lines: Sequence[ManifestFile], bound: BooleanExpression, least: int) -> bool:
-    """Whether bounds of a units table may spare opening many manifests, for a predicate without a question."""
+def is_worth_it(
+    lines: Sequence[ManifestFile], bound: BooleanExpression, evaluators: Evaluators, least: int
+) -> bool:
+    """Whether bounds or partitions of a units table may spare opening manifests of many files."""
     files = sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
-    return files >= least and bool(helpful_fields(bound))
+    if files < least:
+        return False
+    specs = {line.partition_spec_id for line in lines}
+    return bool(bound_columns.helpful_fields(bound)) or any(map(evaluators.partition_field_ids, specs))
 
 
 class ListedFiles:
@@ -76,10 +82,10 @@ class ListedFiles:
     def __init__(self, verdicts: Verdicts, bound: BooleanExpression, warn: Callable[[str], None]) -> None:
         self._verdicts = verdicts
         self._bound = bound
-        self._fields = helpful_fields(bound)
+        self._fields = bound_columns.helpful_fields(bound)
         self._warn = warn
 
-    def answer(self, lines: Sequence[ManifestFile], matches: Matches) -> Answered:
+    def answer(self, lines: Sequence[ManifestFile], evaluators: Evaluators) -> Answered:
         """What is left of those among ``lines``, data manifests, that a segment lists."""
         members: dict[int, list[_Member]] = {}
         for line in lines:
@@ -91,12 +97,12 @@ class ListedFiles:
         entries: dict[str, list[ManifestEntry]] = {}
         dropped = 0
         for number, own_members in members.items():
-            one = self._answer(number, own_members, matches)
+            one = self._answer(number, own_members, evaluators)
             entries |= one.entries
             dropped += one.dropped
         return Answered(entries, dropped)
 
-    def _answer(self, number: int, members: Sequence[_Member], matches: Matches) -> Answered:
+    def _answer(self, number: int, members: Sequence[_Member], evaluators: Evaluators) -> Answered:
         """Of manifests that one segment lists."""
         segment = self._verdicts.segments[number]
         ordinals = np.concatenate([member.ordinals for member in members])
@@ -105,14 +111,23 @@ class ListedFiles:
         if self._verdicts.question is not None and len(ordinals) > FEW:
             alive = self._verdicts.judge(self._places(number, members, ordinals))
         by_filter = ~alive
-        if alive.sum() > FEW and self._bounds_are_cheaper(segment, ordinals[alive]):
-            alive[alive] = self._within_bounds(segment, ordinals[alive])
+        if alive.sum() > FEW:
+            own = [members[owner] for owner in np.unique(owners[alive]).tolist()]
+            fields = {m.line.partition_spec_id: self._partition_fields(segment, m, evaluators) for m in own}
+            if self._columns_are_cheaper(segment, ordinals[alive], any(fields.values())):
+                alive[alive] = self._within_bounds(segment, ordinals[alive])
+                specs = np.array([member.line.partition_spec_id for member in members])[owners]
+                for spec_id, parts in fields.items():
+                    if parts:
+                        chosen = alive & (specs == spec_id)
+                        evaluate = evaluators.partition(spec_id)
+                        alive[chosen] = self._within_partitions(segment, ordinals[chosen], parts, evaluate)
         opened = self._to_be_opened(members, np.bincount(owners[alive], minlength=len(members)))
         alive &= ~opened[owners]
         kept = [member for member, is_opened in zip(members, opened.tolist(), strict=True) if not is_opened]
         found: dict[str, list[ManifestEntry]] = {member.line.manifest_path: [] for member in kept}
         self._decode(
-            segment, [members[owner] for owner in owners[alive].tolist()], ordinals[alive], matches, found
+            segment, [members[owner] for owner in owners[alive].tolist()], ordinals[alive], evaluators, found
         )
         answered = np.array([member.line.manifest_path in found for member in members])
         lost = by_filter & answered[owners]
@@ -131,17 +146,47 @@ class ListedFiles:
                     own[start : start + count] = member.places[other] + np.arange(count)
         return places
 
-    def _bounds_are_cheaper(self, segment: Segment, ordinals: Ordinals) -> bool:
+    def _columns_are_cheaper(self, segment: Segment, ordinals: Ordinals, partitions: bool) -> bool:
+        """Whether bounds and, perhaps, partitions of all files are fewer bytes than the records of these."""
         units = segment.units
-        return bool(self._fields) and units.bytes_of_columns(self._fields) < units.bytes_of_files(ordinals)
+        if not self._fields and not partitions:
+            return False
+        return units.bytes_of_columns(self._fields, partitions) < units.bytes_of_files(ordinals)
 
     def _within_bounds(self, segment: Segment, ordinals: Ordinals) -> npt.NDArray[np.bool_]:
-
         def column(field_id: int) -> pa.Table | None:
             bounds = segment.bounds(field_id)
             return None if bounds is None else bounds.take(pa.array(ordinals, pa.int64()))
 
-        return may_match(self._bound, column, len(ordinals))
+        return bound_columns.may_match(self._bound, column, len(ordinals))
+
+    def _partition_fields(
+        self, segment: Segment, member: _Member, evaluators: Evaluators
+    ) -> tuple[NestedField, ...]:
+        """The fields of recorded partition tuples, if they can rule something out and stand in the records' order."""
+        ids = evaluators.partition_field_ids(member.line.partition_spec_id)
+        if not ids or not 0 <= member.entry.schema < len(segment.schemas):
+            return ()
+        try:
+            fields = entry_decoder(segment.schemas[member.entry.schema]).partition_fields
+        except SidecarError:
+            return ()  # its records cannot be decoded either, which is said there
+        return fields if [field.field_id for field in fields] == ids else ()
+
+    def _within_partitions(
+        self,
+        segment: Segment,
+        ordinals: Ordinals,
+        fields: Sequence[NestedField],
+        evaluate: Callable[[DataFile], bool],
+    ) -> npt.NDArray[np.bool_]:
+        partitions = segment.partitions()
+        if partitions is None:
+            return np.ones(len(ordinals), np.bool_)
+        own = partitions.take(pa.array(ordinals, pa.int64()))
+        return partition_columns.may_match(
+            own, fields, lambda record: evaluate(DataFile.from_args(partition=record))
+        )
 
     def _to_be_opened(self, members: Sequence[_Member], left: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Manifests of which so much is left that pyiceberg reads them sooner than records are decoded."""
@@ -154,7 +199,7 @@ class ListedFiles:
         segment: Segment,
         owners: Sequence[_Member],
         ordinals: Ordinals,
-        matches: Matches,
+        evaluators: Evaluators,
         found: dict[str, list[ManifestEntry]],
     ) -> None:
         """Add the entries of these files that pyiceberg's evaluators let pass; take out manifests that are in doubt."""
@@ -172,7 +217,7 @@ class ListedFiles:
                 del found[path]
                 continue
             data = entry.data_file
-            if matches(member.line, data):
+            if evaluators.match(member.line, data):
                 at = ordinal - member.entry.first_file
                 places = {number: first + at for number, first in member.places.items()}
                 self._verdicts.know(data.file_path, data.file_size_in_bytes, data.record_count, places)

@@ -163,7 +163,7 @@ class Sieve:
         """Entries of those among ``lines``, data manifests, that need not be opened; see :mod:`listed_files`."""
         if self._question is not None:
             self._open_for_question()
-        elif is_worth_it(lines, self._bound, BROAD):
+        elif is_worth_it(lines, self._bound, evaluators, BROAD):
             self._advised(self._open, None)
         if self._verdicts is None:
             return {}

@@ -83,7 +83,7 @@ def way(**settings: Any) -> Iterator[None]:
         for name, value in settings.items():
             patch.setattr(sieve if name == "BROAD" else listed_files, name, value)
         if settings:
-            patch.setattr(listed_files.ListedFiles, "_bounds_are_cheaper", lambda *_: True)
+            patch.setattr(listed_files.ListedFiles, "_columns_are_cheaper", lambda *_: True)
         yield
 
 
@@ -137,7 +137,8 @@ def test_tasks_are_pyicebergs_for_tables_with_a_past(history: Table) -> None:
     for number in range(24):
         text = predicate(rng, COLUMNS, 240)
         if number % 3 == 0:
-            text = f"({text}) and id >= {rng.randrange(160)}"
+            parts = ["part = 'a'", "part is null", "bo = true", "bo is not null and part != 'b'"]
+            text = f"({text}) and id >= {rng.randrange(160)} and {rng.choice(parts)}"
         snapshot_id = rng.choice(snapshots[-3:]) if number % 4 == 0 else None
         plans = assert_same_tasks(history, text, snapshot_id)
         listed += plans[1].manifests.listed
@@ -221,6 +222,34 @@ def test_bounds_answer_predicates_that_filters_cannot_where_files_are_many(catal
     with way(BROAD=4, FEW=0, OPENING=0.0):
         planned = plan(table, "k < 150")
         assert (planned.files_kept, planned.manifests.listed, planned.manifests.opened) == (2, 2, 2)
+
+
+def test_partitions_rule_files_out_that_have_no_bounds(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = {"write.metadata.metrics.default": "none"}
+    table = catalog.create_table("db.listed_parts", LONGS, properties=properties)
+    with table.update_spec() as spec:
+        spec.add_identity("v")
+        spec.add_identity("k")
+    for first in (0, 10):
+        rows = {"k": [first, first, 3] * 3, "v": ["a", "b", None] * 3}
+        table.append(pa.table(rows, schema=LONGS))
+    build(table, ["k"])
+    files, read_files = Segment.files, []
+
+    def seen(segment: Segment, wanted: Any) -> Any:
+        read_files.extend(wanted)
+        return files(segment, wanted)
+
+    monkeypatch.setattr(Segment, "files", seen)
+    for text in ("v = 'b'", "v is null", "v in ('a', 'b') and k != 3", "v != 'a'", "k = 4 or v = 'zz'"):
+        read_files.clear()
+        planned = assert_same_tasks(table, text)[1]
+        assert planned.files_kept == 0 or planned.manifests.listed
+    with way(FEW=0, BROAD=0):
+        read_files.clear()
+        planned = plan(table, "v = 'b'")
+    assert sorted(read_files) == sorted(set(read_files))
+    assert len(read_files) == planned.files_kept < planned.files_total / 2
 
 
 def test_merged_manifests_are_read_and_their_files_known_by_what_they_are(catalog: Any) -> None:
