@@ -3,8 +3,10 @@
 The file is lineitem of TPC-H. Three cases: filters on two columns that must be decoded (no dictionary helps
 there), filters and page indexes in a file of those columns alone, and page indexes for all columns. The copy is
 flushed to the disk, as an embedded file is; decoding is pyarrow's, row group by row group in as many threads as
-embedding has, one for each core. Medians of interleaved runs in one process, after one warm-up. Target: at most
-1.4 x. Then the peak memory of embedding, in a process of its own, into the file and into one four times as long.
+embedding has, one for each core. The second case is measured again of the file encrypted (AES_GCM_V1, one key of 128
+bits), decoded by pyarrow with the key. Medians of interleaved runs in one process, after one warm-up. Target: at most
+1.4 x, of plain files. Then the peak memory of embedding, in a process of its own, into the file and into one four
+times as long.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import embed_from
 import embed_orc
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 
 import sidecar
 
@@ -31,6 +34,7 @@ COLUMNS = ["l_extendedprice", "l_comment"]
 MEMORY = """import re, sidecar, sys
 sidecar.embed_file(sys.argv[1], sys.argv[2], bloom=sys.argv[3].split(","), page_index=True)
 print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])"""
+KEY = bytes(range(16))
 THREADS = min(os.cpu_count() or 1, 4)
 
 
@@ -46,10 +50,19 @@ def main(arguments: Sequence[str]) -> int:
         pq.write_table(
             pq.read_table(plain, columns=COLUMNS), narrow, use_dictionary=False, row_group_size=1 << 17
         )
+        sealed = folder / "encrypted.parquet"
+        pq.write_table(
+            pq.read_table(narrow),
+            sealed,
+            use_dictionary=False,
+            row_group_size=1 << 17,
+            encryption_properties=pe.create_encryption_properties(KEY),
+        )
         every = [field.name for field in pq.read_schema(plain)]
         print(f"lineitem: {plain.stat().st_size:,} bytes, {pq.read_metadata(plain).num_rows:,} rows")
         compare("filters on two columns", plain, COLUMNS, False, options.runs, COLUMNS)
         compare("filters and page indexes of two columns", narrow, COLUMNS, True, options.runs, COLUMNS)
+        compare("the same, encrypted", sealed, COLUMNS, True, options.runs, COLUMNS, KEY)
         compare("page indexes of all columns", plain, [], True, options.runs, every)
         memory(folder, plain)
     print("from a sidecar, as scripts/bench embed_from measures it:")
@@ -71,13 +84,27 @@ def lineitem(folder: Path, scale: str) -> Path:
     return plain
 
 
-def compare(name: str, path: Path, bloom: list[str], page_index: bool, runs: int, decoded: list[str]) -> None:
+def compare(
+    name: str,
+    path: Path,
+    bloom: list[str],
+    page_index: bool,
+    runs: int,
+    decoded: list[str],
+    key: bytes | None = None,
+) -> None:
     target = path.with_name("target.parquet")
+    keys = None if key is None else sidecar.EncryptionKeys(footer_key=key)
     steps: dict[str, Callable[[], object]] = {
         "copy": lambda: copy(path, target),
-        "decode": lambda: decode(path, decoded),
+        "decode": lambda: decode(path, decoded, key),
         "embed": lambda: sidecar.embed_file(
-            str(path), str(target), bloom=bloom, page_index=page_index, threads=THREADS
+            str(path),
+            str(target),
+            bloom=bloom,
+            page_index=page_index,
+            threads=THREADS,
+            encryption_keys=keys,
         ),
     }
     times: dict[str, list[embed_from.Times]] = {step: [] for step in steps}
@@ -102,12 +129,17 @@ def copy(path: Path, target: Path) -> None:
         os.fsync(file.fileno())
 
 
-def decode(path: Path, columns: list[str]) -> None:
-    groups = pq.read_metadata(path).num_row_groups
+def decode(path: Path, columns: list[str], key: bytes | None = None) -> None:
+    def opened() -> pq.ParquetFile:
+        properties = None if key is None else pe.create_decryption_properties(key)
+        return pq.ParquetFile(path, pre_buffer=False, decryption_properties=properties)
+
+    with opened() as first_look:
+        groups = first_look.num_row_groups
 
     def some(first: int) -> None:
         mine = range(first, groups, THREADS)
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        with opened() as file:
             for _ in file.iter_batches(1 << 16, row_groups=mine, columns=columns, use_threads=False):
                 pass
 

@@ -116,7 +116,7 @@ def _moved_prefix(footer: Footer, target: str, keys: EncryptionKeys | None) -> b
     """Whether another AAD prefix is expected at the target than the file has and keeps."""
     if footer.encryption is None or keys is None:
         return False
-    return keys.prefix_for(target) not in (None, footer.encryption.aad_prefix)
+    return keys.prefix_for(local_path(target) or target) not in (None, footer.encryption.aad_prefix)
 
 
 def strip_file(

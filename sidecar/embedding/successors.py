@@ -153,7 +153,7 @@ class Successors:
         """A successor keeps the AAD prefix, which must not be one that names the old path."""
         if footer.encryption is None or self.keys is None:
             return
-        expected = self.keys.prefix_for(path)
+        expected = self.keys.prefix_for(local_path(path) or path)
         if expected is not None and expected != footer.encryption.aad_prefix:
             raise _LeftAloneError("its AAD prefix stays, and is not the one of a file with another path")
 
