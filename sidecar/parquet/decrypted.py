@@ -21,16 +21,21 @@ from collections import OrderedDict
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import located
+from sidecar.parquet.compression import MAX_PAGE
 from sidecar.parquet.encrypted_footer import unlock_footer
 from sidecar.parquet.encrypted_parts import Refused, regions_of
 from sidecar.parquet.encrypted_units import Column, Region, Unit
 from sidecar.parquet.encryption import FileEncryption
 from sidecar.parquet.footer import Footer, Tail, read_footer
+from sidecar.parquet.pages import MAX_HEADER
 from sidecar.parquet.thrift import Struct, encode_padded
 from sidecar.source import Source, check_range, gap_of, requests_at_once
 
 _CACHE = 8 << 20
 """Bytes of decrypted units that are kept, the last ones."""
+
+_LARGEST = MAX_PAGE + MAX_HEADER
+"""Bytes of a unit that is kept by itself, as it may be read in many steps; any page is smaller."""
 
 _MAGIC = b"PAR1"
 
@@ -151,7 +156,7 @@ class DecryptedSource:
         with self._lock:
             self._cached += len(data) - len(self._cache.pop(unit[:2], b""))
             self._cache[unit[:2]] = data
-            while self._cached > _CACHE:
+            while self._cached > (_CACHE if len(self._cache) > 1 else _LARGEST):
                 self._cached -= len(self._cache.popitem(last=False)[1])
         return data
 
