@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -32,6 +32,10 @@ from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 
 S = TypeVar("S")
+
+Ranges = list[tuple[int, int]]
+Reading = Generator[Ranges, Sequence["bytes | None"], S]
+"""A way to ``S`` that asks for ranges of a blob and is sent their bytes, ``None`` where they cannot be read."""
 
 _OFFSET = struct.Struct("<Q")
 _BATCH_BYTES = 16 << 20
@@ -123,6 +127,17 @@ class IndexBlob(ABC, Generic[K, S]):
         One read of ranges for the tables, one for the entries (several beyond 16 MiB); the reader joins
         neighbours. Damage is doubted, not raised.
         """
+        reading = self.reading(units)
+        try:
+            asked = next(reading)
+            while True:
+                asked = reading.send(self._read(asked))
+        except StopIteration as done:
+            found: dict[int, S] = done.value
+            return found
+
+    def reading(self, units: Iterable[int]) -> Reading[dict[int, S]]:
+        """The steps of :meth:`read`, for who reads of several blobs together."""
         self._tell_doubts()
         found: dict[int, S] = {}
         try:
@@ -130,12 +145,18 @@ class IndexBlob(ABC, Generic[K, S]):
         except SidecarError as error:
             self._doubt(error)
             return found
-        for batch in _batches(self._locate(sorted(set(units)), place)):
-            for entry, data in self._fetch(batch, place):
+        entries = yield from self._locate(sorted(set(units)), place)
+        for batch in _batches(entries):
+            pieces = yield [(entry.offset, entry.length + place.sealing.overhead) for entry in batch]
+            for entry, data in self._opened(batch, pieces, place):
                 ends = accumulate(entry.lengths, initial=0)
                 parts = [data[start:end] for start, end in pairwise(ends)]
                 found[entry.unit] = self._stored(parts, entry.group.kind)
         return found
+
+    def tell(self, error: SidecarError) -> None:
+        """Doubt what could not be read for :meth:`reading`."""
+        self._doubt(error)
 
     def verify(self) -> Iterator[str]:
         """What is wrong with the blob, one line for each table piece and entry."""
@@ -164,7 +185,7 @@ class IndexBlob(ABC, Generic[K, S]):
             for text in self.toc.doubts:
                 self._doubt(text)
 
-    def _locate(self, units: Sequence[int], place: Place) -> list[_Entry]:
+    def _locate(self, units: Sequence[int], place: Place) -> Reading[list[_Entry]]:
         """Read the pieces of tables that these units stand in."""
         wanted: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []
         for group in self.toc.groups:
@@ -172,8 +193,10 @@ class IndexBlob(ABC, Generic[K, S]):
             for unit, position in _positions(group, units):
                 positions.setdefault(position // MEMBERS_PER_PIECE, []).append((unit, position))
             wanted += [(group, piece, mine) for piece, mine in positions.items()]
-        pieces = self._read([self._piece_range(group, piece) for group, piece, _ in wanted])
         entries: list[_Entry] = []
+        if not wanted:
+            return entries
+        pieces = yield [self._piece_range(group, piece) for group, piece, _ in wanted]
         for (group, piece, mine), data in zip(wanted, pieces, strict=True):
             try:
                 entries += self._entries(group, piece, mine, data, place)
@@ -214,8 +237,9 @@ class IndexBlob(ABC, Generic[K, S]):
             at = position - piece * MEMBERS_PER_PIECE
             yield _Entry(group, unit, group.offset + int(starts[at]), tuple(lengths[at].tolist()))
 
-    def _fetch(self, entries: Sequence[_Entry], place: Place) -> Iterator[tuple[_Entry, bytes]]:
-        pieces = self._read([(entry.offset, entry.length + place.sealing.overhead) for entry in entries])
+    def _opened(
+        self, entries: Sequence[_Entry], pieces: Sequence[bytes | None], place: Place
+    ) -> Iterator[tuple[_Entry, bytes]]:
         for entry, piece in zip(entries, pieces, strict=True):
             if piece is None:
                 continue
@@ -226,14 +250,45 @@ class IndexBlob(ABC, Generic[K, S]):
                 what = f"the {self.form.what} of field {self.toc.field_id}, unit {entry.unit}"
                 self._doubt(DamagedFileError(f"{what} has a wrong checksum", offset=entry.offset))
 
-    def _read(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | None]:
-        if not ranges:
-            return []
+    def _read(self, ranges: Ranges) -> Sequence[bytes | None]:
         try:
             return self._read_ranges(ranges)
         except SidecarError as error:
             self._doubt(error)
             return [None] * len(ranges)
+
+
+def read_together(
+    wanted: Sequence[tuple[int, IndexBlob[Any, S], Iterable[int]]], read_places: ReadRanges
+) -> list[dict[int, S]]:
+    """The indexes of units in several blobs of a file, as :meth:`IndexBlob.read` has them, in few reads for all.
+
+    Each blob has its offset in the file, of which ``read_places`` reads ranges. What is damaged in one blob is doubted
+    there; where nothing can be read, in all of them.
+    """
+    found: list[dict[int, S]] = [{} for _ in wanted]
+    running = [(at, offset, blob, blob.reading(units)) for at, (offset, blob, units) in enumerate(wanted)]
+    answers: list[Sequence[bytes | None] | None] = [None] * len(running)
+    while running:
+        asking, asked = [], []
+        for step, answer in zip(running, answers, strict=True):
+            at, offset, _, reading = step
+            try:
+                ranges = next(reading) if answer is None else reading.send(answer)
+            except StopIteration as done:
+                found[at] = done.value
+                continue
+            asking.append(step)
+            asked.append([(offset + start, length) for start, length in ranges])
+        running = asking
+        try:
+            read = iter(read_places([place for own in asked for place in own]) if asked else [])
+            answers = [[next(read) for _ in own] for own in asked]
+        except SidecarError as error:
+            for _, _, blob, _ in running:
+                blob.tell(error)
+            answers = [[None] * len(own) for own in asked]
+    return found
 
 
 def _positions(group: StoredIndexGroup[K], units: Sequence[int]) -> Iterator[tuple[int, int]]:

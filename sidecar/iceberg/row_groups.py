@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, TypeAlias
 
 from sidecar.bundle.model import UnitEntry
@@ -69,38 +70,58 @@ class KeptRowGroups:
 
 @dataclass(frozen=True, eq=False)
 class StoredPages:
-    """Reads page indexes of kept files from the sidecar that a plan asked, after the plan is done."""
+    """Reads page indexes of kept files from the sidecar that a plan asked, after the plan is done.
+
+    Safe to share between threads: one reads at a time, the next finds what it has read.
+    """
 
     sidecar: SidecarFile
     reopen: Callable[[], Source]
     holds: Callable[[int, str], bool]
     """Whether a column (field id) is still found in a file as it was (resolution)."""
+    _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def fetch(self, files: Sequence[KeptRowGroups], field_ids: Iterable[int]) -> None:
-        """Read what is missing of ``field_ids``, for the kept row groups of those files that pages narrowed."""
-        narrowed = [file for file in files if file.stored]
-        if not narrowed:
-            return
-        self.sidecar.reopen(self.reopen())
-        try:
-            for field_id in field_ids:
-                self._fetch(narrowed, field_id)
-        finally:
-            self.sidecar.close()
+    def fetch(self, files: Sequence[KeptRowGroups], field_ids: Iterable[int]) -> tuple[int, int]:
+        """Read what is missing of ``field_ids``, for the kept row groups of those files that pages narrowed.
 
-    def _fetch(self, files: Sequence[KeptRowGroups], field_id: int) -> None:
-        wanted: dict[int, tuple[Segment, dict[int, tuple[KeptRowGroups, int]]]] = {}
-        for file in files:
-            for segment, first in file.places:
-                if field_id not in segment.page_index_blobs:
-                    continue
-                places = wanted.setdefault(id(segment), (segment, {}))[1]
-                for at, (unit, rows) in enumerate(zip(file.units, file.rows, strict=True)):
-                    if rows and (field_id, unit.row_group) not in file.stored:
-                        places[first + at] = file, unit.row_group
-                break
-        for segment, places in wanted.values():
-            for ordinal, stored in segment.page_indexes(field_id, places).items():
-                file, row_group = places[ordinal]
+        The reads and bytes that it took.
+        """
+        with self._lock:
+            wanted = _missing([file for file in files if file.stored], list(field_ids))
+            if not wanted:
+                return 0, 0
+            before = self.sidecar.index_reads, self.sidecar.index_bytes
+            self.sidecar.reopen(self.reopen())
+            try:
+                for segment, fields in wanted:
+                    self._fetch(segment, fields)
+            finally:
+                self.sidecar.close()
+            return self.sidecar.index_reads - before[0], self.sidecar.index_bytes - before[1]
+
+    def _fetch(self, segment: Segment, fields: _Wanted) -> None:
+        for field_id, found in self.sidecar.page_indexes(segment, fields).items():
+            for ordinal, stored in found.items():
                 if self.holds(field_id, stored.kind.resolution):
+                    file, row_group = fields[field_id][ordinal]
                     file.stored[field_id, row_group] = stored
+
+
+_Wanted = dict[int, dict[int, tuple[KeptRowGroups, int]]]
+"""By field and unit of a segment, the file and row group whose page index is missing."""
+
+
+def _missing(files: Sequence[KeptRowGroups], field_ids: Sequence[int]) -> list[tuple[Segment, _Wanted]]:
+    """What the first segment that has page indexes of a field knows of each file."""
+    wanted: dict[int, tuple[Segment, _Wanted]] = {}
+    for file in files:
+        for field_id in field_ids:
+            place = next((p for p in file.places if field_id in p[0].page_index_blobs), None)
+            if place is None:
+                continue
+            segment, first = place
+            for at, (unit, rows) in enumerate(zip(file.units, file.rows, strict=True)):
+                if rows and (field_id, unit.row_group) not in file.stored:
+                    own = wanted.setdefault(id(segment), (segment, {}))[1].setdefault(field_id, {})
+                    own[first + at] = file, unit.row_group
+    return list(wanted.values())

@@ -280,11 +280,11 @@ def _batches(
         table_reader = TableReader(
             planned.table, among.schema if among else schema, planned.row_filter, planned.encryption_keys
         )
-        if planned.stored is not None:
-            _fetch_pages(planned, table_reader.field_ids, report)
         question = FileQuestion(table_reader.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
         reader = DataFileReader(table_reader, planned.table.io, deletes, None if among else limit, question)
+        if planned.stored is not None:
+            _fetch_pages(planned, reader, report)
 
         def rows_of(task: FileScanTask) -> FileRows:
             path = task.file.file_path
@@ -311,17 +311,18 @@ def _key_rows(planned: Plan, schema: Schema) -> KeyRows | None:
     return KeyRows(planned.keys, schema, full)
 
 
-def _fetch_pages(planned: Plan, field_ids: set[int], report: TableScanReport) -> None:
+def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport) -> None:
     """Page indexes of the projected columns from the sidecar; without them, files have their own."""
-    stored = planned.stored
-    assert stored is not None
-    before = stored.sidecar.index_reads, stored.sidecar.index_bytes
+    assert planned.stored is not None
+    kept = ((task, planned.row_groups.get(task.file.file_path)) for task in planned.tasks)
+    files = [found for task, found in kept if found is not None and not reader.much_is_left(task, found)]
     try:
-        stored.fetch(list(planned.row_groups.values()), sorted(field_ids))
+        reads, num_bytes = planned.stored.fetch(files, sorted(reader.reader.field_ids))
     except Exception as error:  # no query may fail because of a sidecar
         report.warnings.append(f"the sidecar is not used: {foreign_reason(error)}")
-    report.sidecar_reads += stored.sidecar.index_reads - before[0]
-    report.sidecar_bytes += stored.sidecar.index_bytes - before[1]
+        return
+    report.sidecar_reads += reads
+    report.sidecar_bytes += num_bytes
 
 
 @contextmanager

@@ -93,7 +93,7 @@ class DataFileReader:
             return whole("no index can help")
         if kept is None and task.file.file_size_in_bytes <= SMALL:
             return whole("the file is small")
-        if kept is not None and part is None and self._much_is_left(task, kept):
+        if kept is not None and part is None and self.much_is_left(task, kept):
             return whole(MUCH_IS_LEFT)
         try:
             source = open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)
@@ -121,11 +121,11 @@ class DataFileReader:
         finally:
             source.close()
 
-    def _much_is_left(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
+    def much_is_left(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
         """Whether the plan settles that too much is left: it has asked all page indexes that can help."""
         if self.question.asks_for_few or kept.may_match < TOO_MUCH * kept.num_rows:
             return False
-        return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in kept.stored}
+        return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in list(kept.stored)}
 
     def _whole(self, task: FileScanTask, part: FilePart | None, why: str) -> FileRows:
         """By pyiceberg; of a part of a file, all other rows are deleted for it."""
@@ -257,7 +257,7 @@ class _Planner:
     def _known(self, kept: KeptRowGroups | None) -> dict[tuple[int, int], KnownIndex]:
         """The sidecar's page indexes of this file, for those leaves that are stored as it says."""
         known: dict[tuple[int, int], KnownIndex] = {}
-        for (field_id, row_group), stored in (kept.stored if kept else {}).items():
+        for (field_id, row_group), stored in dict(kept.stored if kept else {}).items():
             leaf = self._stored_leaf(field_id, stored.kind.resolution)
             if leaf is None or page_index_kind(self._footer, leaf, stored.kind.resolution) != stored.kind:
                 continue

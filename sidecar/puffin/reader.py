@@ -126,10 +126,15 @@ class PuffinReader:
                     expected=f"at most {blob.length} bytes",
                     found=f"{length} bytes from {offset}",
                 )
-        absolute = [(blob.offset + offset, length) for offset, length in ranges]
-        distant = [place for place in absolute if place[0] < self.tail_offset and place[1]]
+        return self.read_places([(blob.offset + offset, length) for offset, length in ranges])
+
+    def read_places(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes of each ``(offset, length)`` of the file, as :meth:`read_ranges` has those of a blob."""
+        for place in places:
+            check_range(self.name, self.size, *place)
+        distant = [place for place in places if place[0] < self.tail_offset and place[1]]
         fetched = dict(zip(distant, read_ranges(self.source, distant), strict=True))
-        return [fetched[place] if place in fetched else self._from_tail(*place) for place in absolute]
+        return [fetched[place] if place in fetched else self._from_tail(*place) for place in places]
 
     def read_at(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset`` of the file, out of the tail if they lie wholly inside it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,21 @@ def test_a_lookup_reads_one_page_of_each_column_of_one_file_and_none_of_its_inde
     assert source.indexes() == 0
     assert report.index_bytes == 0
     assert report.data_pages == len(COLUMNS)
-    assert planned.index_reads + report.sidecar_reads <= 4 + 2 * len(COLUMNS)
+    assert planned.index_reads <= 4
+    assert report.sidecar_reads <= len(COLUMNS), "tables of all columns together, then entries"
+
+
+def test_one_plan_read_by_many_threads_reads_the_sidecar_once(
+    table: Table, recorded: dict[str, Recorded]
+) -> None:
+    planned = plan(table, "k = 450003")
+    reports = [TableScanReport() for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda report: read(planned, report=report), reports))
+    assert all(rows["k"].to_pylist() == [450003] for rows in found)
+    assert [report.warnings for report in reports] == [[]] * 8
+    assert sum(report.sidecar_reads > 0 for report in reports) == 1
+    assert [report.index_bytes for report in reports] == [0] * 8
 
 
 def test_columns_that_are_not_projected_are_not_read(table: Table, recorded: dict[str, Recorded]) -> None:
