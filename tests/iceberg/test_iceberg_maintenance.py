@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sidecar
@@ -247,24 +248,22 @@ def test_files_without_ids_columns_dropped_and_added_and_defaults(
 
 
 def test_equality_deletes_are_left_to_who_can_read_them(spark: Any, catalog: Any) -> None:
-    """Written with the API for Java, as Flink writes them."""
+    """Committed with the API for Java, as Flink does it."""
     table = catalog.create_table("db.eq_jvm", pa.schema([("k", pa.int64())]))
     table.append(pa.table({"k": pa.array([2, 4], pa.int64())}))
     table.append(pa.table({"k": pa.array([6, 8], pa.int64())}))
     sidecar.build(table, ["k"], engine="local")
+    path = f"{table.location()}/data/equality.parquet"
+    schema = pa.schema([pa.field("k", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    pq.write_table(pa.table({"k": [4]}, schema), local_path(path))
     api = spark._jvm.org.apache.iceberg
     java = api.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, "cat.db.eq_jvm")
     ids = spark.sparkContext._gateway.new_array(spark._jvm.int, 1)
     ids[0] = 1
-    factory = api.data.GenericAppenderFactory(java.schema(), java.spec(), ids, java.schema(), None)
-    output = java.io().newOutputFile(f"{table.location()}/data/equality.parquet")
-    encrypted = api.encryption.EncryptedFiles.plainAsEncryptedOutput(output)
-    writer = factory.newEqDeleteWriter(encrypted, api.FileFormat.PARQUET, None)
-    record = api.data.GenericRecord.create(java.schema())
-    record.setField("k", spark._jvm.java.lang.Long.valueOf(4))
-    writer.write(record)
-    writer.close()
-    java.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+    made = api.FileMetadata.deleteFileBuilder(java.spec()).ofEqualityDeletes(ids).withPath(path)
+    size = os.path.getsize(local_path(path) or "")
+    made = made.withFormat("parquet").withFileSizeInBytes(size).withRecordCount(1).build()
+    java.newRowDelta().addDeletes(made).commit()
 
     table.refresh()
     with pytest.raises(UnsupportedFeatureError, match="Spark, Trino or DuckDB"):
