@@ -282,6 +282,7 @@ def test_no_rows_have_a_schema(table: Table) -> None:
 
 def test_the_report_of_a_stream_is_complete_at_its_end(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "SMALL", 0)
+    monkeypatch.setattr(table_files, "TOO_MUCH", float("inf"))
     report = TableScanReport()
     rows = plan(table, LOW).to_arrow_batch_reader(report=report).read_all()
     assert (report.files, report.rows_found) == (FILES, rows.num_rows)
