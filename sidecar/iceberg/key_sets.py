@@ -14,6 +14,7 @@ null matches nothing, 0.0 equals -0.0, and NaN equals NaN, as in the joins of Sp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,7 +23,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    LessThanOrEqual,
+)
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
@@ -47,8 +55,10 @@ _COUNTED = {
     "timestamptz_ns",
     "boolean",
 }
-_RANGED = {"int", "long", "date", "time", "timestamp", "timestamptz", "decimal", "string"}
-"""Types whose smallest and largest key can stand in a predicate: literals of these are exact everywhere."""
+_RANGED = {"int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "decimal", "string"}
+"""Types whose smallest and largest key can stand in a predicate. Literals are exact everywhere but of floats in
+files of a column that is double by now: there pyiceberg rounds them, which keeps their order with the values. UUIDs
+are not among them: Arrow does not compare them, and some writers order them by sign."""
 _BYTES = {"string", "binary", "fixed", "uuid"}
 _INT64 = 18
 """Digits of a decimal that an int64 holds."""
@@ -87,7 +97,11 @@ class KeySet:
         least, most = self.literals(np.array([0, len(self.sorted) - 1]))
         at_least: Any = GreaterThanOrEqual
         at_most: Any = LessThanOrEqual
-        return And(at_least(self.column, least), at_most(self.column, most))
+        # pyiceberg takes an infinite literal for one that no float reaches
+        infinite = [isinstance(bound, float) and math.isinf(bound) for bound in (least, most)]
+        bounds = [AlwaysTrue() if infinite[0] else at_least(self.column, least)]
+        bounds += [AlwaysTrue() if infinite[1] else at_most(self.column, most)]
+        return And(*bounds)
 
     def matching(self, column: Any) -> npt.NDArray[np.bool_]:
         """bool[rows]: whether the value of the column is a key."""

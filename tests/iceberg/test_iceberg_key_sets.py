@@ -158,6 +158,32 @@ def test_clustered_keys_are_cut_to_bounds(catalog: Any) -> None:
     assert "dropped by partition or bounds" in found.explain()
 
 
+def test_float_keys_are_cut_to_bounds_of_row_groups(catalog: Any) -> None:
+    """Rising values, indexed by pages alone: of row groups outside of the keys' range, that with NaN is kept."""
+    schema = pa.schema([("k", pa.float64()), ("g", pa.float32())])
+    settings = {"write.parquet.row-group-limit": "100"}
+    table = catalog.create_table("db.keys_floats", schema, properties=settings)
+    values = [math.nan, -0.0, -math.inf, *np.arange(1, 1000, dtype=float) / 8, math.inf]
+    table.append(pa.table({"k": values, "g": pa.array(values, pa.float32())}, schema=schema))
+    sidecar.build(table, ["k", "g"], kinds=["page-index"], engine="local")
+    table = catalog.load_table("db.keys_floats")
+    rows = table.scan().to_arrow()
+    for column, kind in (("k", pa.float64()), ("g", pa.float32())):
+        for keys, groups in (
+            ([50.0, 50.125, 50.01], 2),
+            ([0.0, 12.0], 1),
+            ([110.0, math.inf], 4),
+            ([-math.inf, 12.0], 1),
+            ([math.inf], None),
+            ([math.nan, 3.0], None),
+        ):
+            array = pa.array(keys, kind)
+            found = sidecar.plan(table, AlwaysTrue(), keys={column: array})
+            assert comparable(found.to_arrow()) == semi_join(rows, column, array)
+            if groups is not None:
+                assert found.funnel.row_groups_kept <= groups, keys
+
+
 def test_filters_drop_files_and_row_groups_that_hold_no_key(catalog: Any) -> None:
     random_keys = [np.random.default_rng(n).integers(-(2**60), 2**60, 500) * 2 for n in range(5)]
     table = create_longs(catalog, "db.keys_random", random_keys)
