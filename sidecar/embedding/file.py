@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.ahead import Ahead
+from sidecar.embedding.beside import notes_on
 from sidecar.embedding.filters import HARVEST_RULES, FilterMaker, FilterRules
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.pages import PageIndexMaker
@@ -108,15 +109,8 @@ def embed_file(
         with create_target(target, io) as sink:
             wanted = Wanted(rules, page_index, placement)
             report = embed_into(unlocked, footer, sink, wanted, progress, threads)
-    report.moved_prefix = _moved_prefix(footer, target, encryption_keys)
-    return report
-
-
-def _moved_prefix(footer: Footer, target: str, keys: EncryptionKeys | None) -> bool:
-    """Whether another AAD prefix is expected at the target than the file has and keeps."""
-    if footer.encryption is None or keys is None:
-        return False
-    return keys.prefix_for(local_path(target) or target) not in (None, footer.encryption.aad_prefix)
+            report.notes = notes_on(unlocked, footer, target, encryption_keys, io)
+            return report
 
 
 def strip_file(
@@ -143,8 +137,10 @@ def strip_file(
         check_embeddable(unlocked, footer)
         with create_target(target, io) as sink:
             written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups), progress))
+            notes = notes_on(unlocked, footer, target, encryption_keys, io)
     removed = list(_removed(footer))
-    return EmbedReport(source, target, "end", footer.size, written, removed, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes)
 
 
 def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:

@@ -197,7 +197,7 @@ def _prepare(
         footer = read_footer(source)
         check_embeddable(source, footer)
         work = plan_restore(finder, footer, choice)
-        restorer, parts = Restorer(source, work, choice, pool), work.exact_parts
+        restorer, parts = Restorer(source, work, choice, pool, storage.keys), work.exact_parts
         return _Prepared(path, source, target, footer.size, choice.placement, parts, restorer, start)
     except BaseException:
         source.close()
@@ -209,6 +209,7 @@ def _write(
 ) -> RestoreReport:
     with create_target(file.target, io) as sink:
         written, outcomes = file.restorer.write(sink, progress)
+        notes = file.restorer.notes(file.target, io) if isinstance(file.restorer, Restorer) else []
     return RestoreReport(
         source=file.path,
         target=file.target,
@@ -220,6 +221,7 @@ def _write(
         fpp=file.restorer.fpp,
         sidecar=sidecar.source.name,
         encrypted_filters=isinstance(file.restorer, Restorer) and file.restorer.encrypted_filters,
+        notes=notes,
         doubts=[*sidecar.warnings, *file.restorer.doubts],
     )
 

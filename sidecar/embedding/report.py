@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sidecar.convert.outcome import ways_of
@@ -62,8 +62,8 @@ class EmbedReport:
     """The rate that new filters were to have."""
     encrypted_filters: bool = False
     """Whether an encrypted column has a filter."""
-    moved_prefix: bool = False
-    """Whether another AAD prefix is expected at the target than the file has."""
+    notes: list[str] = field(default_factory=list)
+    """What an encrypted file should have at its new place and has not."""
 
     def ways(self) -> dict[str, dict[str, int]]:
         """How many indexes of each kind came about in which way."""
@@ -84,9 +84,7 @@ class EmbedReport:
         ]
         if self.encrypted_filters:
             found.append(DUCKDB_ENCRYPTED)
-        if self.moved_prefix:
-            found.append("the file keeps its AAD prefix, and another one is expected at its new path")
-        return found
+        return [*found, *self.notes]
 
     @property
     def damaged(self) -> bool:

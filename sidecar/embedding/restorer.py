@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from sidecar.bundle.model import INDEXED
 from sidecar.convert.filter_pool import FilterPool, Part
@@ -22,6 +23,8 @@ from sidecar.convert.restore import (
     leaves_with_orc_filters,
     restore_pages,
 )
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.embedding.beside import notes_on
 from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
@@ -32,6 +35,9 @@ from sidecar.parquet.inspect import find_leaf
 from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 from sidecar.target import Target
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
 
 UNREADABLE = "what the sidecar has of it cannot be read"
 ORC_FILTER = "the sidecar has an ORC filter of it, which a Parquet file cannot have"
@@ -150,7 +156,15 @@ def replace_unreadable(
 class Restorer:
     """What each row group of one file gets. To be closed."""
 
-    def __init__(self, source: Source, work: Work, choice: Choice, pool: FilterPool) -> None:
+    def __init__(
+        self,
+        source: Source,
+        work: Work,
+        choice: Choice,
+        pool: FilterPool,
+        keys: EncryptionKeys | None = None,
+    ) -> None:
+        self._keys = keys
         self._source = source
         self._work = work
         self._pool = pool
@@ -215,6 +229,10 @@ class Restorer:
         written = embed(self._source, self._work.footer, target, groups, placement=self._choice.placement)
         self.encrypted_filters = has_encrypted_filters(self._work.footer, outcomes)
         return written, outcomes
+
+    def notes(self, target: str, io: FileIO | None) -> list[str]:
+        """See :func:`sidecar.embedding.beside.notes_on`."""
+        return notes_on(self._source, self._work.footer, target, self._keys, io)
 
     def groups(
         self, outcomes: list[Outcome], progress: Progress | None, meanwhile: Callable[[], None]

@@ -13,7 +13,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 
+from sidecar.crypto.key_material import material_path
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.embedding.beside import copy_material, has_moved_prefix, material_of
 from sidecar.embedding.file import Wanted, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.report import Outcome
@@ -146,16 +148,26 @@ class Successors:
             report = embed_into(source, footer, target, wanted, threads=threads)
             if not any(_is_new(outcome) for outcome in report.outcomes):
                 raise _LeftAloneError(NOTHING_NEW)
+            self._copy_material(source, footer, path)
         written = self._read_back(path, report.written.size, footer, file)
         return Successor(written, (*report.outcomes, *absent), report.encrypted_filters)
 
     def _check_prefix(self, footer: Footer, path: str) -> None:
         """A successor keeps the AAD prefix, which must not be one that names the old path."""
-        if footer.encryption is None or self.keys is None:
-            return
-        expected = self.keys.prefix_for(local_path(path) or path)
-        if expected is not None and expected != footer.encryption.aad_prefix:
+        if has_moved_prefix(footer, path, self.keys):
             raise _LeftAloneError("its AAD prefix stays, and is not the one of a file with another path")
+
+    def _copy_material(self, source: Source, footer: Footer, path: str) -> None:
+        """A successor without the key material that its keys are in could not be read."""
+        if material_of(source, footer) is None:
+            return
+        self._begin(material_path(path))
+        try:
+            copy_material(source, footer, path, self.table.io)
+        except StorageError as error:
+            raise _LeftAloneError(
+                f"the key material that lies beside it cannot be copied: {error.what}"
+            ) from error
 
     def _begin(self, path: str) -> str:
         with self._lock:

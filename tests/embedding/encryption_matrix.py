@@ -189,7 +189,8 @@ class Kms(pe.KmsClient):
 # --- pyarrow --------------------------------------------------------------------------------------------------
 
 
-def write_by_arrow(kind: Kind, path: Path, table: pa.Table) -> None:
+def write_by_arrow(kind: Kind, path: Path, table: pa.Table, *, outside: bool = False) -> None:
+    """``outside``: key material in a file beside it."""
     factory = pe.CryptoFactory(Kms)
     if kind.aad != "none":
         properties = pe.create_encryption_properties(
@@ -213,9 +214,10 @@ def write_by_arrow(kind: Kind, path: Path, table: pa.Table) -> None:
                 encryption_algorithm=kind.algorithm,
                 plaintext_footer=kind.footer == "plaintext",
                 double_wrapping=False,
-                internal_key_material=True,
+                internal_key_material=not outside,
                 data_key_length_bits=8 * kind.key_bytes,
             ),
+            parquet_file_path=str(path) if outside else None,
         )
     pq.write_table(
         table,

@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from embed_cases import chunks
-from encryption_matrix import COLUMNS, Kind, MaterialKeys, read_by_arrow, rows, write_by_arrow
+from encryption_matrix import COLUMNS, Kind, Kms, MaterialKeys, read_by_arrow, rows, write_by_arrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
+from sidecar.crypto.key_material import KmsKeys
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.convert import convert_files
 from sidecar.embedding.file import embed_file, strip_file
@@ -199,6 +200,25 @@ def test_a_prefix_that_names_the_path(tmp_path: Path) -> None:
     with pytest.raises(DamagedFileError, match="prefix"):
         opened(target, PREFIXED.ours(aad_prefix=rule))
     assert read_by_arrow(PREFIXED, target).equals(TABLE)
+
+
+@FOOTERS
+def test_key_material_beside_the_file_is_copied(kind: Kind, tmp_path: Path) -> None:
+    path, keys = tmp_path / "file.parquet", EncryptionKeys(KmsKeys(Kms, None))
+    write_by_arrow(kind, path, TABLE, outside=True)
+    assert {p.name for p in tmp_path.iterdir()} == {"file.parquet", "_KEY_MATERIAL_FOR_file.parquet.json"}
+    target, report = embedded(path, keys, "target.parquet")
+    assert not any("key material" in warning for warning in report.warnings())
+    assert verify_file(opened(target, keys)[0]) == []
+    bare = tmp_path / "bare.parquet"
+    strip_file(str(target), str(bare), encryption_keys=keys)
+    assert verify_file(opened(bare, keys)[0]) == []
+    explicit = opened(path, keys)[1].encryption
+    assert explicit is not None
+    (tmp_path / "_KEY_MATERIAL_FOR_file.parquet.json").unlink()
+    only_footer = EncryptionKeys(footer_key=explicit.footer_key)
+    _, report = embedded(path, only_footer, "without.parquet", page_index=False)
+    assert any("key material" in warning for warning in report.warnings())
 
 
 def test_foreign_files_with_filters_of_their_own(tmp_path: Path) -> None:

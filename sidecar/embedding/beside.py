@@ -1,0 +1,82 @@
+"""What an encrypted file has beside itself, or in its path, and so must have anew where it is written to.
+
+Keys stay, and with them the file's key metadata. Where these say that the key material lies beside the data file
+(:mod:`sidecar.crypto.key_material`), it is copied beside the new one, under the new one's name. The AAD prefix stays
+too, which is wrong where it names the path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from sidecar.crypto.key_material import KEY_MATERIAL_TYPE, material_path
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import StorageError
+from sidecar.parquet.footer import Footer
+from sidecar.parquet.sealing import sealing_of
+from sidecar.parquet.thrift import decode_struct
+from sidecar.source import Source, local_path, open_source
+from sidecar.target import create_target
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+MOVED_PREFIX = "the file keeps its AAD prefix, and another one is expected at its new path"
+
+
+def has_moved_prefix(footer: Footer, target: str, keys: EncryptionKeys | None) -> bool:
+    """Whether another AAD prefix is expected at the target than the file has and keeps."""
+    if footer.encryption is None or keys is None:
+        return False
+    return keys.prefix_for(local_path(target) or target) not in (None, footer.encryption.aad_prefix)
+
+
+def material_of(source: Source, footer: Footer) -> str | None:
+    """Where the key material of a file lies if some of its keys are not in the file itself."""
+    return material_path(source.name) if any(map(_is_outside, _key_metadata(source, footer))) else None
+
+
+def copy_material(source: Source, footer: Footer, target: str, io: FileIO | None = None) -> None:
+    """Copy the key material that lies beside ``source``, if any does, beside ``target``; raises StorageError."""
+    material = material_of(source, footer)
+    if material is not None:
+        with closing(open_source(material, io)) as opened, create_target(material_path(target), io) as sink:
+            sink.copy(opened, 0, opened.size)
+
+
+def notes_on(
+    source: Source, footer: Footer, target: str, keys: EncryptionKeys | None, io: FileIO | None
+) -> list[str]:
+    """Copy key material beside the target, and say what is not as it should be there."""
+    notes = [MOVED_PREFIX] if has_moved_prefix(footer, target, keys) else []
+    try:
+        copy_material(source, footer, target, io)
+    except StorageError as error:
+        notes.append(
+            f"the key material that lies beside the source was not copied beside the target: {error}"
+        )
+    return notes
+
+
+def _key_metadata(source: Source, footer: Footer) -> Iterator[bytes | None]:
+    encryption = footer.encryption
+    if encryption is None:
+        return
+    if encryption.encrypted_footer:
+        yield decode_struct(encryption.crypto_metadata)[0].binary(2)
+    else:
+        yield sealing_of(source, footer).metadata.binary(9)
+    yield from {column.key_metadata for column in encryption.columns.values()}
+
+
+def _is_outside(key_metadata: bytes | None) -> bool:
+    try:
+        value = json.loads(key_metadata or b"null")
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(value, dict) or value.get("keyMaterialType") != KEY_MATERIAL_TYPE:
+        return False
+    return value.get("internalStorage") is False
