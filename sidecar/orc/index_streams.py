@@ -19,7 +19,7 @@ from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.orc.bloom import decode_filters
 from sidecar.orc.compression import bound, decompress_chunks
-from sidecar.orc.row_index import RowIndex, decode_row_index
+from sidecar.orc.row_index import RowIndex, decode_row_index, take_apart
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import Stream, StripeFooter
@@ -194,6 +194,20 @@ def statistics_of(
     """Statistics of one row group; ``None`` where the entry has none. Raises :class:`DamagedFileError`."""
     statistics = index.entry(row_group).statistics
     return None if statistics is None else decode_statistics(statistics, column, tail, footer.writer_timezone)
+
+
+def positions_of(
+    index: RowIndex, row_group: int, column: OrcColumn, tail: OrcTail, footer: StripeFooter
+) -> dict[str, tuple[int, ...]]:
+    """Positions of one row group by stream, as :func:`take_apart` gives them. Raises :class:`DamagedFileError`."""
+    return take_apart(
+        index.entry(row_group),
+        column,
+        footer.encodings[column.id],
+        has_present=footer.stream(column.id, "PRESENT") is not None,
+        compressed=tail.compression != "NONE",
+        file_version=tail.file_version,
+    )
 
 
 class _Groups:

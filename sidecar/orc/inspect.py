@@ -16,9 +16,8 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bounds import cannot_hold
-from sidecar.orc.index_streams import FoundFilter, StripeIndex, read_indexes, statistics_of
+from sidecar.orc.index_streams import FoundFilter, StripeIndex, positions_of, read_indexes, statistics_of
 from sidecar.orc.protobuf import decode
-from sidecar.orc.row_index import take_apart
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
@@ -143,14 +142,7 @@ def _row_index(
     column = index.column
     try:
         found = statistics_of(index.row_index, row_group, column, tail, footer)
-        positions = take_apart(
-            index.row_index.entry(row_group),
-            column,
-            footer.encodings[column.id],
-            has_present=footer.stream(column.id, "PRESENT") is not None,
-            compressed=tail.compression != "NONE",
-            file_version=tail.file_version,
-        )
+        positions = positions_of(index.row_index, row_group, column, tail, footer)
     except SidecarError as error:
         return {**stated, **unknown, "reason": reason_of(error)}
     if found is None:

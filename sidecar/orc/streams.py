@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from sidecar.errors import located
 from sidecar.orc.compression import bound, decompress
-from sidecar.orc.row_index import RowIndex, take_apart
+from sidecar.orc.index_streams import positions_of
+from sidecar.orc.row_index import RowIndex
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import Stream, StripeFooter
 from sidecar.orc.tail import OrcTail
@@ -88,9 +89,9 @@ def _windows(
     if indexes is None:
         return [_Window(s, 0, s.length, ()) for s in streams]
     with located(tail.name, column.path):
-        start = _positions(tail, footer, column, indexes[column.id], row_group)
+        start = positions_of(indexes[column.id], row_group, column, tail, footer)
         last = row_group + 1 == len(indexes[column.id])
-        end = {} if last else _positions(tail, footer, column, indexes[column.id], row_group + 1)
+        end = {} if last else positions_of(indexes[column.id], row_group + 1, column, tail, footer)
     out = []
     for stream in streams:
         if stream.kind.startswith("DICTIONARY") or stream.kind not in start:
@@ -101,19 +102,6 @@ def _windows(
         reach = end[stream.kind][0] + _slack(tail) if stream.kind in end else stream.length
         out.append(_Window(stream, first, max(first, min(reach, stream.length)), tuple(rest)))
     return out
-
-
-def _positions(
-    tail: OrcTail, footer: StripeFooter, column: OrcColumn, index: RowIndex, row_group: int
-) -> dict[str, tuple[int, ...]]:
-    return take_apart(
-        index.entry(row_group),
-        column,
-        footer.encodings[column.id],
-        has_present=footer.stream(column.id, "PRESENT") is not None,
-        compressed=tail.compression != "NONE",
-        file_version=tail.file_version,
-    )
 
 
 _DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECONDARY"})

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from sidecar.errors import SidecarError
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.chunk_map import ChunkMap
-from sidecar.orc.index_streams import FoundFilter, StripeIndex
+from sidecar.orc.index_streams import FoundFilter, StripeIndex, positions_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.protobuf import decode
-from sidecar.orc.row_index import take_apart
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import INVERTED, Bound, ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import StripeFooter
@@ -60,14 +59,7 @@ def _position_problems(
     column, last = index.column, dict.fromkeys(maps, 0)
     for group in range(len(index.row_index)):
         try:
-            positions = take_apart(
-                index.row_index.entry(group),
-                column,
-                footer.encodings[column.id],
-                has_present=footer.stream(column.id, "PRESENT") is not None,
-                compressed=tail.compression != "NONE",
-                file_version=tail.file_version,
-            )
+            positions = positions_of(index.row_index, group, column, tail, footer)
         except SidecarError as error:
             yield group, f"ROW_INDEX: {reason_of(error)}"
             continue
