@@ -12,7 +12,6 @@ none can help, for which none is read, and files of which so much is left that p
 from __future__ import annotations
 
 import math
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
