@@ -14,6 +14,7 @@ from sidecar.cli.options import (
     refuse_table_options,
 )
 from sidecar.cli.output import Output
+from sidecar.errors import UsageError
 
 
 def inspect(
@@ -40,6 +41,10 @@ def inspect(
     else:
         from sidecar import inspect_table, open_table
 
+        if keys is not None:
+            raise UsageError(
+                "inspect of a table opens nothing that is encrypted: --encryption-keys is for a path"
+            )
         data = inspect_table(open_table(target, catalog), snapshot, ref=ref)
         draw = draw_inspect.table_coverage
     out.warn(data.get("warnings", ()))

@@ -26,7 +26,7 @@ from sidecar.parquet.encrypted_footer import unlock_footer
 from sidecar.parquet.encrypted_parts import Refused, regions_of
 from sidecar.parquet.encrypted_units import Column, Region, Unit
 from sidecar.parquet.encryption import FileEncryption
-from sidecar.parquet.footer import Footer, Tail, read_footer
+from sidecar.parquet.footer import Footer, Tail, decode_footer, read_footer, read_tail
 from sidecar.parquet.pages import MAX_HEADER
 from sidecar.parquet.thrift import Struct, encode_padded
 from sidecar.source import Source, check_range, gap_of, requests_at_once
@@ -47,11 +47,18 @@ def unlock(source: Source, encryption_keys: EncryptionKeys | None) -> Source:
     :class:`sidecar.errors.UsageError` where the key of the footer or the prefix is missing, and what
     :func:`sidecar.parquet.footer.read_footer` does.
     """
-    if encryption_keys is None:
-        return source
+    return source if encryption_keys is None else open_parquet(source, encryption_keys)[0]
+
+
+def open_parquet(source: Source, encryption_keys: EncryptionKeys | None) -> tuple[Source, Footer]:
+    """As :func:`unlock`, and the footer, which is read once."""
     with located(source.name):
-        unlocked = unlock_footer(source, encryption_keys)
-        return source if unlocked is None else DecryptedSource(source, *unlocked)
+        tail = read_tail(source)
+        unlocked = None if encryption_keys is None else unlock_footer(source.name, tail, encryption_keys)
+        if unlocked is None:
+            return source, decode_footer(source, tail)
+        view = DecryptedSource(source, *unlocked, tail)
+        return view, view.footer
 
 
 class DecryptedSource:
@@ -68,7 +75,8 @@ class DecryptedSource:
         self._cached = 0
         self._lock = threading.Lock()
         self._regions: list[Region] = []
-        self._regions = self._find_regions(read_footer(self))
+        self.footer = read_footer(self)
+        self._regions = self._find_regions(self.footer)
 
     @property
     def size(self) -> int:

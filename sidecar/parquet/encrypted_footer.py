@@ -31,45 +31,41 @@ _METADATA, _CRYPTO, _ENCRYPTED_METADATA = 3, 8, 9  # fields of ColumnChunk
 
 def read_declaration(source: Source) -> Declaration | None:
     """What an encrypted file says in clear of its encryption; ``None`` of a plain file."""
-    declared = _declared(read_tail(source))
-    return None if declared is None else declared[0]
+    return _declared(read_tail(source))[0]
 
 
-def _declared(tail: Tail) -> tuple[Declaration, Struct, int] | None:
-    """The declaration, the structure that it stands in, and the bytes of that."""
+def _declared(tail: Tail) -> tuple[Declaration | None, Struct, int]:
+    """The declaration, ``None`` of a plain file, the structure that it stands in, and the bytes of that."""
     head, used = decode_struct(tail.data, base=tail.offset)  # FileCryptoMetaData if the footer is encrypted
     if not tail.is_encrypted and _ALGORITHM not in head.fields:
-        return None
+        return None, head, used
     return decode_declaration(head.struct(1 if tail.is_encrypted else _ALGORITHM)), head, used
 
 
-def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption, Struct, Tail] | None:
-    """The encryption of a file, its footer in clear, and the footer's place; ``None`` of a plain file.
+def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncryption, Struct] | None:
+    """The encryption of the file of that name, and its footer in clear; ``None`` of a plain file.
 
     In the footer, ColumnMetaData stands in field 3 as it does in plain files; of columns whose key is not to be had,
     fields 8 and 9 are left, and what the file had in field 3. Raises :class:`DamagedFileError` for what does not
     authenticate, and for another AAD prefix than expected; :class:`UsageError` where footer key or prefix are missing.
     """
-    tail, keys = read_tail(source), keys.beside(source.name)
-    declared, expected = _declared(tail), keys.prefix_for(source.name)
-    if declared is None:
-        _check_plain(tail)
+    keys = keys.beside(name)
+    declaration, head, used = _declared(tail)
+    expected = keys.prefix_for(name)
+    if declaration is None:
+        _check_plain(head, tail)
         if expected is not None:
             raise DamagedFileError(
-                "the file is not encrypted, and so is not the one that the expected AAD prefix names",
-                file=source.name,
+                "the file is not encrypted, and so is not the one that the expected AAD prefix names"
             )
         return None
-    declaration, head, used = declared
     prefix = _checked_prefix(declaration, expected)
     key = keys.for_footer(head.binary(2 if tail.is_encrypted else _SIGNING_KEY))
     if key is None:
         what = "its footer is encrypted" if tail.is_encrypted else "its footer is signed"
         raise UsageError(f"no key for the footer of an encrypted file: {what}")
     clear = tail.data[:used] if tail.is_encrypted else b""
-    encryption = FileEncryption(
-        source.name, declaration, prefix, tail.is_encrypted, clear, key, tail.offset, {}
-    )
+    encryption = FileEncryption(name, declaration, prefix, tail.is_encrypted, clear, key, tail.offset, {})
     if tail.is_encrypted:
         metadata = _decrypt_footer(encryption, key, tail, used)
     else:
@@ -77,10 +73,10 @@ def unlock_footer(source: Source, keys: EncryptionKeys) -> tuple[FileEncryption,
         metadata = head
         metadata.fields.pop(_ALGORITHM)
         metadata.fields.pop(_SIGNING_KEY, None)
-    return _unlock_columns(encryption, metadata, keys), metadata, tail
+    return _unlock_columns(encryption, metadata, keys), metadata
 
 
-def _check_plain(tail: Tail) -> None:
+def _check_plain(metadata: Struct, tail: Tail) -> None:
     """Raise where a footer that declares no encryption has encrypted columns: somebody took the declaration out."""
     metadata, _ = decode_struct(tail.data, base=tail.offset)
     chunks = (chunk for group in metadata.structs(4) or () for chunk in group.structs(1) or ())

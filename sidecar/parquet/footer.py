@@ -139,16 +139,20 @@ def read_footer(source: Source) -> Footer:
     :class:`UnsupportedFeatureError` for an encrypted footer.
     """
     with located(source.name):
-        tail = read_tail(source)
-        if tail.is_encrypted:
-            raise UnsupportedFeatureError(
-                "the footer is encrypted (Parquet modular encryption, magic PARE)",
-                offset=source.size - 4,
-                hint="Its keys are given as encryption_keys, on the command line as --encryption-keys.",
-            )
-        metadata, _ = decode_struct(tail.data, base=tail.offset)
-        metadata.fields.pop(PADDING, None)
-        return _decode_footer(source, tail.offset, tail.data, metadata)
+        return decode_footer(source, read_tail(source))
+
+
+def decode_footer(source: Source, tail: Tail) -> Footer:
+    """The footer in the ``tail`` of ``source``; raises as :func:`read_footer`."""
+    if tail.is_encrypted:
+        raise UnsupportedFeatureError(
+            "the footer is encrypted (Parquet modular encryption, magic PARE)",
+            offset=source.size - 4,
+            hint="Its keys are given as encryption_keys, on the command line as --encryption-keys.",
+        )
+    metadata, _ = decode_struct(tail.data, base=tail.offset)
+    metadata.fields.pop(PADDING, None)
+    return _decode_footer(source, tail.offset, tail.data, metadata)
 
 
 def read_tail(source: Source) -> Tail:
