@@ -100,6 +100,8 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
         assert any("registers statistics" in p["problem"] for p in sidecar.verify_table(table)["problems"])
     with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
         sidecar.build(opened, ["k"])
+    with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
+        sidecar.embed_table(opened, bloom=["k"])
     with pytest.raises(UsageError, match="cannot be changed"):
         sidecar.repair(sidecar.open_table(location))
 
