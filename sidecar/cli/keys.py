@@ -6,7 +6,7 @@ files (a key a line) hold is read as a person writes literals. An empty line is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -16,6 +16,8 @@ import typer
 from sidecar.errors import SidecarError, UsageError, first_line
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
     from sidecar.iceberg.key_sets import Keys
 
 KeyFile = Annotated[
@@ -28,22 +30,25 @@ KeyFile = Annotated[
 ]
 
 
-def read_keys(table: Any, option: str | None) -> dict[str, Keys] | None:
-    """The argument ``keys`` of plans and scans; :class:`UsageError` for a file or a key that cannot be read."""
+def read_keys(schema: Callable[[], Schema], option: str | None) -> dict[str, Keys] | None:
+    """The argument ``keys`` of plans and scans; :class:`UsageError` for a file or a key that cannot be read.
+
+    ``schema`` gives that of the table or file, which keys written as text are read by.
+    """
     if option is None:
         return None
     column, equals, file = option.partition("=")
     if not (column and equals and file):
         raise UsageError("--keys is COLUMN=FILE", found=repr(option))
     try:
-        return {column: _read(table, column, Path(file))}
+        return {column: _read(schema, column, Path(file))}
     except SidecarError:
         raise
     except (OSError, ValueError, IndexError) as error:  # Arrow's errors are among them
         raise UsageError(f"the keys cannot be read: {first_line(error)}", file=file) from error
 
 
-def _read(table: Any, column: str, path: Path) -> Keys:
+def _read(schema: Callable[[], Schema], column: str, path: Path) -> Keys:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         import pyarrow.parquet as pq
@@ -63,17 +68,17 @@ def _read(table: Any, column: str, path: Path) -> Keys:
         with path.open(newline="", encoding="utf-8") as lines:
             rows = csv.reader(lines)
             next(rows, None)
-            return _literals(table, column, (row[0] for row in rows if row))
-    return _literals(table, column, path.read_text(encoding="utf-8").splitlines())
+            return _literals(schema(), column, (row[0] for row in rows if row))
+    return _literals(schema(), column, path.read_text(encoding="utf-8").splitlines())
 
 
-def _literals(table: Any, name: str, texts: Iterable[str]) -> Keys:
+def _literals(schema: Schema, name: str, texts: Iterable[str]) -> Keys:
     import pyarrow as pa
 
     from sidecar.iceberg.exact import exact_value, find_column
     from sidecar.iceberg.key_sets import arrow_type
 
-    column = find_column(table.schema(), name)
+    column = find_column(schema, name)
     kind: Any = arrow_type(column.type)
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type

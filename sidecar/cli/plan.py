@@ -40,7 +40,7 @@ def plan(
         predicate,
         snapshot_id=snapshot,
         ref=ref,
-        keys=read_keys(opened, keys),
+        keys=read_keys(opened.schema, keys),
         encryption_keys=encryption_keys(encryption),
     )
     out.warn(found.warnings)

@@ -26,7 +26,6 @@ from sidecar.cli.options import (
     refuse_table_options,
 )
 from sidecar.cli.output import Output, console, escaped, facts
-from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,9 +69,7 @@ def scan(
         rows.check_output(output)
     if is_path(target) and not target.endswith(".metadata.json"):
         refuse_table_options(catalog, snapshot, ref)
-        if keys is not None:
-            raise UsageError("--keys belongs to a table, but a path was given")
-        opened = _file_scan(target, predicate, chosen, limit, encryption)
+        opened = _file_scan(target, predicate, chosen, limit, keys, encryption)
     else:
         opened = _table_scan(out, target, predicate, chosen, limit, catalog, snapshot, ref, keys, encryption)
     with opened as found:
@@ -126,7 +123,7 @@ def _table_scan(
         predicate,
         snapshot_id=snapshot,
         ref=ref,
-        keys=read_keys(opened, keys),
+        keys=read_keys(opened.schema, keys),
         encryption_keys=encryption_keys(encryption),
     )
     out.warn(found.warnings)
@@ -139,15 +136,21 @@ def _table_scan(
 
 @contextmanager
 def _file_scan(
-    path: str, predicate: str, columns: list[str] | None, limit: int | None, encryption: str | None
+    path: str,
+    predicate: str,
+    columns: list[str] | None,
+    limit: int | None,
+    key_file: str | None,
+    encryption: str | None,
 ) -> Iterator[_Scan]:
     import pyarrow as pa
 
-    from sidecar import open_scan
+    from sidecar.iceberg.file_scanning import file_schema, open_scan
 
     started = time.perf_counter()
-    keys = encryption_keys(encryption)
-    with open_scan(path, predicate, columns, limit, encryption_keys=keys) as opened:
+    unlocked = encryption_keys(encryption)
+    keys = read_keys(lambda: file_schema(path, encryption_keys=unlocked), key_file)
+    with open_scan(path, predicate, columns, limit, encryption_keys=unlocked, keys=keys) as opened:
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
         yield _Scan(
             pa.RecordBatchReader.from_batches(opened.schema, batches),
