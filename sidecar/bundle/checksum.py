@@ -20,6 +20,7 @@ in its AAD: nonce (12 bytes), ciphertext, tag (16 bytes).
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -97,6 +98,9 @@ class PieceCipher(Protocol):
 
     def encrypt(self, context: bytes, data: bytes | memoryview) -> bytes:
         """The module of a piece."""
+
+    def encrypt_all(self, contexts: Sequence[bytes], pieces: Sequence[memoryview]) -> bytes:
+        """The modules of pieces in order, one after the other."""
 
     def decrypt(self, context: bytes, piece: bytes | memoryview) -> bytes | None:
         """The data of a piece, ``None`` if it is not what was put in this place."""

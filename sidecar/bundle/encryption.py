@@ -20,7 +20,7 @@ import binascii
 import os
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,15 @@ class Cipher:
         """The module of a piece, with a fresh nonce."""
         nonce = os.urandom(NONCE_BYTES)
         return nonce + self._gcm().encrypt(nonce, data, self._table + context)
+
+    def encrypt_all(self, contexts: Sequence[bytes], pieces: Sequence[memoryview]) -> bytes:
+        """The modules of pieces in order, one after the other, each with a fresh nonce."""
+        encrypt, table, made = self._gcm().encrypt, self._table, list[bytes]()
+        nonces = os.urandom(NONCE_BYTES * len(pieces))
+        for number, (context, data) in enumerate(zip(contexts, pieces, strict=True)):
+            nonce = nonces[NONCE_BYTES * number : NONCE_BYTES * (number + 1)]
+            made += nonce, encrypt(nonce, data, table + context)
+        return b"".join(made)
 
     def decrypt(self, context: bytes, piece: bytes | memoryview) -> bytes | None:
         """The data of a piece, ``None`` if it is not what was put in this place."""
@@ -146,6 +155,8 @@ class KeyRing:
         self._keys = keys
         self._master: dict[bytes, bytes | SidecarError | None] = {}
         self._places: dict[Owner, Place] = {}
+        self.refused = False
+        """Whether a blob could not be unlocked."""
 
     def use(self, keys: EncryptionKeys | None) -> None:
         """Take these keys from now on."""
@@ -159,8 +170,13 @@ class KeyRing:
         Raises :class:`UsageError` without the key or for another one, and what the key retriever does.
         """
         known = self._places.get(owner)
-        if known is not None:
-            return known
+        if known is None:
+            self.refused, refused = True, self.refused
+            known = self._places[owner] = self._unlocked(lock, owner)
+            self.refused = refused
+        return known
+
+    def _unlocked(self, lock: Lock, owner: Owner) -> Place:
         what = f"the index of field {owner.field_id} is encrypted"
         hint = "Give the key of its key metadata as encryption keys."
         if self._keys is None:
@@ -176,8 +192,7 @@ class KeyRing:
             raise UsageError(
                 f"{what} and the key given is not the one it was encrypted with, or its table of contents was changed"
             ) from error
-        made = Place(owner.segment_id, owner.field_id, Cipher(data_key, owner.table_uuid))
-        return self._places.setdefault(owner, made)
+        return Place(owner.segment_id, owner.field_id, Cipher(data_key, owner.table_uuid))
 
     def _master_key(self, key_metadata: bytes) -> bytes | None:
         if key_metadata not in self._master:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -30,9 +28,12 @@ def seal_pieces(pieces: Pieces, contexts: Contexts, place: Place) -> None:
         pieces[:, -SEAL_BYTES:] = _seals(pieces, contexts)
         return
     before, after = place.sealing
-    for piece, context in zip(pieces, _each(contexts), strict=True):
-        sealed = place.cipher.encrypt(context, piece[before : len(piece) - after].data)
-        piece[:] = np.frombuffer(sealed, np.uint8)
+    count, length = pieces.shape
+    data = pieces.reshape(-1).data  # pieces that stand one after the other
+    starts = range(0, count * length, length)
+    views = [data[start + before : start + length - after] for start in starts]
+    sealed = place.cipher.encrypt_all(_each(contexts), views)
+    pieces[:] = np.frombuffer(sealed, np.uint8).reshape(count, length)
 
 
 def open_pieces(pieces: Pieces, contexts: Contexts, place: Place) -> tuple[Pieces, list[int]]:
@@ -51,9 +52,9 @@ def open_pieces(pieces: Pieces, contexts: Contexts, place: Place) -> tuple[Piece
     return data, bad
 
 
-def _each(contexts: Contexts) -> Iterable[bytes]:
+def _each(contexts: Contexts) -> list[bytes]:
     data = contexts.tobytes()
-    return (data[at : at + CONTEXT.size] for at in range(0, len(data), CONTEXT.size))
+    return [data[at : at + CONTEXT.size] for at in range(0, len(data), CONTEXT.size)]
 
 
 def _seals(pieces: Pieces, contexts: Contexts) -> Pieces:

@@ -138,6 +138,11 @@ class SidecarFile:
         """Open encrypted blobs with these keys from now on; nothing is asked of them before a blob is read."""
         self._keys.use(encryption_keys)
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether an encrypted blob was asked whose key was not at hand."""
+        return self._keys.refused
+
     def close(self) -> None:
         """Close the source."""
         self.source.close()

@@ -88,6 +88,8 @@ class Plan:
     """Which manifests were opened, and which were not, as the sidecar lists their entries."""
     encryption_keys: EncryptionKeys | None = field(default=None, repr=False, compare=False)
     """Those that a scan opens encrypted files with."""
+    is_locked: bool = False
+    """Whether the sidecar tells that a column that is asked is encrypted and its key not at hand."""
 
     @property
     def kept_files(self) -> list[str]:
@@ -302,6 +304,7 @@ def plan(
         equality_deletes=deleted,
         manifests=use,
         encryption_keys=encryption_keys,
+        is_locked=sieve.is_locked,
     )
 
 

@@ -282,7 +282,8 @@ def _batches(
         )
         question = FileQuestion(table_reader.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
-        reader = DataFileReader(table_reader, planned.table.io, deletes, None if among else limit, question)
+        most = None if among else limit
+        reader = DataFileReader(table_reader, planned.table.io, deletes, most, question, planned.is_locked)
         if planned.stored is not None:
             _fetch_pages(planned, reader, report)
 

@@ -22,6 +22,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.convert.protection import ENCRYPTED
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.iceberg.internals import Evaluators
@@ -321,6 +322,12 @@ class Sieve:
         return self._dropped_by_pages + sum(
             bool(kept.stored or kept.row_indexes) for kept in self.row_groups.values()
         )
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the index is silent on a column as that is encrypted and its key not at hand."""
+        found = self._sidecar is not None and self._sidecar.is_locked
+        return found or any(ENCRYPTED in reason for reason in self._kept.values())
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -76,6 +77,8 @@ class DataFileReader:
     deletes: Deletes
     limit: int | None
     question: FileQuestion
+    is_locked: bool = False
+    """Whether columns that are asked are known to be encrypted: each file is looked at before pyiceberg gets it."""
     stopped: Event = field(default_factory=Event)
     """Set when nobody wants the rows any more: reading ends at the next row group or batch."""
 
@@ -89,6 +92,8 @@ class DataFileReader:
         whole = partial(self._whole, task, part)
         if task.file.file_format != FileFormat.PARQUET:
             return whole(f"the file is {task.file.file_format.value}, not Parquet")
+        if self.is_locked:
+            self._check_readable(task)
         if kept is None and not self.question.helpful_fields(task.file):
             return whole("no index can help")
         if kept is None and task.file.file_size_in_bytes <= SMALL:
@@ -120,6 +125,11 @@ class DataFileReader:
             return whole(error.what if isinstance(error, SidecarError) else f"{error}"[:200])
         finally:
             source.close()
+
+    def _check_readable(self, task: FileScanTask) -> None:
+        with closing(open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)) as source:
+            footer = read_footer(unlock(source, self.reader.encryption_keys))
+        _check_readable(footer, self.reader.field_ids, task.file.file_path)
 
     def much_is_left(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
         """Whether the plan settles that too much is left: it has asked all page indexes that can help."""
