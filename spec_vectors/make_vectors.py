@@ -11,8 +11,8 @@ import hashlib
 import io
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 import xxhash
 
 from sidecar.bundle.checksum import Place
+from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.envelope import encode_toc
 from sidecar.bundle.fingerprints import fingerprint
 from sidecar.bundle.model import (
@@ -179,12 +180,15 @@ def holds(own: AnyFilter, value: int) -> bool:
     return all(int(own.blocks[block, word]) >> bit & 1 for word, bit in enumerate(positions))
 
 
-def bundle_of(field_id: int, filters: Sequence[AnyFilter], segment: bytes) -> FieldBundle:
+def bundle_of(
+    field_id: int, filters: Sequence[AnyFilter], segment: bytes, key: FieldKey | None = None
+) -> FieldBundle:
     by_unit = {own.unit: own for own in filters}
-    groups = plan_groups(
+    members = [
         GroupMember(own.unit, own.encoding, own.resolution, len(own.bitset), rule=own.rule) for own in filters
-    )
-    place = Place(segment, field_id)
+    ]
+    place = Place(segment, field_id) if key is None else key.place
+    groups = plan_groups(members, place.sealing)
     pages = [
         page
         for group in groups
@@ -197,7 +201,7 @@ def bundle_of(field_id: int, filters: Sequence[AnyFilter], segment: bytes) -> Fi
             [by_unit[unit].tail for unit in group.units.tolist()],
         )
     ]
-    return FieldBundle(field_id, groups, pages, 0.01, len(filters) * 0.01)
+    return FieldBundle(field_id, groups, pages, 0.01, len(filters) * 0.01, key)
 
 
 def lookups(
@@ -506,16 +510,89 @@ def row_index_bundle(field_id: int, units: dict[int, tuple[RowIndexKind, bytes]]
     return FieldRowIndexes(field_id, groups, entries)
 
 
+def encrypted() -> tuple[bytes, dict[str, Any]]:
+    """2,060 units, everything encrypted: field 1 in regions, with page and row indexes; 2 in rows; 3 in pages with odd
+    tails; 4 ORC filters in rows. Fields 1 and 3 have a master key of 128 bits, 2 and 4 one of 256 bits.
+    """
+    segment = bytes.fromhex("5a5b5c5d5e5f60616263646566676869")
+    masters = {"short": bytes(range(16)), "long": bytes(range(32, 64))}
+    names = {1: "short", 2: "long", 3: "short", 4: "long"}
+    first: list[AnyFilter] = [
+        make_filter(unit, "int64", 4 if unit % 9 else 2, [unit * 1000 + step for step in range(6)])
+        for unit in range(70)
+    ]
+    second: list[AnyFilter] = [make_filter(unit, "int64", 1, [unit, unit + 5000]) for unit in range(2055)]
+    third: list[AnyFilter] = [
+        make_filter(unit, "int64", 50, [unit, -unit, unit * 7], tail=bytes([unit, 255, unit]))
+        for unit in (0, 5, 40)
+    ]
+    fourth: list[AnyFilter] = [make_orc(unit, "orc/long", 256, 3, [unit, unit + 700]) for unit in range(510)]
+    table = table_of([2060], [Coverage.of(2, "bloom", [CoverageState(INDEXED, "id")] * 2060)])
+    header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
+    keys = {
+        field_id: FieldKey(masters[name], name.encode(), TABLE, segment, field_id)
+        for field_id, name in names.items()
+    }
+    pages = {unit: _structures(unit, unit % 2 == 0) for unit in range(1030)}
+    page_kind, row_kind = (
+        PageIndexKind("int64", "id", "signed:8", 1),
+        RowIndexKind("id", "LONG", "DIRECT_V2", False, True, 0, 9),
+    )
+    page_indexes = page_index_bundle(1, {unit: (page_kind, *parts) for unit, parts in pages.items()})
+    row_indexes = row_index_bundle(1, {unit: (row_kind, b"entry of unit %d" % unit) for unit in range(3)})
+    fields = {1: first, 2: second, 3: third, 4: fourth}
+    expected = {
+        "table_uuid": TABLE,
+        "segment": segment.hex(),
+        "snapshot_id": SNAPSHOT,
+        "units": 2060,
+        "master_keys": {name: key.hex() for name, key in masters.items()},
+        "lookups": [
+            *lookups(1, first, 2060, [0, 1000, 33_004, 69_005, 123_456_789]),
+            *lookups(2, second, 2060, [0, 1024, 2049, 7049, 99_999]),
+            *lookups(3, third, 2060, [0, 5, -40, 280, 99]),
+            *lookups(4, fourth, 2060, [0, 509, 1209, -1]),
+        ],
+        "filters": [
+            line
+            for field_id, some in {1: first[::7], 2: second[::500], 3: third, 4: fourth[::100]}.items()
+            for line in described(field_id, some)
+        ],
+        "page_indexes": [
+            {
+                "field": 1,
+                "unit": unit,
+                **page_kind._asdict(),
+                "column_index": pages[unit][0].hex(),
+                "offset_index": pages[unit][1].hex(),
+            }
+            for unit in (0, 1, 1023, 1024, 1029)
+        ],
+        "row_indexes": [
+            {"field": 1, "unit": unit, "entry": (b"entry of unit %d" % unit).hex(), **row_kind._asdict()}
+            for unit in range(3)
+        ],
+        **expected_table(table),
+    }
+    indexes = [replace(page_indexes, key=keys[1])], [replace(row_indexes, key=keys[1])]
+    return write(header, table, fields, *indexes, keys), expected
+
+
 def write(
     header: SegmentHeader,
     table: UnitsTable,
     fields: dict[int, list[AnyFilter]],
     page_indexes: Sequence[FieldPageIndexes] = (),
     row_indexes: Sequence[FieldRowIndexes] = (),
+    keys: Mapping[int, FieldKey] | None = None,
 ) -> bytes:
     sink = io.BytesIO()
     puffin = PuffinWriter(sink, created_by="sidecar spec vectors")
-    bundles = [bundle_of(field_id, filters, header.segment_id) for field_id, filters in fields.items()]
+    own = keys or {}
+    bundles = [
+        bundle_of(field_id, filters, header.segment_id, own.get(field_id))
+        for field_id, filters in fields.items()
+    ]
     write_toc(
         puffin, write_segment(puffin, header, table, bundles, [*page_indexes, *row_indexes], **PLACE), **PLACE
     )
@@ -525,7 +602,7 @@ def write(
 
 def main(names: Sequence[str]) -> int:
     HERE.mkdir(exist_ok=True)
-    vectors = {"small": small, "rows": rows, "pages": pages, "orc": orc}
+    vectors = {"small": small, "rows": rows, "pages": pages, "orc": orc, "encrypted": encrypted}
     for name in names or vectors:
         data, expected = vectors[name]()
         reader = PuffinReader(BytesSource(data))

@@ -1,7 +1,7 @@
 """SPEC.md is enough: a second reader, written from it with the standard library and xxhash alone.
 
-Nothing of sidecar is used up to the line where it says so. The vectors are frozen; this reader and sidecar's must
-both give the answers beside them.
+Encrypted blobs need AES too. Nothing of sidecar is used up to the line where it says so. The vectors are frozen; this
+reader and sidecar's must both give the answers beside them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from xxhash import xxh64_intdigest
 
 VECTORS = Path(__file__).resolve().parents[2] / "spec_vectors" / "bundle"
-NAMES = ("small", "rows", "pages", "orc")
+NAMES = ("small", "rows", "pages", "orc", "encrypted")
 M64 = (1 << 64) - 1
 SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 KINDS = {
@@ -46,14 +47,44 @@ def unseal(
 class Blob:
     data: bytes
     toc: dict
+    key: bytes | None = None
 
     @classmethod
-    def of(cls, data: bytes, magic: bytes) -> Blob:
+    def of(cls, data: bytes, magic: bytes, masters: dict[str, str] | None = None) -> Blob:
         found, version, zero, length, zero_too, offset, digest = struct.unpack_from("<4sHHIIQQ", data)
-        assert (found, version, zero, zero_too) == (magic, 1, 0, 0)
+        assert (found, zero, zero_too) == (magic, 0, 0)
         assert offset + length == len(data)
         assert xxh64_intdigest(data[offset:]) == digest
-        return cls(data, json.loads(data[offset:]))
+        toc = json.loads(data[offset:])
+        assert version == toc["version"] == (2 if "encryption" in toc else 1)
+        return cls(data, toc, data_key(toc, masters or {}) if version == 2 else None)
+
+    @property
+    def seal(self) -> int:
+        """Bytes that a piece has more than its data."""
+        return 8 if self.key is None else 28
+
+    def open(self, piece: bytes, kind: int, position: int, group: int = 0, row: int = 0) -> bytes:
+        field, segment = self.toc["field"], self.toc["segment"]
+        if self.key is None:
+            return unseal(piece, kind, field, segment, position, group, row)
+        context = struct.pack("<Ii16sIIQ", kind, field, bytes.fromhex(segment), group, row, position)
+        return AESGCM(self.key).decrypt(piece[:12], piece[12:], table_bytes(self.toc) + context)
+
+
+def table_bytes(toc: dict) -> bytes:
+    return bytes.fromhex(toc["table"].replace("-", ""))
+
+
+def data_key(toc: dict, masters: dict[str, str]) -> bytes:
+    """Section 2.1."""
+    said = toc["encryption"]
+    assert said["algorithm"] == "AES_GCM"
+    master = bytes.fromhex(masters[base64.b64decode(said["key_metadata"]).decode()])
+    wrapped = base64.b64decode(said["wrapped_key"])
+    place = table_bytes(toc) + bytes.fromhex(toc["segment"]) + struct.pack("<i", toc["field"])
+    aad = b"sidecar bundle key" + place + toc["kind"].encode()
+    return AESGCM(master).decrypt(wrapped[:12], wrapped[12:], aad)
 
 
 def footer(data: bytes) -> dict:
@@ -139,29 +170,29 @@ def ask_group(bundle: Blob, number: int, plain: bytes) -> set[int]:
 
 def holders(bundle: Blob, number: int, blocks: int, bit: int) -> set[int]:
     """Positions of a group whose filters have this bit set."""
-    group, toc = bundle.toc["groups"][number], bundle.toc
+    group, seal = bundle.toc["groups"][number], bundle.seal
     count, region, row = group["members"], bit // 256, bit % 256
     orc = group["index"] == "orc"
     if group["layout"] == "transposed":
         assert count < 64
         regions = max(1, 4096 // (32 * count))
         page = region // regions
-        at = group["offset"] + page * (regions * 32 * count + 8)
+        at = group["offset"] + page * (regions * 32 * count + seal)
         length = min(regions, blocks - page * regions) * 32 * count
-        piece = bundle.data[at : at + length + 8]
-        data = unseal(piece, 10 if orc else 3, toc["field"], toc["segment"], page, number)
+        piece = bundle.data[at : at + length + seal]
+        data = bundle.open(piece, 10 if orc else 3, page, number)
         start = (region % regions) * 32 * count + row // 8
         return {p for p in range(count) if data[start + 32 * p] >> (row % 8) & 1}
     assert (group["layout"], count >= 64) == ("sliced", True)
     width = (count + 7) // 8
-    if width >= (32 if orc else 256):
-        start = group["offset"] + region * 256 * (width + 8) + row * (width + 8)
-        piece = bundle.data[start : start + width + 8]
-        held = unseal(piece, 8 if orc else 1, toc["field"], toc["segment"], region, number, row)
+    if width >= ((32 if bundle.key is None else 64) if orc else 256):
+        start = group["offset"] + region * 256 * (width + seal) + row * (width + seal)
+        piece = bundle.data[start : start + width + seal]
+        held = bundle.open(piece, 8 if orc else 1, region, number, row)
     else:
-        at = group["offset"] + region * (256 * width + 8)
-        piece = bundle.data[at : at + 256 * width + 8]
-        data = unseal(piece, 9 if orc else 2, toc["field"], toc["segment"], region, number)
+        at = group["offset"] + region * (256 * width + seal)
+        piece = bundle.data[at : at + 256 * width + seal]
+        data = bundle.open(piece, 9 if orc else 2, region, number)
         held = data[row * width : (row + 1) * width]
     number_of_row = int.from_bytes(held, "little")
     assert number_of_row >> count == 0
@@ -195,8 +226,8 @@ def stored_entry(
     blob: Blob, unit: int, parts: int, entry: int, table: int
 ) -> tuple[dict, list[bytes]] | None:
     """The group of a unit and the parts of its entry; ``entry`` and ``table`` are kinds of pieces."""
-    toc = blob.toc
-    for number, group in enumerate(toc["groups"]):
+    fixed = 8 + blob.seal
+    for number, group in enumerate(blob.toc["groups"]):
         assert group["version"] == 1
         units, count = members(group["units"]), group["members"]
         assert len(units) == count
@@ -204,17 +235,16 @@ def stored_entry(
             continue
         position = units.index(unit)
         piece = position // 1024
-        start = group["offset"] + group["length"] - 4 * parts * count - 16 * ((count + 1023) // 1024)
-        at = start + piece * (4 * parts * 1024 + 16)
+        start = group["offset"] + group["length"] - 4 * parts * count - fixed * ((count + 1023) // 1024)
+        at = start + piece * (4 * parts * 1024 + fixed)
         held = min(1024, count - 1024 * piece)
-        sealed = blob.data[at : at + 4 * parts * held + 16]
-        data = unseal(sealed, table, toc["field"], toc["segment"], piece, number)
+        sealed = blob.data[at : at + 4 * parts * held + fixed]
+        data = blob.open(sealed, table, piece, number)
         (start,) = struct.unpack_from("<Q", data)
         lengths = list(struct.iter_unpack(f"<{parts}I", data[8:]))
         before, own = lengths[: position - 1024 * piece], lengths[position - 1024 * piece]
-        start += group["offset"] + sum(sum(some) + 8 for some in before)
-        whole = blob.data[start : start + sum(own) + 8]
-        whole = unseal(whole, entry, toc["field"], toc["segment"], unit, number)
+        start += group["offset"] + sum(sum(some) + blob.seal for some in before)
+        whole = blob.open(blob.data[start : start + sum(own) + blob.seal], entry, unit, number)
         cuts = [sum(own[:part]) for part in range(parts + 1)]
         return group, [whole[cut:end] for cut, end in pairwise(cuts)]
     return None
@@ -260,13 +290,16 @@ def vector(request) -> Vector:
     cut = {
         (b["type"], tuple(b["fields"])): data[b["offset"] : b["offset"] + b["length"]] for b in meta["blobs"]
     }
+    masters = expected.get("master_keys")
     kinds = {"sidecar-sbbf-v1": b"SCBF", "sidecar-orc-bloom-v1": b"SCOB"}
     bundles: dict[int, list[Blob]] = {}
     for (kind, fields), blob in cut.items():
         if kind in kinds:
-            bundles.setdefault(fields[0], []).append(Blob.of(blob, kinds[kind]))
+            bundles.setdefault(fields[0], []).append(Blob.of(blob, kinds[kind], masters))
     indexes = {
-        name: {fields[0]: Blob.of(blob, magic) for (kind, fields), blob in cut.items() if kind == name}
+        name: {
+            fields[0]: Blob.of(blob, magic, masters) for (kind, fields), blob in cut.items() if kind == name
+        }
         for name, magic in (("sidecar-page-index-v1", b"SCPI"), ("sidecar-row-index-v1", b"SCRI"))
     }
     units = Blob.of(cut["sidecar-units-v1", ()], b"SCUN")
@@ -376,12 +409,15 @@ def test_sidecar_gives_the_same_answers(vector):
     from sidecar.bundle.extract import extract_filters
     from sidecar.bundle.sidecar_file import SidecarFile
     from sidecar.bundle.verify import verify_sidecar
+    from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
     from sidecar.filters.values import Probe
     from sidecar.source import BytesSource
 
     source, expected = BytesSource(vector.data), vector.expected
-    assert verify_sidecar(source) == []
-    (segment,) = SidecarFile.open(source, strict=True).segments
+    masters = expected.get("master_keys", {})
+    keys = EncryptionKeys(ExplicitKeys({n.encode(): bytes.fromhex(key) for n, key in masters.items()}))
+    assert verify_sidecar(source, encryption_keys=keys) == []
+    (segment,) = SidecarFile.open(source, strict=True, encryption_keys=keys).segments
     for lookup in expected["lookups"]:
 
         def probe(encoding, plain=lookup["plain"]):
