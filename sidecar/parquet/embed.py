@@ -78,7 +78,9 @@ def check_embeddable(source: Source, footer: Footer) -> Sealing:
     locked = any(chunk.encrypted for chunk in chunks)
     if footer.encryption is None and (locked or {8, 9} & footer.metadata.fields.keys()):
         raise UnsupportedFeatureError(
-            "the file is encrypted (Parquet modular encryption)", file=source.name, hint="Give its keys."
+            "the file is encrypted (Parquet modular encryption)",
+            file=source.name,
+            hint="Its keys are given as encryption_keys, on the command line as --encryption-keys.",
         )
     for chunk in chunks:
         if chunk.file_path is not None:

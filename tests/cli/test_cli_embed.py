@@ -152,3 +152,25 @@ def test_strip_says_what_stays_as_dead_bytes(plain: Path) -> None:
     dead = json.loads(result.stdout)["dead_bytes"]
     assert dead > 0
     assert f"{dead:,} bytes of filters stay as dead space" in result.stderr
+
+
+def test_encrypted_files(tmp_path: Path) -> None:
+    source, keys = DATA / "j118_enc_gcm_encfooter.parquet", tmp_path / "keys.json"
+    named = {"str": b"1234567890123450", "f64_clean": b"1234567890123451"}
+    texts = {column: f"hex:{key.hex()}" for column, key in named.items()}
+    keys.write_text(json.dumps({"footer_key": f"hex:{b'0123456789012345'.hex()}", "column_keys": texts}))
+    target, bare = tmp_path / "indexed.parquet", tmp_path / "bare.parquet"
+    options = ("--bloom", "str,i64_desc", "--harvest", "never", "--even-if-dictionary")
+    result = run("embed", source, target, *options, "--encryption-keys", keys)
+    assert result.exit_code == 0, result.output
+    assert "DuckDB does not read encrypted files with filters" in result.stderr
+    assert run("verify", target, "--data", "--encryption-keys", keys).exit_code == 0
+    result = run("strip", target, bare, "--encryption-keys", keys, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["ways"]["bloom"]["none"] > 0
+    result = run("embed", source, tmp_path / "none.parquet", "--bloom", "str")
+    assert result.exit_code == 1
+    assert "--encryption-keys" in result.stderr
+    result = run("convert", source, tmp_path / "none.puffin")
+    assert result.exit_code == 1
+    assert "conversions do not open encrypted files" in result.stderr
