@@ -110,7 +110,7 @@ def _parts(
 
     table = open_table(target, catalog)
     listed = list_snapshot(table, snapshot_id_of(table, snapshot, ref)).files
-    return verify_parts([file.path for file in listed], expected, keys, table.io)
+    return verify_parts(sorted(file.path for file in listed), expected, keys, table.io)
 
 
 def draw(to: Console, found: Any) -> None:

@@ -7,6 +7,7 @@ no length elsewhere in the file changes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from sidecar.parquet.encryption import FileEncryption, Module
@@ -42,7 +43,8 @@ class Region(Protocol):
         """
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Column:
     """A column chunk with what opens its modules."""
 
     chunk: ColumnChunk

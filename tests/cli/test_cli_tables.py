@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.config import Config
@@ -364,3 +365,37 @@ def test_the_console_script_with_the_catalog_of_its_environment(built: Any, lake
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     assert json.loads(done.stdout)["files"]["kept"] == 1
     assert done.stderr == ""
+
+
+def test_missing_parts_of_an_encrypted_table_are_found(
+    lake: Any, run: Any, answer: Any, tmp_path: Path
+) -> None:
+    """pyiceberg cannot write such tables, so the files are encrypted where they are."""
+    table = lake.create_table("db.sealed", SCHEMA)
+    for part in range(3):
+        table.append(rows(part))
+    paths = sorted(task.file.file_path.removeprefix("file:") for task in table.scan().plan_files())
+    for part, path in enumerate(paths):
+        prefix = f"part-{min(part, 1)}".encode()  # the third file stands in for a copy of the second
+        properties = pe.create_encryption_properties(b"k" * 16, aad_prefix=prefix)
+        pq.write_table(rows(part), path, encryption_properties=properties)
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"footer_key": "hex:" + (b"k" * 16).hex()}))
+    prefixes = tmp_path / "prefixes.txt"
+    prefixes.write_text("part-0\npart-1\npart-2\n")
+    options = ["--aad-prefixes", str(prefixes), "--encryption-keys", str(keys), "--json"]
+    found = run("verify", "db.sealed", *options)
+    assert found.exit_code == 1
+    told = json.loads(found.stdout)
+    assert told["checked"] == 3
+    assert [problem["file"] and problem["file"].removeprefix("file:") for problem in told["problems"]] == [
+        paths[2],
+        None,
+    ]
+    folder = CliRunner().invoke(app, ["verify", str(Path(paths[0]).parent), *options], prog_name="sidecar")
+    assert len(json.loads(folder.stdout)["problems"]) == 2
+    prefixes.write_text("part-0\n")
+    assert CliRunner().invoke(app, ["verify", paths[0], *options], prog_name="sidecar").exit_code == 0
+    refused = run("verify", "db.sealed", "--aad-prefixes", str(prefixes))
+    assert refused.exit_code == 2
+    assert "--encryption-keys" in refused.stderr

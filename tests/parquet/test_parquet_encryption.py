@@ -21,14 +21,14 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.files import inspect_file, probe_file, verify_file
 from sidecar.iceberg.file_scanning import open_scan, scan_file
-from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.decrypted import DecryptedSource, unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import probe_file as probe
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.verify import verify_file as verify
 from sidecar.parquet.verify_values import ValueCheck
-from sidecar.source import CountingSource, LocalSource, SourceFile
+from sidecar.source import BytesSource, CountingSource, LocalSource, SourceFile
 
 
 def by_pyarrow(view: DecryptedSource) -> pa.Table:
@@ -220,6 +220,22 @@ def test_a_filter_in_clear_is_named_and_never_used() -> None:
     rows = scan_file(path, "str is not null", encryption_keys=keys)
     found = scan_file(path, f"str = '{rows['str'][0].as_py()}'", encryption_keys=keys)
     assert found.num_rows >= 1
+
+
+def test_a_filter_put_in_clear_is_named_with_and_without_keys() -> None:
+    name = "variants/er_enc_pf_signed"
+    data = Path(path_of(name)).read_bytes()
+    leaf = read_footer(opened(name)).leaf("str")
+    assert leaf is not None
+    chunk = read_footer(opened(name)).row_groups[0].columns[leaf.index]
+    at = chunk.bloom_filter_offset or 0
+    clear = encode_header(512) + bytes(512)
+    source = BytesSource(data[:at] + clear + data[at + len(clear) :])
+    for view in (source, opened(name, source)):
+        named = [p for p in verify(view) if "stands in clear" in p["problem"]]
+        assert [(p["unit"], p["column"]) for p in named] == [(0, "str")]
+    found = next(v for v in scan_file(opened(name), "str is not null")["str"].to_pylist() if v)
+    assert scan_file(source, f"str = '{found}'", encryption_keys=keys_of(name)).num_rows >= 1
 
 
 @pytest.mark.parametrize(
