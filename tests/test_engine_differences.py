@@ -1,0 +1,62 @@
+"""The list of differences between engines is true, complete for its rows, and stands in the README."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from duckdb_predicates import duckdb_condition
+from engine_differences import AGREED, DIFFERENCES, ROWS
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.types import DoubleType
+
+import sidecar
+from sidecar.iceberg.predicate import parse_predicate
+from sidecar.source import local_path
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Any:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("p", pa.float32())])
+    made = catalog.create_table("db.differences", schema)
+    columns = [pa.array(list(ROWS)), *(pa.array(list(cells)) for cells in zip(*ROWS.values(), strict=True))]
+    made.append(pa.table([column.cast(f.type) for column, f in zip(columns, schema, strict=True)], schema))
+    with made.update_schema() as update:
+        update.update_column("p", DoubleType())
+    sidecar.build(made, ["x", "p"], kinds=["bloom", "page-index"], engine="local")
+    return catalog.load_table("db.differences")
+
+
+EXPECTED = [
+    *DIFFERENCES,
+    *((text, "", found, found, found) for text, found in AGREED.items()),
+]
+
+
+@pytest.mark.parametrize(("predicate", "why", "pyiceberg", "spark_", "duckdb"), EXPECTED)
+def test_pyiceberg_and_duckdb(
+    table: Any, duckdb_iceberg: Any, predicate: str, why: str, pyiceberg: Any, spark_: Any, duckdb: Any
+) -> None:
+    expression = parse_predicate(predicate, table.schema())
+    assert {*table.scan(expression).to_arrow()["id"].to_pylist()} == pyiceberg
+    assert {*sidecar.scan(table, predicate)["id"].to_pylist()} == pyiceberg
+    condition = duckdb_condition(bind(table.schema(), expression, True), table.schema())
+    path = local_path(table.metadata_location)
+    rows = duckdb_iceberg.execute(f"select id from iceberg_scan(?) where {condition}", [path]).fetchall()
+    assert {key for (key,) in rows} == duckdb
+    assert sidecar.plan(table, predicate).files_kept == 1
+
+
+@pytest.mark.jvm
+def test_spark(spark: Any, table: Any) -> None:
+    for predicate, _, _, expected, _ in EXPECTED:
+        with sidecar.spark_read(spark, "cat.db.differences", table, predicate, ["id"]) as frame:
+            assert {row["id"] for row in frame.collect()} == expected, predicate
+
+
+def test_the_readme_has_the_list() -> None:
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    for difference in DIFFERENCES:
+        assert difference.line() in readme
