@@ -50,6 +50,10 @@ class RowRanges:
 
     def __and__(self, other: RowRanges) -> RowRanges:
         """Rows of both."""
+        if other._spans(self):
+            return self
+        if self._spans(other):
+            return other
         edges = np.unique(np.concatenate((self.pairs.ravel(), other.pairs.ravel())))
         if len(edges) < 2:
             return RowRanges()
@@ -60,6 +64,13 @@ class RowRanges:
     def __or__(self, other: RowRanges) -> RowRanges:
         """Rows of either."""
         return RowRanges(np.concatenate((self.pairs, other.pairs)))
+
+    def _spans(self, other: RowRanges) -> bool:
+        """Whether this is one range, and all of ``other`` lies in it."""
+        if len(self.pairs) != 1 or not len(other.pairs):
+            return False
+        (start, end), first, last = self.pairs[0], other.pairs[0, 0], other.pairs[-1, 1]
+        return bool(start <= first and last <= end)
 
     def without(self, rows: Rows) -> RowRanges:
         """All but ``rows``, which rise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.parquet.row_ranges import RowRanges
@@ -29,6 +29,7 @@ def rows_of(ranges: RowRanges) -> set[int]:
     return set(rows)
 
 
+@settings(deadline=None)
 @given(sets, sets)
 def test_sets_of_rows(left: set[int], right: set[int]) -> None:
     a, b = ranges_of(left), ranges_of(right)
