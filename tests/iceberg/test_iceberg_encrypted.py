@@ -28,7 +28,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sidecar.cli.app import app
 from sidecar.convert.protection import ENCRYPTED, NO_SKETCH, PLAINTEXT_PROPERTY
-from sidecar.crypto.keys import EncryptionKeys
+from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.files import inspect_file
 from sidecar.iceberg.inspect import inspect_table
@@ -256,3 +256,20 @@ def test_the_command_line_takes_keys_and_permission(local, tmp_path, monkeypatch
         told = json.loads(run(app, ["plan", "db.t", ASKED, "--json", *place]).stdout)
         assert told["files"]["kept"] == kept
     assert ROWS == 100
+
+
+@pytest.mark.jvm
+def test_spark_seals_on_its_workers(local, spark):
+    """The data key goes with the function; answers are those of the in-process engine."""
+    encrypted_table(local, "db.t", 70, encrypted=False)
+    keys = EncryptionKeys(ExplicitKeys({METADATA: MASTER}), bundle_keys={"ssn": METADATA})
+    table = local.load_table("db.t")
+    report = build(table, ["ssn"], kinds=ALL, engine="spark", spark=spark, encryption_keys=keys)
+    assert (report.engine, report.files_failed) == ("spark", {})
+    assert b"planted-secret" not in bytes_of(report.statistics_path)
+    table = local.load_table("db.t")
+    found = plan(table, f"ssn = '{SECRET.format(6950)}'", encryption_keys=keys)
+    assert (found.files_kept, found.warnings) == (1, ())
+    assert verify_table(table, encryption_keys=keys)["problems"] == []
+    settings = dict(spark.sparkContext.getConf().getAll()) | dict(spark.conf.getAll)
+    assert not [text for text in map(repr, settings.items()) if "planted" in text or MASTER.hex() in text]
