@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from threading import Event
@@ -81,6 +81,8 @@ class DataFileReader:
     """Whether columns that are asked are known to be encrypted: each file is looked at before pyiceberg gets it."""
     stopped: Event = field(default_factory=Event)
     """Set when nobody wants the rows any more: reading ends at the next row group or batch."""
+    met_often: Event = field(default_factory=Event)
+    """Set when much of a file met what few rows might have met: the next ones are not tried."""
 
     def read(self, task: FileScanTask, kept: KeptRowGroups | None, answered: bool) -> FileRows:
         """The rows of ``task``'s file. ``answered``: the sidecar's filters have been asked, the file's need not be.
@@ -112,6 +114,7 @@ class DataFileReader:
         try:
             return self._pages(task, source, kept, answered)
         except TooMuch:
+            self.met_often.set()
             return whole(MUCH_IS_LEFT)
         except _LockedError:
             raise
@@ -168,6 +171,7 @@ class DataFileReader:
         view = self.reader.view(task, finish_file(b"", footer.raw))
         planner = _Planner(view, footer)
         request = planner.request(kept, self._deleted(task), not answered)
+        request = replace(request, sample=not self.met_often.is_set())
         found = scan_pages(source, footer, request, self.limit, report)
         batches = [batch for rows in self._until_stopped(found) for batch in view.project(rows.rows)]
         return FileRows(batches, report, planner.doubts + report.warnings)

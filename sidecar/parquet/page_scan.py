@@ -87,6 +87,9 @@ class Request:
     too_much: float = math.inf
     """Share of the file's rows, or of the pages to read for them, from which on it is not read: :class:`TooMuch`."""
 
+    sample: bool = True
+    """Whether an equality is given a chance to be met by few rows; not where much of files like this one met it."""
+
 
 class TooMuch(Exception):
     """Indexes leave so much of a file that it is better read whole; no rows were given."""
@@ -210,7 +213,7 @@ class _Scan:
         rows = [rows.num_rows for _, rows, _ in found]
         if sum(rows) >= self._request.too_much * max(self._report.rows, 1):
             condition = self._request.condition
-            if condition is None or not asks_for_few(condition):
+            if condition is None or not self._request.sample or not asks_for_few(condition):
                 raise TooMuch
             self._sampling = sum(rows) > 2 * rows[0]  # else it is too late to turn back after the first
         return iter(found)
