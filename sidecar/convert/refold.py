@@ -121,11 +121,12 @@ class _Refolder:
             if sound.offset_index is None:
                 units.append(Moved(*place, NONE, reason=sound.reason, damaged=sound.damaged))
                 continue
-            length = len(sound.offset_index.raw)
+            length = chunk.offset_index_length or 0
             offsets[chunk.leaf.index] = Range(chunk.offset_index_offset or 0, length)
             if sound.column_index is not None:
-                columns[chunk.leaf.index] = Range(chunk.column_index_offset or 0, len(sound.column_index.raw))
-                length += len(sound.column_index.raw)
+                columns_length = chunk.column_index_length or 0
+                columns[chunk.leaf.index] = Range(chunk.column_index_offset or 0, columns_length)
+                length += columns_length
             units.append(Moved(*place, EXACT, length, reason=sound.reason, damaged=sound.damaged))
         return columns, offsets
 

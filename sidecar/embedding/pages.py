@@ -96,15 +96,16 @@ class PageIndexMaker:
         problem = self._offset_problem(chunk, offsets)
         if problem or not isinstance(offsets, OffsetIndex):
             return Outcome(*place, "none", reason=f"dropped: {problem}")
-        leaf, length = chunk.leaf.index, len(offsets.raw)
+        leaf, length = chunk.leaf.index, chunk.offset_index_length or 0
         made.offset_indexes[leaf] = Range(chunk.offset_index_offset or 0, length)
         problem = self._column_problem(chunk, columns, offsets)
         if problem or not isinstance(columns, ColumnIndex):
             return Outcome(
                 *place, "exact", length, reason=f"column index dropped: {problem}" if problem else ""
             )
-        made.column_indexes[leaf] = Range(chunk.column_index_offset or 0, len(columns.raw))
-        return Outcome(*place, "exact", length + len(columns.raw))
+        columns_length = chunk.column_index_length or 0
+        made.column_indexes[leaf] = Range(chunk.column_index_offset or 0, columns_length)
+        return Outcome(*place, "exact", length + columns_length)
 
     def _offset_problem(self, chunk: ColumnChunk, index: OffsetIndexAnswer) -> str:
         if index is None:

@@ -22,7 +22,7 @@ from sidecar.parquet.encrypted_units import Column, Region, Unit
 from sidecar.parquet.encryption import LENGTH_BYTES, Module
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.page_index import MAX_INDEX
-from sidecar.parquet.thrift import decode_struct, encode_padded
+from sidecar.parquet.thrift import decode_struct, draw_out, encode_padded
 from sidecar.source import Source
 
 IN_CLEAR = (
@@ -112,8 +112,9 @@ class Index:
         return [Unit(self.start, self.end, self.column.path, self._open)]
 
     def _open(self, raw: memoryview) -> bytes:
-        tree, _ = decode_struct(self.column.open(raw, self.module))
-        return encode_padded(tree, len(raw))
+        plain = self.column.open(raw, self.module)
+        _, end = decode_struct(plain)
+        return draw_out(plain[:end], len(raw))
 
 
 @dataclass(frozen=True)

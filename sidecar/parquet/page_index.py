@@ -42,6 +42,7 @@ from sidecar.parquet.thrift import (
     I32,
     I64,
     LIST,
+    PADDING,
     STRUCT,
     Items,
     Struct,
@@ -109,7 +110,7 @@ def decode_offset_index(data: bytes, *, base: int = 0) -> OffsetIndex:
 
     ``base`` is the place in the file, for errors. Raises :class:`DamagedFileError`.
     """
-    tree, _ = decode_struct(data, base=base)
+    tree, data = _decode_tree(data, base)
     locations = _items(tree, 1, (STRUCT,), "page_locations")
     if locations is None:
         raise DamagedFileError("an offset index has no page_locations", offset=base)
@@ -122,6 +123,12 @@ def decode_offset_index(data: bytes, *, base: int = 0) -> OffsetIndex:
         tree=tree,
         raw=data,
     )
+
+
+def _decode_tree(data: bytes, base: int) -> tuple[Struct, bytes]:
+    """The field tree and its bytes, without what the plaintext view of an encrypted file has added to them."""
+    tree, _ = decode_struct(data, base=base)
+    return tree, data if tree.fields.pop(PADDING, None) is None else encode_struct(tree)
 
 
 def _location(entry: Struct) -> tuple[int, int, int]:
@@ -137,7 +144,7 @@ def decode_column_index(data: bytes, *, base: int = 0) -> ColumnIndex:
 
     ``null_pages``, ``min_values`` and ``max_values`` are equally long; nothing else is compared yet.
     """
-    tree, _ = decode_struct(data, base=base)
+    tree, data = _decode_tree(data, base)
     flags = _items(tree, 1, (BOOL, BOOL_FALSE), "null_pages")
     lower = _items(tree, 2, (BINARY,), "min_values")
     upper = _items(tree, 3, (BINARY,), "max_values")

@@ -348,11 +348,15 @@ def encode_struct(value: Struct) -> bytes:
 
 
 def encode_padded(value: Struct, length: int) -> bytes:
+    """The bytes of a struct, drawn out to ``length`` bytes; see :func:`draw_out`."""
+    return draw_out(encode_struct(value), length)
+
+
+def draw_out(data: bytes, length: int) -> bytes:
     """The bytes of a struct as ``length`` bytes: what is left is an unknown field, :data:`PADDING`, of zeros.
 
     Readers skip it. Raises :class:`DamagedFileError` unless there is room for it, 5 bytes, or none left.
     """
-    data = encode_struct(value)
     left = length - len(data)
     if left == 0:
         return data

@@ -26,6 +26,7 @@ from sidecar.parquet.decrypted import DecryptedSource, unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import probe_file as probe
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
+from sidecar.parquet.thrift import PADDING, encode_struct
 from sidecar.parquet.verify import verify_file as verify
 from sidecar.parquet.verify_values import ValueCheck
 from sidecar.source import BytesSource, CountingSource, LocalSource, SourceFile
@@ -57,6 +58,9 @@ def test_filters_and_indexes_equal_what_parquet_java_reads(name: str) -> None:
             assert isinstance(column, ColumnIndex)
             assert isinstance(offset, OffsetIndex)
             same_column_index(column, there["column_index"])
+            for index in (column, offset):  # nothing of the view is carried elsewhere
+                assert index.raw.rstrip(b"\0") == encode_struct(index.tree).rstrip(b"\0")
+                assert PADDING not in index.tree.fields
             table = zip(
                 offset.offsets.tolist(),
                 offset.compressed_page_sizes.tolist(),
