@@ -35,8 +35,9 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError
 from sidecar.parquet.decrypted import unlock
-from sidecar.source import SourceFile, has_cheap_ranges, open_source
+from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source
 
 Deletes = Mapping[str, Sequence[Any]]
 """Deleted positions of data files, by path: chunked arrays of int64."""
@@ -124,8 +125,20 @@ class _KnownFile(InputFile):
         return self._io.new_input(self.location).exists()
 
     def open(self, seekable: bool = True) -> Any:
-        file: Any = SourceFile(unlock(open_source(self.location, self._io, self._size), self._keys))
+        source = open_source(self.location, self._io, self._size)
+        if self._keys is None and not _ends_as_it_should(source):
+            return self._io.new_input(self.location).open(seekable)  # its length is not what was registered
+        file: Any = SourceFile(unlock(source, self._keys))
         return pa.PythonFile(file, "r")
+
+
+def _ends_as_it_should(source: Source) -> bool:
+    """Whether there is a magic at the end of a file, which readers read first anyway."""
+    try:
+        end = source.read(source.size - 4, 4)
+    except SidecarError:
+        return False
+    return end in (b"PAR1", b"PFA1") or end[:3] == b"ORC"
 
 
 class TableReader:

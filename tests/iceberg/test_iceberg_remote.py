@@ -23,6 +23,7 @@ from table_cases import delete_by_position
 
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError
+from sidecar.iceberg.arrow_reader import _KnownFiles
 from sidecar.iceberg.scanning import MOST_THREADS, TableScanReport, read, threads_of
 from sidecar.source import REMOTE_GAP, REMOTE_TAIL, CountingSource, FileIOSource, read_file, read_ranges
 
@@ -205,3 +206,15 @@ def test_more_remote_files_than_processors_are_read_at_once(monkeypatch: pytest.
     monkeypatch.delenv("PYICEBERG_MAX_WORKERS", raising=False)
     assert threads_of(None, remote=True) == MOST_THREADS
     assert threads_of(3, remote=True) == 3
+
+
+@pytest.mark.parametrize("wrong", [-1, 1, -100, 100, 0])
+def test_whole_files_that_have_another_length_than_their_manifest_says(tmp_path: Path, wrong: int) -> None:
+    """pyiceberg alone never asks a manifest for a length, so it reads them: so it does here."""
+    io = io_of(tmp_path)
+    pq.write_table(pa.table({"k": np.arange(1000)}), tmp_path / "f.parquet")
+    files, path = _KnownFiles(io), "mem://bucket/f.parquet"
+    files.sizes[path] = (tmp_path / "f.parquet").stat().st_size + wrong
+    with files.new_input(path).open() as opened:
+        assert pq.read_table(opened)["k"].to_pylist() == list(range(1000))
+    assert ("HEAD" in {method for method, _, _ in io.store.requests}) == bool(wrong)
