@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BLOOM = "bloom"
 NOT_LISTED = "not listed in the sidecar"
 MAY_MATCH = "may match"
-DAMAGED = "may match: part of the index is damaged"
+DAMAGED = "may match: part of the index cannot be read"
 UNREADABLE = "index unreadable"
 
 Files = npt.NDArray[np.bool_]
