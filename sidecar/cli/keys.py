@@ -16,8 +16,6 @@ import typer
 from sidecar.errors import SidecarError, UsageError, first_line
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
-
     from sidecar.iceberg.key_sets import Keys
 
 KeyFile = Annotated[
@@ -30,7 +28,7 @@ KeyFile = Annotated[
 ]
 
 
-def read_keys(schema: Callable[[], Schema], option: str | None) -> dict[str, Keys] | None:
+def read_keys(schema: Callable[[], Any], option: str | None) -> dict[str, Keys] | None:
     """The argument ``keys`` of plans and scans; :class:`UsageError` for a file or a key that cannot be read.
 
     ``schema`` gives that of the table or file, which keys written as text are read by.
@@ -48,7 +46,7 @@ def read_keys(schema: Callable[[], Schema], option: str | None) -> dict[str, Key
         raise UsageError(f"the keys cannot be read: {first_line(error)}", file=file) from error
 
 
-def _read(schema: Callable[[], Schema], column: str, path: Path) -> Keys:
+def _read(schema: Callable[[], Any], column: str, path: Path) -> Keys:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         import pyarrow.parquet as pq
@@ -72,7 +70,7 @@ def _read(schema: Callable[[], Schema], column: str, path: Path) -> Keys:
     return _literals(schema(), column, path.read_text(encoding="utf-8").splitlines())
 
 
-def _literals(schema: Schema, name: str, texts: Iterable[str]) -> Keys:
+def _literals(schema: Any, name: str, texts: Iterable[str]) -> Keys:
     import pyarrow as pa
 
     from sidecar.iceberg.exact import exact_value, find_column
