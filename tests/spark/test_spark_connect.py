@@ -1,0 +1,79 @@
+"""The Python data source on Spark Connect, which shares no process with a classic session: a script of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sidecar
+
+pytestmark = pytest.mark.jvm
+
+SCRIPT = """
+import json, sys
+from pyspark.sql import SparkSession
+import sidecar
+
+options = json.loads(sys.argv[1])
+spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+assert "connect" in type(spark).__module__
+sidecar.register_spark(spark)
+
+
+def load(**more):
+    return spark.read.format("sidecar").options(**options, **more).load()
+
+
+frame = load(predicate="s = 'text 77' or k in (100, 101)")
+answer = {
+    "rows": sorted(tuple(row) for row in frame.collect()),
+    "again": frame.where("k = 77").count(),
+    "all of it": frame.count(),
+    "columns": load(columns="s", predicate="k = 78").columns,
+    "everything": load().count(),
+}
+spark.stop()
+print(json.dumps(answer))
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("grpc") is None, reason="grpc is missing: pip install 'pyspark[connect]'"
+)
+@pytest.mark.skipif(
+    not (os.environ.get("JAVA_HOME") or shutil.which("java")),
+    reason="no Java runtime; scripts/test installs one",
+)
+def test_rows_of_surviving_files(catalog: Any) -> None:
+    table = catalog.create_table("db.connect", pa.schema([("k", pa.int64()), ("s", pa.string())]))
+    for part in range(4):
+        numbers = range(part, 200, 4)
+        table.append(pa.table({"k": numbers, "s": [f"text {n}" for n in numbers]}))
+    table.delete("k = 100")
+    sidecar.build(table, ["k", "s"], engine="local", fpp=1e-4)
+    options = {"table": "db.connect", "catalog": "cat", "catalog.type": "sql", "target-bytes": "1"}
+    options |= {f"catalog.{key}": catalog.properties[key] for key in ("uri", "warehouse")}
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(options)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "rows": [[77, "text 77"], [101, "text 101"]],
+        "again": 1,
+        "all of it": 2,
+        "columns": ["s"],
+        "everything": 199,
+    }
