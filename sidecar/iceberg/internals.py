@@ -52,6 +52,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, foreign_reason
+from sidecar.iceberg.funnel import ManifestUse
 from sidecar.source import read_file
 
 _DATA_FILE, _PARTITION = 2, 102  # field ids of the Iceberg specification
@@ -219,46 +220,6 @@ def _records(block: bytes, count: int, read: Callable[[BinaryDecoder], R]) -> It
         raise DamagedFileError(
             "an Avro block is longer than its records", expected=decoder.tell(), found=len(block)
         )
-
-
-@dataclass
-class ManifestUse:
-    """What became of the manifests of a snapshot in one plan."""
-
-    total: int = 0
-    """Data manifests in the manifest list."""
-    listed: int = 0
-    """Those that were not opened because a sidecar lists their entries."""
-    opened: int = 0
-    deletes: int = 0
-    """Delete manifests in the manifest list."""
-    deletes_opened: int = 0
-
-    @property
-    def ruled_out(self) -> int:
-        """Data manifests that the list's partition summaries ruled out."""
-        return self.total - self.listed - self.opened
-
-    def explain(self) -> str:
-        """One line of text."""
-        parts = [
-            f"{self.listed} answered by the sidecar",
-            f"{self.opened} opened",
-            f"{self.ruled_out} ruled out by the manifest list",
-        ]
-        if self.deletes:
-            parts.append(f"{self.deletes_opened} of {self.deletes} of deletes opened")
-        return f"{self.total} manifests of data: {', '.join(parts)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "total": self.total,
-            "ruled_out": self.ruled_out,
-            "listed": self.listed,
-            "opened": self.opened,
-            "deletes": {"total": self.deletes, "opened": self.deletes_opened},
-        }
 
 
 Keep = Callable[[DataFile, int | None], bool]

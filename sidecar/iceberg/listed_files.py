@@ -112,16 +112,7 @@ class ListedFiles:
             alive = self._verdicts.judge(self._places(number, members, ordinals))
         by_filter = ~alive
         if alive.sum() > FEW:
-            own = [members[owner] for owner in np.unique(owners[alive]).tolist()]
-            fields = {m.line.partition_spec_id: self._partition_fields(segment, m, evaluators) for m in own}
-            if self._columns_are_cheaper(segment, ordinals[alive], any(fields.values())):
-                alive[alive] = self._within_bounds(segment, ordinals[alive])
-                specs = np.array([member.line.partition_spec_id for member in members])[owners]
-                for spec_id, parts in fields.items():
-                    if parts:
-                        chosen = alive & (specs == spec_id)
-                        evaluate = evaluators.partition(spec_id)
-                        alive[chosen] = self._within_partitions(segment, ordinals[chosen], parts, evaluate)
+            self._rule_out(segment, members, owners, ordinals, alive, evaluators)
         opened = self._to_be_opened(members, np.bincount(owners[alive], minlength=len(members)))
         alive &= ~opened[owners]
         kept = [member for member, is_opened in zip(members, opened.tolist(), strict=True) if not is_opened]
@@ -146,6 +137,28 @@ class ListedFiles:
                     own[start : start + count] = member.places[other] + np.arange(count)
         return places
 
+    def _rule_out(
+        self,
+        segment: Segment,
+        members: Sequence[_Member],
+        owners: npt.NDArray[np.int64],
+        ordinals: Ordinals,
+        alive: npt.NDArray[np.bool_],
+        evaluators: Evaluators,
+    ) -> None:
+        """Take files out of ``alive`` by bounds and partitions, if these are fewer bytes than the files' records."""
+        kinds = [(member.line.partition_spec_id, member.entry.schema) for member in members]
+        left = {kinds[owner] for owner in np.unique(owners[alive]).tolist()}
+        fields = {kind: self._partition_fields(segment, kind, evaluators) for kind in left}
+        if not self._columns_are_cheaper(segment, ordinals[alive], any(fields.values())):
+            return
+        alive[alive] = self._within_bounds(segment, ordinals[alive])
+        for kind, parts in fields.items():
+            if parts:
+                chosen = alive & np.array([own == kind for own in kinds])[owners]
+                evaluate = evaluators.partition(kind[0])
+                alive[chosen] = self._within_partitions(segment, ordinals[chosen], parts, evaluate)
+
     def _columns_are_cheaper(self, segment: Segment, ordinals: Ordinals, partitions: bool) -> bool:
         """Whether bounds and, perhaps, partitions of all files are fewer bytes than the records of these."""
         units = segment.units
@@ -161,14 +174,18 @@ class ListedFiles:
         return bound_columns.may_match(self._bound, column, len(ordinals))
 
     def _partition_fields(
-        self, segment: Segment, member: _Member, evaluators: Evaluators
+        self, segment: Segment, kind: tuple[int, int], evaluators: Evaluators
     ) -> tuple[NestedField, ...]:
-        """The fields of recorded partition tuples, if they can rule something out and stand in the records' order."""
-        ids = evaluators.partition_field_ids(member.line.partition_spec_id)
-        if not ids or not 0 <= member.entry.schema < len(segment.schemas):
+        """The fields of recorded partition tuples, if they can rule something out and stand in the records' order.
+
+        ``kind``: spec id, and ordinal of the schema of the records.
+        """
+        spec_id, schema = kind
+        ids = evaluators.partition_field_ids(spec_id)
+        if not ids or not 0 <= schema < len(segment.schemas):
             return ()
         try:
-            fields = entry_decoder(segment.schemas[member.entry.schema]).partition_fields
+            fields = entry_decoder(segment.schemas[schema]).partition_fields
         except SidecarError:
             return ()  # its records cannot be decoded either, which is said there
         return fields if [field.field_id for field in fields] == ids else ()

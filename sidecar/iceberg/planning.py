@@ -30,14 +30,15 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.deletes import EqualityDeletes
-from sidecar.iceberg.internals import ManifestUse, plan_tasks, read_manifests
+from sidecar.iceberg.funnel import Funnel, ManifestUse, SidecarUsed
+from sidecar.iceberg.internals import plan_tasks, read_manifests
 from sidecar.iceberg.key_sets import Keys, KeySet, key_set
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.may_match import question_of
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.row_groups import KeptRowGroups, StoredPages
-from sidecar.iceberg.sieve import Funnel, SidecarUsed, Sieve
+from sidecar.iceberg.sieve import Sieve
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
@@ -25,6 +24,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
+from sidecar.iceberg.funnel import Funnel, SidecarUsed
 from sidecar.iceberg.internals import Evaluators
 from sidecar.iceberg.key_pruning import TOO_MANY, Asked, Bounded, KeyPruner
 from sidecar.iceberg.key_sets import KeySet
@@ -49,67 +49,6 @@ T = TypeVar("T")
 
 _AskedFiles = list[tuple[DataFile, list[Place]]]
 """Files with the places in which segments list them."""
-
-
-@dataclass(frozen=True)
-class SidecarUsed:
-    """The sidecar file that a plan asked."""
-
-    path: str
-    snapshot_id: int
-    snapshots_behind: int
-
-
-@dataclass(frozen=True)
-class Funnel:
-    """Live data files of a snapshot, from all of them down to those that are read.
-
-    ``listed`` and ``indexed`` count files that the sidecar knows and that it could answer for; both are 0
-    where it was not asked. Row groups are those of listed files that partition values and bounds left.
-    """
-
-    total: int = 0
-    listed: int = 0
-    indexed: int = 0
-    dropped_by_metadata: int = 0
-    """By partition values and bounds."""
-    dropped_by_filter: int = 0
-    """Of large tables, filters are asked first: files that bounds would drop as well count here."""
-    dropped_by_page_index: int = 0
-    """Files in which filters left row groups, and page indexes left no row of these."""
-    kept: int = 0
-    kept_because: Mapping[str, int] = field(default_factory=dict, hash=False)
-    row_groups: int = 0
-    row_groups_dropped_by_filter: int = 0
-    row_groups_dropped_by_page_index: int = 0
-
-    @property
-    def row_groups_kept(self) -> int:
-        """Row groups to read, as far as the sidecar knows them."""
-        return self.row_groups - self.row_groups_dropped_by_filter - self.row_groups_dropped_by_page_index
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "total": self.total,
-            "listed": self.listed,
-            "indexed": self.indexed,
-            "dropped": {
-                "partition_or_bounds": self.dropped_by_metadata,
-                "filter": self.dropped_by_filter,
-                "page_index": self.dropped_by_page_index,
-            },
-            "kept": self.kept,
-            "kept_because": dict(self.kept_because),
-            "row_groups": {
-                "total": self.row_groups,
-                "dropped": {
-                    "filter": self.row_groups_dropped_by_filter,
-                    "page_index": self.row_groups_dropped_by_page_index,
-                },
-                "kept": self.row_groups_kept,
-            },
-        }
 
 
 class Sieve:

@@ -1,0 +1,108 @@
+"""What a plan tells of itself: what became of the snapshot's manifests and data files, and which sidecar was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SidecarUsed:
+    """The sidecar file that a plan asked."""
+
+    path: str
+    snapshot_id: int
+    snapshots_behind: int
+
+
+@dataclass(frozen=True)
+class Funnel:
+    """Live data files of a snapshot, from all of them down to those that are read.
+
+    ``listed`` and ``indexed`` count files that the sidecar knows and that it could answer for; both are 0
+    where it was not asked. Row groups are those of listed files that partition values and bounds left.
+    """
+
+    total: int = 0
+    listed: int = 0
+    indexed: int = 0
+    dropped_by_metadata: int = 0
+    """By partition values and bounds."""
+    dropped_by_filter: int = 0
+    """Of large tables, filters are asked first: files that bounds would drop as well count here."""
+    dropped_by_page_index: int = 0
+    """Files in which filters left row groups, and page indexes left no row of these."""
+    kept: int = 0
+    kept_because: Mapping[str, int] = field(default_factory=dict, hash=False)
+    row_groups: int = 0
+    row_groups_dropped_by_filter: int = 0
+    row_groups_dropped_by_page_index: int = 0
+
+    @property
+    def row_groups_kept(self) -> int:
+        """Row groups to read, as far as the sidecar knows them."""
+        return self.row_groups - self.row_groups_dropped_by_filter - self.row_groups_dropped_by_page_index
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "total": self.total,
+            "listed": self.listed,
+            "indexed": self.indexed,
+            "dropped": {
+                "partition_or_bounds": self.dropped_by_metadata,
+                "filter": self.dropped_by_filter,
+                "page_index": self.dropped_by_page_index,
+            },
+            "kept": self.kept,
+            "kept_because": dict(self.kept_because),
+            "row_groups": {
+                "total": self.row_groups,
+                "dropped": {
+                    "filter": self.row_groups_dropped_by_filter,
+                    "page_index": self.row_groups_dropped_by_page_index,
+                },
+                "kept": self.row_groups_kept,
+            },
+        }
+
+
+@dataclass
+class ManifestUse:
+    """What became of the manifests of a snapshot in one plan."""
+
+    total: int = 0
+    """Data manifests in the manifest list."""
+    listed: int = 0
+    """Those that were not opened because a sidecar lists their entries."""
+    opened: int = 0
+    deletes: int = 0
+    """Delete manifests in the manifest list."""
+    deletes_opened: int = 0
+
+    @property
+    def ruled_out(self) -> int:
+        """Data manifests that the list's partition summaries ruled out."""
+        return self.total - self.listed - self.opened
+
+    def explain(self) -> str:
+        """One line of text."""
+        parts = [
+            f"{self.listed} answered by the sidecar",
+            f"{self.opened} opened",
+            f"{self.ruled_out} ruled out by the manifest list",
+        ]
+        if self.deletes:
+            parts.append(f"{self.deletes_opened} of {self.deletes} of deletes opened")
+        return f"{self.total} manifests of data: {', '.join(parts)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "total": self.total,
+            "ruled_out": self.ruled_out,
+            "listed": self.listed,
+            "opened": self.opened,
+            "deletes": {"total": self.deletes, "opened": self.deletes_opened},
+        }
