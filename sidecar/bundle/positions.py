@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -139,6 +140,7 @@ class _Kind(NamedTuple):
     odd: int
 
 
+@lru_cache  # asked for each member, and taking a dataclass apart is slow
 def _order(rule: IndexRule) -> tuple[int, ...]:
     return RULES.index(type(rule)), *astuple(rule)
 
