@@ -183,10 +183,10 @@ def test_opening_and_asking_100_000_units_is_fast():
     data, footer = large_file(100_000)
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         sidecar = open_bytes(data, footer)
         keep = sidecar.segments[0].might_match(1, probe_for(1))
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
         assert not keep.any()
     assert min(times) < 0.05
     assert sidecar.index_bytes < 32 * 1024 + 16 * (12_500 + 8) + 100_000
@@ -194,10 +194,10 @@ def test_opening_and_asking_100_000_units_is_fast():
 
 def test_a_million_units_are_asked_in_2_mb():
     data, footer = large_file(1_000_000)
-    start = time.perf_counter()
+    start = time.process_time()
     sidecar = open_bytes(data, footer)
     assert not sidecar.segments[0].might_match(1, probe_for(1)).any()
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert sidecar.index_bytes < 2_000_000
 
 

@@ -7,6 +7,7 @@ import time
 from contextlib import closing
 
 import pytest
+from waiting import wait_until
 
 from sidecar.embedding.ahead import Ahead
 
@@ -31,10 +32,11 @@ def test_no_more_waits_than_there_is_room_for() -> None:
 
     with closing(Ahead(work, 100, 2, len, limit=450)) as ahead:
         results = iter(ahead)
-        time.sleep(0.1)
+        wait_until(lambda: len(made) >= 4)
+        time.sleep(0.05)
         assert 4 <= len(made) <= 7
         next(results)
-        time.sleep(0.1)
+        time.sleep(0.05)
         assert len(made) <= 8
         assert len(list(results)) == 99
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from itertools import islice
 
 import pytest
+from waiting import wait_until
 
 from sidecar.iceberg.read_ahead import read_ahead
 
@@ -68,7 +69,8 @@ def test_a_slow_caller_is_not_run_away_from() -> None:
     read = Reader(lambda _: 0)
     with closing(read_ahead(read, range(100), 3, threading.Event())) as results:
         assert [rows.number for rows in islice(results, 2)] == [0, 1]
-        time.sleep(0.1)
+        wait_until(lambda: len(read.started) >= 4 and not scanners())
+        time.sleep(0.05)
         assert sorted(read.started) == [0, 1, 2, 3]
         assert scanners() == [], "threads end with their file, even if nobody closes"
 
