@@ -26,6 +26,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.sealing import Sealed
+from sidecar.parquet.thrift import Struct
 from sidecar.parquet.verify import verify_file
 from sidecar.source import LocalSource, Source, SourceFile, local_path
 
@@ -166,6 +167,29 @@ def test_what_stays_and_what_is_fresh(tmp_path: Path) -> None:
                 nonces += [part[4:16] for part in (filter_[:header], filter_[header:], *indexes)]
     assert len(nonces) == 2 * 2 * 4 * 4  # files, row groups, encrypted columns, modules
     assert len(set(nonces)) == len(nonces)
+
+
+def test_a_footer_in_clear_tells_places_alone(tmp_path: Path) -> None:
+    """What it has of encrypted columns is what it had, and where their filters are: the same as is sealed."""
+    path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
+    target, _ = embedded(path, keys)
+    told = [
+        meta
+        for group in read_footer(LocalSource(str(path))).metadata.structs(4) or ()
+        for meta in clear(group)
+    ]
+    after = read_footer(LocalSource(str(target)))
+    now = [meta for group in after.metadata.structs(4) or () for meta in clear(group)]
+    for before, meta, chunk in zip(told, now, chunks(opened(target, keys)[1]), strict=True):
+        assert meta.fields.keys() == before.fields.keys() | {14, 15}
+        assert (meta.integer(14), meta.integer(15)) == (chunk.bloom_filter_offset, chunk.bloom_filter_length)
+        if chunk.leaf.path not in "dp":
+            assert not {12, 13} & meta.fields.keys(), "statistics, encodings of pages"
+
+
+def clear(group: Struct) -> list[Struct]:
+    """The ColumnMetaData that stand in clear."""
+    return [chunk.struct(3) or Struct() for chunk in group.structs(1) or ()]
 
 
 def test_kept_filters_are_copied_as_ciphertext(tmp_path: Path) -> None:

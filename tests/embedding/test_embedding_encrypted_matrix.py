@@ -30,6 +30,8 @@ from encryption_matrix import (
 )
 
 from sidecar.embedding.file import embed_file, strip_file
+from sidecar.filters.hashing import hash_arrow
+from sidecar.iceberg.file_scanning import scan_file
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
@@ -102,7 +104,10 @@ def test_every_kind(kind: Kind, files: dict[Kind, Path], java: EncryptingJava, t
     assert values_of(view) == expected
     assert verify_file(view) == []
     assert_same_ciphertext(view_of(kind, path), (view, footer))
+    assert_finds_every_value(view, footer, table)
     assert_nothing_in_clear(kind, target, view, footer, table)
+    found = scan_file(str(target), f"k = {expected[77]['k']}", encryption_keys=kind.ours())
+    assert found.to_pylist() == [expected[77]]
     if arrow_can_open(kind) and arrow_reads(kind, path, expected):
         assert read_by_arrow(kind, target).to_pylist() == expected
     if kind.footer == "plaintext" and kind.layout == "mixed":
@@ -134,6 +139,14 @@ def assert_same_ciphertext(before: tuple[Source, Footer], after: tuple[Source, F
 def stored(view: Source, chunk: ColumnChunk) -> bytes:
     source: Source = view.inner  # type: ignore[attr-defined]
     return source.read(chunk.start, chunk.total_compressed_size)
+
+
+def assert_finds_every_value(view: Source, footer: Footer, table: pa.Table) -> None:
+    for chunk in chunks(footer):
+        part, found = row_numbers(chunk), read_bloom_filter(view, chunk)
+        values = table[chunk.leaf.path].slice(part.start, len(part)).combine_chunks().drop_null()
+        assert found is not None
+        assert found.filter.check(hash_arrow(values, chunk.leaf.encoding)).all()
 
 
 def assert_nothing_in_clear(kind: Kind, path: Path, view: Source, footer: Footer, table: pa.Table) -> None:
