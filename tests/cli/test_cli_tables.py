@@ -166,10 +166,9 @@ def test_keys_of_a_file(extension: str, built: Any, answer: Any, run: Any, tmp_p
     assert json.loads(line) == {"k": -125}
     data = tmp_path / "data.parquet"
     pq.write_table(rows(5), data)
-    (again,) = run(
-        "scan", str(data), "k < 0", "--keys", f"ts={path}", "--columns", "k", "--json"
-    ).stdout.splitlines()
-    assert json.loads(again) == {"k": -125}
+    options = ["--keys", f"ts={path}", "--columns", "k", "--json"]
+    again = CliRunner().invoke(app, ["scan", str(data), "k < 0", *options])
+    assert json.loads(again.stdout) == {"k": -125}
 
 
 @pytest.mark.parametrize(
