@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "iceberg"))
 import pyarrow as pa
 from iceberg_cases import SCHEMA, delete_by_equality, local, predicate, records, replaced
 from mixed_tables import UNREADABLE, append_orc
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import (
@@ -194,14 +195,14 @@ def _overwrite(history: History) -> str:
 
 def _delete_by_position(history: History) -> str | None:
     rng, table = history.rng, history.table
-    files = [task.file for task in table.scan().plan_files()]
+    files = sorted((task.file for task in table.scan().plan_files()), key=_first_id)
     if not files:
         return None
     first = rng.choice(files)
     alike = [f for f in files if f.spec_id == first.spec_id and f.partition == first.partition]
     chosen = {first.file_path: first} | {f.file_path: f for f in rng.sample(alike, len(alike) // 2)}
     places: dict[str, list[int]] = {}
-    for path, file in sorted(chosen.items()):
+    for path, file in sorted(chosen.items(), key=lambda item: _first_id(item[1])):
         left = [at for at in range(file.record_count) if (path, at) not in history.deleted]
         taken = rng.sample(left, min(len(left), rng.choice([1, 4, 9])))
         history.deleted |= {(path, at) for at in taken}
@@ -211,6 +212,11 @@ def _delete_by_position(history: History) -> str | None:
         return None
     delete_by_position(table, places, first.spec_id, first.partition)
     return "delete by position"
+
+
+def _first_id(file: DataFile) -> tuple[bytes, int]:
+    """An order of files in which the same seed finds them again: names are random."""
+    return (file.lower_bounds or {}).get(1, b"")[::-1], file.record_count
 
 
 def _delete_by_equality(history: History) -> str:

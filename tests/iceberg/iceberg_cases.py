@@ -260,7 +260,7 @@ class _DeleteManifestWriter(ManifestWriterV2):
 
 
 def delete_by_equality(table: Table, deletes: pa.Table, field_ids: list[int]) -> None:
-    """Commit an equality delete file: pyiceberg cannot write one, but its parts can."""
+    """Commit an equality delete file for all partitions: pyiceberg cannot write one, but its parts can."""
     snapshot, metadata, io = table.current_snapshot(), table.metadata, table.io
     assert snapshot is not None
     folder, snapshot_id = f"{table.location()}/metadata", random.Random(9).getrandbits(62)
@@ -277,7 +277,8 @@ def delete_by_equality(table: Table, deletes: pa.Table, field_ids: list[int]) ->
         equality_ids=field_ids,
     )
     manifest_output = io.new_output(f"{folder}/equality-deletes.avro")
-    with _DeleteManifestWriter(table.spec(), table.schema(), manifest_output, snapshot_id, "null") as writer:
+    spec = next((spec for spec in table.specs().values() if not spec.fields), table.spec())
+    with _DeleteManifestWriter(spec, table.schema(), manifest_output, snapshot_id, "null") as writer:
         writer.add(
             ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
         )
