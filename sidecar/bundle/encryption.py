@@ -184,10 +184,10 @@ class KeyRing:
         master = self._master_key(lock.key_metadata)
         if master is None:
             raise UsageError(f"{what} and its key is not among those given", hint=hint)
-        from sidecar.crypto.aes import decrypt_gcm
+        from sidecar.crypto.aes import check_key, decrypt_gcm
 
         try:
-            data_key = decrypt_gcm(master, lock.wrapped_key, _wrap_aad(owner))
+            data_key = check_key(decrypt_gcm(master, lock.wrapped_key, _wrap_aad(owner)))
         except DamagedFileError as error:
             raise UsageError(
                 f"{what} and the key given is not the one it was encrypted with, or its table of contents was changed"

@@ -13,7 +13,7 @@ every blob of the old one that is not sidecar's, and the table's metadata every 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.io import FileIO
@@ -95,10 +95,16 @@ def refusal(entry: StatisticsFile, error: SidecarError) -> SidecarError:
     )
 
 
-def plan_merge(existing: Sequence[Existing], thetas: Iterable[Theta], live_fields: set[int]) -> Merge:
+def plan_merge(
+    existing: Sequence[Existing],
+    thetas: Iterable[Theta],
+    live_fields: set[int],
+    unsketched: Collection[int] = (),
+) -> Merge:
     """Merge files, the newest first; of what two of them have, the newer one's stands.
 
-    ``live_fields`` are the field ids of the table's present schema.
+    ``live_fields`` are the field ids of the table's present schema; ``unsketched`` those whose sketches, as far as
+    they are ours, go.
     """
     copies = _foreign_blobs(existing)
     entries = _foreign_entries(existing)
@@ -112,7 +118,7 @@ def plan_merge(existing: Sequence[Existing], thetas: Iterable[Theta], live_field
     notes += [
         f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None
     ]
-    kept = {*new, *taken}
+    kept = {*new, *taken, *unsketched}
     for blob, reader in _our_thetas(existing):
         if blob.fields[0] not in kept and blob.fields[0] in live_fields:
             kept.add(blob.fields[0])

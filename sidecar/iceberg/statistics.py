@@ -13,7 +13,7 @@ import contextlib
 import copy
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -170,12 +170,14 @@ def register(
     *,
     force: bool = False,
     has_pages: bool = False,
+    unsketched: Collection[int] = (),
 ) -> Registration:
     """Write a Puffin file for a snapshot, register it, and see to it that nobody else's blobs are lost.
 
     ``write`` adds our own blobs, after those of others and the ``thetas``; it is called once an attempt, with
     the files that are replaced, the newest first, from which it may carry blobs of ours over. ``force``
     registers although an existing statistics file cannot be read. ``has_pages``: ``write`` adds page indexes.
+    Of fields that are to be ``unsketched`` no older sketch of ours is kept.
 
     Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` where pyiceberg
     cannot write the table's metadata, the error of an existing file that cannot be read,
@@ -189,7 +191,7 @@ def register(
             time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
         now = reload_table(table)
         snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
-        merge = _merge(now, snapshot_id, thetas, race, force)
+        merge = _merge(now, snapshot_id, thetas, race, force, unsketched)
         try:
             path, written = write_file(now, snapshot, merge, write, has_pages)
         finally:
@@ -249,7 +251,14 @@ def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:
     raise UsageError(f"the table '{'.'.join(table.name())}' has no snapshot {snapshot_id}")
 
 
-def _merge(table: Table, snapshot_id: int, thetas: Sequence[Theta], race: _Race, force: bool) -> Merge:
+def _merge(
+    table: Table,
+    snapshot_id: int,
+    thetas: Sequence[Theta],
+    race: _Race,
+    force: bool,
+    unsketched: Collection[int],
+) -> Merge:
     """Plan to take over the present file and those that were displaced, the newest first.
 
     A present file of our own is not merged: it has nothing that those it displaced did not replace.
@@ -259,7 +268,7 @@ def _merge(table: Table, snapshot_id: int, thetas: Sequence[Theta], race: _Race,
     if current is not None and current.statistics_path not in race.own_paths:
         entries.insert(0, current)
     existing = [open_existing(table.io, entry, force=force) for entry in entries]
-    return plan_merge(existing, thetas, set(table.schema().field_ids))
+    return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched)
 
 
 def _commit(table: Table, entry: StatisticsFile) -> bool:

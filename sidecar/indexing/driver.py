@@ -281,7 +281,13 @@ class _Build:
             s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments
         )
         return register(
-            self.table, self.listing.snapshot_id, thetas, write, force=self.force, has_pages=has_pages
+            self.table,
+            self.listing.snapshot_id,
+            thetas,
+            write,
+            force=self.force,
+            has_pages=has_pages,
+            unsketched=self.plan.options.sealed,
         )
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:

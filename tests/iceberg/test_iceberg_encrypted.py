@@ -150,6 +150,12 @@ def test_plaintext_is_refused_unless_said_in_so_many_words(local):
         for field in (1, 2)
     }
     assert plan(local.load_table("db.t"), ASKED).files_kept == 1
+    again = build(local.load_table("db.t"), ["ssn"], kinds=ALL, full=True, encryption_keys=bundle_keys())
+    left = [(kind, fields, said) for kind, fields, said in blobs_of(again.statistics_path) if fields == (2,)]
+    assert {(kind, PLAINTEXT_PROPERTY in said) for kind, _, said in left} == {
+        ("sidecar-page-index-v1", False),
+        ("sidecar-sbbf-v1", False),
+    }
 
 
 def test_without_keys_the_column_is_listed_and_kept_and_indexed_once_they_come(local):
