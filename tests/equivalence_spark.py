@@ -16,6 +16,9 @@ def go_on_in_spark(spark: Any, history: History) -> None:
     """Change the table further; ``cat`` is Spark's name of the catalog."""
     name = "cat." + ".".join(history.table.name())
     rng = history.rng
+    # parquet-java cannot write pages as small as those of the files so far
+    sizes = ", ".join(f"'write.parquet.{what}-size-bytes'='65536'" for what in ("page", "dict"))
+    spark.sql(f"alter table {name} set tblproperties ({sizes})")
     steps: list[Callable[[Any, str, History], str]] = [
         rng.choice([_append_avro, _append_orc, _append_parquet]),
         _delete_merge_on_read,
