@@ -109,7 +109,7 @@ def _normal(value: Any) -> Any:
     return "NaN" if value != value else value
 
 
-@pytest.mark.parametrize("batch", batches(150))
+@pytest.mark.parametrize("batch", batches(120))
 def test_pyiceberg(history: Any, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "SMALL", 0)
     made = history(batch, "mixed" if batch % 3 == 2 else "parquet")
@@ -123,7 +123,7 @@ def test_pyiceberg(history: Any, batch: int, monkeypatch: pytest.MonkeyPatch) ->
                 same_as_pyiceberg(made, number, text, snapshot_id, said)
 
 
-@pytest.mark.parametrize("batch", batches(150))
+@pytest.mark.parametrize("batch", batches(90))
 def test_duckdb(history: Any, duckdb_iceberg: Any, batch: int) -> None:
     """The rows that DuckDB finds in the table, by the files that they stand in: all of them are kept."""
     made = history(batch if batch % 3 != 2 else batch + 10_000, "parquet")  # it reads no ORC
