@@ -50,7 +50,8 @@ SMALL = TAIL
 """Bytes of a file that reading its footer reads anyway: pyiceberg gets it whole, unless the plan knows its pages."""
 
 TOO_MUCH = 0.5
-"""Share of a file's rows from which on pyiceberg gets it whole: reading pages costs about twice as much a row."""
+"""Share of the rows of a file from which on pyiceberg gets it whole, of those in row groups that Arrow would scan:
+reading pages costs about twice as much a row."""
 
 MUCH_IS_LEFT = "much of it is left"
 
@@ -246,6 +247,11 @@ class _Planner:
             known=known,
             filters=filters,
             too_much=TOO_MUCH if part is None else math.inf,
+            other_rows=sum(
+                group.num_rows
+                for group in self._footer.row_groups
+                if scanned is None or group.ordinal in scanned
+            ),
         )
 
     def _asked(self) -> Shape | None:

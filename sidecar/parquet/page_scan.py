@@ -85,7 +85,10 @@ class Request:
     filters: bool = True
     """Whether Bloom filters and dictionaries of the file may be asked."""
     too_much: float = math.inf
-    """Share of the file's rows, or of the pages to read for them, from which on it is not read: :class:`TooMuch`."""
+    """Share of the rows that another reader would read, or of the pages to read for those that are left, from which
+    on the file is not read: :class:`TooMuch`."""
+    other_rows: int | None = None
+    """The rows that another reader would read, all by default."""
 
     sample: bool = True
     """Whether an equality is given a chance to be met by few rows; not where much of files like this one met it."""
@@ -211,7 +214,8 @@ class _Scan:
         """The candidates, unless there are too many. Few rows may meet an equality: then the first row group tells."""
         found = list(candidates)
         rows = [rows.num_rows for _, rows, _ in found]
-        if sum(rows) >= self._request.too_much * max(self._report.rows, 1):
+        others = self._report.rows if self._request.other_rows is None else self._request.other_rows
+        if sum(rows) >= self._request.too_much * max(others, 1):
             condition = self._request.condition
             if condition is None or not self._request.sample or not asks_for_few(condition):
                 raise TooMuch
