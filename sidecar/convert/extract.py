@@ -101,8 +101,8 @@ def extract_files(
     encrypted columns nothing is taken, unless ``bundle_keys`` of the keys name them (then it is kept encrypted) or
     ``allow_plaintext`` says so; ``columns`` that name one are refused. Nothing is at ``target`` after an error:
     :class:`UsageError` if no file has anything to take, for unknown columns and a target that exists,
-    :class:`UnsupportedFeatureError` for encrypted files, :class:`DamagedFileError` for a broken footer, and
-    :class:`StorageError`. A broken index costs that index alone.
+    :class:`UnsupportedFeatureError` for encrypted files without their footer key, :class:`DamagedFileError` for a
+    broken footer, and :class:`StorageError`. A broken index costs that index alone.
     """
     start = time.monotonic()
     if not files:
