@@ -105,8 +105,12 @@ def catalog_of(folder: Path) -> Any:
 def write_table(catalog: Any, files: int, per_manifest: int) -> Table:
     """Random keys in every file, so that bounds rule none out; days rise from file to file."""
     catalog.create_namespace("db")
-    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("s", pa.string()), ("f", pa.float64())])
-    table: Table = catalog.create_table("db.many", schema, properties={"commit.manifest-merge.enabled": "false"})
+    schema = pa.schema(
+        [("k", pa.int64()), ("t", pa.timestamp("us")), ("s", pa.string()), ("f", pa.float64())]
+    )
+    table: Table = catalog.create_table(
+        "db.many", schema, properties={"commit.manifest-merge.enabled": "false"}
+    )
     for first in range(0, files, per_manifest):
         with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
             for number in range(first, min(first + per_manifest, files)):
@@ -135,9 +139,9 @@ def data_file(table: Table, number: int, files: int) -> DataFile:
         partition=Record(),
         record_count=ROWS,
         file_size_in_bytes=10_000_000 + number,
-        column_sizes={i: 2_000_000 + number % 1000 for i in range(1, 5)},
-        value_counts={i: ROWS for i in range(1, 5)},
-        null_value_counts={i: 0 for i in range(1, 5)},
+        column_sizes=dict.fromkeys(range(1, 5), 2000000 + number % 1000),
+        value_counts=dict.fromkeys(range(1, 5), ROWS),
+        null_value_counts=dict.fromkeys(range(1, 5), 0),
         nan_value_counts={4: 0},
         lower_bounds=serialized(low, "a"),
         upper_bounds=serialized(high, "z"),
