@@ -176,7 +176,7 @@ class _Storage:
         """The file, of an encrypted one its plaintext view."""
         source = open_source(path, self.io)
         try:
-            return source if is_orc(source) else unlock(source, self.keys)
+            return source if self.keys is None or is_orc(source) else unlock(source, self.keys)
         except BaseException:
             source.close()
             raise
