@@ -26,6 +26,7 @@ from pyiceberg.table import Table
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from sidecar.crypto.keys import encryption_keys_from
 from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import open_table
 from sidecar.iceberg.planning import Plan, plan
@@ -51,7 +52,8 @@ class SidecarDataSource(DataSource):
     """Options: ``table`` (``namespace.table``, or ``load("namespace.table")``), ``catalog`` (a name in pyiceberg's
     configuration), ``catalog.<key>`` (properties of that catalog), ``predicate`` (as ``sidecar scan`` takes it),
     ``snapshot-id`` or ``ref`` (a branch or tag), ``columns`` (comma-separated), ``target-bytes`` (what a partition
-    reads, about; 128 MiB by default).
+    reads, about; 128 MiB by default), ``encryption-keys`` (a JSON file or ``env:NAME``, as ``--encryption-keys`` takes
+    it; read by the driver and by every worker, so that no key is among the options or in what is sent).
     """
 
     @classmethod
@@ -71,8 +73,11 @@ class SidecarDataSource(DataSource):
         if not target.isdecimal() or int(target) == 0:
             raise UsageError("the option target-bytes is no number of bytes", found=target[:40])
         table, projected, snapshot_id = self._open()
-        found = plan(table, options.get("predicate") or AlwaysTrue(), snapshot_id=snapshot_id)
-        return SidecarReader(found, [field.name for field in projected.fields], int(target))
+        place = options.get("encryption-keys")
+        keys = None if place is None else encryption_keys_from(place)
+        predicate = options.get("predicate") or AlwaysTrue()
+        found = plan(table, predicate, snapshot_id=snapshot_id, encryption_keys=keys)
+        return SidecarReader(found, [field.name for field in projected.fields], int(target), place)
 
     def _options(self) -> dict[str, str]:
         return {key.lower(): str(value) for key, value in self.options.items()}
@@ -111,10 +116,16 @@ class _Partition(InputPartition):
 class SidecarReader(DataSourceReader):
     """Made of a plan on the driver, reads on the workers; pickled in between."""
 
-    def __init__(self, planned: Plan, columns: Sequence[str], target: int = TARGET_BYTES) -> None:
+    def __init__(
+        self,
+        planned: Plan,
+        columns: Sequence[str],
+        target: int = TARGET_BYTES,
+        keys_place: str | None = None,
+    ) -> None:
         for warning in planned.warnings:
             log.warning("%s", warning)
-        self._reading = Reading.of(planned, columns)
+        self._reading = Reading.of(planned, columns, keys_place)
         self._shares = shares(planned, target)
 
     def partitions(self) -> Sequence[InputPartition]:

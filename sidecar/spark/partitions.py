@@ -23,6 +23,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
+from sidecar.crypto.keys import encryption_keys_from
 from sidecar.iceberg.key_sets import KeySet
 from sidecar.iceberg.planning import Plan
 from sidecar.iceberg.row_groups import KeptRowGroups
@@ -58,9 +59,11 @@ class Reading:
     row_filter: BooleanExpression
     keys: KeySet | None
     columns: tuple[str, ...] | None
+    keys_place: str | None
+    """Where a worker finds the keys of encrypted files; keys themselves are not sent."""
 
     @classmethod
-    def of(cls, planned: Plan, columns: Sequence[str] | None) -> Reading:
+    def of(cls, planned: Plan, columns: Sequence[str] | None, keys_place: str | None = None) -> Reading:
         """What reading ``planned`` takes, apart from its tasks."""
         table, chosen = planned.table, planned.snapshot_id
         snapshots = [s for s in table.metadata.snapshots if s.snapshot_id == chosen]
@@ -83,6 +86,7 @@ class Reading:
             planned.row_filter,
             planned.keys,
             None if columns is None else tuple(columns),
+            keys_place,
         )
 
     def read(self, share: Share) -> pa.RecordBatchReader:
@@ -98,6 +102,7 @@ class Reading:
             row_groups=share.row_groups,
             answered=share.answered,
             keys=self.keys,
+            encryption_keys=None if self.keys_place is None else encryption_keys_from(self.keys_place),
         )
         return read_batches(planned, self.columns, threads=FILES_AT_ONCE)
 

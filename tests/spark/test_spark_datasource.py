@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from datetime import date, datetime, timedelta
@@ -10,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField
 
 import sidecar
 
@@ -19,7 +26,7 @@ pytest.importorskip("pyspark.sql.datasource", reason="the extra [spark] is not i
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
-from sidecar.errors import UsageError
+from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg import table_files
 from sidecar.iceberg.planning import Plan
 from sidecar.spark.datasource import SidecarDataSource, SidecarReader
@@ -210,3 +217,47 @@ def test_wrong_options_are_one_sentence(table: Any, catalog: Any) -> None:
         opened = SidecarDataSource({**known, option: value})
         with pytest.raises(UsageError, match=said):
             opened.reader(StructType())
+
+
+def test_workers_read_encrypted_files_with_keys_of_their_own(
+    catalog: Any, catalog_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys are named by a place, so that none is sent; without them the files are refused."""
+    schema = pa.schema([pa.field("k", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    made = catalog.create_table("db.source_sealed", Schema(NestedField(1, "k", LongType(), required=False)))
+    path = f"{catalog_dir}/sealed.parquet"
+    properties = pe.create_encryption_properties(b"planted-key-0123")
+    pq.write_table(
+        pa.table({"k": range(100)}, schema), path, row_group_size=25, encryption_properties=properties
+    )
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=100,
+        file_size_in_bytes=Path(path).stat().st_size,
+    )
+    file.spec_id = 0
+    with made.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    monkeypatch.setenv("SEALED", json.dumps({"footer_key": "hex:" + b"planted-key-0123".hex()}))
+    options = {
+        "table": "db.source_sealed",
+        "catalog": "cat",
+        "catalog.type": "sql",
+        "predicate": "k in (3, 77)",
+    }
+    options |= {f"catalog.{key}": catalog.properties[key] for key in ("uri", "warehouse")}
+    source = SidecarDataSource({**options, "encryption-keys": "env:SEALED"})
+    reader = source.reader(source.schema())
+    sent = cloudpickle.dumps([(reader, part) for part in reader.partitions()])
+    assert b"planted-key" not in sent
+    assert b"planted-key-0123".hex().encode() not in sent
+    found = [
+        row["k"] for one, part in pickle.loads(sent) for batch in one.read(part) for row in batch.to_pylist()
+    ]
+    assert found == [3, 77]
+    locked = SidecarDataSource(options)
+    with pytest.raises(SidecarError):
+        [list(r.read(part)) for r in [locked.reader(locked.schema())] for part in r.partitions()]
