@@ -46,19 +46,19 @@ if TYPE_CHECKING:
     from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter
     from sidecar.filters.theta import ThetaSketch as ThetaSketch
     from sidecar.iceberg.catalog import open_table as open_table
-    from sidecar.iceberg.file_scanning import open_scan as open_scan
-    from sidecar.iceberg.file_scanning import scan_file as scan_file
-    from sidecar.iceberg.inspect import inspect_table as inspect_table
-    from sidecar.iceberg.planning import plan as plan
-    from sidecar.iceberg.probe import probe_table as probe_table
     from sidecar.iceberg.repair import repair as repair
-    from sidecar.iceberg.scanning import TableScanReport as TableScanReport
-    from sidecar.iceberg.scanning import scan as scan
-    from sidecar.iceberg.scanning import scan_batches as scan_batches
     from sidecar.iceberg.statistics import open_sidecar as open_sidecar
-    from sidecar.iceberg.status import status_table as status_table
-    from sidecar.iceberg.verify import verify_table as verify_table
     from sidecar.indexing.driver import build as build
+    from sidecar.planning.inspect import inspect_table as inspect_table
+    from sidecar.planning.plan import plan as plan
+    from sidecar.planning.probe import probe_table as probe_table
+    from sidecar.planning.status import status_table as status_table
+    from sidecar.planning.verify import verify_table as verify_table
+    from sidecar.reading.file_scanning import open_scan as open_scan
+    from sidecar.reading.file_scanning import scan_file as scan_file
+    from sidecar.reading.scanning import TableScanReport as TableScanReport
+    from sidecar.reading.scanning import scan as scan
+    from sidecar.reading.scanning import scan_batches as scan_batches
     from sidecar.spark.datasource import register_spark as register_spark
     from sidecar.spark.native import spark_read as spark_read
 
@@ -74,21 +74,21 @@ _HOMES = {
     "extract_files": "sidecar.convert.extract",
     "open_sidecar": "sidecar.iceberg.statistics",
     "convert_filter": "sidecar.convert.filter_file",
-    "plan": "sidecar.iceberg.planning",
+    "plan": "sidecar.planning.plan",
     "repair": "sidecar.iceberg.repair",
-    "status_table": "sidecar.iceberg.status",
-    "TableScanReport": "sidecar.iceberg.scanning",
-    "scan": "sidecar.iceberg.scanning",
-    "scan_batches": "sidecar.iceberg.scanning",
-    "scan_file": "sidecar.iceberg.file_scanning",
-    "open_scan": "sidecar.iceberg.file_scanning",
+    "status_table": "sidecar.planning.status",
+    "TableScanReport": "sidecar.reading.scanning",
+    "scan": "sidecar.reading.scanning",
+    "scan_batches": "sidecar.reading.scanning",
+    "scan_file": "sidecar.reading.file_scanning",
+    "open_scan": "sidecar.reading.file_scanning",
     "inspect_file": "sidecar.files",
     "probe_file": "sidecar.files",
     "verify_file": "sidecar.files",
     "verify_parts": "sidecar.files",
-    "inspect_table": "sidecar.iceberg.inspect",
-    "probe_table": "sidecar.iceberg.probe",
-    "verify_table": "sidecar.iceberg.verify",
+    "inspect_table": "sidecar.planning.inspect",
+    "probe_table": "sidecar.planning.probe",
+    "verify_table": "sidecar.planning.verify",
     "register_spark": "sidecar.spark.datasource",
     "spark_read": "sidecar.spark.native",
     "EncryptionKeys": "sidecar.crypto.keys",

@@ -9,14 +9,10 @@ of some snapshot, at times damaged or gone. The same seed gives the same table.
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent / "iceberg"))
 
 import pyarrow as pa
 from iceberg_cases import SCHEMA, delete_by_equality, local, predicate, records, replaced

@@ -24,10 +24,10 @@ from pyiceberg.expressions.visitors import bind
 
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.iceberg import table_files
-from sidecar.iceberg.planning import Plan
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.iceberg.scanning import read
+from sidecar.planning.plan import Plan
+from sidecar.reading import table_files
+from sidecar.reading.scanning import read
 
 CASES = int(os.environ.get("SIDECAR_CASES", "0"))
 BATCH = 30

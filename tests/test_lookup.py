@@ -12,8 +12,8 @@ import pytest
 
 import sidecar
 from sidecar.bundle.key_lookup import rate_of
-from sidecar.iceberg.may_match import HoldsAny
-from sidecar.iceberg.sieve import Sieve
+from sidecar.planning.may_match import HoldsAny
+from sidecar.planning.sieve import Sieve
 
 FILES, ROWS, LOOKUPS = 658, 20_000, 1_000
 

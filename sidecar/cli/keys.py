@@ -16,7 +16,7 @@ import typer
 from sidecar.errors import SidecarError, UsageError, first_line
 
 if TYPE_CHECKING:
-    from sidecar.iceberg.key_sets import Keys
+    from sidecar.planning.key_sets import Keys
 
 KeyFile = Annotated[
     str | None,
@@ -74,7 +74,7 @@ def _literals(schema: Any, name: str, texts: Iterable[str]) -> Keys:
     import pyarrow as pa
 
     from sidecar.iceberg.exact import exact_value, find_column
-    from sidecar.iceberg.key_sets import arrow_type
+    from sidecar.planning.key_sets import arrow_type
 
     column = find_column(schema, name)
     kind: Any = arrow_type(column.type)

@@ -145,7 +145,7 @@ def _file_scan(
 ) -> Iterator[_Scan]:
     import pyarrow as pa
 
-    from sidecar.iceberg.file_scanning import file_schema, open_scan
+    from sidecar.reading.file_scanning import file_schema, open_scan
 
     started = time.perf_counter()
     unlocked = encryption_keys(encryption)

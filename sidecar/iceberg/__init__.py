@@ -1,1 +1,1 @@
-"""Catalog access, listing, registration, planning and scanning of Iceberg tables."""
+"""Iceberg tables as they are: catalogs, manifests, snapshots, columns, predicates, and what is registered."""

@@ -27,3 +27,10 @@ def normal_path(path: str) -> str:
 def normal_folder(path: str) -> str:
     """The same of a folder, with one slash at its end."""
     return normal_path(path).rstrip("/") + "/"
+
+
+def moved_hint(path: str, location: str) -> str | None:
+    """That a table at ``location`` seems to have moved without a file, for one that cannot be read."""
+    if normal_path(path).startswith(normal_folder(location)):
+        return None
+    return f"the table lies at {location}: it may have moved without this file"

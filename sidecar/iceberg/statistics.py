@@ -13,7 +13,7 @@ import contextlib
 import copy
 import random
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -38,8 +38,8 @@ from sidecar.errors import (
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
 from sidecar.iceberg.merge import Merge, Theta, open_existing, plan_merge
-from sidecar.iceberg.moved import moved_hint
-from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.iceberg.paths import moved_hint
+from sidecar.iceberg.refs import lineage, snapshot_id_of
 from sidecar.iceberg.statistics_file import (
     PAGES,
     WriteOurs,
@@ -229,17 +229,6 @@ def check_format_version(table: Table) -> None:
             f"pyiceberg cannot write tables of format version {version} through this catalog",
             hint="Use a REST catalog.",
         ) from error
-
-
-def lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
-    """The snapshot and its ancestors, as far as they are still there."""
-    next_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
-    seen: set[int] = set()
-    while next_id is not None and next_id not in seen:
-        seen.add(next_id)
-        yield next_id
-        snapshot = table.metadata.snapshot_by_id(next_id)
-        next_id = snapshot.parent_snapshot_id if snapshot else None
 
 
 def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:

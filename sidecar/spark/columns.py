@@ -128,7 +128,7 @@ def _leaf(bound: BoundPredicate, schema: Schema) -> Column:
 
 
 def key_frame(session: Any, column: PredicateColumn, keys: Any) -> DataFrame:
-    """Keys of a column (:func:`sidecar.iceberg.key_sets.key_array`) as a frame, in the type that Spark reads it as."""
+    """Keys of a column (:func:`sidecar.planning.key_sets.key_array`) as a frame, in the type that Spark reads it as."""
     if isinstance(column.type, UUIDType):
         keys = pa.array([str(UUID(bytes=key)) for key in keys.to_pylist()], pa.string())
     elif isinstance(column.type, FixedType):

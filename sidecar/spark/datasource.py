@@ -29,9 +29,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from sidecar.crypto.keys import encryption_keys_from
 from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import open_table
-from sidecar.iceberg.planning import Plan, plan
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolve_columns
+from sidecar.planning.plan import Plan, plan
 from sidecar.spark.partitions import TARGET_BYTES, Reading, Share, shares
 
 if TYPE_CHECKING:

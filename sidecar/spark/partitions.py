@@ -2,7 +2,7 @@
 
 A worker has neither the catalog nor the sidecar that the plan was made with. It gets the table's metadata (of the
 one snapshot that is read), the properties to open files with, and scan tasks with what the plan left of their files.
-From these it makes a plan again, and reads it as every plan is read (:mod:`sidecar.iceberg.scanning`).
+From these it makes a plan again, and reads it as every plan is read (:mod:`sidecar.reading.scanning`).
 
 Small files share a partition: each counts its bytes that may match and what opening it costs. A large Parquet file
 whose row groups are known is cut between surviving row groups. Each partition then has a range of the file's rows, all
@@ -24,10 +24,10 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from sidecar.crypto.keys import encryption_keys_from
-from sidecar.iceberg.key_sets import KeySet
-from sidecar.iceberg.planning import Plan
-from sidecar.iceberg.row_groups import KeptRowGroups
-from sidecar.iceberg.scanning import read_batches
+from sidecar.planning.key_sets import KeySet
+from sidecar.planning.plan import Plan
+from sidecar.planning.row_groups import KeptRowGroups
+from sidecar.reading.scanning import read_batches
 
 TARGET_BYTES = 128 * 1024 * 1024
 """Bytes that a partition reads, about, as in Spark's own file sources."""

@@ -17,7 +17,7 @@ from sidecar.crypto.key_material import KmsKeys, material_path
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys, encryption_keys_from
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.files import inspect_file
-from sidecar.iceberg.file_scanning import scan_file
+from sidecar.reading.file_scanning import scan_file
 
 SECRET = b"0123456789abcdef"
 MASTERS = {"footer": b"f" * 16, "one": b"1" * 16, "two": b"2" * 16}

@@ -31,12 +31,12 @@ from encryption_matrix import (
 
 from sidecar.embedding.file import embed_file, strip_file
 from sidecar.filters.hashing import hash_arrow
-from sidecar.iceberg.file_scanning import scan_file
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_index import read_column_index, read_offset_index
 from sidecar.parquet.verify import verify_file
+from sidecar.reading.file_scanning import scan_file
 from sidecar.source import LocalSource, Source, SourceFile
 
 KINDS = [*chosen(JAVA_KINDS), *chosen(ARROW_KINDS)]

@@ -1,4 +1,4 @@
-"""pyiceberg's private API: what is used of it, and that raw manifest records decode to the same entries."""
+"""pyiceberg's private API: what is used of it for manifests, and that raw records decode to the same entries."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from pyiceberg.avro import file as avro_file
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
-from pyiceberg.table import DataScan, ManifestGroupPlanner, Table
+from pyiceberg.table import Table
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg import internals
 from sidecar.iceberg.internals import (
     decode_manifest,
     entry_decoder,
-    plan_tasks,
     read_manifest,
     read_manifests,
 )
@@ -84,28 +83,6 @@ def test_the_private_api_is_the_one_this_was_written_for() -> None:
         "read_types",
         "read_enums",
     ]
-    assert list(inspect.signature(ManifestGroupPlanner.plan_files).parameters) == [
-        "self",
-        "manifests",
-        "manifest_entry_filter",
-    ]
-    assert isinstance(inspect.getattr_static(DataScan, "_manifest_planner").func, object)
-    assert list(inspect.signature(internals._open_manifest).parameters) == [
-        "io",
-        "manifest",
-        "partition_filter",
-        "metrics_evaluator",
-    ]
-    # what the planner of ours does otherwise, and calls of pyiceberg's, stands in these lines
-    entries = inspect.getsource(ManifestGroupPlanner.plan_manifest_entries)
-    assert "manifest_evaluators[manifest_file.partition_spec_id](manifest_file)" in entries
-    assert "KeyDefaultDict(self._build_partition_evaluator)" in entries
-    assert "metrics_evaluator = self._build_metrics_evaluator()" in entries
-    assert "if self._check_sequence_number(min_sequence_number, manifest)" in entries
-    tasks = inspect.getsource(ManifestGroupPlanner.plan_files)
-    assert "in chain.from_iterable(self.plan_manifest_entries(manifests))" in tasks
-    assert "data_entries.append(manifest_entry)" in tasks
-    assert callable(DataScan._should_use_server_side_planning)
     assert (avro_file.MAGIC, avro_file.SYNC_SIZE, avro_file._SCHEMA_KEY) == (b"Obj\x01", 16, "avro.schema")
     assert internals.DEFAULT_READ_VERSION == 2
     fetch = inspect.getsource(ManifestFile.fetch_manifest_entry)
@@ -236,29 +213,6 @@ def test_a_record_must_be_exactly_one_entry(table: Table) -> None:
         decoder.decode(raw[:-1], manifest)
     with pytest.raises(DamagedFileError, match="Avro schema"):
         entry_decoder('{"type": "string"}')
-
-
-def test_plan_tasks_are_pyicebergs_own_and_filtered(table: Table) -> None:
-    scan = table.scan(row_filter="id > 5")
-    theirs = [task.file.file_path for task in scan.plan_files()]
-    lines = manifests_of(table)
-    assert [task.file.file_path for task in plan_tasks(scan, lines, lambda *_: True)] == theirs
-    kept = plan_tasks(scan, lines, lambda file, _: file.file_path == theirs[0])
-    assert [task.file.file_path for task in kept] == [theirs[0]]
-
-
-def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch: Any) -> None:
-    scan = table.scan()
-    tasks = list(scan.plan_files())
-    monkeypatch.setattr(type(scan), "_should_use_server_side_planning", lambda self: True)
-    monkeypatch.setattr(type(scan), "_plan_files_server_side", lambda self: iter(tasks))
-    assert plan_tasks(scan, [], lambda *_: True) == tasks
-    assert plan_tasks(scan, [], lambda file, _: file is tasks[1].file) == [tasks[1]]
-
-
-def test_a_table_without_snapshots_plans_nothing(catalog: Any) -> None:
-    table = catalog.create_table("db.internals_empty", ROWS.schema)
-    assert plan_tasks(table.scan(), [], lambda *_: True) == []
 
 
 def manifest_bytes(manifest: ManifestFile) -> bytes:

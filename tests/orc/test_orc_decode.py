@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import sys
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from functools import lru_cache
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orc_vectors
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.orc
@@ -26,9 +26,6 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe, read_tail
 from sidecar.source import BytesSource, CountingSource, LocalSource, Source
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "filters"))
-import orc_vectors
 
 DATA = Path(__file__).parents[1] / "data/orc"
 WRITTEN = [

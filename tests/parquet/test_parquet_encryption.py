@@ -20,7 +20,6 @@ import sidecar
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.files import inspect_file, probe_file, verify_file
-from sidecar.iceberg.file_scanning import open_scan, scan_file
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.decrypted import DecryptedSource, unlock
 from sidecar.parquet.footer import read_footer
@@ -29,6 +28,7 @@ from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_index
 from sidecar.parquet.thrift import PADDING, encode_struct
 from sidecar.parquet.verify import verify_file as verify
 from sidecar.parquet.verify_values import ValueCheck
+from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource, CountingSource, LocalSource, SourceFile
 
 

@@ -24,7 +24,6 @@ from encrypted import opened, path_of
 import sidecar
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
-from sidecar.iceberg.file_scanning import scan_file
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.decrypted import DecryptedSource, unlock
 from sidecar.parquet.encryption import MAX_ORDINALS, Declaration, FileEncryption, Module, decode_declaration
@@ -47,6 +46,7 @@ from sidecar.parquet.thrift import (
 )
 from sidecar.parquet.verify import verify_file
 from sidecar.parquet.verify_values import ValueCheck
+from sidecar.reading.file_scanning import scan_file
 from sidecar.source import BytesSource, CountingSource
 
 KEY = b"k" * 16

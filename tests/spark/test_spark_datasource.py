@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sys
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,16 +24,13 @@ pytest.importorskip("pyspark.sql.datasource", reason="the extra [spark] is not i
 
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
+from table_cases import delete_by_position
 
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg import table_files
-from sidecar.iceberg.planning import Plan
+from sidecar.planning.plan import Plan
+from sidecar.reading import table_files
 from sidecar.spark.datasource import SidecarDataSource, SidecarReader
 from sidecar.spark.partitions import OPENING, TARGET_BYTES, shares
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "iceberg"))
-
-from table_cases import delete_by_position
 
 NAME, FILES, ROWS = "db.source", 6, 50
 SCHEMA = pa.schema(

@@ -9,9 +9,9 @@ import pytest
 from indexing_cases import filters_of, sketches_of
 
 import sidecar
-from sidecar.iceberg.planning import plan
-from sidecar.iceberg.scanning import read
 from sidecar.iceberg.statistics import find_sidecar
+from sidecar.planning.plan import plan
+from sidecar.reading.scanning import read
 
 NAME = "db.spark_orc"
 COLUMNS = ["i", "l", "f", "d", "dec9", "dec18", "dec38", "s", "b", "day", "ts", "tz", "st.x", "li.element"]

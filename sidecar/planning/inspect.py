@@ -1,0 +1,141 @@
+"""Which indexes a table has: coverage by column and kind, segments, sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.table import Table
+
+from sidecar.bundle.model import INDEXED, Coverage
+from sidecar.bundle.sidecar_file import Segment
+from sidecar.iceberg.listing import Listing, list_snapshot
+from sidecar.iceberg.refs import generations, snapshot_id_of
+from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
+from sidecar.planning.moved import Moved
+from sidecar.planning.verdicts import BLOOM
+
+THETA = "theta"
+
+
+def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> dict[str, Any]:
+    """Which indexes a snapshot (that of a branch or tag ``ref``, or the current one) has.
+
+    ``files``: ``live`` and ``listed``. ``coverage``: for each column and kind, ``files`` and ``units`` that are
+    indexed, ``bytes`` of filters or ``ndv``, and ``not_indexed``, units by reason. ``segments``: what each build
+    added. ``sidecar``: the file asked, ``None`` if there is none. Raises what
+    :func:`sidecar.iceberg.listing.list_snapshot` raises; what is wrong with the sidecar stands in ``warnings``.
+    """
+    listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
+    warnings: list[str] = []
+    with opened_sidecar(table, listing, warnings) as found:
+        segments = found.sidecar.segments if found else []
+        live = live_files(table, segments, listing)
+        data: dict[str, Any] = {
+            "table": ".".join(table.name()),
+            "table_uuid": listing.table_uuid,
+            "snapshot_id": listing.snapshot_id,
+            "sidecar": None if found is None else _describe(table, listing, found),
+            "files": {
+                "live": len(listing.files),
+                "listed": len(set().union(*(set(files) for files in live))),
+            },
+            "coverage": {},
+            "segments": [
+                {
+                    "id": segment.id,
+                    "snapshot_id": segment.snapshot_id,
+                    "created": segment.header.created_at,
+                    "files": segment.num_files,
+                    "live_files": len(files),
+                    "units": segment.num_units,
+                    "bytes": sum(entry.length for entry in segment.entries),
+                }
+                for segment, files in zip(segments, live, strict=True)
+            ],
+        }
+        if found is not None:
+            _add_coverage(data["coverage"], table, found, live)
+            warnings += found.sidecar.warnings
+    return {**data, "warnings": list(dict.fromkeys(warnings))}
+
+
+@contextmanager
+def opened_sidecar(table: Table, listing: Listing, warnings: list[str]) -> Iterator[FoundSidecar | None]:
+    """The sidecar that answers for a listed snapshot, closed afterwards; what is wrong with it in ``warnings``."""
+    found = find_sidecar(table, listing.snapshot_id, warnings=warnings)
+    try:
+        yield found
+    finally:
+        if found is not None:
+            found.sidecar.close()
+
+
+def _describe(table: Table, listing: Listing, found: FoundSidecar) -> dict[str, Any]:
+    entry = found.statistics
+    return {
+        "path": entry.statistics_path,
+        "snapshot_id": found.snapshot_id,
+        "snapshots_behind": generations(table, listing.snapshot_id, found.snapshot_id),
+        "file_size": entry.file_size_in_bytes,
+        "footer_size": entry.file_footer_size_in_bytes,
+    }
+
+
+def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> list[dict[int, int]]:
+    """For each segment, ordinals in the listing of live files that it lists, with their ordinals in the segment."""
+    moved = Moved(segments, table.location())
+    found: list[dict[int, int]] = [{} for _ in segments]
+    for file in listing.files:
+        identity = (file.path, file.file_size, file.record_count)
+        asked = [(number, segment.file_ordinal(*identity)) for number, segment in enumerate(segments)]
+        places = [(number, ordinal) for number, ordinal in asked if ordinal is not None]
+        for number, ordinal in places or moved.places(*identity, file.added):
+            found[number][file.ordinal] = ordinal
+    return found
+
+
+def _add_coverage(
+    coverage: dict[str, Any], table: Table, found: FoundSidecar, live: list[dict[int, int]]
+) -> None:
+    """Add up the segments, live files only; of a file that two segments tell of, the newer one's word counts."""
+    schema = table.schema()
+    told: dict[tuple[int, str], set[int]] = {}
+    for segment, files in reversed(list(zip(found.sidecar.segments, live, strict=True))):
+        for states in segment.coverages:
+            column = schema.find_column_name(states.field_id) or f"field {states.field_id}"
+            kind = coverage.setdefault(column, {}).setdefault(
+                states.kind, {"files": 0, "units": 0, "not_indexed": {}}
+            )
+            before = told.setdefault((states.field_id, states.kind), set())
+            new = [ordinal for number, ordinal in files.items() if number not in before]
+            before.update(files)
+            _add_states(kind, states, segment.unit_ranges, new)
+            if states.kind == BLOOM:
+                groups = segment.fields.get(states.field_id, ())
+                kind["bytes"] = kind.get("bytes", 0) + sum(group.layout.length for group in groups)
+    for blob in found.statistics.blob_metadata:
+        ndv = (blob.properties or {}).get("ndv", "")
+        name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
+        if name is not None and ndv.isascii() and ndv.isdigit():
+            coverage.setdefault(name, {}).setdefault(THETA, {})["ndv"] = int(ndv)
+
+
+def _add_states(
+    kind: dict[str, Any], states: Coverage, ranges: npt.NDArray[np.int64], files: Sequence[int]
+) -> None:
+    """Count the units of these files of a segment."""
+    for ordinal in files:
+        units = slice(ranges[ordinal], ranges[ordinal + 1])
+        indexed = int(states.indexed[units].sum())
+        kind["units"] += indexed
+        kind["files"] += indexed > 0
+        for reason, count in Counter(
+            states.states[code].state for code in states.codes[units].tolist()
+        ).items():
+            if reason != INDEXED:
+                kind["not_indexed"][reason] = kind["not_indexed"].get(reason, 0) + count

@@ -1,0 +1,144 @@
+"""pyiceberg's planner by its private API, told of manifests that need not be opened; its test fails when that changes.
+
+How manifests themselves are read: :mod:`sidecar.iceberg.internals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
+from pyiceberg.manifest import (
+    INITIAL_SEQUENCE_NUMBER,
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
+from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _open_manifest
+from pyiceberg.typedef import KeyDefaultDict
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from sidecar.planning.funnel import ManifestUse
+
+Keep = Callable[[DataFile, int | None], bool]
+"""Whether a data file is read; with it comes the sequence number with which it was added, if that is known."""
+
+
+class Evaluators:
+    """pyiceberg's evaluators of one plan, for files of manifests that it does not open."""
+
+    def __init__(self, planner: ManifestGroupPlanner) -> None:
+        self._planner = planner
+        self._partition = KeyDefaultDict(planner._build_partition_evaluator)
+        self.metrics: Callable[[DataFile], bool] = planner._build_metrics_evaluator()
+
+    def partition(self, spec_id: int) -> Callable[[DataFile], bool]:
+        """That of the partition values of files of a spec."""
+        evaluator: Callable[[DataFile], bool] = self._partition[spec_id]
+        return evaluator
+
+    def partition_field_ids(self, spec_id: int) -> list[int] | None:
+        """The fields of a spec; ``None`` if their values rule nothing out."""
+        if isinstance(self._planner.partition_filters[spec_id], AlwaysTrue):
+            return None
+        return [field.field_id for field in self._planner.table_metadata.specs()[spec_id].fields]
+
+    def match(self, line: ManifestFile, file: DataFile) -> bool:
+        """Whether pyiceberg keeps a data file of a manifest."""
+        return bool(self.partition(line.partition_spec_id)(file) and self.metrics(file))
+
+
+Known = Callable[[list[ManifestFile], Evaluators], Mapping[str, list[ManifestEntry]]]
+"""Entries of those manifests, by path, that need not be opened: the live ones that match, in their order."""
+
+
+def plan_tasks(
+    scan: DataScan,
+    manifests: Sequence[ManifestFile],
+    keep: Keep,
+    see: Callable[[ManifestEntry], None] | None = None,
+    known: Known | None = None,
+    use: ManifestUse | None = None,
+) -> list[FileScanTask]:
+    """pyiceberg's own scan tasks, those whose data file ``keep`` refuses left out before deletes are matched.
+
+    ``manifests`` are the lines of the snapshot's manifest list, all of them; those that ``known`` answers for are not
+    opened. Deletes are matched to files of both by pyiceberg's own index. pyiceberg raises for any equality delete.
+    With ``see`` it is shown none: ``see`` gets them, and the data files that are kept. ``use`` is filled in. Where the
+    catalog plans on the server, its tasks are taken and only filtered.
+    """
+    if scan.snapshot() is None:
+        return []
+    if scan._should_use_server_side_planning():
+        return [task for task in scan.plan_files() if keep(task.file, None)]
+    planner = _Planner(scan._manifest_planner, known, use or ManifestUse())
+
+    def entry_filter(entry: ManifestEntry) -> bool:
+        data = entry.data_file
+        if data.content == DataFileContent.DATA:
+            if not keep(data, entry.file_sequence_number):
+                return False
+            planner.kept(entry)
+        elif data.content != DataFileContent.EQUALITY_DELETES:
+            return True
+        if see is not None:
+            see(entry)
+        return data.content == DataFileContent.DATA or see is None
+
+    return list(planner.plan_files(manifests, manifest_entry_filter=entry_filter))
+
+
+class _Planner(ManifestGroupPlanner):
+    """pyiceberg's planner, told of manifests that need not be opened.
+
+    It differs in one step only, which manifests are read. Given some of the manifests, pyiceberg takes the smallest
+    sequence number of these and drops deletes that apply to files of the others; here it is that of the data files
+    that are kept, whichever manifests they come from: a delete manifest that is older than all of them has no delete
+    that applies, as no entry of it is younger than itself.
+    """
+
+    def __init__(self, planner: ManifestGroupPlanner, known: Known | None, use: ManifestUse) -> None:
+        super().__init__(
+            planner.table_metadata, planner.io, planner.row_filter, planner.case_sensitive, planner.options
+        )
+        self._known = known
+        self._use = use
+        self._oldest: int | None = None
+
+    def kept(self, entry: ManifestEntry) -> None:
+        """Be told of a data file that is kept; all of them are, before deletes are read."""
+        sequence = entry.sequence_number or INITIAL_SEQUENCE_NUMBER
+        self._oldest = sequence if self._oldest is None else min(self._oldest, sequence)
+
+    def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+        """Entries of the data manifests, in their order, then those of the deletes that may apply to what was kept."""
+        lines = list(manifests)
+        may_match = KeyDefaultDict(self._build_manifest_evaluator)
+        nothing = isinstance(self.row_filter, AlwaysFalse)
+        passing = [line for line in lines if not nothing and may_match[line.partition_spec_id](line)]
+        data = [line for line in passing if line.content == ManifestContent.DATA]
+        self._use.total = sum(line.content == ManifestContent.DATA for line in lines)
+        self._use.deletes = len(lines) - self._use.total
+        evaluators = Evaluators(self)
+        known = self._known(data, evaluators) if self._known and data else {}
+        unknown = [line for line in data if line.manifest_path not in known]
+        self._use.listed, self._use.opened = len(data) - len(unknown), len(unknown)
+
+        def read(chosen: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+            asked = [
+                (self.io, line, evaluators.partition(line.partition_spec_id), evaluators.metrics)
+                for line in chosen
+            ]
+            return ExecutorFactory.get_or_create().map(lambda args: _open_manifest(*args), asked)
+
+        opened = read(unknown)
+        for line in data:
+            yield known[line.manifest_path] if line.manifest_path in known else next(opened)
+        if self._oldest is not None:
+            oldest = self._oldest
+            deletes = [line for line in passing if line.content == ManifestContent.DELETES]
+            deletes = [line for line in deletes if self._check_sequence_number(oldest, line)]
+            self._use.deletes_opened = len(deletes)
+            yield from read(deletes)

@@ -1,0 +1,213 @@
+"""Which files and row groups can hold a row whose value is one of many keys.
+
+Bounds come first: sorted keys are searched for those of all files at once, and a file without a key between its bounds
+is out. Filters are asked about the rest where they can help: each key that a filter is asked is another chance of a
+false positive, so a row group is asked only while keys in its range x rate < 1. Where that leaves too many lookups,
+the row groups with the fewest keys are asked. What was not asked is kept, and a note says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.manifest import DataFile
+
+from sidecar.bundle.key_lookup import KeyRuns, rate_of, units_with_some_key
+from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.values import Probe
+from sidecar.planning.file_bounds import FileBounds
+from sidecar.planning.key_sets import KeySet
+from sidecar.planning.may_match import Units
+from sidecar.planning.verdicts import MAY_MATCH, NOT_LISTED, Place
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sidecar_file import Segment
+
+MAX_LOOKUPS = 4096
+"""Different keys that filters are asked in one plan."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Bytes of one column's filters of a segment that are read for them."""
+TOO_MANY = "too many keys within its bounds for filters to help"
+
+
+class Bounded(NamedTuple):
+    """For each file the keys within its bounds: ``[first, end)`` of the sorted ones, and whether NaN may be a match."""
+
+    first: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    nan: npt.NDArray[np.bool_]
+
+    @property
+    def keep(self) -> npt.NDArray[np.bool_]:
+        """bool[files]: whether some key is within the bounds."""
+        return (self.first < self.end) | self.nan
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> Bounded:
+        """Those of some files."""
+        return Bounded(self.first[chosen], self.end[chosen], self.nan[chosen])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A file that filters were asked about; ``places`` has what they leave of its row groups."""
+
+    places: list[Place]
+    reason: str
+
+    @property
+    def keep(self) -> bool:
+        """Whether a row group is left, as far as each segment knows them."""
+        return all(len(place.alive) == 0 or bool(place.alive.any()) for place in self.places)
+
+
+class KeyPruner:
+    """Rules out files and row groups for one key set; ``holds`` as in :class:`sidecar.planning.verdicts.Verdicts`."""
+
+    def __init__(self, keys: KeySet, holds: Callable[[int, str], bool]) -> None:
+        self.keys = keys
+        self.notes: list[str] = []
+        self._holds = holds
+        self._bounds = FileBounds({keys.field_id: keys.type})
+
+    def by_bounds(self, files: Sequence[DataFile]) -> Bounded:
+        """The keys within the bounds of each file; all of them where bounds are not known."""
+        keys, count = self.keys, len(self.keys.sorted)
+        found = [self._bounds_of(file) for file in files]
+        first, end = np.zeros(len(files), np.int64), np.full(len(files), count, np.int64)
+        low = [at for at, (lower, _, _, _) in enumerate(found) if lower is not None]
+        high = [at for at, (_, upper, _, _) in enumerate(found) if upper is not None]
+        if count:
+            first[low] = np.searchsorted(keys.sorted, self._searched([found[at][0] for at in low]), "left")
+            end[high] = np.searchsorted(keys.sorted, self._searched([found[at][1] for at in high]), "right")
+        end[np.array([nothing for _, _, nothing, _ in found], np.bool_)] = 0
+        nan = np.array([keys.has_nan and may_have_nan for _, _, _, may_have_nan in found], np.bool_)
+        return Bounded(first, end, nan)
+
+    def can_help(self, bounded: Bounded) -> bool:
+        """Whether filters may be asked about some file: few enough keys are within its bounds."""
+        counts = (bounded.end - bounded.first)[~bounded.nan]
+        if len(counts) and counts.min() <= MAX_LOOKUPS:
+            return True
+        if len(counts):
+            self._note(counts, f"more than {MAX_LOOKUPS:,}")
+        return False
+
+    def by_filters(self, files: Sequence[Sequence[Place]], bounded: Bounded) -> list[Asked]:
+        """What filters leave of files that stand in these places."""
+        segments = {id(place.segment): place.segment for places in files for place in places}
+        answers = {key: self._ask(segment, files, bounded) for key, segment in segments.items()}
+        return [self._asked(places, answers) for places in files]
+
+    def _asked(self, places: Sequence[Place], answers: dict[int, _Answer]) -> Asked:
+        left, reason = [], NOT_LISTED
+        for place in places:
+            units = slice(place.first_unit, place.first_unit + len(place.alive))
+            answer = answers[id(place.segment)]
+            left.append(replace(place, alive=place.alive & answer.units[units]))
+            if reason != MAY_MATCH:
+                reason = MAY_MATCH if answer.asked[units].any() else answer.why_not
+        return Asked(left, reason)
+
+    def _ask(self, segment: Segment, files: Sequence[Sequence[Place]], bounded: Bounded) -> _Answer:
+        everything, nobody = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_units, np.bool_)
+        field_id, column = self.keys.field_id, self.keys.column
+        bundles = [bundle for bundle in segment.bundles_of(field_id) if bundle.toc.groups]
+        if not bundles:
+            return _Answer(everything, nobody, f"not indexed: {column}: no filters were built")
+        runs = self._runs(segment, files, bounded, max(map(rate_of, bundles)))
+        positions = runs.covered()
+        if not len(positions):
+            return _Answer(everything, nobody, TOO_MANY)
+        probes = _Probes(self.keys, positions)
+        for bundle in bundles:
+            holds = partial(self._holds, field_id)
+            found = units_with_some_key(bundle, positions, probes.of, runs, holds, MAX_BYTES)
+            if isinstance(found, int):
+                self._note(runs.end[runs.asks] - runs.first[runs.asks], f"{found:,} bytes would be read")
+                return _Answer(everything, nobody, TOO_MANY)
+            everything &= found
+        return _Answer(everything, runs.asks, TOO_MANY)
+
+    def _runs(
+        self, segment: Segment, files: Sequence[Sequence[Place]], bounded: Bounded, rate: float
+    ) -> KeyRuns:
+        """The keys that each unit is asked, while the filters can help and lookups are not too many."""
+        first, end = np.zeros(segment.num_units, np.int64), np.zeros(segment.num_units, np.int64)
+        for at, places in enumerate(files):
+            for place in places:
+                if place.segment is segment and not bounded.nan[at]:
+                    units = place.first_unit + np.flatnonzero(place.alive)
+                    first[units], end[units] = bounded.first[at], bounded.end[at]
+        counts = end - first
+        futile = counts * rate >= 1
+        if futile.any():
+            self._note(counts[futile], f"filters that are wrong once in {1 / max(rate, 1e-9):,.0f} lookups")
+        most = int(counts[~futile].max(initial=0))
+        runs = KeyRuns(first, np.where(futile, first, end))
+        while runs.count_covered() > MAX_LOOKUPS:
+            most //= 2
+            runs = KeyRuns(first, np.where(futile | (counts > most), first, end))
+        left_out = ~futile & (counts > most)
+        if left_out.any():
+            self._note(counts[left_out], f"more than {MAX_LOOKUPS:,} lookups altogether")
+        return runs
+
+    def _note(self, counts: npt.NDArray[np.int64], why: str) -> None:
+        low, high = int(counts.min()), int(counts.max())
+        span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        self.notes.append(
+            f"filters of {self.keys.column} cannot help where {span} keys are within the bounds, and are not "
+            f"asked there: {why}"
+        )
+
+    def _bounds_of(self, file: DataFile) -> tuple[Any, Any, bool, bool]:
+        """Lower and upper bound in the form of the keys, if known; whether all is null; whether NaN may be there."""
+        field_id, kind = self.keys.field_id, self.keys.type
+        page = self._bounds.of(file, field_id)
+        lower: Any = page.lower[0]
+        upper: Any = page.upper[0]
+        widths = {
+            len(raw) for own in (file.lower_bounds, file.upper_bounds) if (raw := (own or {}).get(field_id))
+        }
+        doubtful = kind == "uuid" or (kind.startswith("timestamp") and not widths <= {8})
+        numbers = self.keys.sorted.dtype == np.int64
+        if numbers and any(isinstance(b, int) and not -(2**63) <= b < 2**63 for b in (lower, upper)):
+            doubtful = True
+        if lower is not None and upper is not None and (doubtful or lower > upper):
+            doubtful = True  # bounds that contradict each other say nothing
+        if doubtful:
+            lower = upper = None
+        nan = page.may_have_nan[0] if self.keys.sorted.dtype.kind == "f" else False
+        return lower, upper, bool(page.all_null[0]), nan
+
+    def _searched(self, bounds: list[Any]) -> npt.NDArray[Any]:
+        found = np.empty(len(bounds), self.keys.sorted.dtype)
+        found[:] = bounds
+        return found
+
+
+class _Answer(NamedTuple):
+    """Of one segment: units that may hold a key, those that were asked, and why the others were not."""
+
+    units: Units
+    asked: Units
+    why_not: str
+
+
+class _Probes:
+    """The keys at some positions, made ready for the filters once for each encoding."""
+
+    def __init__(self, keys: KeySet, positions: npt.NDArray[np.int64]) -> None:
+        self._values = keys.literals(positions)
+        self._type = keys.type
+        self._made: dict[AnyEncoding, Sequence[Probe]] = {}
+
+    def of(self, encoding: AnyEncoding) -> Sequence[Probe]:
+        if encoding not in self._made:
+            self._made[encoding] = [probe_for(value, self._type, encoding) for value in self._values]
+        return self._made[encoding]

@@ -1,0 +1,337 @@
+"""Which files of a snapshot, and which row groups and rows of them, can hold rows for a predicate.
+
+Manifests that the snapshot's sidecar, or that of its nearest ancestor, lists as they stand in the manifest list are
+not opened: their files are told apart by the sidecar's filters and bounds, and scan tasks are made of the records
+that it has of those that are left. Other manifests are read as pyiceberg does it, and every data file that it would
+read is shown to the sidecar, and dropped only if that proves that no row of it matches: by filters, then by page
+indexes. Deletes are those of the manifest list, matched to files of both.
+
+The index is opened only for a predicate that it can answer: by filters, by page indexes, or, where thousands of files
+would be read from manifests, by bounds. A query that no index can help reads none of it.
+
+Equality deletes, which pyiceberg does not apply, count only if they can apply to a file that is left.
+
+A sidecar is advisory. Whatever is wrong with it becomes a warning of the plan, and the files are kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import DataScan, FileScanTask, Table
+
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.iceberg.deletes import EqualityDeletes
+from sidecar.iceberg.internals import read_manifests
+from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
+from sidecar.planning.internals import plan_tasks
+from sidecar.planning.key_sets import Keys, KeySet, key_set
+from sidecar.planning.may_match import question_of
+from sidecar.planning.row_groups import KeptRowGroups, StoredPages
+from sidecar.planning.sieve import Sieve
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas  # type: ignore[import-untyped]
+    import polars
+    import pyarrow as pa
+
+    from sidecar.reading.scanning import TableScanReport
+
+SHOWN = 10
+"""Files whose row groups :meth:`Plan.explain` shows one by one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The files to read for a predicate, and the ways to their rows, named as those of pyiceberg's ``DataScan``.
+
+    ``tasks`` are pyiceberg's own, fit for its ``ArrowScan``.
+    """
+
+    table: Table = field(repr=False)
+    snapshot_id: int | None
+    """``None`` for a table that has no snapshot yet."""
+    time_travel: bool
+    """Whether the snapshot was named: pyiceberg reads it with its own schema then, not the table's present one."""
+    row_filter: BooleanExpression
+    tasks: list[FileScanTask] = field(default_factory=list, repr=False)
+    funnel: Funnel = field(default_factory=Funnel)
+    sidecar: SidecarUsed | None = None
+    notes: tuple[str, ...] = ()
+    """Parts of the predicate that filters were not asked, with the reason."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the index; the rows are right nevertheless."""
+    index_bytes_read: int = 0
+    index_reads: int = 0
+    seconds: float = 0.0
+    row_groups: Mapping[str, KeptRowGroups] = field(default_factory=dict, repr=False)
+    """By path, what is left of files whose row groups or pages were told apart."""
+    answered: frozenset[str] = field(default=frozenset(), repr=False)
+    """Paths of kept files that the sidecar's filters were asked about."""
+    stored: StoredPages | None = field(default=None, repr=False)
+    """Where a scan gets more page indexes of these files."""
+    keys: KeySet | None = field(default=None, repr=False)
+    """Keys that rows must be among too; ``row_filter`` has no more of them than the smallest and the largest."""
+    equality_deletes: frozenset[str] = frozenset()
+    """Paths of kept files to which equality deletes can apply, which neither we nor pyiceberg do."""
+    manifests: ManifestUse = field(default_factory=ManifestUse)
+    """Which manifests were opened, and which were not, as the sidecar lists their entries."""
+    encryption_keys: EncryptionKeys | None = field(default=None, repr=False, compare=False)
+    """Those that a scan opens encrypted files with."""
+    is_locked: bool = False
+    """Whether the sidecar tells that a column that is asked is encrypted and its key not at hand."""
+
+    @property
+    def kept_files(self) -> list[str]:
+        """Paths of the files to read, as their manifests spell them."""
+        return [task.file.file_path for task in self.tasks]
+
+    @property
+    def files_total(self) -> int:
+        """Live data files of the snapshot."""
+        return self.funnel.total
+
+    @property
+    def files_covered(self) -> int:
+        """Files that the sidecar has entries for, those that the predicate asks."""
+        return self.funnel.indexed
+
+    @property
+    def files_kept(self) -> int:
+        """Files to read."""
+        return len(self.tasks)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        *,
+        case_sensitive: bool = True,
+        threads: int | None = None,
+        report: TableScanReport | None = None,
+    ) -> pa.Table:
+        """The rows; see :func:`sidecar.reading.scanning.read`."""
+        from sidecar.reading.scanning import read
+
+        return read(self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report)
+
+    def to_arrow_batch_reader(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        *,
+        case_sensitive: bool = True,
+        threads: int | None = None,
+        report: TableScanReport | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream in bounded memory; see :func:`sidecar.reading.scanning.read_batches`."""
+        from sidecar.reading.scanning import read_batches
+
+        return read_batches(
+            self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report
+        )
+
+    def to_pandas(self, columns: Sequence[str] | None = None, limit: int | None = None) -> pandas.DataFrame:
+        """The rows as a frame of pandas; :class:`sidecar.errors.UsageError` where that is not installed."""
+        _library("pandas")
+        frame: pandas.DataFrame = self.to_arrow(columns, limit).to_pandas()
+        return frame
+
+    def to_polars(self, columns: Sequence[str] | None = None, limit: int | None = None) -> polars.DataFrame:
+        """The rows as a frame of polars; :class:`sidecar.errors.UsageError` where that is not installed."""
+        frame: polars.DataFrame = _library("polars").from_arrow(self.to_arrow(columns, limit))
+        return frame
+
+    def to_duckdb(
+        self,
+        table_name: str,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> duckdb.DuckDBPyConnection:
+        """A connection (``connection``, or a new one in memory) in which the rows are a view ``table_name``.
+
+        They are an Arrow table, so that they can be asked more than once. Raises
+        :class:`sidecar.errors.UsageError` where duckdb is not installed.
+        """
+        made: duckdb.DuckDBPyConnection = connection or _library("duckdb").connect(":memory:")
+        made.register(table_name, self.to_arrow(columns, limit))
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        used = self.sidecar
+        return {
+            "snapshot_id": self.snapshot_id,
+            "files": {"total": self.files_total, "covered": self.files_covered, "kept": self.files_kept},
+            "kept_files": self.kept_files,
+            "row_groups": {path: kept.to_dict() for path, kept in self.row_groups.items()},
+            "funnel": self.funnel.to_dict(),
+            "sidecar": None if used is None else vars(used),
+            "manifests": self.manifests.to_dict(),
+            "index_bytes_read": self.index_bytes_read,
+            "index_reads": self.index_reads,
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
+
+    def explain(self) -> str:
+        """The funnel in lines of text, with the reason for every kept group of files."""
+        funnel, used = self.funnel, self.sidecar
+        lines = [f"{funnel.total:>8}  data files in the snapshot"]
+        if funnel.dropped_by_metadata:
+            lines.append(f"{-funnel.dropped_by_metadata:>8}  dropped by partition or bounds")
+        if funnel.dropped_by_filter:
+            lines.append(f"{-funnel.dropped_by_filter:>8}  dropped by filter")
+        if funnel.dropped_by_page_index:
+            lines.append(f"{-funnel.dropped_by_page_index:>8}  dropped by page index")
+        lines.append(f"{funnel.kept:>8}  kept")
+        lines += [f"{count:>14}  {reason}" for reason, count in funnel.kept_because.items()]
+        if self.row_groups:
+            lines.append(f"row groups: {funnel.row_groups_kept} of {funnel.row_groups} to read")
+            lines += self._files_in_part()
+        if used is not None:
+            behind = used.snapshots_behind
+            age = f", {behind} {'snapshot' if behind == 1 else 'snapshots'} ago" if behind else ""
+            lines.append(f"sidecar of snapshot {used.snapshot_id}{age}: {used.path}")
+            lines.append(f"{funnel.listed} files listed, {funnel.indexed} indexed for this predicate")
+        if self.manifests.total:
+            lines.append(self.manifests.explain())
+        lines.append(
+            f"index: {self.index_bytes_read} bytes in {self.index_reads} reads; "
+            f"planned in {self.seconds * 1000:.1f} ms"
+        )
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    def _files_in_part(self) -> list[str]:
+        shown = list(self.row_groups.items())[:SHOWN]
+        lines = [
+            f"{len(kept.kept):>8} of {kept.total} row groups, {kept.may_match} of {kept.num_rows} rows: {path}"
+            for path, kept in shown
+        ]
+        more = len(self.row_groups) - len(shown)
+        return [*lines, f"{more:>8} more files in part"] if more else lines
+
+
+def _library(name: str) -> Any:
+    """A package that only those have who want it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f"{name} is not installed", hint=f"Say pip install {name}.") from error
+
+
+def plan(
+    table: Table,
+    predicate: str | BooleanExpression,
+    *,
+    snapshot_id: int | None = None,
+    ref: str | None = None,
+    case_sensitive: bool = True,
+    keys: Mapping[str, Keys] | None = None,
+    allow_equality_deletes: bool = False,
+    encryption_keys: EncryptionKeys | None = None,
+) -> Plan:
+    """The files of a snapshot (that of branch or tag ``ref``, or the current one) that can hold rows for ``predicate``.
+
+    ``keys``, ``{column: Arrow array}``, are those of a join's other side, up to millions: rows must have one of them
+    too (a semi-join). An integer array may have another width than its column, nothing else may differ.
+    ``allow_equality_deletes`` is for whoever has the kept files read by an engine that applies them, as Spark does.
+
+    ``encryption_keys`` open encrypted bundles of the sidecar, which otherwise keep all their files with one warning,
+    and encrypted data files that the plan's rows are read from.
+
+    Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
+    snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
+    :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own metadata cannot be
+    read. Nothing that is wrong with a sidecar raises.
+    """
+    started = time.perf_counter()
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    schema = table.schema()
+    row_filter = as_expression(predicate, schema, case_sensitive)
+    among = None if keys is None else key_set(keys, schema, case_sensitive)
+    if among is not None and (within := among.within()) is not None:
+        row_filter = And(row_filter, as_expression(within, schema))
+    bound = bind(schema, row_filter, case_sensitive=True)
+    asked = question_of(bound, schema)
+    if snapshot_id is None and table.metadata.current_snapshot() is None:
+        seconds = time.perf_counter() - started
+        return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=among)
+    snapshot = snapshot_of(table, snapshot_id)
+    lines = read_manifests(table.io, snapshot.manifest_list)
+    data_lines = [line for line in lines if line.content == ManifestContent.DATA]
+    sieve, use = Sieve(table, snapshot, asked.question, bound, among, data_lines), ManifestUse()
+    sieve.encryption_keys = encryption_keys
+    try:
+        scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
+        tasks, deleted = _tasks(scan, lines, sieve, use)
+        if deleted and not allow_equality_deletes:
+            raise equality_deletes_error(min(deleted))
+        funnel = sieve.funnel(data_lines)
+    finally:
+        sieve.close()
+    return Plan(
+        table,
+        snapshot.snapshot_id,
+        snapshot_id is not None,
+        row_filter,
+        tasks,
+        funnel,
+        sidecar=sieve.used,
+        notes=(*asked.notes, *sieve.notes),
+        warnings=sieve.warnings,
+        index_bytes_read=sieve.index_bytes,
+        index_reads=sieve.index_reads,
+        seconds=time.perf_counter() - started,
+        row_groups=sieve.row_groups,
+        answered=frozenset(sieve.answered),
+        stored=sieve.stored,
+        keys=among,
+        equality_deletes=deleted,
+        manifests=use,
+        encryption_keys=encryption_keys,
+        is_locked=sieve.is_locked,
+    )
+
+
+def equality_deletes_error(path: str) -> UnsupportedFeatureError:
+    """For rows of a data file that would be given back although equality deletes may have removed them."""
+    return UnsupportedFeatureError(
+        "equality deletes, which pyiceberg does not apply, can delete rows of a file that is to be read",
+        file=path,
+        hint="Read the table with Spark, Trino or DuckDB's iceberg extension.",
+    )
+
+
+def _tasks(
+    scan: DataScan, lines: Sequence[ManifestFile], sieve: Sieve, use: ManifestUse
+) -> tuple[list[FileScanTask], frozenset[str]]:
+    """pyiceberg's tasks for the files that the sieve keeps, those of them with equality deletes, and its errors."""
+    deletes = EqualityDeletes()
+    try:
+        tasks = sieve.narrow(plan_tasks(scan, lines, sieve.keep, deletes.see, sieve.known, use))
+    except SidecarError:
+        raise
+    except OSError as error:
+        raise StorageError(f"pyiceberg cannot plan the scan: {error}") from error
+    except Exception as error:
+        raise UnsupportedFeatureError(
+            f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}"
+        ) from error
+    return tasks, frozenset(task.file.file_path for task in tasks if deletes.apply_to(task.file))

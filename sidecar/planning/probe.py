@@ -1,0 +1,144 @@
+"""What the filters of a table say of one value: one answer a row group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.table import Table
+
+from sidecar.bundle.model import FileEntry
+from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.values import Probe
+from sidecar.iceberg.exact import PredicateColumn, exact_value, find_column
+from sidecar.iceberg.listing import ListedFile, list_snapshot
+from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.iceberg.resolve import resolution_holds
+from sidecar.planning.inspect import live_files, opened_sidecar
+from sidecar.planning.verdicts import BLOOM, NOT_LISTED, state_of
+
+DAMAGED = "the index cannot be read there, see the warnings"
+
+
+def probe_table(
+    table: Table,
+    column: str,
+    value: object,
+    snapshot_id: int | None = None,
+    *,
+    ref: str | None = None,
+    encryption_keys: EncryptionKeys | None = None,
+) -> dict[str, Any]:
+    """Ask the filters of one column for one value, in a snapshot (that of ``ref``, or the current one).
+
+    ``value`` is a text as a person writes it, or a value that the column's type takes exactly. Answers
+    ``units``, one a row group of each live file, with ``might_contain`` true, false, or ``None`` where nothing
+    certain is known, and ``reason``; a file of which no row group is known has one with ``row_group`` ``None``.
+    Encrypted filters are asked with ``encryption_keys``.
+    Raises :class:`sidecar.errors.UsageError` for an unknown column and a value that does not fit it.
+    """
+    found_column = find_column(table.schema(), column)
+    literal = exact_value(value, found_column)
+    listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
+    warnings: list[str] = []
+    with opened_sidecar(table, listing, warnings) as found:
+        segments = found.sidecar.segments if found else []
+        if found is not None:
+            found.sidecar.use_keys(encryption_keys)
+        probes = [
+            _probe(table, found.sidecar, segment, files, found_column, literal)
+            for segment, files in zip(segments, live_files(table, segments, listing), strict=True)
+            if found
+        ]
+        units = [unit for file in listing.files for unit in _units_of(file, probes)]
+        if found is not None:
+            warnings += found.sidecar.warnings
+        reads = found.sidecar.index_reads if found else 0
+    return {
+        "table": ".".join(table.name()),
+        "snapshot_id": listing.snapshot_id,
+        "column": found_column.name,
+        "units": units,
+        "index_reads": reads,
+        "warnings": list(dict.fromkeys(warnings)),
+    }
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """What one segment says of one value: per unit whether it may hold it, and why nothing is known where so."""
+
+    segment: Segment
+    files: dict[int, int]
+    """Its ordinals of the snapshot's files, by their ordinals in the listing."""
+    may: npt.NDArray[np.bool_]
+    unknown: list[str | None]
+    entries: dict[int, FileEntry | None]
+
+    def units(self, file: ListedFile) -> list[dict[str, Any]] | None:
+        ordinal = self.files.get(file.ordinal)
+        if ordinal is None:
+            return None
+        first, last = self.segment.unit_ranges[ordinal], self.segment.unit_ranges[ordinal + 1]
+        entry = self.entries[ordinal]
+        found = []
+        for unit in range(first, last):
+            row_group = None if entry is None else entry.units[unit - first].row_group
+            reason = self.unknown[unit]
+            contains = bool(self.may[unit]) if reason is None else None
+            text = reason or ("the filter admits it" if contains else "the filter excludes it")
+            found.append(_unit(file, row_group, contains, text))
+        return found or [_unit(file, None, None, "no row group of the file was indexed")]
+
+
+def _unit(file: ListedFile, row_group: int | None, contains: bool | None, reason: str) -> dict[str, Any]:
+    return {"file": file.path, "row_group": row_group, "might_contain": contains, "reason": reason}
+
+
+def _units_of(file: ListedFile, probes: list[_Probed]) -> list[dict[str, Any]]:
+    """The units of a file as the segments that list it know them; a certain answer wins."""
+    answers = [units for units in (probe.units(file) for probe in probes) if units is not None]
+    if not answers:
+        return [_unit(file, None, None, NOT_LISTED)]
+    certain = [units for units in answers if any(unit["might_contain"] is not None for unit in units)]
+    return (certain or answers)[0]
+
+
+def _probe(
+    table: Table,
+    sidecar: SidecarFile,
+    segment: Segment,
+    live: dict[int, int],
+    column: PredicateColumn,
+    value: Any,
+) -> _Probed:
+    mapping, schema = table.metadata.name_mapping(), table.schema()
+
+    def probe(encoding: AnyEncoding) -> Probe:
+        return probe_for(value, str(column.type), encoding)
+
+    def holds(resolution: str) -> bool:
+        return resolution_holds(resolution, column.field_id, mapping, schema)
+
+    coverage = segment.coverage(column.field_id, BLOOM)
+    unknown: list[str | None] = [
+        f"not indexed: {state_of(coverage, unit)}" for unit in range(segment.num_units)
+    ]
+    for group in segment.fields.get(column.field_id, ()):
+        reason = None
+        if not holds(group.resolution):
+            reason = f"the column was found as {group.resolution}, which does not hold any more"
+        elif (answer := probe(group.rule.parse_encoding(group.encoding))).verdict == "unknown":
+            reason = answer.reason or "nothing certain can be said of this value"
+        for unit in group.ordinals().tolist():
+            unknown[unit] = reason
+    before = len(sidecar.warnings)
+    may = segment.might_match(column.field_id, probe, holds)
+    if len(sidecar.warnings) > before:
+        unknown = [DAMAGED if may[unit] and reason is None else reason for unit, reason in enumerate(unknown)]
+    files = segment.files(range(segment.num_files))
+    return _Probed(segment, live, may, unknown, dict(enumerate(files)))

@@ -1,0 +1,43 @@
+"""The state of a table's sidecars: coverage, what each branch and tag is answered by, and what wants mending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.table import Table
+
+from sidecar.iceberg.history import statistics_of
+from sidecar.iceberg.refs import generations, lineage
+from sidecar.iceberg.repair import repair
+from sidecar.iceberg.tolerant import state_of_registrations
+from sidecar.planning.inspect import inspect_table
+
+
+def status_table(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> dict[str, Any]:
+    """What :func:`sidecar.inspect_table` answers, and two things about the table as a whole.
+
+    ``refs``: for each branch and tag its ``type`` and ``snapshot_id``, and the nearest snapshot behind it that has a
+    statistics file, ``statistics_snapshot_id`` (``None`` without one) and ``snapshots_behind``. ``repairs``: what
+    :func:`sidecar.repair` would do. Errors are those of :func:`sidecar.inspect_table`.
+    """
+    data = inspect_table(table, snapshot_id, ref=ref)
+    mending = repair(table, dry_run=True)
+    warnings = [*data["warnings"], *state_of_registrations(table), *mending["problems"]]
+    return {
+        **data,
+        "refs": [_ref(table, name) for name in sorted(table.metadata.refs)],
+        "repairs": mending["repairs"],
+        "warnings": list(dict.fromkeys(warnings)),
+    }
+
+
+def _ref(table: Table, name: str) -> dict[str, Any]:
+    ref, entries = table.metadata.refs[name], statistics_of(table)
+    nearest = next((id for id in lineage(table, ref.snapshot_id) if id in entries), None)
+    return {
+        "name": name,
+        "type": str(ref.snapshot_ref_type),
+        "snapshot_id": ref.snapshot_id,
+        "statistics_snapshot_id": nearest,
+        "snapshots_behind": None if nearest is None else generations(table, ref.snapshot_id, nearest),
+    }

@@ -1,0 +1,343 @@
+"""What one sidecar file says of the data files of a snapshot.
+
+A data file is known to a segment by its place in a manifest that the segment lists as it stands in the snapshot's
+manifest list, else by its fingerprint (path as the manifest spells it, size, record count). It
+may match if one of its units may match; it is dropped only if it is listed, every unit of it is indexed and none
+may match. Several segments may list one file (columns that were indexed at different times); each can drop it.
+Fingerprints of all files are many bytes, so they are only read where a segment might list the file after all.
+
+Nothing is read before the first file is asked for, and nothing here raises: whatever goes wrong with an index
+keeps the files and becomes a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from sidecar.bundle.model import INDEXED, Coverage, ListedManifest
+from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.values import Probe
+from sidecar.planning.may_match import AnyOf, HoldsAny, Question, Units, leaves, may_match
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sidecar_file import Segment
+    from sidecar.planning.moved import Moved
+
+BLOOM = "bloom"
+NOT_LISTED = "not listed in the sidecar"
+MAY_MATCH = "may match"
+DAMAGED = "may match: part of the index cannot be read"
+UNREADABLE = "index unreadable"
+
+Files = npt.NDArray[np.bool_]
+"""One flag for each file of a segment."""
+Ordinals = npt.NDArray[np.int64]
+"""Ordinals of files in a segment."""
+_File = tuple[str, int, int]
+"""Path, size and record count."""
+
+
+class Verdict(NamedTuple):
+    """Whether a file is kept, and why."""
+
+    keep: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a segment lists a file. ``alive`` has a flag for each of its row groups: whether filters keep it."""
+
+    segment: Segment
+    ordinal: int
+    first_unit: int
+    alive: Units
+
+
+class Counts(NamedTuple):
+    """Live files that stand in the sidecar, and those whose entries can answer the question."""
+
+    listed: int
+    indexed: int
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What one segment says of its units and files: may they match, can it say no at all, and why it does not."""
+
+    units: Units
+    keep: Files
+    indexed: Files
+    kept_because: str
+
+
+class Verdicts:
+    """Verdicts of the segments of one sidecar file on one question.
+
+    ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was
+    when the file was indexed; ``warnings`` is the list that grows where the sidecar finds damage. ``moved`` matches
+    files that no segment knows by their path.
+    """
+
+    def __init__(
+        self,
+        segments: Iterable[Segment],
+        question: Question | None,
+        resolution_holds: Callable[[int, str], bool],
+        warnings: Sequence[str] = (),
+        moved: Moved | None = None,
+    ) -> None:
+        self._segments = list(segments)
+        self._question = question
+        self._resolution_holds = resolution_holds
+        self._warnings = warnings
+        self._moved = moved
+        self._answers: dict[int, _Answer] = {}
+        self._seen: list[set[int]] = [set() for _ in self._segments]
+        self._found: dict[_File, list[tuple[int, int]]] = {}
+        self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self._segments]
+        self._whole = [False] * len(self._segments)
+        self.units_dropped = 0
+        """Row groups of the files that were dropped."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments that are asked, in the order of their numbers."""
+        return self._segments
+
+    @property
+    def question(self) -> Question | None:
+        """What filters are asked."""
+        return self._question
+
+    def place(self, manifests: Iterable[ManifestFile]) -> None:
+        """Be told all data manifests of the snapshot.
+
+        A segment whose every file stands in one of them lists no file of another manifest.
+        """
+        inside = [0] * len(self._segments)
+        for manifest in manifests:
+            for number, entry in self.listed(manifest):
+                inside[number] += entry.live_files
+        self._whole = [
+            count >= segment.num_files for count, segment in zip(inside, self._segments, strict=True)
+        ]
+
+    def open(self, manifests: Iterable[ManifestFile]) -> None:
+        """Be told which manifests are read: files of those that a segment lists will be asked for by their paths."""
+        for manifest in manifests:
+            for number, _ in self.listed(manifest):
+                self._whole[number] = False
+
+    def listed(self, manifest: ManifestFile) -> list[tuple[int, ListedManifest]]:
+        """The segments, by number, that list a manifest as it stands in today's manifest list."""
+        path = manifest.manifest_path
+        found = ((number, own.get(path)) for number, own in enumerate(self._by_path))
+        return [(number, entry) for number, entry in found if entry and is_listed(manifest, entry)]
+
+    def of(self, path: str, file_size: int, record_count: int, added: int | None = None) -> Verdict:
+        """The verdict on a data file; asks the index when the first listed file comes by.
+
+        ``added`` is the sequence number with which the file was added to the table, if it is known.
+        """
+        reason = NOT_LISTED
+        for number, ordinal in self._places((path, file_size, record_count), added):
+            segment = self._segments[number]
+            self._seen[number].add(ordinal)
+            answer = self._answer(number)
+            if not answer.keep[ordinal]:
+                self.units_dropped += int(segment.unit_ranges[ordinal + 1] - segment.unit_ranges[ordinal])
+                del self._found[path, file_size, record_count]  # remembered are files that are kept
+                return Verdict(False, "")
+            if answer.indexed[ordinal]:
+                reason = answer.kept_because
+            elif reason == NOT_LISTED:
+                reason = self._why_not_indexed(segment, ordinal)
+        return Verdict(True, reason)
+
+    def places(self, path: str, file_size: int, record_count: int) -> list[Place]:
+        """Where a file that is kept is listed, and which of its row groups filters keep."""
+        found = []
+        for number, ordinal in self._places((path, file_size, record_count), None):
+            segment = self._segments[number]
+            self._seen[number].add(ordinal)
+            first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
+            found.append(Place(segment, ordinal, first, self._answer(number).units[first:end]))
+        return found
+
+    def know(self, path: str, file_size: int, record_count: int, places: Mapping[int, int]) -> None:
+        """Be told where segments, by number, list a file: its ordinals, -1 where it is not known."""
+        known = {number: ordinal for number, ordinal in places.items() if ordinal >= 0}
+        file = (path, file_size, record_count)
+        others = (n for n in range(len(self._segments)) if n not in places and not self._whole[n])
+        for number in others:
+            ordinal = self._segments[number].file_ordinal(*file)
+            if ordinal is not None:
+                known[number] = ordinal
+        self._found[file] = sorted(known.items())
+
+    def judge(self, files: Mapping[int, Ordinals]) -> Files:
+        """bool[n]: which of n files are kept, given their ordinals in segments by number, -1 where not listed."""
+        keep = np.ones(len(next(iter(files.values()))), np.bool_)
+        for number, ordinals in files.items():
+            known = ordinals >= 0
+            keep[known] &= self._answer(number).keep[ordinals[known]]
+        return keep
+
+    def other_places(self, number: int, ordinals: Ordinals) -> dict[int, Ordinals]:
+        """Where segments whose filters can answer list files of segment ``number`` in other manifests."""
+        segment, found = self._segments[number], {}
+        asked = {leaf.field_id for leaf in leaves(self._question)} if self._question else set()
+        for other, own in enumerate(self._segments):
+            if other != number and not self._whole[other] and asked & own.fields.keys():
+                found[other] = own.same_files(segment, ordinals)
+        return found
+
+    def count_dropped(self, number: int, ordinals: Ordinals) -> None:
+        """Count the row groups of files that :meth:`judge` dropped."""
+        first = self._segments[number].unit_ranges
+        self.units_dropped += int((first[ordinals + 1] - first[ordinals]).sum())
+
+    def counts(self, manifests: Iterable[ManifestFile]) -> Counts:
+        """Live files of the snapshot that are listed, and indexed for the question.
+
+        Those in ``manifests`` that a segment lists as they stand are counted without opening them; of other
+        manifests, the files that were asked for.
+        """
+        listed = indexed = 0
+        inside = [np.zeros(len(segment.unit_ranges) - 1, np.bool_) for segment in self._segments]
+        for manifest in manifests:
+            flags = [self._take(number, entry, inside[number]) for number, entry in self.listed(manifest)]
+            if flags:
+                listed += len(flags[0])
+                indexed += int(np.logical_or.reduce(flags).sum())
+        for number, seen in enumerate(self._seen):
+            rest = [ordinal for ordinal in seen if not inside[number][ordinal]]
+            listed += len(rest)
+            indexed += sum(bool(self._answer(number).indexed[ordinal]) for ordinal in rest)
+        return Counts(listed, indexed)
+
+    def _take(self, number: int, entry: ListedManifest, inside: Files) -> Files:
+        files = slice(entry.first_file, entry.first_file + entry.live_files)
+        inside[files] = True
+        return self._answer(number).indexed[files]
+
+    def _places(self, file: _File, added: int | None) -> list[tuple[int, int]]:
+        """The segments by number that list a file, with its ordinal there."""
+        if file not in self._found:
+            found = []
+            for number, segment in enumerate(self._segments):
+                younger = added is not None and 0 < segment.header.sequence_number < added
+                if self._whole[number] or younger:
+                    continue
+                ordinal = segment.file_ordinal(*file)
+                if ordinal is not None:
+                    found.append((number, ordinal))
+            if not found and self._moved is not None:
+                found = self._moved.places(*file, added)
+            self._found[file] = found
+        return self._found[file]
+
+    def _answer(self, number: int) -> _Answer:
+        if number not in self._answers:
+            segment = self._segments[number]
+            if self._question is None:  # filters are not asked
+                every, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_files, np.bool_)
+                self._answers[number] = _Answer(every, ~none, none, MAY_MATCH)
+                return self._answers[number]
+            able = _answerable(self._question, lambda leaf: _indexed(segment, leaf), segment.num_units)
+            wanted, warned = np.ones(segment.num_units, np.bool_), len(self._warnings)
+            units = may_match(self._question, self._asker(segment), wanted) if able.any() else wanted
+            without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
+            keep, unable = _any_unit(segment, units), _any_unit(segment, ~able)
+            why = DAMAGED if len(self._warnings) > warned else MAY_MATCH
+            self._answers[number] = _Answer(units, keep | without, ~(unable | without), why)
+        return self._answers[number]
+
+    def _asker(self, segment: Segment) -> Callable[[HoldsAny], Units]:
+        def ask(leaf: HoldsAny) -> Units:
+            def holds(resolution: str) -> bool:
+                return self._resolution_holds(leaf.field_id, resolution)
+
+            return segment.might_match(leaf.field_id, partial(_probe, leaf), holds)
+
+        return ask
+
+    def _why_not_indexed(self, segment: Segment, ordinal: int) -> str:
+        units = range(segment.unit_ranges[ordinal], segment.unit_ranges[ordinal + 1])
+        for leaf in leaves(self._question) if self._question else ():
+            indexed, coverage = _indexed(segment, leaf), segment.coverage(leaf.field_id, BLOOM)
+            for unit in units:
+                if not indexed[unit]:
+                    return f"not indexed: {leaf.column}: {state_of(coverage, unit)}"
+        return "not indexed: no row group of it is known"
+
+
+def _probe(leaf: HoldsAny, encoding: AnyEncoding) -> Probe:
+    """All values of a leaf in one probe; one that is unknown makes it unknown."""
+    hashes: list[int] = []
+    for value in leaf.values:
+        found = probe_for(value, leaf.type, encoding)
+        if found.verdict == "unknown":
+            return found
+        hashes += found.hashes
+    return Probe("probe", tuple(hashes)) if hashes else Probe("cannot-exist")
+
+
+def state_of(coverage: Coverage | None, unit: int) -> str:
+    """Why a unit has no entry, or that the entry it has cannot be read."""
+    if coverage is None:
+        return "no filters were built"
+    state = coverage.states[coverage.codes[unit]].state
+    return UNREADABLE if state == INDEXED else state
+
+
+def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
+    """Whether a line of today's manifest list is the manifest that the segment lists, as it was then."""
+    live_files = (manifest.added_files_count, manifest.existing_files_count)
+    live_rows = (manifest.added_rows_count, manifest.existing_rows_count)
+    return (
+        manifest.content == ManifestContent.DATA
+        and manifest.manifest_path == entry.path
+        and manifest.manifest_length == entry.length
+        and manifest.partition_spec_id == entry.spec_id
+        and manifest.sequence_number == entry.sequence_number
+        and manifest.min_sequence_number == entry.min_sequence_number
+        and manifest.added_snapshot_id == entry.added_snapshot_id
+        and (None in live_files or sum(live_files) == entry.live_files)  # type: ignore[arg-type]
+        and (None in live_rows or sum(live_rows) == entry.live_rows)  # type: ignore[arg-type]
+    )
+
+
+def _answerable(question: Question, indexed: Callable[[HoldsAny], Units], units: int) -> Units:
+    """The units whose entries suffice to answer no."""
+    if isinstance(question, HoldsAny):
+        return indexed(question)
+    parts = [_answerable(part, indexed, units) for part in question.parts]
+    every = isinstance(question, AnyOf)
+    combine: Any = np.logical_and if every else np.logical_or
+    found: Units = combine.reduce([np.full(units, every), *parts])
+    return found
+
+
+def _indexed(segment: Segment, leaf: HoldsAny) -> Units:
+    """The units that have a filter of the leaf's column."""
+    units = np.zeros(segment.num_units, np.bool_)
+    for group in segment.fields.get(leaf.field_id, ()):
+        units[group.units] = True
+    return units
+
+
+def _any_unit(segment: Segment, units: Units) -> Files:
+    """For each file whether a flag of its units is set; a file without units has one nowhere."""
+    counts = np.concatenate(([0], np.cumsum(units)))
+    starts = np.asarray(segment.unit_ranges)
+    found: Files = counts[starts[1:]] > counts[starts[:-1]]
+    return found

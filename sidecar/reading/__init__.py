@@ -1,0 +1,1 @@
+"""Rows for a predicate: from the files of a plan, and from plain files."""

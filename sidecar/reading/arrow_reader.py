@@ -1,0 +1,209 @@
+"""pyiceberg's reader of data files, taken apart so that rows can come from elsewhere: its private API.
+
+pyiceberg reads a data file in five steps: the file's Arrow schema becomes an Iceberg schema (by field ids, or by the
+table's name mapping), columns that the file lacks get values from its partition, the row filter is translated
+to the file's names and types, Arrow scans the row groups whose statistics allow for a match, and each batch is
+projected to the schema that was asked for: promotions, initial defaults, nulls. Position deletes are taken out before
+the filter, and then no statistics are asked.
+
+Here the steps are the same calls, except that Arrow is shown the footer alone. It says which row groups it would
+scan; :class:`FileView` has the rest, for rows that :mod:`sidecar.reading.table_files` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, translate_column_names
+from pyiceberg.io import FileIO, InputFile
+from pyiceberg.io.pyarrow import (
+    ArrowScan,
+    _get_column_projection_values,
+    _read_all_delete_files,
+    _to_requested_schema,
+    expression_to_pyarrow,
+    pyarrow_to_schema,
+)
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.table import FileScanTask, Table
+
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError
+from sidecar.parquet.decrypted import unlock
+from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source
+
+Deletes = Mapping[str, Sequence[Any]]
+"""Deleted positions of data files, by path: chunked arrays of int64."""
+
+
+@dataclass(frozen=True, eq=False)
+class FileView:
+    """One data file as pyiceberg would read it. ``file_schema`` has the file's names under the table's ids."""
+
+    physical_schema: Any
+    file_schema: Schema
+    projected: Schema
+    """The part of ``file_schema`` that is read: columns to project, and those of the filter."""
+    row_filter: BooleanExpression
+    """Bound to the file: its names, literals in its types, absent columns decided."""
+    arrow_filter: Any
+    """The same as Arrow's expression; ``None`` if every row matches."""
+    fragment: Any
+    reader: TableReader
+    missing: Mapping[int, Any]
+
+    def scanned_row_groups(self) -> set[int]:
+        """Ordinals of the row groups that Arrow would scan with the filter: those its statistics allow."""
+        if self.arrow_filter is None:
+            return set(range(self.fragment.num_row_groups))
+        subset = self.fragment.subset(filter=self.arrow_filter, schema=self.physical_schema)
+        return {group.id for group in subset.row_groups}
+
+    def project(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows of the projected columns in the schema that was asked for."""
+        for batch in rows.combine_chunks().to_batches():
+            yield _to_requested_schema(
+                self.reader.schema,
+                self.projected,
+                batch,
+                downcast_ns_timestamp_to_us=self.reader.downcasts_ns,
+                projected_missing_fields=dict(self.missing),
+                allow_timestamp_tz_mismatch=True,
+            )
+
+
+class _KnownFiles(FileIO):
+    """A table's files for pyiceberg to read whole, without asking the storage for lengths that are known."""
+
+    def __init__(self, io: FileIO, encryption_keys: EncryptionKeys | None = None) -> None:
+        super().__init__(io.properties)
+        self._io = io
+        self._keys = encryption_keys
+        self.sizes: dict[str, int] = {}
+        """Lengths of files in bytes, by path."""
+        self.parquet: set[str] = set()
+        """Paths of those that may be encrypted."""
+
+    def know(self, file: DataFile) -> None:
+        """Take note of a file that is to be read."""
+        self.sizes[file.file_path] = file.file_size_in_bytes
+        if file.file_format == FileFormat.PARQUET:
+            self.parquet.add(file.file_path)
+
+    def new_input(self, location: str) -> Any:
+        size = self.sizes.get(location)
+        keys = self._keys if location in self.parquet else None
+        if size is None or (keys is None and not has_cheap_ranges(location, self._io, size)):
+            return self._io.new_input(location)
+        return _KnownFile(location, self._io, size, keys)
+
+    def new_output(self, location: str) -> Any:
+        return self._io.new_output(location)
+
+    def delete(self, location: Any) -> None:
+        self._io.delete(location)
+
+
+class _KnownFile(InputFile):
+    def __init__(self, location: str, io: FileIO, size: int, keys: EncryptionKeys | None) -> None:
+        super().__init__(location)
+        self._io = io
+        self._size = size
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return self._size
+
+    def exists(self) -> bool:
+        return self._io.new_input(self.location).exists()
+
+    def open(self, seekable: bool = True) -> Any:
+        source = open_source(self.location, self._io, self._size)
+        if self._keys is None and not _ends_as_it_should(source):
+            return self._io.new_input(self.location).open(seekable)  # its length is not what was registered
+        file: Any = SourceFile(unlock(source, self._keys))
+        return pa.PythonFile(file, "r")
+
+
+def _ends_as_it_should(source: Source) -> bool:
+    """Whether there is a magic at the end of a file, which readers read first anyway."""
+    try:
+        end = source.read(source.size - 4, 4)
+    except SidecarError:
+        return False
+    return end in (b"PAR1", b"PFA1") or end[:3] == b"ORC"
+
+
+class TableReader:
+    """Reads files of one table for one filter and one schema, as pyiceberg's ``ArrowScan`` does."""
+
+    def __init__(
+        self,
+        table: Table,
+        schema: Schema,
+        row_filter: BooleanExpression,
+        encryption_keys: EncryptionKeys | None = None,
+    ) -> None:
+        self.schema = schema
+        self.encryption_keys = encryption_keys
+        self._metadata = table.metadata
+        self._io = _KnownFiles(table.io, encryption_keys)
+        self._scan = ArrowScan(table.metadata, self._io, schema, row_filter)
+
+    def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
+        """The deleted positions of all files, by path as pyiceberg matches them."""
+        for file in {file for task in tasks for file in task.delete_files}:
+            self._io.know(file)
+        return _read_all_delete_files(self._io, list(tasks))
+
+    def read_whole(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
+        """Matching rows of a whole file, by pyiceberg alone."""
+        self._io.know(task.file)
+        return self._scan._record_batches_from_scan_tasks_and_deletes([task], dict(deletes))  # type: ignore[arg-type]
+
+    @property
+    def row_filter(self) -> BooleanExpression:
+        """The filter, bound to the table's schema."""
+        return self._scan._bound_row_filter
+
+    @property
+    def field_ids(self) -> set[int]:
+        """Field ids of the columns that are read: the schema's, and those of the filter."""
+        return self._scan._projected_field_ids
+
+    @cached_property
+    def downcasts_ns(self) -> bool:
+        """Whether nanoseconds are read as microseconds."""
+        configured = self._scan._downcast_ns_timestamp_to_us
+        return self._metadata.format_version <= 2 if configured is None else configured
+
+    def view(self, task: FileScanTask, footer: bytes) -> FileView:
+        """The file of ``task``, given a Parquet file of its footer alone. Raises whatever pyiceberg and Arrow do."""
+        alone: Any = pa.BufferReader(footer)
+        fragment = ds.ParquetFileFormat().make_fragment(alone)
+        physical = fragment.physical_schema
+        file_schema = pyarrow_to_schema(
+            physical,
+            self._metadata.name_mapping(),
+            downcast_ns_timestamp_to_us=self.downcasts_ns,
+            format_version=self._metadata.format_version,
+        )
+        table_schema = self._metadata.schema()
+        spec = self._metadata.specs().get(task.file.spec_id)
+        missing = _get_column_projection_values(
+            task.file, self.schema, table_schema, spec, file_schema.field_ids
+        )
+        row_filter, arrow_filter = self._scan._bound_row_filter, None
+        if row_filter is not AlwaysTrue():
+            translated = translate_column_names(row_filter, file_schema, projected_field_values=missing)
+            row_filter = bind(file_schema, translated, case_sensitive=True)
+            arrow_filter = expression_to_pyarrow(row_filter, file_schema)
+        projected = prune_columns(file_schema, self.field_ids, select_full_types=False)
+        return FileView(physical, file_schema, projected, row_filter, arrow_filter, fragment, self, missing)

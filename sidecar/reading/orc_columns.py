@@ -1,0 +1,141 @@
+"""A plain ORC file's columns as an Iceberg schema, so that predicates mean for a file what they mean for a table.
+
+Field ids are the ids of the columns in the file. A column has the Iceberg type of its kind, whatever the table that it
+was written for made of it: times are longs here, UUIDs bytes, as pyarrow reads them. Members of unions cannot be asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    UnknownType,
+)
+
+from sidecar.bundle.row_index_toc import RowIndexKind
+from sidecar.errors import UnsupportedFeatureError
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.tail import OrcTail
+from sidecar.parquet.schema import Leaf
+from sidecar.planning.zone_maps import zone_leaf
+from sidecar.reading.file_columns import FileColumn, FileColumns
+
+_PRIMITIVES: dict[str, PrimitiveType] = {
+    "BOOLEAN": BooleanType(),
+    **dict.fromkeys(("BYTE", "SHORT", "INT"), IntegerType()),
+    "LONG": LongType(),
+    "FLOAT": FloatType(),
+    "DOUBLE": DoubleType(),
+    "DATE": DateType(),
+    "TIMESTAMP": TimestampType(),
+    "TIMESTAMP_INSTANT": TimestamptzType(),
+    **dict.fromkeys(("STRING", "VARCHAR", "CHAR"), StringType()),
+    "BINARY": BinaryType(),
+}
+MAX_DECIMAL_DIGITS = 38
+
+
+def orc_columns(tail: OrcTail) -> FileColumns:
+    """The columns of a file. Raises :class:`UnsupportedFeatureError` where two have one dotted name."""
+    columns: dict[int, FileColumn] = {}
+    fields = [_field(tail, child, (), columns, True) for child in tail.columns[0].children]
+    try:
+        schema = Schema(*fields)
+        schema.find_column_name(1)  # names are indexed now
+    except ValueError as error:
+        raise UnsupportedFeatureError(
+            f"the columns' names are not unique: {error}", file=tail.name
+        ) from error
+    return FileColumns(schema, columns)
+
+
+def _field(
+    tail: OrcTail, number: int, above: tuple[str, ...], columns: dict[int, FileColumn], askable: bool
+) -> NestedField:
+    column = tail.columns[number]
+    name = column_name(tail, column)
+    path = (*above, name)
+    if askable and column.kind not in ("LIST", "MAP", "UNION"):
+        columns[number] = FileColumn(path, path, None)
+    below = askable and column.kind == "STRUCT"
+    return NestedField(number, name, _type(tail, column, path, columns, below), required=False)
+
+
+def _type(
+    tail: OrcTail, column: OrcColumn, path: tuple[str, ...], columns: dict[int, FileColumn], askable: bool
+) -> IcebergType:
+    children = column.children
+    if column.kind == "STRUCT":
+        return StructType(*(_field(tail, child, path, columns, askable) for child in children))
+    if column.kind == "LIST":
+        return ListType(children[0], _type(tail, tail.columns[children[0]], path, columns, False))
+    if column.kind == "MAP":
+        key, value = (_type(tail, tail.columns[child], path, columns, False) for child in children)
+        return MapType(children[0], key, children[1], value)
+    if column.kind == "DECIMAL" and 0 < (column.precision or 0) <= MAX_DECIMAL_DIGITS:
+        return DecimalType(column.precision or 0, column.scale or 0)
+    return _PRIMITIVES.get(column.kind, UnknownType())
+
+
+def column_name(tail: OrcTail, column: OrcColumn) -> str:
+    """The last part of a column's path, dots of its own included."""
+    above = tail.columns[column.parent or 0]
+    return column.path[len(above.path) + 1 :] if above.id else column.path
+
+
+def orc_leaf(tail: OrcTail, columns: FileColumns, number: int) -> Leaf | None:
+    """The leaf that statistics of a column are compared as; ``None`` where they say nothing."""
+    column = tail.columns[number]
+    if column.is_compound or column.encrypted or number not in columns.columns:
+        return None
+    described = RowIndexKind(
+        "", column.kind, "", False, False, 0, 0, scale=column.scale or 0, repeated=column.nested_in_repeated
+    )
+    try:
+        return zone_leaf(described, number, str(columns.schema.find_field(number).field_type))
+    except UnsupportedFeatureError:
+        return None
+
+
+def selected_schema(tail: OrcTail, schema: pa.Schema, chosen: set[int] | None) -> pa.Schema:
+    """What is left of pyarrow's schema of the file when only ``chosen`` columns are read, all of them by ``None``."""
+    if chosen is None:
+        return schema
+    kept = []
+    for field, number in zip(schema, tail.columns[0].children, strict=True):
+        found = _selected(tail, field, number, chosen)
+        if found is not None:
+            kept.append(found)
+    return pa.schema(kept)
+
+
+def _selected(tail: OrcTail, field: Any, number: int, chosen: set[int]) -> Any | None:
+    if number in chosen:
+        return field
+    if not chosen.intersection(tail.subtree(number)):
+        return None
+    parts = [
+        found
+        for child, below in zip(field.type, tail.columns[number].children, strict=True)
+        if (found := _selected(tail, child, below, chosen)) is not None
+    ]
+    return field.with_type(pa.struct(parts))

@@ -1,0 +1,288 @@
+"""Scans of plain ORC files: stripes and row groups that may match, and of these the columns that are wanted.
+
+For each stripe: its statistics in the file's metadata; then, in one read a column, its row index and its filters,
+minimum and maximum before any filter. A stripe of which nothing is left is not read any further. Of the others,
+columns at the top are decoded by their positions from the row groups that are left (the whole stripe where most of
+them are); structs, lists and maps by pyarrow, which reads them stripe by stripe. The columns that the predicate asks
+come first, the rest only of row groups in which some row matches.
+
+A TIMESTAMP is the wall clock of its writer, as pyarrow has it, but for those before 1970 with a fraction of a second,
+of which pyarrow takes off a second too many (see :mod:`sidecar.orc.decode`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundEqualTo,
+    BoundIn,
+    Or,
+)
+from pyiceberg.expressions.visitors import bind, rewrite_not
+
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.filters.orc_values import probe_orc
+from sidecar.iceberg.predicate import as_expression
+from sidecar.orc.index_streams import StripeIndex, read_indexes
+from sidecar.orc.inspect import find_column
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import StripeFooter, read_stripe_footer
+from sidecar.orc.tail import OrcTail, RowGroup, Stripe, StripeStatistics, read_stripe_statistics, read_tail
+from sidecar.parquet.conditions import Condition, leaf_conditions
+from sidecar.parquet.page_scan import FoundRows, Residual, ScanReport
+from sidecar.planning.conditions import asked_fields, condition_of, predicates
+from sidecar.planning.orc_verdicts import RowGroupBounds, StripeBounds, holds
+from sidecar.reading.file_columns import FileColumns
+from sidecar.reading.orc_columns import column_name, orc_columns, orc_leaf, selected_schema
+from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader
+from sidecar.reading.residual import residual_of
+from sidecar.source import CountingSource, Source
+
+DROPPED = ("statistics", "row_index", "filter")
+
+
+def plan_orc_scan(
+    source: Source,
+    predicate: str | BooleanExpression,
+    columns: Sequence[str] | None,
+    limit: int | None,
+    case_sensitive: bool,
+) -> OrcScan:
+    """A scan of an ORC file, see :func:`sidecar.reading.file_scanning.open_scan`; only its tail has been read."""
+    counted = CountingSource(source)
+    tail = read_tail(counted)
+    known = orc_columns(tail)
+    asked = bind(known.schema, as_expression(predicate, known.schema, case_sensitive), True)
+    chosen = None if columns is None else {_choosable(tail, name).id for name in columns}
+    question = _Question.of(asked, tail, known)
+    return OrcScan(source, tail, question, chosen, limit, ScanReport(footer_bytes=counted.bytes_read))
+
+
+def _choosable(tail: OrcTail, name: str) -> OrcColumn:
+    column = find_column(tail, name)
+    if column.nested_in_repeated:
+        raise UnsupportedFeatureError(
+            "a part of a list or map is not read alone", file=tail.name, column=column.path
+        )
+    return column
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What is asked: of indexes (``condition``, ``bound``) and of rows (``residual`` over the columns ``ids``)."""
+
+    bound: BooleanExpression
+    condition: Condition | None
+    ids: list[int]
+    """Columns that the predicate speaks of."""
+    equal_ids: frozenset[int]
+    """Those that filters can be asked for."""
+    residual: Residual | None
+    known: FileColumns
+
+    @classmethod
+    def of(cls, asked: BooleanExpression, tail: OrcTail, known: FileColumns) -> _Question:
+        bound = rewrite_not(asked)
+        ids = asked_fields(bound)
+        equal = (
+            p.term.ref().field.field_id for p in predicates(bound) if isinstance(p, BoundEqualTo | BoundIn)
+        )
+        # As it was asked: NOT (x > 1) holds for NaN, which x <= 1 does not.
+        residual = None if isinstance(bound, AlwaysTrue) else residual_of(asked, known, ids)
+        condition = condition_of(bound, lambda number: orc_leaf(tail, known, number))
+        return cls(bound, condition, ids, frozenset(equal), residual, known)
+
+    def type_of(self, number: int) -> str:
+        """The Iceberg type that a column is compared as."""
+        return str(self.known.schema.find_field(number).field_type)
+
+
+@dataclass(eq=False)
+class OrcScan:
+    """A scan of one file: iterate :meth:`found` once; ``report`` fills in meanwhile."""
+
+    source: Source
+    tail: OrcTail
+    question: _Question
+    chosen: set[int] | None
+    limit: int | None
+    report: ScanReport
+
+    def __post_init__(self) -> None:
+        self.handle = OrcHandle(self.source, self.tail)
+        self.report.dropped = dict.fromkeys(DROPPED, 0)
+        self.report.file, self.report.file_bytes = self.tail.name, self.tail.size
+        self.report.rows = self.tail.num_rows
+        self.report.row_groups = sum(stripe.num_row_groups for stripe in self.tail.stripes)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return selected_schema(self.tail, self.handle.pyarrow.schema, self.chosen)
+
+    @property
+    def _top(self) -> list[OrcColumn]:
+        """The columns at the top of the file of which something is wanted, in the order of the result."""
+        tops = [self.tail.columns[number] for number in self.tail.columns[0].children]
+        if self.chosen is None:
+            return tops
+        return [top for top in tops if self.chosen.intersection(self.tail.subtree(top.id))]
+
+    def found(self) -> Iterator[FoundRows]:
+        """Matching rows with their positions, a stripe at a time."""
+        left = self.tail.num_rows if self.limit is None else self.limit
+        whole = self._stripe_statistics()
+        for stripe in self.tail.stripes:
+            if left <= 0:
+                return
+            if not stripe.num_rows:
+                continue
+            groups = self._survivors(stripe, whole)
+            rows = None if groups is None else self._read(*groups, left)
+            self._count()
+            if rows is not None:
+                left -= len(rows.positions)
+                yield rows
+
+    def _stripe_statistics(self) -> StripeStatistics | None:
+        """Statistics of all stripes, if they are worth a read."""
+        if self.question.condition is None:
+            return None
+        try:
+            found = read_stripe_statistics(self.handle.index, self.tail)
+        except DamagedFileError as error:
+            self._doubt(error)
+            return None
+        return found if len(found) == len(self.tail.stripes) else None
+
+    def _survivors(
+        self, stripe: Stripe, whole: StripeStatistics | None
+    ) -> tuple[StripeReader, list[RowGroup]] | None:
+        """What is left of a stripe."""
+        groups = stripe.row_groups
+        condition, dropped = self.question.condition, self.report.dropped
+        if condition is not None and whole is not None and not self._may_match(condition, stripe, whole):
+            dropped["statistics"] += len(groups)
+            return None
+        footer = read_stripe_footer(self.handle.index, self.tail, stripe)
+        reader = StripeReader(self.handle, stripe, footer)
+        if condition is not None:
+            indexes = self._indexes(stripe, footer, condition)
+            kept = [g for g in groups if holds(condition, RowGroupBounds(self.tail, footer, indexes, g))]
+            dropped["row_index"] += len(groups) - len(kept)
+            groups = [g for g in kept if self._by_filters(self.question.bound, indexes, g.ordinal)]
+            dropped["filter"] += len(kept) - len(groups)
+            reader.indexes = indexes
+        if not groups:
+            return None
+        self.report.row_groups_read += len(groups)
+        self.report.rows_may_match += sum(g.rows for g in groups)
+        return reader, groups
+
+    def _may_match(self, condition: Condition, stripe: Stripe, whole: StripeStatistics) -> bool:
+        try:
+            columns = whole.columns(stripe.ordinal)
+            if len(columns) != len(self.tail.columns):
+                return True
+            return holds(condition, StripeBounds(self.tail, stripe, columns))
+        except DamagedFileError as error:
+            self._doubt(error)
+            return True
+
+    def _indexes(self, stripe: Stripe, footer: StripeFooter, condition: Condition) -> dict[int, StripeIndex]:
+        """Row indexes of the columns that are asked, with the filters of those that filters can be asked for."""
+        asked = {leaf.leaf.index for leaf in leaf_conditions(condition)}
+        equal = asked & self.question.equal_ids
+        arguments = (self.handle.index, self.tail, stripe, footer)
+        found = read_indexes(*arguments, sorted(equal)) | read_indexes(
+            *arguments, sorted(asked - equal), bloom=False
+        )
+        for index in found.values():
+            for problem in (index.row_index_problem, index.filters_problem):
+                if problem is not None:
+                    self._doubt(problem)
+        return found
+
+    def _by_filters(self, bound: BooleanExpression, indexes: Mapping[int, StripeIndex], group: int) -> bool:
+        """Whether filters leave a row group; parts that they cannot answer hold."""
+        if isinstance(bound, And):
+            return self._by_filters(bound.left, indexes, group) and self._by_filters(
+                bound.right, indexes, group
+            )
+        if isinstance(bound, Or):
+            return self._by_filters(bound.left, indexes, group) or self._by_filters(
+                bound.right, indexes, group
+            )
+        if not isinstance(bound, BoundEqualTo | BoundIn):
+            return True
+        number = bound.term.ref().field.field_id
+        index = indexes.get(number)
+        if index is None or index.filters is None or index.column.nested_in_repeated:
+            return True
+        literals = bound.literals if isinstance(bound, BoundIn) else [bound.literal]
+        found = index.filters[group]
+        if not found.trusted or found.filter is None or found.encoding is None:
+            self._note(f"a filter of column {index.column.path} is not used: {found.reason}")
+            return True
+        for literal in literals:
+            probe = probe_orc(literal.value, self.question.type_of(number), found.encoding)
+            if probe.verdict == "unknown":
+                return True
+            if probe.verdict == "probe" and any(found.filter.might_contain_hash(h) for h in probe.hashes):
+                return True
+        return False
+
+    def _read(self, reader: StripeReader, groups: list[RowGroup], most: int) -> FoundRows | None:
+        """The matching rows of some row groups of a stripe, at most so many; ``None`` without any."""
+        positions = np.concatenate(
+            [np.arange(g.first_row, g.first_row + g.rows, dtype=np.int64) for g in groups]
+        )
+        columns = self.tail.columns
+        asked = [top for top in map(columns.__getitem__, columns[0].children) if self._is_asked(top)]
+        if self.question.residual is not None:
+            parts = {
+                column_name(self.tail, top): reader.read(top, set(self.question.ids), groups) for top in asked
+            }
+            table = pa.table(parts or {"": pa.nulls(len(positions))})
+            kept = self.question.residual(table)
+        else:
+            kept = np.arange(len(positions), dtype=np.int64)
+        kept = kept[:most]
+        if not len(kept):
+            return None
+        found = positions[kept]
+        starts = np.array([g.first_row for g in groups], np.int64)
+        hit = np.unique(np.searchsorted(starts, found, side="right") - 1)
+        matching = [groups[i] for i in hit.tolist()]
+        edges = np.concatenate([[0], np.cumsum([g.rows for g in matching])])
+        own = np.searchsorted(starts[hit], found, side="right") - 1
+        places = pa.array(found - starts[hit][own] + edges[own])
+        rows = [reader.read(top, self.chosen, matching).take(places) for top in self._top]
+        self.report.rows_found += len(found)
+        return FoundRows(found, pa.table(rows, schema=self.schema))
+
+    def _is_asked(self, top: OrcColumn) -> bool:
+        below = self.tail.subtree(top.id)
+        return any(number in below for number in self.question.ids)
+
+    def _doubt(self, error: SidecarError) -> None:
+        self._note(f"an index of the file is not used: {error}")
+
+    def _note(self, text: str) -> None:
+        if text not in self.report.warnings:
+            self.report.warnings.append(text)
+
+    def _count(self) -> None:
+        self.report.index_bytes, self.report.index_reads = (
+            self.handle.index.bytes_read,
+            self.handle.index.reads,
+        )
+        self.report.data_bytes, self.report.data_reads = self.handle.data.bytes_read, self.handle.data.reads

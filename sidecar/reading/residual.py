@@ -1,0 +1,78 @@
+"""A predicate on the rows of a plain file: what pyiceberg's expressions mean in Arrow, with the zeros equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    And,
+    BooleanExpression,
+    EqualTo,
+    Not,
+    NotIn,
+    NotNull,
+    Or,
+    SetPredicate,
+)
+from pyiceberg.expressions.visitors import bind, translate_column_names
+from pyiceberg.io.pyarrow import expression_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import FixedType, NestedField, UUIDType
+
+from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
+from sidecar.parquet.page_scan import Residual
+from sidecar.reading.file_columns import FileColumns, comparable_column, residual_name
+
+
+def residual_of(bound: BooleanExpression, known: FileColumns, ids: list[int]) -> Residual:
+    """The predicate on a flat table of its columns, by pyiceberg's own translation."""
+    fields = [known.schema.find_field(field_id) for field_id in ids]
+    flat = Schema(*(NestedField(f.field_id, residual_name(f.field_id), _flat_type(f)) for f in fields))
+    try:
+        unbound = _zeros_made_equal(translate_column_names(bound, flat))
+        expression = expression_to_pyarrow(bind(flat, unbound, True))
+    except RecursionError as error:
+        raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
+
+    def matching(table: pa.Table) -> npt.NDArray[np.int64]:
+        columns = {residual_name(i): comparable_column(known.columns[i].of(table)) for i in ids}
+        columns["row"] = pa.chunked_array([pa.array(np.arange(table.num_rows))])
+        try:
+            rows = pa.table(columns).filter(expression)["row"]
+        except (pa.ArrowException, OverflowError) as error:
+            raise UnsupportedFeatureError(
+                f"the predicate cannot be evaluated: {first_line(error)}"
+            ) from error
+        return np.sort(rows.to_numpy())  # Arrow filters in threads
+
+    return matching
+
+
+_equal_to: Callable[..., BooleanExpression] = EqualTo
+_not_null: Callable[..., BooleanExpression] = NotNull
+
+
+def _zeros_made_equal(expression: BooleanExpression) -> BooleanExpression:
+    """Lists that hold a zero of either sign as comparisons: Arrow looks lists up by bits, in which the zeros differ."""
+    if isinstance(expression, And | Or):
+        return type(expression)(_zeros_made_equal(expression.left), _zeros_made_equal(expression.right))
+    if isinstance(expression, Not):
+        return Not(_zeros_made_equal(expression.child))
+    if not isinstance(expression, SetPredicate) or not any(
+        isinstance(literal.value, float) and literal.value == 0 for literal in expression.literals
+    ):
+        return expression
+    found: BooleanExpression = AlwaysFalse()
+    for literal in expression.literals:
+        found = Or(found, _equal_to(expression.term, literal))
+    found = And(found, _not_null(expression.term))  # NULL is in no list, so NOT IN holds for it
+    return Not(found) if isinstance(expression, NotIn) else found
+
+
+def _flat_type(field_: NestedField) -> Any:
+    return FixedType(16) if isinstance(field_.field_type, UUIDType) else field_.field_type

@@ -1,0 +1,133 @@
+"""Tables that have moved: files found again by relative path, and never another file in their place."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from iceberg_cases import local
+from pyiceberg.table import Table
+
+import sidecar
+from sidecar.iceberg.listing import list_snapshot
+from sidecar.iceberg.paths import normal_path, spellings
+from sidecar.iceberg.statistics import open_sidecar
+from sidecar.planning.moved import Moved
+
+PLAIN = {"write.avro.compression-codec": "null", "write.parquet.compression-codec": "uncompressed"}
+
+
+def keys(part: int) -> pa.Table:
+    """Even keys only, those of all parts within the same bounds."""
+    return pa.table({"k": pa.array([2 * (part + 5 * n) for n in range(40)], pa.int64())})
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Table:
+    made: Table = catalog.create_table("db.moving", keys(0).schema, properties=PLAIN)
+    for part in range(3):
+        made.append(keys(part))
+    sidecar.build(made, ["k"], engine="local", kinds=("bloom", "page-index"))
+    return made.refresh()
+
+
+@pytest.fixture
+def copied(catalog: Any, table: Table) -> Table:
+    """A copy as ``rewrite_table_path`` makes it: the same names, other paths in all metadata but statistics."""
+    number = sum("db.moved" in ".".join(name) for name in catalog.list_tables("db"))
+    old, new = table.location(), table.location().replace("moving", f"moved{number}")
+    shutil.copytree(local(old), local(new))
+    for path in (local(new) / "metadata").iterdir():
+        if path.suffix in (".avro", ".json"):  # strings of one length: nothing else changes
+            path.write_bytes(path.read_bytes().replace(old.encode(), new.encode()))
+    metadata = f"{new}/metadata/{local(table.metadata_location).name}"
+    made: Table = catalog.register_table(f"db.moved{number}", metadata)
+    return made
+
+
+def test_files_are_found_again_by_relative_path(copied: Table) -> None:
+    assert "moved" in copied.metadata.statistics[0].statistics_path
+    plan = sidecar.plan(copied, "k = 41")
+    assert (plan.files_total, plan.funnel.listed, plan.files_kept) == (3, 3, 0)
+    (note,) = [note for note in plan.notes if "moving" in note]
+    assert note.startswith("3 files were matched by their path within the table")
+    assert sidecar.inspect_table(copied)["files"] == {"live": 3, "listed": 3}
+    units = sidecar.probe_table(copied, "k", 42)["units"]
+    assert sorted(unit["might_contain"] for unit in units) == [False, False, True]
+    for predicate in ("k = 42", "k > 70 and k < 80"):
+        assert sidecar.scan(copied, predicate) == copied.scan(predicate).to_arrow()
+    copied.append(keys(3))  # and life goes on at the new place
+    assert sidecar.plan(copied, "k = 41").files_kept == 1
+    sidecar.build(copied, ["k"], engine="local")
+    copied.refresh()
+    assert sidecar.plan(copied, "k = 41").files_kept == 0
+
+
+def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any, copied: Table) -> None:
+    """A file comes later to a name that was indexed at the old place, with the same size and rows."""
+    listed = list_snapshot(copied).files[0]
+    place, size, rows = listed.path, listed.file_size, listed.record_count
+    other = pa.table(
+        {"k": pa.array([k + 1 for k in pq.read_table(local(place))["k"].to_pylist()], pa.int64())}
+    )
+    source = catalog.create_table("db.other_keys", other.schema, properties=PLAIN)
+    source.append(other)
+    copied.delete("k >= 0")
+    shutil.copy(local(list_snapshot(source).files[0].path), local(place))
+    copied.add_files([place])
+    (added,) = list_snapshot(copied).files
+    assert (added.path, added.file_size, added.record_count) == (place, size, rows)
+    plan = sidecar.plan(copied, f"k = {other['k'][7]}")
+    assert plan.files_kept == 1
+    assert plan.to_arrow().num_rows == 1
+    assert not any("matched" in note for note in plan.notes)
+
+    found = open_sidecar(copied)
+    moved = Moved(found.segments, copied.location())
+    sequence = found.segments[0].header.sequence_number
+    assert len(moved.places(place, size, rows, sequence)) == 1
+    assert moved.places(place, size, rows, sequence + 1) == []
+    assert moved.places(place, size, rows, None) == []
+    assert moved.places(place, size + 1, rows, sequence) == []
+    assert moved.places(place, size, rows + 1, sequence) == []
+    assert (
+        moved.places(f"{copied.location()}/other{place.removeprefix(copied.location())}", size, rows, 1) == []
+    )
+    found.close()
+    old = SimpleNamespace(  # of format version 1, where nothing tells older files from younger ones
+        header=SimpleNamespace(sequence_number=0), listed_manifests=[], file_ordinal=lambda *_: 0
+    )
+    for added in (0, 1, None):
+        assert Moved([old], copied.location()).places(place, size, rows, added) == []  # type: ignore[list-item]
+
+
+def test_a_place_may_be_spelt_in_several_ways(table: Table) -> None:
+    assert {normal_path(path) for path in spellings("file:/a/b")} == {"file:///a/b"}
+    assert set(spellings("/a/b")) == {"file:/a/b", "file:///a/b", "/a/b"}
+    assert set(spellings("s3a://b/x")) == {"s3://b/x", "s3a://b/x", "s3n://b/x"}
+    assert spellings("gs://b/x") == ("gs://b/x",)
+    assert (normal_path("s3n://b/x"), normal_path("gs://b/x")) == ("s3://b/x", "gs://b/x")
+    found = open_sidecar(table)
+    (file, *_) = list_snapshot(table).files
+    for location in ("file:///", "file:/", "/"):
+        moved = Moved(found.segments, location + table.location().removeprefix("file:/"))
+        for beginning in ("file:///", "file:/", "/"):
+            path = beginning + file.path.removeprefix("file:/")
+            assert moved.places(path, file.file_size, file.record_count, file.added) == [(0, file.ordinal)]
+    found.close()
+
+
+def test_a_sidecar_that_stayed_behind_is_told(copied: Table) -> None:
+    (entry,) = copied.metadata.statistics
+    local(entry.statistics_path).unlink()
+    left = entry.model_copy(update={"statistics_path": "file:/old/place/metadata/1.stats"})
+    stayed = copied.metadata.model_copy(update={"statistics": [left]})
+    table = Table(copied.name(), stayed, copied.metadata_location, copied.io, copied.catalog)
+    plan = sidecar.plan(table, "k = 41")
+    assert plan.files_kept == 3
+    assert any("it may have moved without this file" in warning for warning in plan.warnings)
+    assert sidecar.repair(table, dry_run=True)["repairs"][0]["reasons"] == ["the file is gone"]

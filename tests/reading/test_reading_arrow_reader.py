@@ -1,0 +1,91 @@
+"""pyiceberg's reader, taken apart: fails when a new version does it otherwise."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.io import pyarrow as theirs
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import Table
+
+from sidecar.iceberg.predicate import parse_predicate
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.parts import finish_file, read_shape
+from sidecar.reading.arrow_reader import TableReader
+from sidecar.source import BytesSource
+
+
+def test_pyicebergs_private_api_is_as_it_was() -> None:
+    """Read arrow_reader.py beside ``_task_to_record_batches`` again when this fails, then adapt both."""
+    parameters = {
+        "_get_column_projection_values": "file projected_schema table_schema partition_spec file_project_field_ids",
+        "_read_all_delete_files": "io tasks",
+        "_to_requested_schema": (
+            "requested_schema file_schema batch downcast_ns_timestamp_to_us include_field_ids "
+            "projected_missing_fields allow_timestamp_tz_mismatch format_model"
+        ),
+        "expression_to_pyarrow": "expr schema",
+        "pyarrow_to_schema": "schema name_mapping downcast_ns_timestamp_to_us format_version",
+        "_task_to_record_batches": (
+            "io task bound_row_filter projected_schema table_schema projected_field_ids positional_deletes "
+            "case_sensitive name_mapping partition_spec format_version downcast_ns_timestamp_to_us dictionary_columns"
+        ),
+    }
+    for name, expected in parameters.items():
+        assert list(inspect.signature(getattr(theirs, name)).parameters) == expected.split(), name
+    source = inspect.getsource(theirs._task_to_record_batches)
+    steps = [
+        "fragment.physical_schema",
+        "pyarrow_to_schema(",
+        "_get_column_projection_values(",
+        "bound_row_filter is not AlwaysTrue()",
+        "translate_column_names(",
+        "expression_to_pyarrow(bound_file_filter, file_schema)",
+        "prune_columns(file_schema, projected_field_ids, select_full_types=False)",
+        "filter=pyarrow_filter if not positional_deletes else None",
+        "_combine_positional_deletes(",
+        "_to_requested_schema(",
+        "allow_timestamp_tz_mismatch=True",
+    ]
+    places = [source.find(step) for step in steps]
+    assert -1 not in places, steps[places.index(-1)]
+    assert places == sorted(places)
+    members = ["_bound_row_filter", "_projected_field_ids", "_downcast_ns_timestamp_to_us"]
+    text = inspect.getsource(ArrowScan)
+    assert all(member in text for member in members)
+    assert "self._record_batches_from_scan_tasks_and_deletes([task], deletes_per_file)" in text
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Table:
+    made: Table = catalog.create_table(
+        "db.arrow_reader",
+        pa.schema([("k", pa.int64()), ("st", pa.struct([("x", pa.int32()), ("y", pa.string())]))]),
+        properties={"write.parquet.row-group-limit": "100"},
+    )
+    k = np.arange(500)
+    made.append(
+        pa.table({"k": k, "st": [{"x": n, "y": str(n)} for n in range(500)]}, schema=made.schema().as_arrow())
+    )
+    return made
+
+
+def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
+    row_filter = parse_predicate("k >= 120 and k < 310 and st.x > 0", table.schema())
+    [task] = table.scan(row_filter=row_filter).plan_files()
+    with table.io.new_input(task.file.file_path).open() as stream:
+        data = stream.read()
+    footer = read_footer(BytesSource(data))
+    reader = TableReader(table, table.schema().select("st.x"), row_filter)
+    view = reader.view(task, finish_file(b"", footer.raw))
+    assert view.physical_schema.equals(read_shape(footer).schema)
+    assert view.scanned_row_groups() == {1, 2, 3}
+    assert view.projected.column_names == ["k", "st.x", "st"]
+    theirs = pa.Table.from_batches(reader.read_whole(task, {})).combine_chunks()
+    rows = pa.table({"k": pa.array(range(120, 310)), "st": [{"x": n} for n in range(120, 310)]})
+    [ours] = view.project(rows.cast(pa.schema([("k", pa.int64()), ("st", pa.struct([("x", pa.int32())]))])))
+    assert pa.Table.from_batches([ours]).equals(theirs)
