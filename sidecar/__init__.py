@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from sidecar.iceberg.statistics import open_sidecar as open_sidecar
     from sidecar.indexing.driver import build as build
     from sidecar.planning.inspect import inspect_table as inspect_table
-    from sidecar.planning.plan import plan as plan
+    from sidecar.planning.planner import plan as plan
     from sidecar.planning.probe import probe_table as probe_table
     from sidecar.planning.status import status_table as status_table
     from sidecar.planning.verify import verify_table as verify_table
     from sidecar.reading.file_scanning import open_scan as open_scan
     from sidecar.reading.file_scanning import scan_file as scan_file
-    from sidecar.reading.scanning import TableScanReport as TableScanReport
+    from sidecar.reading.report import TableScanReport as TableScanReport
     from sidecar.reading.scanning import scan as scan
     from sidecar.reading.scanning import scan_batches as scan_batches
     from sidecar.spark.datasource import register_spark as register_spark
@@ -74,10 +74,10 @@ _HOMES = {
     "extract_files": "sidecar.convert.extract",
     "open_sidecar": "sidecar.iceberg.statistics",
     "convert_filter": "sidecar.convert.filter_file",
-    "plan": "sidecar.planning.plan",
+    "plan": "sidecar.planning.planner",
     "repair": "sidecar.iceberg.repair",
     "status_table": "sidecar.planning.status",
-    "TableScanReport": "sidecar.reading.scanning",
+    "TableScanReport": "sidecar.reading.report",
     "scan": "sidecar.reading.scanning",
     "scan_batches": "sidecar.reading.scanning",
     "scan_file": "sidecar.reading.file_scanning",

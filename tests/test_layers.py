@@ -88,7 +88,7 @@ def loaded_by(module: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["sidecar.planning.plan", "sidecar.reading.scanning"])
+@pytest.mark.parametrize("module", ["sidecar.planning.planner", "sidecar.reading.scanning"])
 def test_planning_compiles_nothing(module: str) -> None:
     loaded = loaded_by(module)
     assert not {"numba", "pyspark", "rich", "typer", "sidecar.kernels"} & loaded

@@ -12,6 +12,7 @@ import pytest
 
 import sidecar
 from sidecar.bundle.key_lookup import rate_of
+from sidecar.planning.advice import Advice
 from sidecar.planning.may_match import HoldsAny
 from sidecar.planning.sieve import Sieve
 
@@ -44,12 +45,13 @@ def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table:
     assert len(files) == FILES
     kept, most_bytes, most_reads = 0, 0, 0
     for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
-        sieve = Sieve(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
+        advice = Advice(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
+        sieve = Sieve(advice)
         kept += sum(sieve.keep(file) for file in files)
-        assert sieve.warnings == ()
-        most_bytes = max(most_bytes, sieve.index_bytes)
-        most_reads = max(most_reads, sieve.index_reads)
-        sieve.close()
+        assert advice.warnings == ()
+        most_bytes = max(most_bytes, advice.index_bytes)
+        most_reads = max(most_reads, advice.index_reads)
+        advice.close()
     assert (
         0 < kept / LOOKUPS <= 1
     )  # some false positives there are: a filter that denies everything is broken

@@ -23,7 +23,8 @@ from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.may_match import Units
-from sidecar.planning.verdicts import MAY_MATCH, NOT_LISTED, Place
+from sidecar.planning.reasons import MAY_MATCH, NOT_LISTED, TOO_MANY
+from sidecar.planning.verdicts import Place
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
@@ -32,7 +33,6 @@ MAX_LOOKUPS = 4096
 """Different keys that filters are asked in one plan."""
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes of one column's filters of a segment that are read for them."""
-TOO_MANY = "too many keys within its bounds for filters to help"
 
 
 class Bounded(NamedTuple):

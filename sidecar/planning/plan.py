@@ -1,45 +1,23 @@
-"""Which files of a snapshot, and which row groups and rows of them, can hold rows for a predicate.
+"""A plan: what is left of a snapshot's files, row groups and rows for a predicate, and the ways to the rows.
 
-Manifests that the snapshot's sidecar, or that of its nearest ancestor, lists as they stand in the manifest list are
-not opened: their files are told apart by the sidecar's filters and bounds, and scan tasks are made of the records
-that it has of those that are left. Other manifests are read as pyiceberg does it, and every data file that it would
-read is shown to the sidecar, and dropped only if that proves that no row of it matches: by filters, then by page
-indexes. Deletes are those of the manifest list, matched to files of both.
-
-The index is opened only for a predicate that it can answer: by filters, by page indexes, or, where thousands of files
-would be read from manifests, by bounds. A query that no index can help reads none of it.
-
-Equality deletes, which pyiceberg does not apply, count only if they can apply to a file that is left.
-
-A sidecar is advisory. Whatever is wrong with it becomes a warning of the plan, and the files are kept.
+:func:`sidecar.planning.planner.plan` makes it.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.expressions import And, BooleanExpression
-from pyiceberg.expressions.visitors import bind
-from pyiceberg.manifest import ManifestContent, ManifestFile
-from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import FileScanTask, Table
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.deletes import EqualityDeletes
-from sidecar.iceberg.internals import read_manifests
-from sidecar.iceberg.listing import snapshot_of
-from sidecar.iceberg.predicate import as_expression
-from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.errors import UsageError
 from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
-from sidecar.planning.internals import plan_tasks
-from sidecar.planning.key_sets import Keys, KeySet, key_set
-from sidecar.planning.may_match import question_of
+from sidecar.planning.key_sets import KeySet
 from sidecar.planning.row_groups import KeptRowGroups, StoredPages
-from sidecar.planning.sieve import Sieve
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,7 +25,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
-    from sidecar.reading.scanning import TableScanReport
+    from sidecar.reading.report import TableScanReport
 
 SHOWN = 10
 """Files whose row groups :meth:`Plan.explain` shows one by one."""
@@ -234,104 +212,3 @@ def _library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise UsageError(f"{name} is not installed", hint=f"Say pip install {name}.") from error
-
-
-def plan(
-    table: Table,
-    predicate: str | BooleanExpression,
-    *,
-    snapshot_id: int | None = None,
-    ref: str | None = None,
-    case_sensitive: bool = True,
-    keys: Mapping[str, Keys] | None = None,
-    allow_equality_deletes: bool = False,
-    encryption_keys: EncryptionKeys | None = None,
-) -> Plan:
-    """The files of a snapshot (that of branch or tag ``ref``, or the current one) that can hold rows for ``predicate``.
-
-    ``keys``, ``{column: Arrow array}``, are those of a join's other side, up to millions: rows must have one of them
-    too (a semi-join). An integer array may have another width than its column, nothing else may differ.
-    ``allow_equality_deletes`` is for whoever has the kept files read by an engine that applies them, as Spark does.
-
-    ``encryption_keys`` open encrypted bundles of the sidecar, which otherwise keep all their files with one warning,
-    and encrypted data files that the plan's rows are read from.
-
-    Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
-    snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
-    :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own metadata cannot be
-    read. Nothing that is wrong with a sidecar raises.
-    """
-    started = time.perf_counter()
-    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
-    schema = table.schema()
-    row_filter = as_expression(predicate, schema, case_sensitive)
-    among = None if keys is None else key_set(keys, schema, case_sensitive)
-    if among is not None and (within := among.within()) is not None:
-        row_filter = And(row_filter, as_expression(within, schema))
-    bound = bind(schema, row_filter, case_sensitive=True)
-    asked = question_of(bound, schema)
-    if snapshot_id is None and table.metadata.current_snapshot() is None:
-        seconds = time.perf_counter() - started
-        return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=among)
-    snapshot = snapshot_of(table, snapshot_id)
-    lines = read_manifests(table.io, snapshot.manifest_list)
-    data_lines = [line for line in lines if line.content == ManifestContent.DATA]
-    sieve, use = Sieve(table, snapshot, asked.question, bound, among, data_lines), ManifestUse()
-    sieve.encryption_keys = encryption_keys
-    try:
-        scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
-        tasks, deleted = _tasks(scan, lines, sieve, use)
-        if deleted and not allow_equality_deletes:
-            raise equality_deletes_error(min(deleted))
-        funnel = sieve.funnel(data_lines)
-    finally:
-        sieve.close()
-    return Plan(
-        table,
-        snapshot.snapshot_id,
-        snapshot_id is not None,
-        row_filter,
-        tasks,
-        funnel,
-        sidecar=sieve.used,
-        notes=(*asked.notes, *sieve.notes),
-        warnings=sieve.warnings,
-        index_bytes_read=sieve.index_bytes,
-        index_reads=sieve.index_reads,
-        seconds=time.perf_counter() - started,
-        row_groups=sieve.row_groups,
-        answered=frozenset(sieve.answered),
-        stored=sieve.stored,
-        keys=among,
-        equality_deletes=deleted,
-        manifests=use,
-        encryption_keys=encryption_keys,
-        is_locked=sieve.is_locked,
-    )
-
-
-def equality_deletes_error(path: str) -> UnsupportedFeatureError:
-    """For rows of a data file that would be given back although equality deletes may have removed them."""
-    return UnsupportedFeatureError(
-        "equality deletes, which pyiceberg does not apply, can delete rows of a file that is to be read",
-        file=path,
-        hint="Read the table with Spark, Trino or DuckDB's iceberg extension.",
-    )
-
-
-def _tasks(
-    scan: DataScan, lines: Sequence[ManifestFile], sieve: Sieve, use: ManifestUse
-) -> tuple[list[FileScanTask], frozenset[str]]:
-    """pyiceberg's tasks for the files that the sieve keeps, those of them with equality deletes, and its errors."""
-    deletes = EqualityDeletes()
-    try:
-        tasks = sieve.narrow(plan_tasks(scan, lines, sieve.keep, deletes.see, sieve.known, use))
-    except SidecarError:
-        raise
-    except OSError as error:
-        raise StorageError(f"pyiceberg cannot plan the scan: {error}") from error
-    except Exception as error:
-        raise UnsupportedFeatureError(
-            f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}"
-        ) from error
-    return tasks, frozenset(task.file.file_path for task in tasks if deletes.apply_to(task.file))

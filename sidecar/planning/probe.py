@@ -19,7 +19,8 @@ from sidecar.iceberg.listing import ListedFile, list_snapshot
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.inspect import live_files, opened_sidecar
-from sidecar.planning.verdicts import BLOOM, NOT_LISTED, state_of
+from sidecar.planning.reasons import NOT_LISTED
+from sidecar.planning.verdicts import BLOOM, state_of
 
 DAMAGED = "the index cannot be read there, see the warnings"
 

@@ -14,30 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.model import INDEXED, Coverage, ListedManifest
-from sidecar.filters.probes import AnyEncoding, probe_for
-from sidecar.filters.values import Probe
-from sidecar.planning.may_match import AnyOf, HoldsAny, Question, Units, leaves, may_match
+from sidecar.planning.answers import Answer, Files, answer_of, indexed_units
+from sidecar.planning.may_match import Question, Units, leaves
+from sidecar.planning.reasons import NOT_LISTED, UNREADABLE
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
     from sidecar.planning.moved import Moved
 
 BLOOM = "bloom"
-NOT_LISTED = "not listed in the sidecar"
-MAY_MATCH = "may match"
-DAMAGED = "may match: part of the index cannot be read"
-UNREADABLE = "index unreadable"
 
-Files = npt.NDArray[np.bool_]
-"""One flag for each file of a segment."""
 Ordinals = npt.NDArray[np.int64]
 """Ordinals of files in a segment."""
 _File = tuple[str, int, int]
@@ -68,16 +61,6 @@ class Counts(NamedTuple):
     indexed: int
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What one segment says of its units and files: may they match, can it say no at all, and why it does not."""
-
-    units: Units
-    keep: Files
-    indexed: Files
-    kept_because: str
-
-
 class Verdicts:
     """Verdicts of the segments of one sidecar file on one question.
 
@@ -99,7 +82,7 @@ class Verdicts:
         self._resolution_holds = resolution_holds
         self._warnings = warnings
         self._moved = moved
-        self._answers: dict[int, _Answer] = {}
+        self._answers: dict[int, Answer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
         self._found: dict[_File, list[tuple[int, int]]] = {}
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self._segments]
@@ -245,50 +228,21 @@ class Verdicts:
             self._found[file] = found
         return self._found[file]
 
-    def _answer(self, number: int) -> _Answer:
+    def _answer(self, number: int) -> Answer:
         if number not in self._answers:
-            segment = self._segments[number]
-            if self._question is None:  # filters are not asked
-                every, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_files, np.bool_)
-                self._answers[number] = _Answer(every, ~none, none, MAY_MATCH)
-                return self._answers[number]
-            able = _answerable(self._question, lambda leaf: _indexed(segment, leaf), segment.num_units)
-            wanted, warned = np.ones(segment.num_units, np.bool_), len(self._warnings)
-            units = may_match(self._question, self._asker(segment), wanted) if able.any() else wanted
-            without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
-            keep, unable = _any_unit(segment, units), _any_unit(segment, ~able)
-            why = DAMAGED if len(self._warnings) > warned else MAY_MATCH
-            self._answers[number] = _Answer(units, keep | without, ~(unable | without), why)
+            self._answers[number] = answer_of(
+                self._segments[number], self._question, self._resolution_holds, self._warnings
+            )
         return self._answers[number]
-
-    def _asker(self, segment: Segment) -> Callable[[HoldsAny], Units]:
-        def ask(leaf: HoldsAny) -> Units:
-            def holds(resolution: str) -> bool:
-                return self._resolution_holds(leaf.field_id, resolution)
-
-            return segment.might_match(leaf.field_id, partial(_probe, leaf), holds)
-
-        return ask
 
     def _why_not_indexed(self, segment: Segment, ordinal: int) -> str:
         units = range(segment.unit_ranges[ordinal], segment.unit_ranges[ordinal + 1])
         for leaf in leaves(self._question) if self._question else ():
-            indexed, coverage = _indexed(segment, leaf), segment.coverage(leaf.field_id, BLOOM)
+            indexed, coverage = indexed_units(segment, leaf), segment.coverage(leaf.field_id, BLOOM)
             for unit in units:
                 if not indexed[unit]:
                     return f"not indexed: {leaf.column}: {state_of(coverage, unit)}"
         return "not indexed: no row group of it is known"
-
-
-def _probe(leaf: HoldsAny, encoding: AnyEncoding) -> Probe:
-    """All values of a leaf in one probe; one that is unknown makes it unknown."""
-    hashes: list[int] = []
-    for value in leaf.values:
-        found = probe_for(value, leaf.type, encoding)
-        if found.verdict == "unknown":
-            return found
-        hashes += found.hashes
-    return Probe("probe", tuple(hashes)) if hashes else Probe("cannot-exist")
 
 
 def state_of(coverage: Coverage | None, unit: int) -> str:
@@ -314,30 +268,3 @@ def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
         and (None in live_files or sum(live_files) == entry.live_files)  # type: ignore[arg-type]
         and (None in live_rows or sum(live_rows) == entry.live_rows)  # type: ignore[arg-type]
     )
-
-
-def _answerable(question: Question, indexed: Callable[[HoldsAny], Units], units: int) -> Units:
-    """The units whose entries suffice to answer no."""
-    if isinstance(question, HoldsAny):
-        return indexed(question)
-    parts = [_answerable(part, indexed, units) for part in question.parts]
-    every = isinstance(question, AnyOf)
-    combine: Any = np.logical_and if every else np.logical_or
-    found: Units = combine.reduce([np.full(units, every), *parts])
-    return found
-
-
-def _indexed(segment: Segment, leaf: HoldsAny) -> Units:
-    """The units that have a filter of the leaf's column."""
-    units = np.zeros(segment.num_units, np.bool_)
-    for group in segment.fields.get(leaf.field_id, ()):
-        units[group.units] = True
-    return units
-
-
-def _any_unit(segment: Segment, units: Units) -> Files:
-    """For each file whether a flag of its units is set; a file without units has one nowhere."""
-    counts = np.concatenate(([0], np.cumsum(units)))
-    starts = np.asarray(segment.unit_ranges)
-    found: Files = counts[starts[1:]] > counts[starts[:-1]]
-    return found

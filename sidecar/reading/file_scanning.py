@@ -71,7 +71,7 @@ def scan_file(
     """The rows of a Parquet or ORC file that match ``predicate``, reading little else.
 
     ``columns`` (dotted into structs) come in the order of the file, all of them by default; ``limit`` is the most rows
-    wanted. ``keys`` of a Parquet file are as in :func:`sidecar.planning.plan.plan`: rows must have one of them too.
+    wanted. ``keys`` of a Parquet file are as in :func:`sidecar.planning.planner.plan`: rows must have one of them too.
     Types are those that pyarrow reads the file as, INT96 as microseconds. Encrypted Parquet files are read with
     ``encryption_keys``. Raises :class:`UsageError` for a predicate or column that does not fit the file, and where the
     key of an encrypted file's footer is missing, :class:`DamagedFileError`,

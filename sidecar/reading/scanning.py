@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
@@ -35,10 +32,12 @@ from sidecar.errors import (
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.key_sets import Keys
-from sidecar.planning.plan import Plan, equality_deletes_error, plan
+from sidecar.planning.plan import Plan
+from sidecar.planning.planner import equality_deletes_error, plan
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.key_rows import KeyRows
 from sidecar.reading.read_ahead import read_ahead
+from sidecar.reading.report import TableScanReport
 from sidecar.reading.table_files import DataFileReader, FileRows
 from sidecar.source import local_path
 
@@ -48,64 +47,6 @@ MOST_THREADS = 8
 """Files that are read at once unless the caller says otherwise."""
 
 _Batches = Generator[pa.RecordBatch, None, None]
-
-
-@dataclass
-class TableScanReport:
-    """What a scan of a table read of its data files, and of the sidecar after the plan was made."""
-
-    files: int = 0
-    whole_files: Counter[str] = field(default_factory=Counter)
-    """Files that pyiceberg read, by why."""
-    row_groups: int = 0
-    row_groups_read: int = 0
-    data_pages: int = 0
-    rows_found: int = 0
-    file_bytes: int = 0
-    """Sizes of the files that were read in part; what pyiceberg read of the others is not known."""
-    footer_bytes: int = 0
-    index_bytes: int = 0
-    data_bytes: int = 0
-    reads: int = 0
-    sidecar_bytes: int = 0
-    sidecar_reads: int = 0
-    warnings: list[str] = field(default_factory=list)
-
-    def add(self, found: FileRows) -> None:
-        """Count a file."""
-        own = found.report
-        self.files += 1
-        self.rows_found += sum(batch.num_rows for batch in found.batches)
-        self.warnings += [f"{own.file}: {warning}" for warning in found.warnings]
-        if found.whole:
-            self.whole_files[found.whole] += 1
-            return
-        self.row_groups += own.row_groups
-        self.row_groups_read += own.row_groups_read
-        self.data_pages += own.data_pages
-        self.file_bytes += own.file_bytes
-        self.footer_bytes += own.footer_bytes
-        self.index_bytes += own.index_bytes
-        self.data_bytes += own.data_bytes
-        self.reads += own.index_reads + own.data_reads
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "files": self.files,
-            "whole_files": dict(self.whole_files),
-            "row_groups": {"total": self.row_groups, "read": self.row_groups_read},
-            "data_pages_read": self.data_pages,
-            "rows_found": self.rows_found,
-            "file_bytes": self.file_bytes,
-            "footer_bytes_read": self.footer_bytes,
-            "index_bytes_read": self.index_bytes,
-            "data_bytes_read": self.data_bytes,
-            "reads": self.reads,
-            "sidecar_bytes_read": self.sidecar_bytes,
-            "sidecar_reads": self.sidecar_reads,
-            "warnings": list(self.warnings),
-        }
 
 
 def scan(
@@ -125,7 +66,7 @@ def scan(
 
     ``columns`` are read in the order of the schema, all of them by default; ``limit`` is the most rows wanted;
     ``threads`` is the number of files that are read at once (see :func:`threads_of`). Warnings of the plan are
-    logged; who wants the plan too calls :func:`sidecar.planning.plan.plan`, then its ``to_arrow``. Errors are
+    logged; who wants the plan too calls :func:`sidecar.planning.planner.plan`, then its ``to_arrow``. Errors are
     those of both.
     """
     found = plan(

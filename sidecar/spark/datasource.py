@@ -31,7 +31,8 @@ from sidecar.errors import UsageError
 from sidecar.iceberg.catalog import open_table
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolve_columns
-from sidecar.planning.plan import Plan, plan
+from sidecar.planning.plan import Plan
+from sidecar.planning.planner import plan
 from sidecar.spark.partitions import TARGET_BYTES, Reading, Share, shares
 
 if TYPE_CHECKING:

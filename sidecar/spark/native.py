@@ -27,7 +27,7 @@ from sidecar.errors import SidecarError, UsageError, foreign_reason
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.planning.key_sets import Keys, key_array
-from sidecar.planning.plan import plan
+from sidecar.planning.planner import plan
 from sidecar.spark.columns import KEY, key_frame, quoted_name, spark_column
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def spark_read(
     ``name`` is what the session calls the table, ``table`` the same table as pyiceberg loads it. The snapshot is the
     one that is current in Spark. Run what needs the frame inside the block: at its end the staged tasks are gone.
     Where the files cannot be handed over, the frame is the normal read and a warning is logged. ``keys`` are as in
-    :func:`sidecar.planning.plan.plan`: Spark joins the rows with them (a semi-join). Iceberg applies deletes of
+    :func:`sidecar.planning.planner.plan`: Spark joins the rows with them (a semi-join). Iceberg applies deletes of
     every kind, equality deletes among them.
 
     Raises :class:`UsageError` for a predicate, column or keys that do not fit, and for two different tables.

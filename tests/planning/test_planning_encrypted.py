@@ -37,7 +37,7 @@ from sidecar.indexing.tasks import Plan
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.planning.inspect import inspect_table
-from sidecar.planning.plan import plan
+from sidecar.planning.planner import plan
 from sidecar.planning.probe import probe_table
 from sidecar.planning.verify import verify_table
 from sidecar.puffin.reader import PuffinReader

@@ -39,9 +39,10 @@ from sidecar.bundle.segment import Segment
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import listed_files, sieve
 from sidecar.planning.bound_columns import may_match
-from sidecar.planning.plan import Plan, plan
+from sidecar.planning.plan import Plan
+from sidecar.planning.planner import plan
+from sidecar.planning.reasons import NOT_ASKED, NOT_LISTED
 from sidecar.planning.sieve import Sieve
-from sidecar.planning.verdicts import NOT_LISTED
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.reading.scanning import read
@@ -216,7 +217,7 @@ def test_bounds_answer_predicates_that_filters_cannot_where_files_are_many(catal
         planned = plan(table, "k < 150")
         assert (planned.files_kept, planned.funnel.dropped_by_metadata) == (2, 2)
         assert (planned.manifests.listed, planned.manifests.opened) == (4, 0)
-        assert planned.funnel.kept_because == {sieve.NOT_ASKED: 2}
+        assert planned.funnel.kept_because == {NOT_ASKED: 2}
         assert plan(table, "v != 'x'").index_reads == 0, "bounds say nothing of it"
         assert plan(table, "true").index_reads == 0
     with way(BROAD=4, FEW=0, OPENING=0.0):

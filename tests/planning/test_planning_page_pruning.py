@@ -33,7 +33,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.file_bounds import FileBounds
-from sidecar.planning.plan import plan
+from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 
 SCHEMA = Schema(
@@ -183,9 +183,9 @@ def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_inde
 def test_a_column_that_would_be_found_otherwise_is_not_asked(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sidecar.planning import sieve
+    from sidecar.planning import advice
 
-    monkeypatch.setattr(sieve, "resolution_holds", lambda *_: False)
+    monkeypatch.setattr(advice, "resolution_holds", lambda *_: False)
     planned = plan(table, "k >= 1500 and k < 1510")
     assert planned.funnel.row_groups_kept == 3
     assert read(planned).num_rows == 10

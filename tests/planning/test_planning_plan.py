@@ -31,10 +31,12 @@ from pyiceberg.types import DecimalType, DoubleType, LongType
 import sidecar
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import sieve
+from sidecar.planning import advice
 from sidecar.planning.may_match import AllOf, AnyOf, HoldsAny, question_of
-from sidecar.planning.plan import Plan, plan
-from sidecar.planning.verdicts import DAMAGED, NOT_LISTED, Verdicts
+from sidecar.planning.plan import Plan
+from sidecar.planning.planner import plan
+from sidecar.planning.reasons import DAMAGED, NOT_LISTED
+from sidecar.planning.verdicts import Verdicts
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF
 from sidecar.reading.scanning import read
@@ -139,7 +141,7 @@ def test_a_query_that_no_index_can_help_reads_none_of_it(
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("the index was opened")
 
-    monkeypatch.setattr(sieve, "find_sidecar", fail)
+    monkeypatch.setattr(advice, "find_sidecar", fail)
     planned = plan(table, text)
     assert (planned.index_reads, planned.index_bytes_read, planned.warnings) == (0, 0, ())
     assert_right(table, planned)
@@ -397,7 +399,7 @@ def test_nothing_an_index_does_fails_a_query(table: Table, monkeypatch: pytest.M
             assert "ZeroDivisionError" in planned.warnings[0]
             assert_right(table, planned)
     with monkeypatch.context() as patch:
-        patch.setattr(sieve, "find_sidecar", fail)
+        patch.setattr(advice, "find_sidecar", fail)
         assert plan(table, f"k = {key(3)}").files_kept == 5
 
 

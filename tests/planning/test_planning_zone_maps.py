@@ -36,7 +36,7 @@ from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.statistics import find_sidecar
-from sidecar.planning.plan import plan
+from sidecar.planning.planner import plan
 from sidecar.planning.zone_maps import zone_bounds, zone_leaf
 from sidecar.reading.scanning import read
 

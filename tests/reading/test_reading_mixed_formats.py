@@ -21,7 +21,7 @@ from pyiceberg.types import LongType
 import sidecar
 from sidecar.iceberg.statistics import find_sidecar
 from sidecar.indexing.report import BuildReport
-from sidecar.planning.plan import plan
+from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 
 COLUMNS = [name for name in INDEXED if name not in UNREADABLE]

@@ -16,9 +16,10 @@ from pyiceberg.table import Table
 from test_reading_file_scan_reads import Recorded
 
 import sidecar
-from sidecar.planning.plan import plan
+from sidecar.planning.planner import plan
 from sidecar.reading import table_files
-from sidecar.reading.scanning import TableScanReport, read
+from sidecar.reading.report import TableScanReport
+from sidecar.reading.scanning import read
 from sidecar.source import local_path
 
 ROWS = 100_000

@@ -24,7 +24,8 @@ from table_cases import delete_by_position
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError
 from sidecar.reading.arrow_reader import _KnownFiles
-from sidecar.reading.scanning import MOST_THREADS, TableScanReport, read, threads_of
+from sidecar.reading.report import TableScanReport
+from sidecar.reading.scanning import MOST_THREADS, read, threads_of
 from sidecar.source import REMOTE_GAP, REMOTE_TAIL, CountingSource, FileIOSource, read_file, read_ranges
 
 FILES, ROWS = 30, 40_000

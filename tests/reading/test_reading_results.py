@@ -20,9 +20,11 @@ from table_cases import ASKED, delete_by_position, with_a_past
 
 import sidecar
 from sidecar.errors import SidecarError, StorageError, UsageError
-from sidecar.planning.plan import Plan, plan
+from sidecar.planning.plan import Plan
+from sidecar.planning.planner import plan
 from sidecar.reading import table_files
-from sidecar.reading.scanning import MOST_THREADS, TableScanReport, scan, scan_batches, threads_of
+from sidecar.reading.report import TableScanReport
+from sidecar.reading.scanning import MOST_THREADS, scan, scan_batches, threads_of
 from sidecar.reading.table_files import DataFileReader, FileRows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])

@@ -15,9 +15,10 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning.plan import plan
+from sidecar.planning.planner import plan
 from sidecar.reading import table_files
-from sidecar.reading.scanning import TableScanReport, read, scan
+from sidecar.reading.report import TableScanReport
+from sidecar.reading.scanning import read, scan
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("name", pa.string()), ("st", pa.struct([("x", pa.int64()), ("y", pa.float64())]))]

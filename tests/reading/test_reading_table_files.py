@@ -14,11 +14,13 @@ from table_cases import ASKED, SMALL_PAGES, delete_by_position, with_a_past, wit
 
 import sidecar
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning.plan import Plan, plan
+from sidecar.planning.plan import Plan
+from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX
 from sidecar.reading import table_files
-from sidecar.reading.scanning import TableScanReport, read
+from sidecar.reading.report import TableScanReport
+from sidecar.reading.scanning import read
 from sidecar.source import BytesSource
 
 IDS = 350

@@ -10,7 +10,7 @@ from indexing_cases import filters_of, sketches_of
 
 import sidecar
 from sidecar.iceberg.statistics import find_sidecar
-from sidecar.planning.plan import plan
+from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 
 NAME = "db.spark_orc"

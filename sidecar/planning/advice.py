@@ -1,0 +1,155 @@
+"""The sidecar as the adviser of one plan: opened when it is first needed, and never more than advice.
+
+Whatever goes wrong with it becomes a warning, and from then on files are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.errors import SidecarError
+from sidecar.iceberg.refs import generations
+from sidecar.iceberg.resolve import resolution_holds
+from sidecar.iceberg.statistics import find_sidecar, may_have_pages
+from sidecar.planning.funnel import SidecarUsed
+from sidecar.planning.may_match import Question
+from sidecar.planning.moved import Moved
+from sidecar.planning.reasons import NO_SIDECAR, NOT_ASKED, UNREADABLE
+from sidecar.planning.row_groups import StoredPages
+from sidecar.planning.verdicts import Verdict, Verdicts
+from sidecar.source import open_source
+
+NOTHING_KNOWN = Verdict(True, NO_SIDECAR)
+
+T = TypeVar("T")
+
+
+class Advice:
+    """The sidecar of a snapshot or of its nearest ancestor that has one, for one plan and its ``question``.
+
+    ``encryption_keys`` open encrypted bundles.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        snapshot: Snapshot,
+        question: Question | None,
+        encryption_keys: EncryptionKeys | None = None,
+    ) -> None:
+        self.table = table
+        self.question = question
+        self.used: SidecarUsed | None = None
+        self.stored: StoredPages | None = None
+        self.verdicts: Verdicts | None = None
+        """``None`` until the sidecar is opened, where there is none, and once it has failed."""
+        self.otherwise = Verdict(True, NOT_ASKED)
+        """The verdict on files where there are no others."""
+        self._snapshot = snapshot
+        self._encryption_keys = encryption_keys
+        self._sidecar: SidecarFile | None = None
+        self._moved: Moved | None = None
+        self._is_open = False
+        self._warnings: list[str] = []
+
+    def ask(self, ask: Callable[[], T], otherwise: T) -> T:
+        """An answer of the index; as no query may fail because of one, a failure ends the asking."""
+        try:
+            return ask()
+        except Exception as error:
+            what = str(error) if isinstance(error, SidecarError) else f"{type(error).__name__}: {error}"
+            self._warnings.append(f"the sidecar is not used: {what}")
+            self.verdicts, self.otherwise = None, Verdict(True, UNREADABLE)
+            return otherwise
+
+    def open_for_question(self) -> None:
+        """Open the sidecar, once, if filters are asked something."""
+        if self.question is not None and not self._is_open:
+            self.otherwise = NOTHING_KNOWN
+            self.ask(self.open, None)
+
+    def open(self) -> None:
+        """Open the sidecar, once."""
+        if self._is_open:
+            return
+        self._is_open = True
+        found = find_sidecar(self.table, self._snapshot.snapshot_id, warnings=self._warnings)
+        if found is None:
+            if self._warnings:
+                self.otherwise = Verdict(True, UNREADABLE)
+            return
+        self._sidecar = found.sidecar
+        self._sidecar.use_keys(self._encryption_keys)
+        behind = generations(self.table, self._snapshot.snapshot_id, found.snapshot_id)
+        path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
+        self.used = SidecarUsed(path, found.snapshot_id, behind)
+        self.stored = StoredPages(
+            found.sidecar, partial(open_source, path, self.table.io, size), self.resolution_holds
+        )
+        self._moved = Moved(found.sidecar.segments, self.table.location())
+        self.verdicts = Verdicts(
+            found.sidecar.segments,
+            self.question,
+            self.resolution_holds,
+            found.sidecar.warnings,
+            self._moved,
+        )
+
+    def may_have_pages(self) -> bool:
+        """Whether the sidecar can have page indexes, by its name alone."""
+        return may_have_pages(self.table, self._snapshot.snapshot_id)
+
+    def resolution_holds(self, field_id: int, resolution: str) -> bool:
+        """Whether a column would still be found in a file as it was when the file was indexed."""
+        table = self.table
+        return resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
+
+    def verdict(self, data_file: DataFile, added: int | None) -> Verdict:
+        """What filters say of a file; ``added`` is the sequence number with which it was added, if known."""
+        if self.verdicts is None or self.question is None:
+            return self.otherwise
+        path, size, rows = data_file.file_path, data_file.file_size_in_bytes, data_file.record_count
+        return self.ask(partial(self.verdicts.of, path, size, rows, added), self.otherwise)
+
+    def warn(self, warning: str) -> None:
+        """Be told of something that is wrong with the index."""
+        self._warnings.append(warning)
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a bundle that was asked is encrypted and its key not at hand."""
+        return self._sidecar is not None and self._sidecar.is_locked
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about files that were found under another path."""
+        return [] if self._moved is None else self._moved.notes()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the index, each fault once."""
+        found = self._warnings + (list(self._sidecar.warnings) if self._sidecar else [])
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def index_reads(self) -> int:
+        """Reads of the sidecar file."""
+        return self._sidecar.index_reads if self._sidecar else 0
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes read of the sidecar file."""
+        return self._sidecar.index_bytes if self._sidecar else 0
+
+    def close(self) -> None:
+        """Close the sidecar file."""
+        if self._sidecar is not None:
+            self._sidecar.close()

@@ -1,0 +1,99 @@
+"""What one segment's filters say of its units, and so of its files: one answer to the whole question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.values import Probe
+from sidecar.planning.may_match import AnyOf, HoldsAny, Question, Units, may_match
+from sidecar.planning.reasons import DAMAGED, MAY_MATCH
+
+if TYPE_CHECKING:
+    from sidecar.bundle.sidecar_file import Segment
+
+Files = npt.NDArray[np.bool_]
+"""One flag for each file of a segment."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one segment says of its units and files: may they match, can it say no at all, and why it does not."""
+
+    units: Units
+    keep: Files
+    indexed: Files
+    kept_because: str
+
+
+def answer_of(
+    segment: Segment,
+    question: Question | None,
+    resolution_holds: Callable[[int, str], bool],
+    warnings: Sequence[str],
+) -> Answer:
+    """What a segment says of its units and files; ``warnings`` grows where the sidecar finds damage."""
+    if question is None:  # filters are not asked
+        every, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_files, np.bool_)
+        return Answer(every, ~none, none, MAY_MATCH)
+    able = _answerable(question, lambda leaf: indexed_units(segment, leaf), segment.num_units)
+    wanted, warned = np.ones(segment.num_units, np.bool_), len(warnings)
+    units = may_match(question, _asker(segment, resolution_holds), wanted) if able.any() else wanted
+    without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
+    keep, unable = _any_unit(segment, units), _any_unit(segment, ~able)
+    why = DAMAGED if len(warnings) > warned else MAY_MATCH
+    return Answer(units, keep | without, ~(unable | without), why)
+
+
+def _asker(segment: Segment, resolution_holds: Callable[[int, str], bool]) -> Callable[[HoldsAny], Units]:
+    def ask(leaf: HoldsAny) -> Units:
+        def holds(resolution: str) -> bool:
+            return resolution_holds(leaf.field_id, resolution)
+
+        return segment.might_match(leaf.field_id, partial(_probe, leaf), holds)
+
+    return ask
+
+
+def _probe(leaf: HoldsAny, encoding: AnyEncoding) -> Probe:
+    """All values of a leaf in one probe; one that is unknown makes it unknown."""
+    hashes: list[int] = []
+    for value in leaf.values:
+        found = probe_for(value, leaf.type, encoding)
+        if found.verdict == "unknown":
+            return found
+        hashes += found.hashes
+    return Probe("probe", tuple(hashes)) if hashes else Probe("cannot-exist")
+
+
+def _answerable(question: Question, indexed: Callable[[HoldsAny], Units], units: int) -> Units:
+    """The units whose entries suffice to answer no."""
+    if isinstance(question, HoldsAny):
+        return indexed(question)
+    parts = [_answerable(part, indexed, units) for part in question.parts]
+    every = isinstance(question, AnyOf)
+    combine: Any = np.logical_and if every else np.logical_or
+    found: Units = combine.reduce([np.full(units, every), *parts])
+    return found
+
+
+def indexed_units(segment: Segment, leaf: HoldsAny) -> Units:
+    """The units that have a filter of the leaf's column."""
+    units = np.zeros(segment.num_units, np.bool_)
+    for group in segment.fields.get(leaf.field_id, ()):
+        units[group.units] = True
+    return units
+
+
+def _any_unit(segment: Segment, units: Units) -> Files:
+    """For each file whether a flag of its units is set; a file without units has one nowhere."""
+    counts = np.concatenate(([0], np.cumsum(units)))
+    starts = np.asarray(segment.unit_ranges)
+    found: Files = counts[starts[1:]] > counts[starts[:-1]]
+    return found

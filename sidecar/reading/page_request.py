@@ -1,0 +1,181 @@
+"""From a plan and pyiceberg's view of a Parquet file to a request for its pages.
+
+What the sidecar says of rows and pages is used where the file is as it says. Where it is not, that is a doubt for the
+report, and the file's own indexes are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.expressions.visitors import extract_field_ids, rewrite_not
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
+
+from sidecar.bundle.page_index_use import decode_page_index, page_index_kind
+from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.iceberg.resolve import BY_ID, BY_NAME
+from sidecar.parquet.footer import Footer, RowGroup
+from sidecar.parquet.known_indexes import KnownIndex
+from sidecar.parquet.page_scan import Request, Residual
+from sidecar.parquet.parts import Shape, read_shape
+from sidecar.parquet.row_ranges import RowRanges
+from sidecar.parquet.schema import Leaf
+from sidecar.planning.conditions import condition_of
+from sidecar.planning.row_groups import FilePart, KeptRowGroups
+from sidecar.reading.arrow_reader import FileView
+
+Path = tuple[str, ...]
+
+
+class PagePlanner:
+    """From pyiceberg's view of a file to a request for its pages."""
+
+    def __init__(self, view: FileView, footer: Footer) -> None:
+        self._view = view
+        self._footer = footer
+        self.doubts: list[str] = []
+        """Why something of the plan was not used."""
+        self._shape = read_shape(footer)
+        if not self._shape.schema.equals(view.physical_schema):
+            raise UnsupportedFeatureError("pyiceberg reads columns of the file as other types")
+        if not view.projected.fields:
+            raise UnsupportedFeatureError("no column of the file is read")
+        self._paths = dict(_column_paths(view.file_schema))
+        self._leaves = {leaf.parts: leaf for leaf in footer.columns}
+
+    def request(
+        self,
+        kept: KeptRowGroups | None,
+        deleted: npt.NDArray[np.int64] | None,
+        filters: bool,
+        too_much: float,
+    ) -> Request:
+        """The request for what the plan left of the file.
+
+        ``deleted`` are positions of deleted rows, rising; ``filters``: whether those of the file are asked;
+        ``too_much`` is the share of its rows from which on its pages are not worth it, unless it is read in parts.
+        """
+        view = self._view
+        known, limits = self._known(kept), self._limits(kept)
+        part = None if kept is None else kept.part
+        scanned = view.scanned_row_groups() if deleted is None else None
+
+        def wanted(group: RowGroup) -> RowRanges:
+            if scanned is not None and group.ordinal not in scanned:
+                return RowRanges()
+            rows = limits.get(group.ordinal, RowRanges.all(group.num_rows))
+            if part is not None:
+                rows = rows & _of_part(part, group)
+            return rows if deleted is None else rows.without(_within(deleted, group))
+
+        return Request(
+            shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
+            condition=condition_of(rewrite_not(view.row_filter), self._leaf),
+            asked=self._asked(),
+            residual=None if view.arrow_filter is None else _residual(view.arrow_filter),
+            wanted=wanted,
+            known=known,
+            filters=filters,
+            too_much=too_much if part is None else math.inf,
+            other_rows=sum(
+                group.num_rows
+                for group in self._footer.row_groups
+                if scanned is None or group.ordinal in scanned
+            ),
+        )
+
+    def _asked(self) -> Shape | None:
+        """What has to be read to evaluate the filter: of a struct that is asked itself, where it is null."""
+        paths = [self._paths[field_id] for field_id in sorted(extract_field_ids(self._view.row_filter))]
+        return self._shape.select_paths([self._shape.enough(path) for path in paths]) if paths else None
+
+    def _leaf(self, field_id: int) -> Leaf | None:
+        """The leaf of a column outside of lists and maps."""
+        path = self._paths.get(field_id)
+        leaf = None if path is None else self._leaves.get(path)
+        return None if leaf is None or leaf.max_rep else leaf
+
+    def _limits(self, kept: KeptRowGroups | None) -> dict[int, RowRanges]:
+        if kept is None:
+            return {}
+        groups = self._footer.row_groups
+        if [tuple(unit) for unit in kept.units] != [(g.ordinal, g.first_row, g.num_rows) for g in groups]:
+            self.doubts.append("the file has other row groups than the sidecar says")
+            return {}
+        return {unit.row_group: rows for unit, rows in zip(kept.units, kept.rows, strict=True)}
+
+    def _known(self, kept: KeptRowGroups | None) -> dict[tuple[int, int], KnownIndex]:
+        """The sidecar's page indexes of this file, for those leaves that are stored as it says."""
+        known: dict[tuple[int, int], KnownIndex] = {}
+        for (field_id, row_group), stored in dict(kept.stored if kept else {}).items():
+            leaf = self._stored_leaf(field_id, stored.kind.resolution)
+            if leaf is None or page_index_kind(self._footer, leaf, stored.kind.resolution) != stored.kind:
+                continue
+            try:
+                decoded = decode_page_index(stored)
+            except SidecarError as error:
+                self.doubts.append(f"page index of the sidecar not used: {leaf.path}: {error.what}")
+                continue
+            known[row_group, leaf.index] = KnownIndex(decoded.column_index, decoded.offset_index)
+        return known
+
+    def _stored_leaf(self, field_id: int, resolution: str) -> Leaf | None:
+        if resolution == BY_ID:
+            found = [leaf for leaf in self._footer.columns if leaf.field_id == field_id]
+        else:
+            path = resolution.removeprefix(BY_NAME).partition("|")[0]
+            found = [leaf for leaf in self._footer.columns if leaf.path == path]
+        return found[0] if len(found) == 1 else None
+
+
+def _residual(expression: Any) -> Residual:
+    """Where rows match, as Arrow evaluates pyiceberg's expression."""
+
+    def matching(table: pa.Table) -> npt.NDArray[np.int64]:
+        name = "row"
+        while name in table.column_names:
+            name += "_"
+        rows = table.append_column(name, pa.array(np.arange(table.num_rows))).filter(expression)[name]
+        return np.sort(rows.to_numpy())  # Arrow filters in threads
+
+    return matching
+
+
+def _of_part(part: FilePart, group: RowGroup) -> RowRanges:
+    """The rows of a row group, counted from its first, that lie in a part of the file."""
+    end = group.num_rows if part[1] is None else part[1] - group.first_row
+    return RowRanges([(max(part[0] - group.first_row, 0), min(end, group.num_rows))])
+
+
+def _within(positions: npt.NDArray[np.int64], group: RowGroup) -> npt.NDArray[np.int64]:
+    """Positions in the file that lie in a row group, counted from its first row."""
+    start, end = np.searchsorted(positions, [group.first_row, group.first_row + group.num_rows])
+    return positions[start:end] - group.first_row
+
+
+def _column_paths(schema: Schema) -> Iterator[tuple[int, Path]]:
+    """Field ids of all columns outside of lists and maps, with their names from the top."""
+    open_: list[tuple[Path, Sequence[NestedField]]] = [((), schema.fields)]
+    while open_:
+        above, fields = open_.pop()
+        for column in fields:
+            path = (*above, column.name)
+            yield column.field_id, path
+            if isinstance(column.field_type, StructType):
+                open_.append((path, column.field_type.fields))
+
+
+def _leaf_paths(fields: Sequence[NestedField], above: Path = ()) -> Iterator[Path]:
+    """The paths to what is projected: down to the fields of structs, lists and maps as a whole."""
+    for column in fields:
+        path = (*above, column.name)
+        if isinstance(column.field_type, StructType) and column.field_type.fields:
+            yield from _leaf_paths(column.field_type.fields, path)
+        else:
+            yield path

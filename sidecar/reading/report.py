@@ -1,0 +1,67 @@
+"""What a scan of a table read: one object for programs, the same as a dict for the command line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from sidecar.reading.table_files import FileRows
+
+
+@dataclass
+class TableScanReport:
+    """What a scan of a table read of its data files, and of the sidecar after the plan was made."""
+
+    files: int = 0
+    whole_files: Counter[str] = field(default_factory=Counter)
+    """Files that pyiceberg read, by why."""
+    row_groups: int = 0
+    row_groups_read: int = 0
+    data_pages: int = 0
+    rows_found: int = 0
+    file_bytes: int = 0
+    """Sizes of the files that were read in part; what pyiceberg read of the others is not known."""
+    footer_bytes: int = 0
+    index_bytes: int = 0
+    data_bytes: int = 0
+    reads: int = 0
+    sidecar_bytes: int = 0
+    sidecar_reads: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, found: FileRows) -> None:
+        """Count a file."""
+        own = found.report
+        self.files += 1
+        self.rows_found += sum(batch.num_rows for batch in found.batches)
+        self.warnings += [f"{own.file}: {warning}" for warning in found.warnings]
+        if found.whole:
+            self.whole_files[found.whole] += 1
+            return
+        self.row_groups += own.row_groups
+        self.row_groups_read += own.row_groups_read
+        self.data_pages += own.data_pages
+        self.file_bytes += own.file_bytes
+        self.footer_bytes += own.footer_bytes
+        self.index_bytes += own.index_bytes
+        self.data_bytes += own.data_bytes
+        self.reads += own.index_reads + own.data_reads
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "files": self.files,
+            "whole_files": dict(self.whole_files),
+            "row_groups": {"total": self.row_groups, "read": self.row_groups_read},
+            "data_pages_read": self.data_pages,
+            "rows_found": self.rows_found,
+            "file_bytes": self.file_bytes,
+            "footer_bytes_read": self.footer_bytes,
+            "index_bytes_read": self.index_bytes,
+            "data_bytes_read": self.data_bytes,
+            "reads": self.reads,
+            "sidecar_bytes_read": self.sidecar_bytes,
+            "sidecar_reads": self.sidecar_reads,
+            "warnings": list(self.warnings),
+        }
