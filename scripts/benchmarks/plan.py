@@ -52,7 +52,7 @@ from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.probes import probe_for
 from sidecar.iceberg.listing import list_snapshot
-from sidecar.iceberg.statistics import register
+from sidecar.iceberg.registering import register
 
 KEY, BLOCKS, ROWS = 424_242, 4, 100_000
 PREDICATES = {"point": f"k = {KEY}", "range": "t < '2020-01-02T00:00:00'", "wide range": "k > 0"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from sidecar.convert.extract import sound_page_index
 from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, NONE, PAGE_INDEX, WIDENED, Moved
 from sidecar.convert.reshape import Shape, measured_rate
+from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters

@@ -19,8 +19,9 @@ import pyarrow as pa
 from sidecar.convert.any_filter import AnyFilter
 from sidecar.convert.collection import Collection as Gathered
 from sidecar.convert.collection import Key
-from sidecar.convert.extract import Taker, parquet_keys
+from sidecar.convert.extract import Taker
 from sidecar.convert.extract_orc import orc_keys
+from sidecar.convert.extract_parquet import parquet_keys
 from sidecar.convert.identity import first_units
 from sidecar.convert.orc_evidence import OrcEvidence, orc_filter_of
 from sidecar.convert.outcome import BLOOM, NONE, Moved

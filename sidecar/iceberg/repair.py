@@ -31,7 +31,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.history import Statistics, displaced_between, statistics_of
 from sidecar.iceberg.merge import NDV
-from sidecar.iceberg.statistics import REFUSED, check_format_version
+from sidecar.iceberg.registering import REFUSED, check_format_version
 from sidecar.iceberg.statistics_file import storage_error
 from sidecar.iceberg.tolerant import commit, left_out
 from sidecar.puffin.reader import PuffinReader

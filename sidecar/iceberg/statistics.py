@@ -1,64 +1,24 @@
-"""Finding a snapshot's sidecar, and registering one without losing what others wrote.
+"""Finding the sidecar of a snapshot.
 
-A sidecar is the Puffin file that the table's metadata names as the statistics file of a snapshot. Readers
-take the one of their snapshot or of its nearest ancestor. Registering writes a new file (never over an old
-one), sets it, and then looks at the table again: whether it is there, and whether the commit replaced just
-what was merged into it (:mod:`sidecar.iceberg.merge`, :mod:`sidecar.iceberg.history`). If not, it merges
-again.
+A sidecar is the Puffin file that the table's metadata names as the statistics file of a snapshot. Readers take the one
+of their snapshot or of its nearest ancestor. :mod:`sidecar.iceberg.registering` makes one known.
 """
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import random
-import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    NoSuchTableError,
-    UnauthorizedError,
-)
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.errors import (
-    CommitConflictError,
-    SidecarError,
-    UnsupportedFeatureError,
-    UsageError,
-)
-from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
-from sidecar.iceberg.merge import Merge, Theta, open_existing, plan_merge
+from sidecar.errors import SidecarError, UsageError
+from sidecar.iceberg.history import statistics_of
 from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, snapshot_id_of
-from sidecar.iceberg.statistics_file import (
-    PAGES,
-    WriteOurs,
-    delete_file,
-    statistics_entry,
-    storage_error,
-    write_file,
-)
-from sidecar.iceberg.tolerant import refuse_partly_loaded, state_of_registrations
-from sidecar.puffin.metadata import BlobMetadata
+from sidecar.iceberg.statistics_file import PAGES
+from sidecar.iceberg.tolerant import state_of_registrations
 from sidecar.source import open_source
-
-ATTEMPTS = 6
-"""How often a registration is tried while other commits come between."""
-FIRST_PAUSE = 0.1
-"""Longest pause before the second attempt, in seconds; it doubles, and each is cut by chance."""
-
-REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
-"""A catalog's answers after which a commit did certainly not happen."""
 
 
 @dataclass(frozen=True)
@@ -68,29 +28,6 @@ class FoundSidecar:
     statistics: StatisticsFile
     snapshot_id: int
     sidecar: SidecarFile
-
-
-@dataclass(frozen=True)
-class Registration:
-    """What was registered."""
-
-    snapshot_id: int
-    statistics_path: str
-    file_size: int
-    footer_size: int
-    blobs: tuple[BlobMetadata, ...]
-    notes: tuple[str, ...]
-    attempts: int
-
-
-@dataclass
-class _Race:
-    """What is remembered from one attempt to the next."""
-
-    displaced: list[StatisticsFile] = field(default_factory=list)
-    """Files of others that a commit of ours replaced without having merged them, the newest first."""
-    own_paths: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
 
 
 def find_sidecar(
@@ -160,171 +97,3 @@ def _open_sidecar(table: Table, entry: StatisticsFile, doubts: list[str]) -> Sid
         doubts.append(str(error))
         source.close()
         return None
-
-
-def register(
-    table: Table,
-    snapshot_id: int,
-    thetas: Sequence[Theta],
-    write: WriteOurs,
-    *,
-    force: bool = False,
-    has_pages: bool = False,
-    unsketched: Collection[int] = (),
-) -> Registration:
-    """Write a Puffin file for a snapshot, register it, and see to it that nobody else's blobs are lost.
-
-    ``write`` adds our own blobs, after those of others and the ``thetas``; it is called once an attempt, with
-    the files that are replaced, the newest first, from which it may carry blobs of ours over. ``force``
-    registers although an existing statistics file cannot be read. ``has_pages``: ``write`` adds page indexes.
-    Of fields that are to be ``unsketched`` no older sketch of ours is kept.
-
-    Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` where pyiceberg
-    cannot write the table's metadata, the error of an existing file that cannot be read,
-    :class:`StorageError`, and :class:`CommitConflictError` when the snapshot expires meanwhile or other
-    commits keep coming between.
-    """
-    check_writable(table)
-    race = _Race()
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            time.sleep(random.uniform(0, FIRST_PAUSE * 2 ** (attempt - 1)))
-        now = reload_table(table)
-        snapshot = _snapshot(now, snapshot_id, meanwhile=attempt > 0)
-        merge = _merge(now, snapshot_id, thetas, race, force, unsketched)
-        try:
-            path, written = write_file(now, snapshot, merge, write, has_pages)
-        finally:
-            merge.close()
-        entry = statistics_entry(path, snapshot, written, merge)
-        if not _commit(now, entry):
-            continue
-        race.own_paths.add(path)
-        if _is_settled(now, entry, race):
-            notes = (*merge.notes, *race.notes)
-            return Registration(snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
-    lost = [entry.statistics_path for entry in race.displaced]
-    raise CommitConflictError(
-        f"{ATTEMPTS} times another commit came between, and nothing is certain to be registered",
-        file=lost[0] if lost else None,
-        hint="That file was replaced and not merged; register again." if lost else "Try again.",
-    )
-
-
-def check_writable(table: Table) -> None:
-    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata."""
-    refuse_partly_loaded(table)
-    check_format_version(table)
-
-
-def check_format_version(table: Table) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a version of metadata that this catalog's client cannot write."""
-    if isinstance(table.catalog, RestCatalog):
-        return  # the server writes
-    try:
-        table.metadata.model_dump_json()
-    except NotImplementedError as error:
-        version = table.metadata.format_version
-        raise UnsupportedFeatureError(
-            f"pyiceberg cannot write tables of format version {version} through this catalog",
-            hint="Use a REST catalog.",
-        ) from error
-
-
-def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:
-    snapshot = table.metadata.snapshot_by_id(snapshot_id)
-    if snapshot is not None:
-        return snapshot
-    if meanwhile:
-        raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing was registered")
-    raise UsageError(f"the table '{'.'.join(table.name())}' has no snapshot {snapshot_id}")
-
-
-def _merge(
-    table: Table,
-    snapshot_id: int,
-    thetas: Sequence[Theta],
-    race: _Race,
-    force: bool,
-    unsketched: Collection[int],
-) -> Merge:
-    """Plan to take over the present file and those that were displaced, the newest first.
-
-    A present file of our own is not merged: it has nothing that those it displaced did not replace.
-    """
-    entries = list(race.displaced)
-    current = statistics_of(table).get(snapshot_id)
-    if current is not None and current.statistics_path not in race.own_paths:
-        entries.insert(0, current)
-    existing = [open_existing(table.io, entry, force=force) for entry in entries]
-    return plan_merge(existing, thetas, set(table.schema().field_ids), unsketched)
-
-
-def _commit(table: Table, entry: StatisticsFile) -> bool:
-    """Set the entry. ``False``: it failed for certain, the file is gone; ``True``: look at the table."""
-    try:
-        # a commit changes the handle that it goes through; the table as it was is needed afterwards
-        copy.copy(table).update_statistics().set_statistics(entry).commit()
-    except CommitFailedException:
-        delete_file(table, entry.statistics_path)
-        return False
-    except REFUSED as error:
-        delete_file(table, entry.statistics_path)
-        raise storage_error("the catalog refused the commit", error, table, None) from error
-    except Exception as error:
-        # Whether it was committed is not known; only the table can tell.
-        later = reload_table(table)
-        done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
-        if done is NoCommit.NEVER:
-            raise storage_error(
-                "the commit failed, and may yet appear; the file was left",
-                error,
-                table,
-                entry.statistics_path,
-            ) from error
-    return True
-
-
-def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
-    """Whether the table has our entry, and it replaced nothing that was not merged."""
-    snapshot_id, path = entry.snapshot_id, entry.statistics_path
-    later = reload_table(before)
-    if later.metadata.snapshot_by_id(snapshot_id) is None:
-        _withdraw(later, entry)
-        raise CommitConflictError(f"the snapshot {snapshot_id} expired meanwhile; nothing is registered")
-    commit = find_commit(before, later, path, snapshot_id)
-    merged = statistics_of(before).get(snapshot_id)
-    if isinstance(commit, Commit):
-        _check_others(commit, snapshot_id, path)
-        replaced = commit.before.get(snapshot_id)
-        if replaced not in (None, merged):
-            race.displaced.insert(0, replaced)
-            return False
-        race.displaced.clear()
-    elif commit is NoCommit.UNKNOWN:
-        race.notes.append(f"what the commit replaced could not be checked: {commit.value}")
-    current = statistics_of(later).get(snapshot_id)
-    return current is not None and current.statistics_path == path
-
-
-def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
-    """The commit must have left the entries of all other snapshots alone."""
-    changed = [
-        other
-        for other in commit.before
-        if other != snapshot_id and commit.after.get(other) != commit.before[other]
-    ]
-    if changed:
-        raise CommitConflictError(
-            f"the commit changed the statistics of other snapshots too: {', '.join(map(str, changed))}",
-            file=path,
-        )
-
-
-def _withdraw(table: Table, entry: StatisticsFile) -> None:
-    """Take back an entry for a snapshot that is gone, and its file."""
-    with contextlib.suppress(Exception):  # what is left does no harm, and the error to come says why it is
-        left = statistics_of(table).get(entry.snapshot_id)
-        if left is not None and left.statistics_path == entry.statistics_path:
-            table.update_statistics().remove_statistics(entry.snapshot_id).commit()
-        delete_file(table, entry.statistics_path)

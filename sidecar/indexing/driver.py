@@ -7,71 +7,31 @@ Filters stay with the engine and pass through as finished regions.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from typing import Any, TypedDict
+from typing import Any
 
-from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from sidecar.bundle.encryption import FieldKey
-from sidecar.bundle.model import SegmentHeader
-from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.slicing import tail_piece
-from sidecar.bundle.toc import TocEntry, write_toc
-from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX
-from sidecar.convert.protection import REFUSED, Protection, properties_of, refusal
+from sidecar.convert.protection import REFUSED, Protection, refusal
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import StorageError, UsageError
-from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
+from sidecar.errors import StorageError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
-from sidecar.iceberg.merge import Theta
 from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.iceberg.registering import Registration, check_writable
 from sidecar.iceberg.resolve import Column, resolve_columns
-from sidecar.iceberg.statistics import Registration, check_writable, register
-from sidecar.indexing.assemble import (
-    THETA,
-    Indexed,
-    Selection,
-    collect,
-    encrypted_of,
-    expected_false_units,
-    field_indexes,
-    group_tasks,
-    index_groups,
-    select,
-    tails,
-    units_table,
-)
+from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.bins import make_tasks
-from sidecar.indexing.columns import Options
-from sidecar.indexing.earlier import Earlier, look_back, other_segments
+from sidecar.indexing.choice import engine_for
+from sidecar.indexing.earlier import Earlier, look_back
 from sidecar.indexing.engine import Engine, Progress
-from sidecar.indexing.local import LocalEngine
+from sidecar.indexing.options import USUAL_KINDS, check_options, options_of
 from sidecar.indexing.report import BuildReport, blob_dict, make_report
-from sidecar.indexing.slices import GroupTask
-from sidecar.indexing.tasks import Plan, TableOpener
-from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF
-from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
-from sidecar.puffin.writer import PuffinWriter
-
-KINDS = (BLOOM, THETA, PAGE_INDEX)
-USUAL_KINDS = (BLOOM, THETA)
-HARVEST = ("good", "always", "never")
-FILTER_FORMATS = ("auto", "parquet", "orc")
-ENGINES = ("auto", "spark", "local")
-
-ORC_STRIDE = 10_000
-"""Rows of a row group of ORC files, unless their writer was told otherwise."""
-
-LOCAL_BYTES = 4 << 30
-"""``engine="auto"`` runs tables of at most this many bytes of data files in this process."""
+from sidecar.indexing.tasks import Plan
+from sidecar.indexing.writing import Registrar
 
 
 def build(
@@ -113,13 +73,13 @@ def build(
 
     Damage costs the file or column chunk that it hits and is reported. Raises :class:`UsageError` before any
     work for unknown columns, a table without a snapshot and wrong options, before anything is written for encrypted
-    columns that would go into a plaintext sidecar, and what :func:`sidecar.iceberg.statistics.register` raises.
+    columns that would go into a plaintext sidecar, and what :func:`sidecar.iceberg.registering.register` raises.
     """
     start = time.monotonic()
     snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
     schema = _schema(table, snapshot)
     wanted = _typed(table, snapshot, resolve_columns(schema, columns))
-    _check_options(kinds, harvest, filter_format, engine)
+    check_options(kinds, harvest, filter_format, engine)
     if engine == "spark" and spark is None:
         from sidecar.spark.session import check_available
 
@@ -132,7 +92,7 @@ def build(
     protection.check([column.path for column in wanted])
     sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
     options = replace(
-        _options(listing, kinds, fpp, harvest, filter_format, lg_k),
+        options_of(listing, kinds, fpp, harvest, filter_format, lg_k),
         sealed=sealed,
         in_clear=frozenset(c.field_id for c in wanted) - sealed if allow_plaintext else frozenset(),
     )
@@ -140,29 +100,20 @@ def build(
     earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full)
     try:
         files = [file for file in listing.files if file.ordinal not in earlier.served]
-        runner, why = _engine(table, files, engine, spark, threads)
+        runner, why = engine_for(table, files, engine, spark, threads)
         try:
-            return _Build(table, listing, files, plan, earlier, runner, why, show, force, protection).run(
-                start
-            )
+            registrar = Registrar(table, listing, plan, earlier, runner, show, force, protection)
+            return _Build(listing, files, plan, earlier, runner, why, show, registrar).run(start)
         finally:
             runner.close()
     finally:
         earlier.close()
 
 
-class Registered(TypedDict):
-    """The snapshot that the file is registered for: what each of our blobs in it says of itself."""
-
-    snapshot_id: int
-    sequence_number: int
-
-
 @dataclass
 class _Build:
     """One build at work; the engine holds the filters between the stages."""
 
-    table: Table
     listing: Listing
     files: Sequence[ListedFile]
     """Those of the listing that no earlier segment serves."""
@@ -171,8 +122,7 @@ class _Build:
     engine: Engine
     why: str
     progress: Progress
-    force: bool
-    protection: Protection
+    registrar: Registrar
 
     def run(self, start: float) -> BuildReport:
         indexable = [file for file in self.files if file.not_indexable is None]
@@ -192,7 +142,7 @@ class _Build:
         )
         report.carry(self.earlier)
         if indexable or not self._is_registered():
-            self._add_registration(report, self._register(selection, indexed))
+            self._add_registration(report, self.registrar.register(selection, indexed))
         report.seconds = time.monotonic() - start
         return report
 
@@ -238,98 +188,6 @@ class _Build:
                 "the snapshot has delete files: rows that they remove are counted in the sketches"
             )
 
-    def _register(self, selection: Selection, indexed: Indexed) -> Registration:
-        header = SegmentHeader(
-            table_uuid=self.listing.table_uuid,
-            snapshot_id=self.listing.snapshot_id,
-            sequence_number=self.listing.sequence_number,
-            created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        )
-        place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
-        units = units_table(selection, indexed, self.plan.columns, self.plan.options)
-        keys = self._keys(header)
-        in_clear = indexed.encrypted.fields & self.plan.options.in_clear
-        groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
-        indexes = index_groups(indexed, self.plan.columns)
-        thetas = [
-            Theta(i, sketch.to_bytes(), sketch.ndv, properties_of(i in in_clear))
-            for i, sketch in sorted(indexed.sketches.items())
-        ]
-
-        def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
-            """Our blobs; called again, and slicing again, if another commit came between."""
-            entries = self._carry(writer, replaced, place)
-            if selection.files or not entries:
-                slices = self.engine.slices([t for tasks in groups.values() for t in tasks], self.progress)
-                fields = (
-                    FieldBundle(
-                        field_id,
-                        [task.group for task in tasks],
-                        _pages(tasks, slices, indexed),
-                        self.plan.options.fpp,
-                        expected_false_units(indexed, field_id),
-                        keys.get(field_id),
-                        properties_of(field_id in in_clear),
-                    )
-                    for field_id, tasks in groups.items()
-                )
-                own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
-                entries += write_segment(writer, header, units, fields, own, **place)
-            write_toc(writer, entries, **place)
-
-        has_pages = bool(indexes) or any(
-            s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments
-        )
-        return register(
-            self.table,
-            self.listing.snapshot_id,
-            thetas,
-            write,
-            force=self.force,
-            has_pages=has_pages,
-            unsketched=self.plan.options.sealed,
-        )
-
-    def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
-        """A fresh data key for each column whose bundles are encrypted."""
-        place = header.table_uuid, header.segment_id
-        found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
-        return {field_id: key for field_id, key in found.items() if key is not None}
-
-    def _carry(
-        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered
-    ) -> list[TocEntry]:
-        """Segments of the earlier sidecar, and those that other builds have registered meanwhile."""
-        entries: list[TocEntry] = []
-        known: set[str] = set()
-        if self.earlier.found is not None:
-            old = self.earlier.found.sidecar
-            known = {segment.id for segment in old.segments}
-            entries += copy_segments(
-                old, writer, segments=self.earlier.segments, keep=self._is_wanted, **place
-            )
-        for reader in replaced:
-            now = SidecarFile.open(
-                reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
-            )
-            new = other_segments(now.segments, known, self.plan)
-            known |= {segment.id for segment in new}
-            entries += copy_segments(now, writer, segments=new, keep=self._is_wanted, **place)
-        return entries
-
-    def _is_wanted(self, entry: TocEntry) -> bool:
-        """Whether an earlier blob of a field is still of use: not if the column is gone or built anew for all files."""
-        anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
-        live = self.table.schema().field_ids
-        options = self.plan.options
-        rebuilt = {
-            **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
-            **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
-        }
-        if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
-            return False
-        return live >= set(entry.fields)
-
 
 def _schema(table: Table, snapshot: Snapshot) -> Schema:
     """The schema that names columns: the table's present one for its current snapshot, else the snapshot's."""
@@ -348,99 +206,5 @@ def _typed(table: Table, snapshot: Snapshot, columns: Sequence[Column]) -> tuple
     return tuple(replace(column, type=types.get(column.field_id, column.type)) for column in columns)
 
 
-def _pages(
-    tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: Indexed
-) -> Iterator[bytes]:
-    """The pages of one field's groups, taken from the slices of all fields, and each group's tails."""
-    for task in tasks:
-        for _ in range(task.parts):
-            number, data = next(slices, (-1, b""))
-            if number != task.number:
-                raise StorageError("slices of the index were lost", expected=task.number, found=number)
-            yield data
-        if task.group.tail:
-            yield tail_piece(task.group, tails(task, indexed), task.place)
-
-
 def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
     """Progress that nobody watches."""
-
-
-def _check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine: str) -> None:
-    if not kinds:
-        raise UsageError("nothing is to be built", hint=f"Name kinds: {', '.join(KINDS)}.")
-    for what, value, known in (
-        *(("kind", kind, KINDS) for kind in kinds),
-        ("harvest rule", harvest, HARVEST),
-        ("format of filters", filter_format, FILTER_FORMATS),
-        ("engine", engine, ENGINES),
-    ):
-        if value not in known:
-            raise UsageError(f"there is no {what} '{value}'", expected=" or ".join(known))
-
-
-def _options(
-    listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: str, filter_format: str, lg_k: int
-) -> Options:
-    auto = fpp == "auto"
-    if isinstance(fpp, str) and not auto:
-        raise UsageError("a false-positive rate is a number or 'auto'", found=fpp)
-    if not 7 <= lg_k <= 20:
-        raise UsageError("lg_k is out of range", expected="7 to 20", found=lg_k)
-    rate = auto_fpp(_units_expected(listing)) if auto else check_fpp(float(fpp))
-    return Options(
-        bloom=BLOOM in kinds,
-        theta=THETA in kinds,
-        page_index=PAGE_INDEX in kinds,
-        fpp=rate,
-        filter_format=filter_format,
-        orc_fpp=DEFAULT_FPP if auto else rate,
-        max_bits=MAX_BITS_PER_VALUE if auto else None,
-        harvest=harvest,
-        lg_k=lg_k,
-    )
-
-
-def _units_expected(listing: Listing) -> int:
-    """Row groups of the table as far as manifests tell them (split offsets), before any footer is read.
-
-    Of an ORC file split offsets are stripes: its row groups have 10,000 rows where nobody chose another stride.
-    """
-    orc = sum(
-        -(-file.record_count // ORC_STRIDE)
-        for file in listing.files
-        if file.data_file.file_format == FileFormat.ORC
-    )
-    return orc + sum(max(len(file.data_file.split_offsets or ()), 1) for file in listing.files)
-
-
-def _engine(
-    table: Table, files: Sequence[ListedFile], engine: str, spark: Any, threads: int | None
-) -> tuple[Engine, str]:
-    """The engine and why it was chosen."""
-    opener = TableOpener(table.io.properties, table.metadata_location, table.io)
-    name, why = _choose(files, engine, spark)
-    if name == "local":
-        return LocalEngine(opener, threads), why
-    from sidecar.spark.engine import SparkEngine
-    from sidecar.spark.session import embedded_session
-
-    return SparkEngine(spark if spark is not None else embedded_session(threads), opener), why
-
-
-def _choose(files: Sequence[ListedFile], engine: str, spark: Any) -> tuple[str, str]:
-    if not files:
-        return "local", "there is nothing to index"
-    if engine != "auto":
-        return engine, "as asked for"
-    if spark is not None:
-        return "spark", "a Spark session was given"
-    size = sum(file.file_size for file in files)
-    if size <= LOCAL_BYTES:
-        return "local", f"at most {LOCAL_BYTES >> 30} GiB of data files are to be indexed"
-    from sidecar.spark.session import unavailable
-
-    missing = unavailable()
-    if missing:
-        return "local", f"Spark cannot start: {missing}"
-    return "spark", f"more than {LOCAL_BYTES >> 30} GiB of data files are to be indexed"

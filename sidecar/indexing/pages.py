@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.convert.extract import sound_page_index
 from sidecar.convert.protection import ENCRYPTED
+from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
 from sidecar.indexing.faults import fault_of, reason_of
 from sidecar.parquet.footer import ColumnChunk, Footer

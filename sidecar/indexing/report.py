@@ -11,9 +11,10 @@ from sidecar.convert.outcome import PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import Column
-from sidecar.indexing.assemble import THETA, Indexed, expected_false_units, kinds_of
+from sidecar.indexing.assemble import THETA, Indexed, kinds_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.earlier import Earlier
+from sidecar.indexing.groups import expected_false_units
 from sidecar.indexing.tasks import Record
 from sidecar.puffin.metadata import BlobMetadata
 

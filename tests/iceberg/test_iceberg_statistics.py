@@ -23,11 +23,11 @@ from sidecar.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from sidecar.iceberg import statistics as statistics_module
-from sidecar.iceberg import statistics_file
+from sidecar.iceberg import registering, statistics, statistics_file
 from sidecar.iceberg.history import Commit, NoCommit, find_commit
 from sidecar.iceberg.merge import MARK, Theta
-from sidecar.iceberg.statistics import Registration, find_sidecar, register
+from sidecar.iceberg.registering import Registration, register
+from sidecar.iceberg.statistics import find_sidecar
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA, TOC, UNITS
@@ -42,7 +42,7 @@ serial = itertools.count()
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics_module, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture
@@ -378,7 +378,7 @@ class Interloper:
         after: dict[int, Callable[[], object]] | None = None,
     ) -> None:
         self.count = 0
-        real = statistics_module._commit
+        real = registering._commit
 
         def commit(table: Table, entry: StatisticsFile) -> bool:
             turn, self.count = self.count, self.count + 1
@@ -387,7 +387,7 @@ class Interloper:
             (after or {}).get(turn, lambda: None)()
             return done
 
-        monkeypatch.setattr(statistics_module, "_commit", commit)
+        monkeypatch.setattr(registering, "_commit", commit)
 
 
 def other(table: Table) -> Table:
@@ -581,7 +581,7 @@ def test_a_catalog_that_loses_other_statistics_is_found_out(
     first = head(table)
     set_foreign(table, {})
     table.append(ROWS)
-    sid, real = head(table), statistics_module._commit
+    sid, real = head(table), registering._commit
 
     def commit(table: Table, entry: StatisticsFile) -> bool:
         with table.catalog.load_table(table.name()).transaction() as change:
@@ -590,7 +590,7 @@ def test_a_catalog_that_loses_other_statistics_is_found_out(
         return True
 
     assert real is not commit
-    monkeypatch.setattr(statistics_module, "_commit", commit)
+    monkeypatch.setattr(registering, "_commit", commit)
     with pytest.raises(CommitConflictError, match=f"changed the statistics of other snapshots too: {first}"):
         register(table, sid, THETAS, write_ours)
 
@@ -645,7 +645,7 @@ class FakeSidecarFile:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics_module, "SidecarFile", FakeSidecarFile)
+    monkeypatch.setattr(statistics, "SidecarFile", FakeSidecarFile)
 
 
 @pytest.mark.usefixtures("opened")

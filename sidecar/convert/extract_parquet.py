@@ -1,0 +1,167 @@
+"""``extract`` of Parquet files: trusted Bloom filters and sound page indexes of every row group, the bits as they are.
+
+Of encrypted columns nothing is taken that would stand in plaintext unasked (:mod:`sidecar.convert.protection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from sidecar.bundle.page_index_use import page_index_kind
+from sidecar.convert.collection import Collection, Key, key_of
+from sidecar.convert.identity import file_entry, identity_of_parquet
+from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved
+from sidecar.convert.protection import ENCRYPTED, REFUSED, refusal
+from sidecar.convert.sound_page_index import sound_page_index
+from sidecar.errors import DamagedFileError, SidecarError, StorageError
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
+from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.page_index import read_page_indexes
+from sidecar.parquet.schema import Leaf
+from sidecar.source import Source
+
+Taken = Iterator[tuple[int, Key, Moved]]
+"""Unit in the collection, column, and what became of an index."""
+
+Moves = Iterator[tuple[ColumnChunk, Moved]]
+"""Column chunk, and what became of an index of it."""
+
+
+@dataclass(frozen=True)
+class ParquetWanted:
+    """What to take of a file: leaves, whether they were named one by one, their filters, their page indexes."""
+
+    leaves: Sequence[Leaf]
+    bloom: bool
+    page_index: bool
+    by_name: bool
+
+
+def take_parquet(
+    source: Source, footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]
+) -> Taken:
+    """Add the file and its indexes to ``collection``; what became of each.
+
+    Raises :class:`sidecar.errors.UsageError` for a column that is encrypted, named, and neither sealed nor allowed in
+    plaintext, and :class:`StorageError`.
+    """
+    first = collection.add_file(file_entry(identity_of_parquet(footer)))
+    protected = _protected(footer, collection, what, keys)
+    for group in footer.row_groups:
+        unit = first + group.ordinal
+        chunks = [group.columns[leaf.index] for leaf in what.leaves if leaf.index not in protected]
+        moves = [_left(group, protected, what, source.name)]
+        if what.bloom:
+            moves.append(_filters(source, chunks, collection, keys, unit))
+        if what.page_index:
+            moves.append(_page_indexes(source, footer, group, chunks, collection, keys, unit))
+        for chunk, moved in chain.from_iterable(moves):
+            yield unit, keys[chunk.leaf.index], moved
+
+
+def parquet_keys(footer: Footer) -> dict[int, Key]:
+    """The key of each leaf by its index: by field id where that is the leaf's alone and above 0, else by path."""
+    ids = [leaf.field_id for leaf in footer.columns if leaf.field_id is not None]
+    keys = {}
+    for leaf in footer.columns:
+        own = leaf.field_id
+        certain = own is not None and own > 0 and ids.count(own) == 1
+        keys[leaf.index] = key_of(own if certain else None, leaf.path)
+    return keys
+
+
+def _protected(
+    footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]
+) -> dict[int, str]:
+    """Why nothing of a leaf may be taken, by the indexes of those of which nothing may."""
+    found: dict[int, str] = {}
+    protection = collection.protection
+    for leaf in what.leaves:
+        chunks = [group.columns[leaf.index] for group in footer.row_groups]
+        if not any(map(footer.is_encrypted, chunks)):
+            continue
+        if any(chunk.encrypted for chunk in chunks):
+            found[leaf.index] = ENCRYPTED
+        elif protection.seals(leaf.path):
+            pass
+        elif protection.allow_plaintext:
+            collection.in_clear.add(keys[leaf.index])
+        elif what.by_name:
+            raise refusal([leaf.path])
+        else:
+            found[leaf.index] = REFUSED
+    return found
+
+
+def _left(group: RowGroup, protected: Mapping[int, str], what: ParquetWanted, name: str) -> Moves:
+    """The indexes of a row group that are left behind."""
+    for leaf, reason in protected.items():
+        chunk = group.columns[leaf]
+        place = name, group.ordinal, chunk.leaf.path
+        if what.bloom and (chunk.bloom_filter_offset or chunk.encrypted):
+            yield chunk, Moved(*place, BLOOM, NONE, reason=reason)
+        if what.page_index and (chunk.offset_index_offset or chunk.encrypted):
+            yield chunk, Moved(*place, PAGE_INDEX, NONE, reason=reason)
+
+
+def _filters(
+    source: Source, chunks: Sequence[ColumnChunk], collection: Collection, keys: Mapping[int, Key], unit: int
+) -> Moves:
+    having = [chunk for chunk in chunks if chunk.bloom_filter_offset]
+    for chunk, found in read_bloom_filters(source, having):
+        place = (source.name, chunk.row_group, chunk.leaf.path, BLOOM)
+        if isinstance(found, StorageError):
+            raise found
+        if isinstance(found, SidecarError):
+            damaged = isinstance(found, DamagedFileError)
+            yield chunk, Moved(*place, NONE, reason=reason_of(found), damaged=damaged)
+            continue
+        if found is None:
+            continue
+        reason = _not_taken(found)
+        rate = found.filter.estimated_fpp()
+        if reason or not isinstance(found.filter, SplitBlockBloomFilter):
+            yield chunk, Moved(*place, NONE, rate_before=rate, reason=reason)
+            continue
+        key = keys[chunk.leaf.index]
+        collection.add_filter(key, unit, chunk.leaf.encoding.name, found.filter)
+        yield chunk, Moved(*place, EXACT, found.bitset_length, rate, rate)
+
+
+def _page_indexes(
+    source: Source,
+    footer: Footer,
+    group: RowGroup,
+    chunks: Sequence[ColumnChunk],
+    collection: Collection,
+    keys: Mapping[int, Key],
+    unit: int,
+) -> Moves:
+    with_columns = [chunk for chunk in chunks if chunk.column_index_offset]
+    with_offsets = [chunk for chunk in chunks if chunk.offset_index_offset]
+    answers = read_page_indexes(source, footer, with_columns, with_offsets)
+    columns = dict(zip((chunk.leaf.index for chunk in with_columns), answers[0], strict=True))
+    offsets = dict(zip((chunk.leaf.index for chunk in with_offsets), answers[1], strict=True))
+    for leaf in sorted(columns.keys() | offsets.keys()):
+        chunk = group.columns[leaf]
+        sound = sound_page_index(footer, chunk, columns.get(leaf), offsets.get(leaf))
+        place = (source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
+        if sound.offset_index is None:
+            yield chunk, Moved(*place, NONE, reason=sound.reason, damaged=sound.damaged)
+            continue
+        column = b"" if sound.column_index is None else sound.column_index.raw
+        offset = sound.offset_index.raw
+        kind = page_index_kind(footer, chunk.leaf, keys[leaf].resolution)
+        collection.add_page_index(keys[leaf], unit, kind, column, offset)
+        yield (
+            chunk,
+            Moved(*place, EXACT, len(column) + len(offset), reason=sound.reason, damaged=sound.damaged),
+        )
+
+
+def _not_taken(found: FoundFilter) -> str:
+    return "" if found.trusted else found.reason

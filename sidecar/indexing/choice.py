@@ -1,0 +1,48 @@
+"""Which engine runs a build: this process or Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyiceberg.table import Table
+
+from sidecar.iceberg.listing import ListedFile
+from sidecar.indexing.engine import Engine
+from sidecar.indexing.local import LocalEngine
+from sidecar.indexing.tasks import TableOpener
+
+LOCAL_BYTES = 4 << 30
+"""``engine="auto"`` runs tables of at most this many bytes of data files in this process."""
+
+
+def engine_for(
+    table: Table, files: Sequence[ListedFile], engine: str, spark: Any, threads: int | None
+) -> tuple[Engine, str]:
+    """The engine and why it was chosen."""
+    opener = TableOpener(table.io.properties, table.metadata_location, table.io)
+    name, why = _choose(files, engine, spark)
+    if name == "local":
+        return LocalEngine(opener, threads), why
+    from sidecar.spark.engine import SparkEngine
+    from sidecar.spark.session import embedded_session
+
+    return SparkEngine(spark if spark is not None else embedded_session(threads), opener), why
+
+
+def _choose(files: Sequence[ListedFile], engine: str, spark: Any) -> tuple[str, str]:
+    if not files:
+        return "local", "there is nothing to index"
+    if engine != "auto":
+        return engine, "as asked for"
+    if spark is not None:
+        return "spark", "a Spark session was given"
+    size = sum(file.file_size for file in files)
+    if size <= LOCAL_BYTES:
+        return "local", f"at most {LOCAL_BYTES >> 30} GiB of data files are to be indexed"
+    from sidecar.spark.session import unavailable
+
+    missing = unavailable()
+    if missing:
+        return "local", f"Spark cannot start: {missing}"
+    return "spark", f"more than {LOCAL_BYTES >> 30} GiB of data files are to be indexed"

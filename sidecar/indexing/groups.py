@@ -1,0 +1,126 @@
+"""Groups of a segment's bundles: which filter or index stands where, fixed once for both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from sidecar.bundle.checksum import Place
+from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.index_blob import FieldIndexes
+from sidecar.bundle.page_index_blob import FieldPageIndexes
+from sidecar.bundle.page_index_toc import PageIndexGroup, PageIndexMember, plan_page_indexes
+from sidecar.bundle.positions import GroupMember, plan_groups
+from sidecar.bundle.row_index_blob import FieldRowIndexes
+from sidecar.bundle.row_index_toc import RowIndexGroup, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.convert.protection import properties_of
+from sidecar.iceberg.resolve import Column
+from sidecar.indexing.assemble import Indexed, Unit
+from sidecar.indexing.data_file import described
+from sidecar.indexing.engine import Engine
+from sidecar.indexing.slices import GroupTask, part_step
+
+
+def group_tasks(
+    indexed: Indexed, columns: Sequence[Column], segment: bytes, keys: Mapping[int, FieldKey] | None = None
+) -> dict[int, list[GroupTask]]:
+    """Groups of each field that has filters, numbered over all fields; every position is fixed here, once.
+
+    ``keys`` are those of the fields whose bundles are encrypted.
+    """
+    tasks: dict[int, list[GroupTask]] = {}
+    number = 0
+    for column in columns:
+        own = (keys or {}).get(column.field_id)
+        place = Place(segment, column.field_id) if own is None else own.place
+        groups = plan_groups(_members(indexed, column.field_id), place.sealing)
+        for group in groups:
+            filters = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
+            tasks.setdefault(column.field_id, []).append(
+                GroupTask(number, group, place, part_step(group), filters)
+            )
+            number += 1
+    return tasks
+
+
+def index_groups(
+    indexed: Indexed, columns: Sequence[Column]
+) -> list[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]]:
+    """For each field that has some, the groups of its page indexes and those of its row indexes."""
+    planned = []
+    for column in columns:
+        pages, rows = [], []
+        for ordinal, unit in enumerate(indexed.units):
+            record = unit.pages.get(column.field_id)
+            if record is None or not record.length:
+                continue
+            kind = described(record.described)
+            if isinstance(kind, RowIndexKind):
+                rows.append(RowIndexMember(ordinal, kind, record.length))
+            else:
+                lengths = record.column_length, record.length - record.column_length
+                pages.append(PageIndexMember(ordinal, kind, *lengths))
+        if pages or rows:
+            planned.append((column.field_id, plan_page_indexes(pages), plan_row_indexes(rows)))
+    return planned
+
+
+def field_indexes(
+    groups: Sequence[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]],
+    indexed: Indexed,
+    engine: Engine,
+    keys: Mapping[int, FieldKey],
+    in_clear: Collection[int],
+) -> Iterator[FieldIndexes]:
+    """The blobs of page indexes and row indexes of each field, their entries read from the engine.
+
+    ``keys`` as for :func:`group_tasks`; ``in_clear`` are fields whose plaintext is to be marked.
+    """
+    for field_id, pages, rows in groups:
+        kept = keys.get(field_id), properties_of(field_id in in_clear)
+        if pages:
+            yield FieldPageIndexes(field_id, pages, _page_entries(pages, field_id, indexed, engine), *kept)
+        if rows:
+            yield FieldRowIndexes(field_id, rows, _row_entries(rows, field_id, indexed, engine), *kept)
+
+
+def _page_entries(
+    groups: Sequence[PageIndexGroup], field_id: int, indexed: Indexed, engine: Engine
+) -> Iterator[tuple[bytes, bytes]]:
+    units = [unit for group in groups for unit in group.units.tolist()]
+    keys = [_key(indexed.units[unit], field_id) for unit in units]
+    for unit, data in zip(units, engine.page_indexes(keys), strict=True):
+        length = indexed.units[unit].pages[field_id].column_length
+        yield data[:length], data[length:]
+
+
+def _row_entries(
+    groups: Sequence[RowIndexGroup], field_id: int, indexed: Indexed, engine: Engine
+) -> Iterator[tuple[bytes]]:
+    keys = [_key(indexed.units[unit], field_id) for group in groups for unit in group.units.tolist()]
+    return ((data,) for data in engine.page_indexes(keys))
+
+
+def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:
+    """Odd bytes of the filters of a group, by position."""
+    return [indexed.units[unit].columns[task.place.field_id].tail for unit in task.group.units.tolist()]
+
+
+def expected_false_units(indexed: Indexed, field_id: int) -> float:
+    """How many units a lookup of an absent value keeps, by the rates that the filters' bits show."""
+    return sum(record.rate for unit in indexed.units if (record := unit.columns[field_id]).blocks)
+
+
+def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:
+    members = []
+    for ordinal, unit in enumerate(indexed.units):
+        record = unit.columns[field_id]
+        if record.blocks:
+            harvested, size = record.how == "harvested", record.filter_bytes
+            members.append(
+                GroupMember(ordinal, record.encoding, record.resolution, size, harvested, record.rule)
+            )
+    return members
+
+
+def _key(unit: Unit, field_id: int) -> tuple[int, int, int]:
+    return unit.file, unit.entry.row_group, field_id

@@ -1,0 +1,73 @@
+"""What a build is asked for: the words that it knows, and the rate that ``auto`` stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.manifest import FileFormat
+
+from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.errors import UsageError
+from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
+from sidecar.iceberg.listing import Listing
+from sidecar.indexing.assemble import THETA
+from sidecar.indexing.columns import Options
+
+KINDS = (BLOOM, THETA, PAGE_INDEX)
+USUAL_KINDS = (BLOOM, THETA)
+HARVEST = ("good", "always", "never")
+FILTER_FORMATS = ("auto", "parquet", "orc")
+ENGINES = ("auto", "spark", "local")
+
+ORC_STRIDE = 10_000
+"""Rows of a row group of ORC files, unless their writer was told otherwise."""
+
+
+def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine: str) -> None:
+    """Raise :class:`UsageError` for a word that a build does not know."""
+    if not kinds:
+        raise UsageError("nothing is to be built", hint=f"Name kinds: {', '.join(KINDS)}.")
+    for what, value, known in (
+        *(("kind", kind, KINDS) for kind in kinds),
+        ("harvest rule", harvest, HARVEST),
+        ("format of filters", filter_format, FILTER_FORMATS),
+        ("engine", engine, ENGINES),
+    ):
+        if value not in known:
+            raise UsageError(f"there is no {what} '{value}'", expected=" or ".join(known))
+
+
+def options_of(
+    listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: str, filter_format: str, lg_k: int
+) -> Options:
+    """Options of stage 1, the rate settled; :class:`UsageError` for numbers out of range."""
+    auto = fpp == "auto"
+    if isinstance(fpp, str) and not auto:
+        raise UsageError("a false-positive rate is a number or 'auto'", found=fpp)
+    if not 7 <= lg_k <= 20:
+        raise UsageError("lg_k is out of range", expected="7 to 20", found=lg_k)
+    rate = auto_fpp(_units_expected(listing)) if auto else check_fpp(float(fpp))
+    return Options(
+        bloom=BLOOM in kinds,
+        theta=THETA in kinds,
+        page_index=PAGE_INDEX in kinds,
+        fpp=rate,
+        filter_format=filter_format,
+        orc_fpp=DEFAULT_FPP if auto else rate,
+        max_bits=MAX_BITS_PER_VALUE if auto else None,
+        harvest=harvest,
+        lg_k=lg_k,
+    )
+
+
+def _units_expected(listing: Listing) -> int:
+    """Row groups of the table as far as manifests tell them (split offsets), before any footer is read.
+
+    Of an ORC file split offsets are stripes: its row groups have 10,000 rows where nobody chose another stride.
+    """
+    orc = sum(
+        -(-file.record_count // ORC_STRIDE)
+        for file in listing.files
+        if file.data_file.file_format == FileFormat.ORC
+    )
+    return orc + sum(max(len(file.data_file.split_offsets or ()), 1) for file in listing.files)

@@ -1,0 +1,160 @@
+"""The end of a build: its segment and those that are carried over, written into one file and registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TypedDict
+
+from pyiceberg.table import Table
+
+from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.model import SegmentHeader
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.slicing import tail_piece
+from sidecar.bundle.toc import TocEntry, write_toc
+from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
+from sidecar.convert.protection import Protection, properties_of
+from sidecar.errors import StorageError
+from sidecar.iceberg.listing import Listing
+from sidecar.iceberg.merge import Theta
+from sidecar.iceberg.registering import Registration, register
+from sidecar.indexing.assemble import Indexed, Selection, units_table
+from sidecar.indexing.earlier import Earlier, other_segments
+from sidecar.indexing.engine import Engine, Progress
+from sidecar.indexing.groups import expected_false_units, field_indexes, group_tasks, index_groups, tails
+from sidecar.indexing.slices import GroupTask
+from sidecar.indexing.tasks import Plan
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF
+from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
+from sidecar.puffin.writer import PuffinWriter
+
+
+class Registered(TypedDict):
+    """The snapshot that the file is registered for: what each of our blobs in it says of itself."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
+@dataclass(frozen=True)
+class Registrar:
+    """Writes and registers what one build has indexed."""
+
+    table: Table
+    listing: Listing
+    plan: Plan
+    earlier: Earlier
+    engine: Engine
+    progress: Progress
+    force: bool
+    protection: Protection
+
+    def register(self, selection: Selection, indexed: Indexed) -> Registration:
+        """A new segment of what was indexed, with those of before; raises what the registration raises."""
+        header = SegmentHeader(
+            table_uuid=self.listing.table_uuid,
+            snapshot_id=self.listing.snapshot_id,
+            sequence_number=self.listing.sequence_number,
+            created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+        place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
+        units = units_table(selection, indexed, self.plan.columns, self.plan.options)
+        keys = self._keys(header)
+        in_clear = indexed.encrypted.fields & self.plan.options.in_clear
+        groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
+        indexes = index_groups(indexed, self.plan.columns)
+        thetas = [
+            Theta(i, sketch.to_bytes(), sketch.ndv, properties_of(i in in_clear))
+            for i, sketch in sorted(indexed.sketches.items())
+        ]
+
+        def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
+            """Our blobs; called again, and slicing again, if another commit came between."""
+            entries = self._carry(writer, replaced, place)
+            if selection.files or not entries:
+                slices = self.engine.slices([t for tasks in groups.values() for t in tasks], self.progress)
+                fields = (
+                    FieldBundle(
+                        field_id,
+                        [task.group for task in tasks],
+                        _pages(tasks, slices, indexed),
+                        self.plan.options.fpp,
+                        expected_false_units(indexed, field_id),
+                        keys.get(field_id),
+                        properties_of(field_id in in_clear),
+                    )
+                    for field_id, tasks in groups.items()
+                )
+                own = field_indexes(indexes, indexed, self.engine, keys, in_clear)
+                entries += write_segment(writer, header, units, fields, own, **place)
+            write_toc(writer, entries, **place)
+
+        has_pages = bool(indexes) or any(
+            s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments
+        )
+        return register(
+            self.table,
+            self.listing.snapshot_id,
+            thetas,
+            write,
+            force=self.force,
+            has_pages=has_pages,
+            unsketched=self.plan.options.sealed,
+        )
+
+    def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
+        """A fresh data key for each column whose bundles are encrypted."""
+        place = header.table_uuid, header.segment_id
+        found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
+        return {field_id: key for field_id, key in found.items() if key is not None}
+
+    def _carry(
+        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered
+    ) -> list[TocEntry]:
+        """Segments of the earlier sidecar, and those that other builds have registered meanwhile."""
+        entries: list[TocEntry] = []
+        known: set[str] = set()
+        if self.earlier.found is not None:
+            old = self.earlier.found.sidecar
+            known = {segment.id for segment in old.segments}
+            entries += copy_segments(
+                old, writer, segments=self.earlier.segments, keep=self._is_wanted, **place
+            )
+        for reader in replaced:
+            now = SidecarFile.open(
+                reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
+            )
+            new = other_segments(now.segments, known, self.plan)
+            known |= {segment.id for segment in new}
+            entries += copy_segments(now, writer, segments=new, keep=self._is_wanted, **place)
+        return entries
+
+    def _is_wanted(self, entry: TocEntry) -> bool:
+        """Whether an earlier blob of a field is still of use: not if the column is gone or built anew for all files."""
+        anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
+        live = self.table.schema().field_ids
+        options = self.plan.options
+        rebuilt = {
+            **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
+            **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
+        }
+        if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
+            return False
+        return live >= set(entry.fields)
+
+
+def _pages(
+    tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: Indexed
+) -> Iterator[bytes]:
+    """The pages of one field's groups, taken from the slices of all fields, and each group's tails."""
+    for task in tasks:
+        for _ in range(task.parts):
+            number, data = next(slices, (-1, b""))
+            if number != task.number:
+                raise StorageError("slices of the index were lost", expected=task.number, found=number)
+            yield data
+        if task.group.tail:
+            yield tail_piece(task.group, tails(task, indexed), task.place)
