@@ -38,6 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         table = table.catalog.load_table("db.longs")
         compare("present", table, [int(key) for key in keys[: options.keys]])
         compare("absent", table, [int(key) + 1 for key in keys[: options.keys]])
+        for count in (1_000, 100_000):
+            plan_keys(table, count)
     return 0
 
 
@@ -91,6 +93,19 @@ def compare(name: str, table: Any, keys: Sequence[int]) -> None:
     print(
         f"  ratio to planning + one file: {median['sidecar'] / (median['planning'] + median['one file']):.2f}"
     )
+
+
+def plan_keys(table: Any, count: int) -> None:
+    """Print what a plan for ``count`` random keys that no file has leaves, and the CPU time of the second such plan."""
+    keys = pa.array(np.random.default_rng(count).integers(-(2**62), 2**62, count) * 2 + 1)
+    sidecar.plan(table, "true", keys={"k": keys})
+    start = time.process_time()
+    plan = sidecar.plan(table, "true", keys={"k": keys})
+    seconds = time.process_time() - start
+    print(
+        f"{count:,} absent keys: {plan.files_kept} of {plan.files_total} files kept, {seconds * 1000:.0f} ms of CPU"
+    )
+    print(f"  index: {plan.index_bytes_read:,} bytes, {plan.index_reads} reads; {'; '.join(plan.notes)}")
 
 
 if __name__ == "__main__":
