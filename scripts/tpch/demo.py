@@ -173,8 +173,8 @@ def show_lookups(table: Any) -> None:
     for heading in ("lookup", "", "files opened", "data read", "index read", "time", "rows"):
         drawn.add_column(heading, justify="left" if heading in ("lookup", "") else "right")
     for name, predicate in lookups(table):
-        alone = measured(table, lambda t, p=predicate: t.scan(row_filter=p).to_arrow())
-        beside = measured(table, lambda t, p=predicate: sidecar.scan(t, p))
+        alone = measured(table, lambda t, _, p=predicate: t.scan(row_filter=p).to_arrow())
+        beside = measured(table, lambda t, report, p=predicate: sidecar.plan(t, p).to_arrow(report=report))
         assert same_rows(alone.rows, beside.rows), f"other rows with the sidecar: {predicate}"
         plan = sidecar.plan(table, predicate)
         drawn.add_row(name, "pyiceberg", *cells(alone, "–"))
@@ -188,20 +188,21 @@ def show_lookups(table: Any) -> None:
     )
 
 
-def measured(table: Any, read: Callable[[Any], pa.Table]) -> Read:
-    """Time on the plain table, then files and bytes on one whose FileIO counts."""
+def measured(table: Any, read: Callable[[Any, sidecar.TableScanReport], pa.Table]) -> Read:
+    """Time on the plain table, then files and bytes: of what pyiceberg reads by a FileIO that counts."""
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()
-        read(table)
+        read(table, sidecar.TableScanReport())
         best = min(best, time.perf_counter() - started)
-    plain = table.io
+    plain, report = table.io, sidecar.TableScanReport()
     table.io = counting = CountingIO(plain)
     try:
-        rows = read(table)
+        rows = read(table, report)
     finally:
         table.io = plain
-    return Read(rows, len(counting.data_files), counting.data_bytes, best)
+    own = report.footer_bytes + report.index_bytes + report.data_bytes
+    return Read(rows, report.files or len(counting.data_files), counting.data_bytes + own, best)
 
 
 def cells(found: Read, index: str) -> tuple[str, ...]:
