@@ -95,7 +95,14 @@ class Request:
 
 
 class TooMuch(Exception):
-    """Indexes leave so much of a file that it is better read whole; no rows were given."""
+    """Indexes leave so much of a file that it is better read whole; no rows were given.
+
+    ``often``: many rows met an equality, and may in other files of its kind; else rows are few, but their pages are not.
+    """
+
+    def __init__(self, *, often: bool = True) -> None:
+        super().__init__()
+        self.often = often
 
 
 @dataclass
@@ -196,7 +203,7 @@ class _Scan:
         self._first = [] if request.asked is None else list(request.asked.parts())
         same = {_key(part) for part in self._first}
         self._rest = [part for part in request.shape.parts() if _key(part) not in same]
-        self._sampling = False
+        self._sampling = self._may_turn_back = False
 
     def candidates(self) -> Iterator[_Candidate]:
         """Row groups with the rows that may match; what is read for that is counted."""
@@ -219,7 +226,8 @@ class _Scan:
             condition = self._request.condition
             if condition is None or not self._request.sample or not asks_for_few(condition):
                 raise TooMuch
-            self._sampling = sum(rows) > 2 * rows[0]  # else it is too late to turn back after the first
+            self._sampling = sum(rows) > 2 * rows[0]  # else it is too late to turn back after the first,
+            self._may_turn_back = len(self._rest) > len(self._first)  # unless most columns are still to be read
         return iter(found)
 
     def _reader(self, group: RowGroup) -> RowGroupReader:
@@ -235,8 +243,9 @@ class _Scan:
         if not len(kept):
             return None
         found = rows.rows()[kept]
-        if sampling and reader.share(self._rest, RowRanges.of_rows(found)) >= self._request.too_much:
-            raise TooMuch
+        turning_back, self._may_turn_back = sampling or self._may_turn_back, False
+        if turning_back and reader.share(self._rest, RowRanges.of_rows(found)) >= self._request.too_much:
+            raise TooMuch(often=sampling)
         if len(kept) < rows.num_rows:
             places = pa.array(kept)
             first = {part: column.take(places) for part, column in first.items()}

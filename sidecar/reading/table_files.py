@@ -28,7 +28,7 @@ from pyiceberg.table import FileScanTask
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.parquet.decrypted import unlock
-from sidecar.parquet.footer import TAIL, Footer, read_footer
+from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_scan import ScanReport, TooMuch, scan_pages
 from sidecar.parquet.pages import WRONG_CHECKSUM
 from sidecar.parquet.parts import finish_file
@@ -36,10 +36,11 @@ from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
 from sidecar.reading.arrow_reader import Deletes, TableReader
 from sidecar.reading.page_request import PagePlanner
-from sidecar.source import CountingSource, Source, open_source
+from sidecar.source import REMOTE_TAIL, CountingSource, Source, open_source
 
-SMALL = TAIL
-"""Bytes of a file that reading its footer reads anyway: pyiceberg gets it whole, unless the plan knows its pages."""
+SMALL = REMOTE_TAIL
+"""Bytes of a file that are one request, and that pyiceberg reads in the time that looking for its pages takes: it gets
+the file whole, unless the plan knows its pages."""
 
 TOO_MUCH = 0.5
 """Share of the rows of a file from which on pyiceberg gets it whole, of those in row groups that Arrow would scan:
@@ -105,8 +106,9 @@ class DataFileReader:
             raise
         try:
             return self._pages(task, source, kept, answered)
-        except TooMuch:
-            self.met_often.set()
+        except TooMuch as error:
+            if error.often:
+                self.met_often.set()
             return whole(MUCH_IS_LEFT)
         except _LockedError:
             raise
