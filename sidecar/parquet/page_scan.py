@@ -97,7 +97,7 @@ class Request:
 class TooMuch(Exception):
     """Indexes leave so much of a file that it is better read whole; no rows were given.
 
-    ``often``: many rows met an equality, and may in other files of its kind; else rows are few, but their pages are not.
+    ``often``: many rows met an equality, and may do so in files like this one; else few did, but on most pages.
     """
 
     def __init__(self, *, often: bool = True) -> None:
@@ -226,8 +226,9 @@ class _Scan:
             condition = self._request.condition
             if condition is None or not self._request.sample or not asks_for_few(condition):
                 raise TooMuch
-            self._sampling = sum(rows) > 2 * rows[0]  # else it is too late to turn back after the first,
-            self._may_turn_back = len(self._rest) > len(self._first)  # unless most columns are still to be read
+            # Later it is too late to turn back, unless most columns are still to be read then.
+            self._sampling = sum(rows) > 2 * rows[0]
+            self._may_turn_back = len(self._rest) > len(self._first)
         return iter(found)
 
     def _reader(self, group: RowGroup) -> RowGroupReader:
