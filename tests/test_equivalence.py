@@ -56,6 +56,12 @@ def planned_or_refused(history: History, text: str, snapshot_id: int | None) -> 
     except UnsupportedFeatureError as error:
         if history.equality_deletes and "equality deletes" in str(error):
             return None
+        if isinstance(error.__cause__, TypeError):
+            # pyiceberg 0.12 compares a NULL of an identity partition with a range's end, with or without a sidecar
+            row_filter = parse_predicate(text, history.table.schema())
+            with pytest.raises(TypeError):
+                history.table.scan(row_filter, snapshot_id=snapshot_id).plan_files()
+            return None
         raise
 
 
