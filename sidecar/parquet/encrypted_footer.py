@@ -78,7 +78,6 @@ def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncr
 
 def _check_plain(metadata: Struct, tail: Tail) -> None:
     """Raise where a footer that declares no encryption has encrypted columns: somebody took the declaration out."""
-    metadata, _ = decode_struct(tail.data, base=tail.offset)
     chunks = (chunk for group in metadata.structs(4) or () for chunk in group.structs(1) or ())
     if _SIGNING_KEY in metadata.fields or any(
         {_CRYPTO, _ENCRYPTED_METADATA} & c.fields.keys() for c in chunks
