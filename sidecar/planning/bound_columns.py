@@ -11,7 +11,7 @@ both) as numbers, strings and binaries as bytes, whose order is that of code poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from sidecar.planning.conditions import predicates
+
 Flags = npt.NDArray[np.bool_]
 Columns = Callable[[int], pa.Table | None]
 """The bounds of a field by its id: columns lower, upper (binary), value_count, null_count, nan_count."""
@@ -66,22 +68,12 @@ _COMPARED = (BoundEqualTo, BoundLessThan, BoundLessThanOrEqual, BoundGreaterThan
 
 def helpful_fields(bound: BooleanExpression) -> set[int]:
     """Field ids whose bounds :func:`may_match` looks at."""
-    return {leaf.term.ref().field.field_id for leaf in _leaves(rewrite_not(bound)) if _is_helpful(leaf)}
+    return {leaf.term.ref().field.field_id for leaf in predicates(rewrite_not(bound)) if _is_helpful(leaf)}
 
 
 def may_match(bound: BooleanExpression, columns: Columns, count: int) -> Flags:
     """bool[count]: False for files of which the bounds prove that no row meets a bound expression."""
     return _evaluate(rewrite_not(bound), columns, count)
-
-
-def _leaves(expression: BooleanExpression) -> Iterator[BoundPredicate]:
-    open_ = [expression]
-    while open_:
-        top = open_.pop()
-        if isinstance(top, And | Or):
-            open_ += [top.right, top.left]
-        elif isinstance(top, BoundPredicate):
-            yield top
 
 
 def _is_helpful(leaf: BoundPredicate) -> bool:

@@ -74,11 +74,11 @@ def condition_of(bound: BooleanExpression, leaf_of: LeafOf) -> Condition | None:
     if isinstance(bound, AlwaysFalse):
         return AnyOf(())
     if isinstance(bound, And):
-        parts = [condition_of(part, leaf_of) for part in _chain(bound, And)]
+        parts = [condition_of(part, leaf_of) for part in chain(bound, And)]
         asked = tuple(part for part in parts if part is not None)
         return AllOf(asked) if asked else None
     if isinstance(bound, Or):
-        parts = [condition_of(part, leaf_of) for part in _chain(bound, Or)]
+        parts = [condition_of(part, leaf_of) for part in chain(bound, Or)]
         return None if any(part is None for part in parts) else AnyOf(tuple(p for p in parts if p))
     if not isinstance(bound, BoundPredicate):
         return None
@@ -131,7 +131,7 @@ def asked_fields(expression: BooleanExpression) -> list[int]:
     return sorted({predicate.term.ref().field.field_id for predicate in predicates(expression)})
 
 
-def _chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list[BooleanExpression]:
+def chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list[BooleanExpression]:
     """The parts of a chain of one operator, however it is nested."""
     parts, open_ = [], [expression]
     while open_:

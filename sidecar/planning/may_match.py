@@ -36,6 +36,8 @@ from pyiceberg.expressions.visitors import rewrite_not
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType
 
+from sidecar.planning.conditions import chain
+
 MAX_VALUES = 100
 """Values of one column that may be asked for at once. Each is a lookup and another chance of a false
 positive: at the usual rate of 1 % a unit is expected to pass one of 100 by chance: filters cannot help."""
@@ -144,14 +146,7 @@ class _Questioner:
 
     def _parts(self, expression: BooleanExpression, operator: type[And] | type[Or]) -> list[Question | None]:
         """The questions of a chain of one operator, however it is nested."""
-        parts, open_ = [], [expression]
-        while open_:
-            top = open_.pop()
-            if isinstance(top, operator):
-                open_ += [top.right, top.left]
-            else:
-                parts.append(self._question(top))
-        return parts
+        return [self._question(part) for part in chain(expression, operator)]
 
     def _any_of(self, parts: list[Question | None]) -> Question | None:
         """An OR; equalities of one column become one list."""
