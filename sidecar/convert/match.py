@@ -75,20 +75,26 @@ class Finder:
     def find_live(self, known_as: DataFileIdentity, file: Identity) -> list[Match]:
         """A live file of the sidecar's table, in every segment that lists this very file, the oldest first.
 
-        ``file`` is what its footer says. Raises :class:`UsageError` where it contradicts the sidecar.
+        ``file`` is what its footer says. Raises :class:`UsageError` where that contradicts the sidecar.
         """
         matches = []
         for segment in self._sidecar.segments:
             ordinal = segment.file_ordinal(known_as)
             if ordinal is not None:
-                matches.append(_listed(segment, ordinal, file))
+                entry = _entry(segment, ordinal)
+                if entry.file_size != file.size or not _same_data(segment, entry, file):
+                    raise _is_another(entry, file)
+                matches.append(_match(segment, ordinal, entry))
         return matches
 
     def _in_segment(self, segment: Segment, file: Identity) -> Match | None:
         for path in _spellings(file.name):
             ordinal = segment.named_file(path, file.size, file.num_rows)
             if ordinal is not None:
-                return _listed(segment, ordinal, file)
+                entry = _entry(segment, ordinal)
+                if not _same_data(segment, entry, file):
+                    raise UsageError("the file was written anew since it was indexed", file=file.name)
+                return _match(segment, ordinal, entry)
         found = self._moved(segment, file)
         certain = [one for one in found if _name(one[1].path) == _name(file.name)] or found
         if len(certain) > 1:
@@ -120,12 +126,7 @@ class Finder:
                         file=file.name,
                         expected=f"the path {entry.path}",
                     )
-                return UsageError(
-                    "the file is not the one that was indexed",
-                    file=file.name,
-                    expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
-                    found=_facts(file.size, file.num_rows, len(file.units)),
-                )
+                return _is_another(entry, file)
         return UsageError("the sidecar does not speak of this file", file=file.name)
 
     def _list(self) -> None:
@@ -140,13 +141,11 @@ class Finder:
         self._listed = True
 
 
-def _listed(segment: Segment, ordinal: int, file: Identity) -> Match:
+def _entry(segment: Segment, ordinal: int) -> FileEntry:
     (entry,) = segment.files([ordinal])
     if entry is None:
         raise _unreadable(segment)
-    if not _same_data(segment, entry, file):
-        raise UsageError("the file was written anew since it was indexed", file=file.name)
-    return _match(segment, ordinal, entry)
+    return entry
 
 
 def _match(segment: Segment, ordinal: int, entry: FileEntry) -> Match:
@@ -164,6 +163,15 @@ def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
 
 def _unreadable(segment: Segment) -> UsageError:
     return UsageError("the sidecar's list of files cannot be read", found=segment.id)
+
+
+def _is_another(entry: FileEntry, file: Identity) -> UsageError:
+    return UsageError(
+        "the file is not the one that was indexed",
+        file=file.name,
+        expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
+        found=_facts(file.size, file.num_rows, len(file.units)),
+    )
 
 
 def _facts(size: int, rows: int, groups: int) -> str:

@@ -72,7 +72,7 @@ def test_all_files_get_what_was_built(table: Any, tmp_path: Path) -> None:
         assert report.ways() == {"bloom": {"exact": 2}, "page-index": {"exact": 2}}
         entry = table.inspect.files().filter(pa.compute.field("file_path") == report.source)
         unit = segment.unit_ranges[
-            segment.file_ordinal(
+            segment.named_file(
                 report.source, entry["file_size_in_bytes"][0].as_py(), entry["record_count"][0].as_py()
             )
         ]

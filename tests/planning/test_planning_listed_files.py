@@ -36,6 +36,7 @@ from table_cases import ASKED, delete_by_position, with_a_past
 import sidecar
 from sidecar.bundle.model import FieldBounds, FileEntry
 from sidecar.bundle.segment import Segment
+from sidecar.bundle.units import UnitsReader
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import listed_files, sieve
 from sidecar.planning.bound_columns import may_match
@@ -286,7 +287,7 @@ def test_fingerprints_are_not_read_for_files_that_are_younger_than_the_index(
     def fail(*_: Any) -> Any:
         raise AssertionError("fingerprints were read")
 
-    monkeypatch.setattr(Segment, "file_ordinal", fail)
+    monkeypatch.setattr(UnitsReader, "fingerprints", fail)
     planned = plan(table, f"k = {key(1)}")
     assert planned.warnings == ()
     assert planned.funnel.kept_because == {"may match": 1, NOT_LISTED: 1}
