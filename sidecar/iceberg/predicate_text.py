@@ -46,6 +46,7 @@ from pyiceberg.expressions.literals import Literal
 from pyiceberg.schema import Schema
 
 from sidecar.errors import UsageError
+from sidecar.iceberg.comparisons import comparison, membership
 from sidecar.iceberg.exact import PredicateColumn, find_column, literal_of_text, prefix_literal
 
 MAX_DEPTH = 100
@@ -74,7 +75,6 @@ _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
     ">=": GreaterThanOrEqual,
 }
 _UNARY: dict[str, Callable[..., BooleanExpression]] = {"null": IsNull, "nan": IsNaN}
-_in: Callable[..., BooleanExpression] = In
 _starts_with: Callable[..., BooleanExpression] = StartsWith
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WILDCARD = re.compile(r"\\(?P<escaped>[%_\\])|(?P<wild>[%_])")
@@ -215,13 +215,14 @@ class Parser:
             raise self._unexpected("a comparison")
         operator = self._take().text
         column = self._column()
-        return _COMPARISONS[_MIRRORED.get(operator, operator)](column.name, _value(literal, column))
+        kind = _COMPARISONS[_MIRRORED.get(operator, operator)]
+        return comparison(kind, column, _value(literal, column))
 
     def _predicate(self) -> BooleanExpression:
         column = self._column()
         if self._next.keyword in _COMPARISONS:
             operator = self._take().text
-            return _COMPARISONS[operator](column.name, self._literal(column))
+            return comparison(_COMPARISONS[operator], column, self._literal(column))
         if self._skip("is"):
             return self._is(column)
         negated = self._skip("not")
@@ -238,12 +239,14 @@ class Parser:
 
     def _membership(self, column: PredicateColumn) -> BooleanExpression:
         if self._skip("in"):
-            return _in(column.name, self._list(column))
+            return membership(In, column, self._list(column))
         if self._skip("between"):
             lower = self._literal(column)
             self._expect("and")
             upper = self._literal(column)
-            return And(_COMPARISONS[">="](column.name, lower), _COMPARISONS["<="](column.name, upper))
+            return And(
+                comparison(GreaterThanOrEqual, column, lower), comparison(LessThanOrEqual, column, upper)
+            )
         if self._skip("like"):
             return self._like(column)
         raise self._unexpected("a comparison, IN, BETWEEN, LIKE or IS")
