@@ -1,4 +1,4 @@
-"""Literals as a person writes them, turned into a value of the column's type: exactly (of floats to a double), or refused.
+"""Literals as a person writes them, turned into a value of the column's type: exactly but for floats, or refused.
 
 | Iceberg type | spelling | value |
 | --- | --- | --- |

@@ -1,8 +1,8 @@
 """Comparisons of a column with literals, also with numbers beyond all that its type can hold.
 
-A FLOAT column may be compared with 1e39, which no float32 reaches. pyiceberg decides such a comparison while it binds, as
-true or false for every row, NULL and NaN among them. Here it becomes a comparison with infinity that the same rows
-meet under SQL's rules, and whose negation they do not meet:
+A FLOAT column may be compared with 1e39, which no float32 reaches. pyiceberg decides such a comparison while it
+binds, as true or false for every row, NULL and NaN among them. Here it becomes a comparison with infinity that the
+same rows meet under SQL's rules, and whose negation they do not meet:
 
 | asked, 1e39 and -1e39 alike | becomes |
 | --- | --- |
@@ -32,7 +32,6 @@ from pyiceberg.expressions import (
     LessThan,
     LessThanOrEqual,
     NotEqualTo,
-    NotIn,
     NotNaN,
     Or,
 )

@@ -51,6 +51,7 @@ from sidecar.filters.float32 import LIMIT, float32_neighbours
 
 _BELOW_V = (LessThan, LessThanOrEqual, BoundLessThan, BoundLessThanOrEqual)
 _ABOVE_V = (GreaterThan, GreaterThanOrEqual, BoundGreaterThan, BoundGreaterThanOrEqual)
+_EQUAL = (EqualTo, In, BoundEqualTo, BoundIn)
 _LISTS: dict[type[BooleanExpression], Any] = {EqualTo: In, BoundEqualTo: BoundIn}
 
 
@@ -70,27 +71,27 @@ def for_partitions(expression: BooleanExpression) -> BooleanExpression:
 def _with_nan(expression: BooleanExpression) -> BooleanExpression:
     if isinstance(expression, And | Or):
         return type(expression)(_with_nan(expression.left), _with_nan(expression.right))
-    leaf: Any = expression
-    if not isinstance(leaf, GreaterThan | GreaterThanOrEqual):
+    if not isinstance(expression, GreaterThan | GreaterThanOrEqual):
         return expression
     is_nan: Any = IsNaN
-    is_float = isinstance(leaf.literal, FloatLiteral | DoubleLiteral)
-    return Or(leaf, is_nan(leaf.term)) if is_float else leaf
+    is_float = isinstance(expression.literal, FloatLiteral | DoubleLiteral)
+    return Or(expression, is_nan(expression.term)) if is_float else expression
 
 
 def _widened(expression: BooleanExpression) -> BooleanExpression:
     if isinstance(expression, And | Or):
         return type(expression)(_widened(expression.left), _widened(expression.right))
+    if not isinstance(expression, (*_BELOW_V, *_ABOVE_V, *_EQUAL)):
+        return expression
     leaf: Any = expression
-    if isinstance(leaf, In | BoundIn):
-        literals = [own for literal in leaf.literals for own in _candidates(literal)]
-        return type(leaf)(leaf.term, set(literals))
-    if isinstance(leaf, EqualTo | BoundEqualTo):
-        literals = _candidates(leaf.literal)
-        return leaf if len(literals) == 1 else _LISTS[type(leaf)](leaf.term, set(literals))
-    if isinstance(leaf, _BELOW_V):
-        return type(leaf)(leaf.term, _candidates(leaf.literal)[-1])
-    return type(leaf)(leaf.term, _candidates(leaf.literal)[0]) if isinstance(leaf, _ABOVE_V) else expression
+    remade: Any = _LISTS.get(type(expression), type(expression))
+    given = leaf.literals if isinstance(expression, In | BoundIn) else [leaf.literal]
+    literals = [own for literal in given for own in _candidates(literal)]
+    if literals == [*given]:
+        return expression
+    if isinstance(expression, _EQUAL):
+        return remade(leaf.term, set(literals))  # type: ignore[no-any-return]
+    return remade(leaf.term, literals[-1 if isinstance(expression, _BELOW_V) else 0])  # type: ignore[no-any-return]
 
 
 def _candidates(literal: Literal[Any]) -> list[Literal[Any]]:

@@ -96,11 +96,11 @@ def plan_tasks(
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, told of manifests that need not be opened.
 
-    It differs in two steps. Its evaluators of bounds are asked :func:`for_bounds`, those of manifests and
-    partitions :func:`for_partitions`; residuals are those of the filter itself. And fewer manifests are read. Given some of the manifests, pyiceberg takes the smallest
-    sequence number of these and drops deletes that apply to files of the others; here it is that of the data files
-    that are kept, whichever manifests they come from: a delete manifest that is older than all of them has no delete
-    that applies, as no entry of it is younger than itself.
+    It differs in two steps. Evaluators of bounds are asked :func:`for_bounds`, those of manifests and partitions
+    :func:`for_partitions`; residuals are those of the filter itself. And fewer manifests are read: given some of
+    them, pyiceberg takes the smallest sequence number of these and drops deletes that apply to files of the
+    others; here it is that of the data files that are kept, whichever manifests they come from: a delete manifest
+    that is older than all of them has no delete that applies, as no entry of it is younger than itself.
     """
 
     def __init__(self, planner: ManifestGroupPlanner, known: Known | None, use: ManifestUse) -> None:
