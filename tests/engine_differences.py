@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ROWS: dict[int, tuple[float | None, float | None]] = {
-    1: (1.0, 0.05),
-    2: (float("nan"), None),
-    3: (None, None),
-    4: (0.0, None),
-    5: (-0.0, None),
-    6: (10.0, 0.1),
+ROWS: dict[int, tuple[float | None, float | None, float | None]] = {
+    1: (1.0, 0.05, 0.05),
+    2: (float("nan"), None, None),
+    3: (None, None, None),
+    4: (0.0, None, None),
+    5: (-0.0, None, None),
+    6: (10.0, 0.1, 0.1),
+    7: (None, float("inf"), 0.7),
 }
-"""By id, ``x`` (double) and ``p`` (written as float, promoted to double since)."""
+"""By id, ``x`` (double), ``p`` (written as float, promoted to double since) and ``f`` (float)."""
 
 
 class Difference(NamedTuple):
@@ -37,16 +38,28 @@ class Difference(NamedTuple):
 DIFFERENCES = [
     Difference("x > 5", "NaN", {6}, {2, 6}, {2, 6}),
     Difference("not (x > 5)", "NaN", {1, 2, 4, 5}, {1, 4, 5}, {1, 4, 5}),
-    Difference("x not in (1, 10)", "NULL", {2, 3, 4, 5}, {2, 4, 5}, {2, 4, 5}),
-    Difference("x is not nan", "NULL", {1, 4, 5, 6}, {1, 3, 4, 5, 6}, {1, 4, 5, 6}),
+    Difference("x not in (1, 10)", "NULL", {2, 3, 4, 5, 7}, {2, 4, 5}, {2, 4, 5}),
+    Difference("x is not nan", "NULL", {1, 4, 5, 6}, {1, 3, 4, 5, 6, 7}, {1, 4, 5, 6}),
     Difference("x in (0.0, 7)", "-0.0", {4}, {4, 5}, {4, 5}),
     Difference("p = 0.1", "0.1 written as float, the column a double by now", {6}, set(), {6}),
+    Difference("p <= 0.1", "the same", {1, 6}, {1}, {1, 6}),
+    Difference("p > 0.1", "the same", {7}, {6, 7}, {7}),
+    Difference("p = inf", "infinity written as float, the column a double by now", set(), {7}, {7}),
+    Difference("p < 1e39", "NULL or infinity, likewise", {1, 2, 3, 4, 5, 6, 7}, {1, 6}, {1, 6}),
 ]
 AGREED = {
     "x != 1": {2, 4, 5, 6},
     "x = 0": {4, 5},
     "x < 5": {1, 4, 5},
     "x is nan": {2},
-    "x is null": {3},
+    "x is null": {3, 7},
+    "f = 0.1": {6},
+    "f > 0.1": {7},
+    "f >= 0.1": {6, 7},
+    "f < 0.7": {1, 6},
+    "f in (0.1, 0.7)": {6, 7},
+    "f < 1e39": {1, 6, 7},
+    "f <= 3.4028235e38": {1, 6, 7},
+    "f != 1e39": {1, 6, 7},
 }
 """Predicates on the same rows that all engines answer alike."""

@@ -19,13 +19,13 @@ from sidecar.source import local_path
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Any:
-    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("p", pa.float32())])
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("p", pa.float32()), ("f", pa.float32())])
     made = catalog.create_table("db.differences", schema)
     columns = [pa.array(list(ROWS)), *(pa.array(list(cells)) for cells in zip(*ROWS.values(), strict=True))]
     made.append(pa.table([column.cast(f.type) for column, f in zip(columns, schema, strict=True)], schema))
     with made.update_schema() as update:
         update.update_column("p", DoubleType())
-    sidecar.build(made, ["x", "p"], kinds=["bloom", "page-index"], engine="local")
+    sidecar.build(made, ["x", "p", "f"], kinds=["bloom", "page-index"], engine="local")
     return catalog.load_table("db.differences")
 
 

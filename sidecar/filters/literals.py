@@ -1,4 +1,4 @@
-"""Literals as a person writes them, turned into a value of the column's type: exactly, or refused.
+"""Literals as a person writes them, turned into a value of the column's type: exactly but for floats, or refused.
 
 | Iceberg type | spelling | value |
 | --- | --- | --- |
@@ -15,9 +15,9 @@
 | fixed[N], binary | hexadecimal after `0x`: `0x00ff`, `0x` alone is empty | bytes |
 
 These are the values that pyiceberg's bound literals hold. A zone is required where the type has one and
-refused where it has none: nobody's session zone is guessed. Whole numbers written without a fraction or
-an exponent must be exact in a float or double; other texts mean the nearest double, as in every language.
-A float column gets that double too: rounding it to 32 bits is not ours to decide.
+refused where it has none: nobody's session zone is guessed. A number for a float or double is the nearest double to its
+text, as in every language. A float column gets that double too, even one beyond all 32-bit floats: rounding is not
+ours to decide, and ``f < 1e39`` is a question with an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ LiteralValue = int | float | Decimal | str | bytes | bool
 
 _MAX_TEXT = 1 << 20
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
 _SPECIAL_FLOAT = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,30}))?)?")
@@ -48,7 +47,6 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-
 _HEX = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
 _DECIMAL_TYPE = re.compile(r"decimal\(([0-9]{1,2}), ?([0-9]{1,2})\)")
 _FIXED_TYPE = re.compile(r"fixed\[([0-9]{1,10})\]")
-_FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MAX_EXPONENT = 400
 _MAX_NUMBER = 2000
@@ -58,7 +56,7 @@ def literal_from_text(text: str, iceberg_type: str, *, quoted: bool) -> LiteralV
     """The value that ``text`` means for a column of ``iceberg_type`` (``"long"``, ``"decimal(9, 2)"``, ...).
 
     ``quoted`` is true for the content of a string literal and for a word of a command line, false for a bare
-    token of a predicate: a bare token is never a string. Nothing is rounded or cut. Raises
+    token of a predicate: a bare token is never a string. Nothing but a float is rounded. Raises
     :class:`UsageError` where the text does not fit the type, saying how such a literal is written.
     """
     if len(text) > _MAX_TEXT:
@@ -141,20 +139,11 @@ def _floating(text: str, iceberg_type: str) -> float:
         return float(text)
     number = _number(text, iceberg_type)
     value = float(number)
-    limit = _FLOAT32_MAX if iceberg_type == "float" else math.inf
-    if math.isinf(value) or abs(value) > limit:
+    if math.isinf(value):
         _refuse(text, iceberg_type, "it is out of range")
     if value == 0.0 and number:
         _refuse(text, iceberg_type, "it is too near to zero")
-    if _WHOLE.fullmatch(text) and not _is_exact(value, number, iceberg_type):
-        _refuse(text, iceberg_type, "this whole number has no exact floating-point form")
     return value
-
-
-def _is_exact(value: float, number: Decimal, iceberg_type: str) -> bool:
-    mantissa, _ = math.frexp(value)
-    bits = 24 if iceberg_type == "float" else 53
-    return Decimal(value) == number and (mantissa * (1 << bits)).is_integer()
 
 
 def _days(text: str, iceberg_type: str) -> int:

@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.plain_hash import XXH64, PlainHash
 
 Verdict = Literal["probe", "cannot-exist", "unknown"]
@@ -127,7 +128,7 @@ def _float32(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     Under a promoted column too: pyiceberg rounds the values of an IN to the type of the file.
     """
     number = _number(value)
-    if _as_float32(number) != number:
+    if nearest_float32(number) != number:
         raise _Unknown("no float32 equals the literal, and engines round differently")
     return _zeros(number, "<f")
 
@@ -148,13 +149,6 @@ def _number(value: object) -> float:
     if number != value:
         raise _Unknown("no double equals the integer")
     return number
-
-
-def _as_float32(number: float) -> float | None:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", number))[0])
-    except OverflowError:
-        return None
 
 
 def _zeros(number: float, form: str) -> tuple[bytes, ...]:

@@ -3,11 +3,13 @@
 pyiceberg's parser turns a number into a double or a long before it knows the column, and binding then rounds
 (``i = 1.5`` finds 2, ``dec = 1.505`` finds 1.50) or refuses what a person would write (``dec = 1.5`` on a
 decimal(9, 2)). Every literal here goes through :func:`sidecar.filters.literals.literal_from_text` or a
-conversion that loses nothing, and becomes the pyiceberg literal that binds to itself.
+conversion that loses nothing, and becomes the pyiceberg literal that binds to itself. Floats are the nearest double; of
+a FLOAT column that cannot be bound if it lies beyond 32 bits, for which there is :mod:`sidecar.iceberg.comparisons`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +52,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.filters.float32 import LIMIT
 from sidecar.filters.literals import literal_from_text
 from sidecar.iceberg.resolve import resolve_columns
 
@@ -115,14 +118,27 @@ def exact_literal(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:
 
 
 def exact_value(value: object, column: PredicateColumn) -> Any:
-    """The value of a bound literal: of a text as a person writes it, or of any value that pyiceberg takes."""
+    """The value of a bound literal: of a text as a person writes it, or of any value that pyiceberg takes.
+
+    Raises :class:`UsageError` for a value that the column cannot hold. A float column rounds its values to 32 bits,
+    so it holds what is rounded to a finite number.
+    """
     if isinstance(value, str):
-        return literal_of_text(value, column, quoted=True).value
-    try:
-        made: Literal[Any] = literal(value)
-    except (TypeError, ValueError) as error:
-        raise _misfit(value, column) from error
-    return exact_literal(made, column).value
+        found = literal_of_text(value, column, quoted=True)
+    else:
+        try:
+            made: Literal[Any] = literal(value)
+        except (TypeError, ValueError) as error:
+            raise _misfit(value, column) from error
+        found = exact_literal(made, column)
+    if is_beyond(found, column):
+        raise _misfit(value, column)
+    return found.value
+
+
+def is_beyond(found: Literal[Any], column: PredicateColumn) -> bool:
+    """Whether a literal of a FLOAT column is a finite number that is infinite in 32 bits."""
+    return isinstance(column.type, FloatType) and LIMIT <= abs(found.value) < math.inf
 
 
 def prefix_literal(text: object, column: PredicateColumn) -> StringLiteral:
@@ -166,10 +182,9 @@ def _literal(value: Any, column: PredicateColumn) -> Literal[Any]:
     if isinstance(value, float) and value != value:
         hint = "Ask for IS NAN or IS NOT NAN."
         raise UsageError("nothing compares equal to NaN", column=column.name, hint=hint)
-    try:
-        return _LITERALS[type(column.type)](value)
-    except OverflowError as error:
-        raise _misfit(value, column) from error
+    if isinstance(column.type, FloatType) and LIMIT <= abs(value) < math.inf:
+        return DoubleLiteral(value)
+    return _LITERALS[type(column.type)](value)
 
 
 def _convert(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:

@@ -28,6 +28,7 @@ from pyiceberg.expressions import (
 from pyiceberg.schema import Schema
 
 from sidecar.errors import UsageError
+from sidecar.iceberg.comparisons import comparison, membership
 from sidecar.iceberg.exact import exact_literal, find_column, prefix_literal
 from sidecar.iceberg.predicate_text import Parser
 
@@ -86,15 +87,17 @@ def _normalise_predicate(
     predicate: UnboundPredicate, name: str, schema: Schema, case_sensitive: bool
 ) -> BooleanExpression:
     column = find_column(schema, name, case_sensitive)
-    operands: list[Any] = []
+    kind: Any = type(predicate)
+    expression: BooleanExpression
     if isinstance(predicate, StartsWith | NotStartsWith):
-        operands.append(prefix_literal(predicate.literal.value, column))
+        expression = kind(column.name, prefix_literal(predicate.literal.value, column))
     elif isinstance(predicate, SetPredicate):
-        operands.append([exact_literal(literal, column) for literal in predicate.literals])
+        literals = [exact_literal(literal, column) for literal in predicate.literals]
+        expression = membership(kind, column, literals)
     elif isinstance(predicate, LiteralPredicate):
-        operands.append(exact_literal(predicate.literal, column))
-    elif not isinstance(predicate, UnaryPredicate):
-        raise UsageError("this kind of predicate is not known", found=type(predicate).__name__)
-    remake: Any = type(predicate)
-    expression: BooleanExpression = remake(column.name, *operands)
+        expression = comparison(kind, column, exact_literal(predicate.literal, column))
+    elif isinstance(predicate, UnaryPredicate):
+        expression = kind(column.name)
+    else:
+        raise UsageError("this kind of predicate is not known", found=kind.__name__)
     return expression

@@ -1,6 +1,6 @@
 """Predicates as text.
 
-The language is pyiceberg's own, so that every predicate here is one for ``table.scan`` too::
+The language is pyiceberg's own, and infinity and bytes besides, which it has no words for::
 
     expression := conjunction (OR conjunction)*
     conjunction := negation (AND negation)*
@@ -12,9 +12,10 @@ The language is pyiceberg's own, so that every predicate here is one for ``table
                | column IS [NOT] NULL | column IS [NOT] NAN
     comparison := "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">="
     column := name ("." name)*            name := letters, digits, "_" | "\\"" anything "\\""
-    literal := number | string in single quotes | TRUE | FALSE
+    literal := number | ["+" | "-"] INF | 0x and hexadecimal digits | string in single quotes | TRUE | FALSE
 
-A literal is handed on as it is spelt, with its column, so that nothing is rounded on the way.
+INF and INFINITY without a sign are literals only where a column cannot be, or no column has that name. A literal is
+handed on as it is spelt, with its column, so that nothing is rounded on the way.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from pyiceberg.expressions.literals import Literal
 from pyiceberg.schema import Schema
 
 from sidecar.errors import UsageError
+from sidecar.iceberg.comparisons import comparison, membership
 from sidecar.iceberg.exact import PredicateColumn, find_column, literal_of_text, prefix_literal
 
 MAX_DEPTH = 100
@@ -55,13 +57,16 @@ _TOKEN = re.compile(
     r"""\s*(?:
       (?P<string>'(?:[^']|'')*')
     | (?P<quoted>"(?:[^"]|"")+")
+    | (?P<bytes>0[xX][0-9a-fA-F]*(?![\w.]))
     | (?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<infinity>[+-](?i:inf(?:inity)?)\b)
     | (?P<word>[^\W\d][\w$]*)
     | (?P<symbol><=|>=|==|!=|<>|[=<>(),.])
     | (?P<end>\Z)
     )""",
     re.VERBOSE,
 )
+_LITERALS = frozenset({"string", "number", "bytes", "infinity"})
 _KEYWORDS = frozenset({"and", "or", "not", "is", "in", "null", "nan", "like", "between", "true", "false"})
 _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
     "=": EqualTo,
@@ -74,7 +79,6 @@ _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
     ">=": GreaterThanOrEqual,
 }
 _UNARY: dict[str, Callable[..., BooleanExpression]] = {"null": IsNull, "nan": IsNaN}
-_in: Callable[..., BooleanExpression] = In
 _starts_with: Callable[..., BooleanExpression] = StartsWith
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WILDCARD = re.compile(r"\\(?P<escaped>[%_\\])|(?P<wild>[%_])")
@@ -100,7 +104,12 @@ class _Token:
 
     @property
     def is_literal(self) -> bool:
-        return self.kind in ("string", "number") or self.keyword in ("true", "false")
+        return self.kind in _LITERALS or self.keyword in ("true", "false")
+
+    @property
+    def is_infinity(self) -> bool:
+        """Whether this is infinity without a sign, or a column of that name."""
+        return self.kind == "word" and self.text.lower() in ("inf", "infinity")
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -200,9 +209,16 @@ class Parser:
             inner = self._expression()
             self._expect(")")
             return inner
-        if self._next.is_literal:
+        if self._next.is_literal or self._is_infinity_first():
             return self._literal_first()
         return self._predicate()
+
+    def _is_infinity_first(self) -> bool:
+        """Whether the text goes on with infinity, and not with a column that is called so."""
+        if not self._next.is_infinity or self._tokens[self._at + 1].keyword not in _COMPARISONS:
+            return False
+        name, names = self._next.text, self._schema.column_names
+        return name not in names if self._case_sensitive else name.lower() not in map(str.lower, names)
 
     def _literal_first(self) -> BooleanExpression:
         """``5 < x``, or TRUE and FALSE that stand alone."""
@@ -215,13 +231,14 @@ class Parser:
             raise self._unexpected("a comparison")
         operator = self._take().text
         column = self._column()
-        return _COMPARISONS[_MIRRORED.get(operator, operator)](column.name, _value(literal, column))
+        kind = _COMPARISONS[_MIRRORED.get(operator, operator)]
+        return comparison(kind, column, _value(literal, column))
 
     def _predicate(self) -> BooleanExpression:
         column = self._column()
         if self._next.keyword in _COMPARISONS:
             operator = self._take().text
-            return _COMPARISONS[operator](column.name, self._literal(column))
+            return comparison(_COMPARISONS[operator], column, self._literal(column))
         if self._skip("is"):
             return self._is(column)
         negated = self._skip("not")
@@ -238,12 +255,14 @@ class Parser:
 
     def _membership(self, column: PredicateColumn) -> BooleanExpression:
         if self._skip("in"):
-            return _in(column.name, self._list(column))
+            return membership(In, column, self._list(column))
         if self._skip("between"):
             lower = self._literal(column)
             self._expect("and")
             upper = self._literal(column)
-            return And(_COMPARISONS[">="](column.name, lower), _COMPARISONS["<="](column.name, upper))
+            return And(
+                comparison(GreaterThanOrEqual, column, lower), comparison(LessThanOrEqual, column, upper)
+            )
         if self._skip("like"):
             return self._like(column)
         raise self._unexpected("a comparison, IN, BETWEEN, LIKE or IS")
@@ -265,7 +284,7 @@ class Parser:
         return _starts_with(column.name, literal) if is_prefix else _COMPARISONS["="](column.name, literal)
 
     def _literal(self, column: PredicateColumn) -> Literal[Any]:
-        if not self._next.is_literal:
+        if not self._next.is_literal and not self._next.is_infinity:
             if self._next.keyword in ("null", "nan"):
                 raise self._unexpected("a literal (NULL and NAN are asked with IS)")
             raise self._unexpected("a literal")

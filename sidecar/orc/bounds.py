@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+from sidecar.filters.float32 import float32_neighbours
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound, ColumnStatistics
 
@@ -43,9 +44,12 @@ def cannot_hold(
     bound = as_bound(value, iceberg_type, column)
     if bound is None or statistics.min is None or statistics.max is None:
         return ""
-    if bound < statistics.min:  # type: ignore[operator]
+    low, high = bound, bound
+    if column.kind == "FLOAT" and isinstance(bound, float):
+        low, high = float32_neighbours(bound)  # some engines round the literal
+    if high < statistics.min:  # type: ignore[operator]
         return f"below the minimum {statistics.min}"
-    return f"above the maximum {statistics.max}" if bound > statistics.max else ""  # type: ignore[operator]
+    return f"above the maximum {statistics.max}" if low > statistics.max else ""  # type: ignore[operator]
 
 
 def as_bound(value: object, iceberg_type: str, column: OrcColumn) -> Bound | None:

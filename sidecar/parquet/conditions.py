@@ -22,7 +22,6 @@ a file of milliseconds, 0.1 in a FLOAT): it becomes a *span* of the neighbours, 
 from __future__ import annotations
 
 import math
-import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,8 +30,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
+from sidecar.filters.float32 import float32_neighbours
 from sidecar.filters.literals import LiteralValue
 from sidecar.filters.values import decimal_scale
 from sidecar.parquet.bounds import Comparable
@@ -281,16 +279,7 @@ def _float(value: LiteralValue, leaf: Leaf) -> Span | None:
         return None
     if leaf.physical == "DOUBLE":
         return _same(number)
-    try:
-        nearest = np.float32(struct.unpack("<f", struct.pack("<f", number))[0])
-    except OverflowError:
-        nearest = np.float32(math.copysign(math.inf, number))
-    if float(nearest) == number:
-        return _same(number)
-    with np.errstate(over="ignore"):  # beyond the largest number lies infinity
-        return float(np.nextafter(nearest, np.float32(-np.inf))), float(
-            np.nextafter(nearest, np.float32(np.inf))
-        )
+    return float32_neighbours(number)
 
 
 def _bytes(value: LiteralValue, leaf: Leaf) -> Span | None:

@@ -3,7 +3,7 @@
 The bounds that a units table records of a field are one Arrow table, a row a file. A predicate is evaluated over these
 columns as :class:`pyiceberg.expressions.visitors._InclusiveMetricsEvaluator` does it file by file, but drops less:
 what it does not say with certainty here is left to that evaluator, which sees all files that are left. So a
-file is never dropped here that pyiceberg would read.
+file is never dropped here that pyiceberg would read. Both are asked the same (:mod:`sidecar.planning.bound_literals`).
 
 Serialized values are compared as what they are: numbers of four and eight bytes (a column that was promoted has
 both) as numbers, strings and binaries as bytes, whose order is that of code points.
@@ -36,7 +36,7 @@ from pyiceberg.expressions import (
     BoundStartsWith,
     Or,
 )
-from pyiceberg.expressions.visitors import IN_PREDICATE_LIMIT, rewrite_not
+from pyiceberg.expressions.visitors import IN_PREDICATE_LIMIT
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -53,6 +53,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from sidecar.planning.bound_literals import for_bounds
 from sidecar.planning.conditions import predicates
 
 Flags = npt.NDArray[np.bool_]
@@ -68,12 +69,12 @@ _COMPARED = (BoundEqualTo, BoundLessThan, BoundLessThanOrEqual, BoundGreaterThan
 
 def helpful_fields(bound: BooleanExpression) -> set[int]:
     """Field ids whose bounds :func:`may_match` looks at."""
-    return {leaf.term.ref().field.field_id for leaf in predicates(rewrite_not(bound)) if _is_helpful(leaf)}
+    return {leaf.term.ref().field.field_id for leaf in predicates(for_bounds(bound)) if _is_helpful(leaf)}
 
 
 def may_match(bound: BooleanExpression, columns: Columns, count: int) -> Flags:
     """bool[count]: False for files of which the bounds prove that no row meets a bound expression."""
-    return _evaluate(rewrite_not(bound), columns, count)
+    return _evaluate(for_bounds(bound), columns, count)
 
 
 def _is_helpful(leaf: BoundPredicate) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import ResidualEvaluator, inclusive_projection
 from pyiceberg.manifest import (
     INITIAL_SEQUENCE_NUMBER,
     DataFile,
@@ -24,6 +25,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.iceberg.listing import identity_of
 from sidecar.iceberg.live_files import LiveFiles
+from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
 
 Identify = Callable[[], DataFileIdentity | None]
@@ -79,7 +81,8 @@ def plan_tasks(
         return []
     if scan._should_use_server_side_planning():
         live = LiveFiles(scan.io, manifests)
-        return [task for task in scan.plan_files() if keep(task.file, partial(live.find, task.file))]
+        wide = scan.update(row_filter=for_bounds(scan.row_filter))
+        return [task for task in wide.plan_files() if keep(task.file, partial(live.find, task.file))]
     planner = _Planner(scan._manifest_planner, known, use or ManifestUse())
 
     def entry_filter(entry: ManifestEntry) -> bool:
@@ -100,16 +103,17 @@ def plan_tasks(
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, told of manifests that need not be opened.
 
-    It differs in one step only, which manifests are read. Given some of the manifests, pyiceberg takes the smallest
-    sequence number of these and drops deletes that apply to files of the others; here it is that of the data files
-    that are kept, whichever manifests they come from: a delete manifest that is older than all of them has no delete
-    that applies, as no entry of it is younger than itself.
+    It differs in two steps. Evaluators of bounds are asked :func:`for_bounds`, those of manifests and partitions
+    :func:`for_partitions`; residuals are those of the filter itself. And fewer manifests are read: given some of
+    them, pyiceberg takes the smallest sequence number of these and drops deletes that apply to files of the
+    others; here it is that of the data files that are kept, whichever manifests they come from: a delete manifest
+    that is older than all of them has no delete that applies, as no entry of it is younger than itself.
     """
 
     def __init__(self, planner: ManifestGroupPlanner, known: Known | None, use: ManifestUse) -> None:
-        super().__init__(
-            planner.table_metadata, planner.io, planner.row_filter, planner.case_sensitive, planner.options
-        )
+        wide = for_bounds(planner.row_filter)
+        super().__init__(planner.table_metadata, planner.io, wide, planner.case_sensitive, planner.options)
+        self._plain = planner
         self._known = known
         self._use = use
         self._oldest: int | None = None
@@ -118,6 +122,14 @@ class _Planner(ManifestGroupPlanner):
         """Be told of a data file that is kept; all of them are, before deletes are read."""
         sequence = entry.sequence_number or INITIAL_SEQUENCE_NUMBER
         self._oldest = sequence if self._oldest is None else min(self._oldest, sequence)
+
+    def _build_partition_projection(self, spec_id: int) -> BooleanExpression:
+        schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
+        project = inclusive_projection(schema, spec, self.case_sensitive)
+        return project(for_partitions(self._plain.row_filter))
+
+    def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:
+        return self._plain._build_residual_evaluator(spec_id)
 
     def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
         """Entries of the data manifests, in their order, then those of the deletes that may apply to what was kept."""

@@ -8,6 +8,7 @@ the row groups with the fewest keys are asked. What was not asked is kept, and a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from pyiceberg.manifest import DataFile
 
 from sidecar.bundle.key_lookup import KeyRuns, rate_of, units_with_some_key
+from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
@@ -183,12 +185,25 @@ class KeyPruner:
         if doubtful:
             lower = upper = None
         nan = page.may_have_nan[0] if self.keys.sorted.dtype.kind == "f" else False
+        if kind == "double":
+            lower, upper = _around(lower, -math.inf), _around(upper, math.inf)
         return lower, upper, bool(page.all_null[0]), nan
 
     def _searched(self, bounds: list[Any]) -> npt.NDArray[Any]:
         found = np.empty(len(bounds), self.keys.sorted.dtype)
         found[:] = bounds
         return found
+
+
+def _around(bound: Any, towards: float) -> Any:
+    """The next float32 beyond a bound that is a float32 itself: a file from before the column's promotion may have it.
+
+    An engine that pushes a key down to such a file rounds it, so a key on the way to the next float32 may be found.
+    """
+    if bound is None or nearest_float32(bound) != bound:
+        return bound
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.nextafter(np.float32(bound), np.float32(towards)))
 
 
 class _Answer(NamedTuple):

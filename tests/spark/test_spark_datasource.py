@@ -23,7 +23,6 @@ import sidecar
 pytest.importorskip("pyspark.sql.datasource", reason="the extra [spark] is not installed")
 
 from pyspark import cloudpickle
-from pyspark.sql.types import StructType
 from table_cases import delete_by_position
 
 from sidecar.errors import SidecarError, UsageError
@@ -212,7 +211,7 @@ def test_wrong_options_are_one_sentence(table: Any, catalog: Any) -> None:
     ):
         opened = SidecarDataSource({**known, option: value})
         with pytest.raises(UsageError, match=said):
-            opened.reader(StructType())
+            opened.reader(SidecarDataSource(known).schema())
 
 
 def test_workers_read_encrypted_files_with_keys_of_their_own(
