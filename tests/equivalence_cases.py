@@ -4,6 +4,14 @@ A :class:`History` is a table that was changed a dozen times: rows appended in b
 deleted by rewriting files, by position and by equality, columns added, renamed, dropped, added again and promoted,
 partition fields added and removed, snapshots rolled back and expired, and in between a sidecar built for some columns
 of some snapshot, at times damaged or gone. The same seed gives the same table.
+
+What only some histories have are its *features* (:data:`FEATURES`), which are part of the names of tests:
+
+- ``v1``: a table of format version 1, upgraded at times;
+- ``transform``: partitioned from the start, by bucket, truncate, day, month or hour;
+- ``floats``: floats that are no quarters, and literals beside them;
+- ``returning``: files that leave the table and come back under their name with other rows, of the same size and number;
+- ``schema``: changes of the schema after the last snapshot.
 """
 
 from __future__ import annotations
@@ -14,12 +22,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import equivalence_files as files
 import pyarrow as pa
 from iceberg_cases import SCHEMA, delete_by_equality, local, predicate, records, replaced
 from mixed_tables import UNREADABLE, append_orc
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -42,6 +61,18 @@ WIDER: dict[str, PrimitiveType] = {"i": LongType(), "f": DoubleType(), "dec9": D
 NEW: dict[str, PrimitiveType] = {
     "l": LongType(), "d": DoubleType(), "s": StringType(), "day": DateType(), "ts": TimestampType(),
 }  # fmt: skip
+FEATURES = {"v1": 0.25, "transform": 0.5, "floats": 0.3, "returning": 0.25, "schema": 0.35}
+"""How often a history has them."""
+TRANSFORMS: dict[str, list[Transform[Any, Any]]] = {
+    "id": [BucketTransform(3), TruncateTransform(40)],
+    "l": [BucketTransform(4)],
+    "s": [BucketTransform(3), TruncateTransform(7)],
+    "dec9": [TruncateTransform(200)],
+    "day": [MonthTransform(), YearTransform()],
+    "ts": [YearTransform(), MonthTransform(), DayTransform(), HourTransform()],
+    "tz": [DayTransform(), HourTransform()],
+}
+"""Transforms by the values of a column; of timestamps every few rows are of another hour."""
 ROWS = (8, 30)
 """The least and the most rows of an append."""
 
@@ -62,6 +93,9 @@ class History:
     dropped: list[str] = field(default_factory=list)
     indexed: list[str] = field(default_factory=list)
     """Columns of the last build, as they were named then."""
+    features: tuple[str, ...] = ()
+    imported: dict[str, DataFile | None] = field(default_factory=dict)
+    """Files that may come back under their name, ``None`` those that did."""
 
     @property
     def columns(self) -> list[str]:
@@ -85,7 +119,9 @@ class History:
 
     def snapshot(self) -> int | None:
         """``None`` for the present one, mostly; else any, those of branches among them."""
-        if self.rng.random() < 0.75:
+        if (
+            self.rng.random() < 0.75 or "returning" in self.features
+        ):  # files of old snapshots have other content by now
             return None
         return self.rng.choice(self.table.metadata.snapshots).snapshot_id
 
@@ -99,31 +135,68 @@ class History:
         return self.table.current_snapshot() is not None
 
 
+def features_of(seed: int, flavour: str) -> tuple[str, ...]:
+    """What the history of a seed has, among :data:`FEATURES`."""
+    rng = random.Random(f"features {flavour} {seed}")
+    has = [name for name, chance in FEATURES.items() if rng.random() < chance]
+    return tuple(name for name in has if flavour != "mixed" or name != "transform")
+
+
 def make_history(catalog: Any, name: str, seed: int, flavour: str, steps: int = 10) -> History:
     """A table whose past is drawn from ``seed``."""
-    rng = random.Random(f"{flavour} {seed}")
+    rng, features = random.Random(f"{flavour} {seed}"), features_of(seed, flavour)
     schema = Schema(*(f for f in SCHEMA.fields if f.name not in FLAVOURS[flavour]))
-    table = catalog.create_table(name, schema, properties=SMALL_PAGES if rng.random() < 0.6 else {})
-    history = History(table, rng, flavour)
+    properties = {**(SMALL_PAGES if rng.random() < 0.6 else {})}
+    if "v1" in features:
+        properties["format-version"] = "1"
+    spec = _first_spec(rng, schema) if "transform" in features else PartitionSpec()
+    table = catalog.create_table(name, schema, partition_spec=spec, properties=properties)
+    history = History(table, rng, flavour, features=features)
     for column in schema.fields:
         if isinstance(column.field_type, StructType):
             history.values |= {f"{column.name}.{f.name}": f.name for f in column.field_type.fields}
         else:
             history.values[column.name] = column.name
+    if "floats" in features:
+        history.values["f"] = "e"
     for _ in range(rng.randint(2, 5)):
         _do(history, _append)
-    built = rng.randrange(steps)
+    built, known = rng.randrange(steps), _steps_of(features)
     for step in range(steps):
-        doing = _build if step == built else rng.choice(_STEPS)
-        _do(history, doing)
-    if (
-        rng.random() < 0.15 and flavour != "spark"
-    ):  # Iceberg in Java cannot read the ids as pyiceberg writes them
+        _do(history, _build if step == built else rng.choice(known))
+    if rng.random() < 0.15 and flavour != "spark" and history.table.format_version > 1:
+        # Iceberg in Java cannot read the ids as pyiceberg writes them
         _do(history, _delete_by_equality)
         if rng.random() < 0.5:
             _do(history, _append)
+    if "schema" in features:
+        for doing in rng.sample([_promote, _rename, _rename, _drop, _add, _drop_and_add], 2):
+            _do(history, doing)
     history.table.refresh()
     return history
+
+
+def _first_spec(rng: random.Random, schema: Schema) -> PartitionSpec:
+    known = [name for name in TRANSFORMS if schema.find_field(name)]
+    chosen = rng.sample(known, rng.choice([1, 1, 2]))
+    return PartitionSpec(
+        *(
+            PartitionField(
+                schema.find_field(name).field_id, 1000 + n, rng.choice(TRANSFORMS[name]), f"{name}_part"
+            )
+            for n, name in enumerate(chosen)
+        )
+    )
+
+
+def _steps_of(features: tuple[str, ...]) -> list[Callable[[History], str | None]]:
+    steps = list(_STEPS)
+    if "v1" in features:
+        steps += [_upgrade]
+    if "returning" in features:  # what goes back to an old snapshot finds other content in its files
+        steps = [step for step in steps if step not in (_roll_back, _append_to_branch)]
+        steps += [*[_import] * 3, *[_return] * 8]
+    return steps
 
 
 def _do(history: History, doing: Callable[[History], str | None]) -> None:
@@ -140,6 +213,7 @@ def rows_of(history: History, count: int, schema: pa.Schema) -> pa.Table:
     made = []
     for record in records(start, count, start + 17):
         flat = record | (record["st"] or {})
+        flat["e"] = None if flat["f"] is None else flat["f"] * 4 / 10
         row: dict[str, Any] = {}
         for name, value in history.values.items():
             top, _, below = name.partition(".")
@@ -160,6 +234,9 @@ def _append(history: History) -> str:
     if history.flavour == "mixed" and rng.random() < 0.5 and not table.spec().fields:
         append_orc(table, _some_rows(history), row_index_stride=20)
         return "append ORC"
+    if files.has_transforms(table):
+        files.append(table, files.data_files(table, _some_rows(history)))
+        return "append by transforms"
     table.append(_some_rows(history))
     return "append"
 
@@ -171,31 +248,95 @@ def _append_to_branch(history: History) -> str | None:
     if "side" not in table.metadata.refs:
         table.manage_snapshots().create_branch(current.snapshot_id, "side").commit()
         table.refresh()
-    table.append(_some_rows(history), branch="side")
+    files.append(table, files.data_files(table, _some_rows(history)), "side")
     return "append to a branch"
 
 
-def _delete_rows(history: History) -> str:
+def _delete_rows(history: History) -> str | None:
     start = history.rng.randrange(history.ids)
-    history.table.delete(f"id >= {start} and id < {start + history.rng.choice([1, 3, 30])}")
+    stop = start + history.rng.choice([1, 3, 30])
+    if files.has_transforms(history.table):
+        return _rewrite(history, start, stop, [])
+    history.table.delete(f"id >= {start} and id < {stop}")
     return "delete by rewriting"
 
 
-def _overwrite(history: History) -> str:
+def _overwrite(history: History) -> str | None:
     start = history.rng.randrange(history.ids)
-    history.table.overwrite(
-        _some_rows(history), overwrite_filter=f"id >= {start} and id < {start + history.rng.choice([5, 60])}"
-    )
+    stop = start + history.rng.choice([5, 60])
+    if files.has_transforms(history.table):
+        return _rewrite(history, start, stop, files.data_files(history.table, _some_rows(history)))
+    history.table.overwrite(_some_rows(history), overwrite_filter=f"id >= {start} and id < {stop}")
     return "overwrite"
+
+
+def _rewrite(history: History, start: int, stop: int, new: list[DataFile]) -> str | None:
+    """Remove rows as pyiceberg does where it can write the partitions."""
+    table = history.table
+    found = list(files.rows_without(table, start, stop))
+    left = [rows for _, rows in found if rows.num_rows]
+    if not found and not new:
+        return None
+    kept = [file for rows in left for file in files.data_files(table, rows)]
+    files.remove(table, [file for file, _ in found], [*new, *kept])
+    return "rewrite by transforms"
+
+
+def _import(history: History) -> str:
+    """A file with a name and a size of its own."""
+    table, rng = history.table, history.rng
+    name = f"imported-{len(history.log)}-{rng.getrandbits(40)}.parquet"
+    key, rows = max(files.partitions(table, _some_rows(history)), key=lambda part: part[1].num_rows)
+    file = files.imported(table, rows, name, key)
+    assert file is not None
+    files.append(table, [file])
+    history.imported[name] = file
+    return f"import {name}"
+
+
+def _return(history: History) -> str | None:
+    """An imported file leaves, is written anew with other rows, and comes back."""
+    table, rng = history.table, history.rng
+    live = {task.file.file_path.rsplit("/", 1)[-1]: task.file for task in table.scan().plan_files()}
+    known = sorted(name for name in history.imported if name in live)
+    if not known:
+        return _import(history)
+    name = rng.choice(known)
+    file = live[name]
+    wanted = file.record_count
+    many = rows_of(history, wanted * (12 if files.has_transforms(table) else 1), table.schema().as_arrow())
+    parts = [(key, rows) for key, rows in files.partitions(table, many) if rows.num_rows >= wanted]
+    if not parts:
+        return None
+    files.remove(table, [file], [])
+    table.refresh()
+    between = rng.random()
+    if between < 0.3:
+        _do(history, _append)
+    key, rows = rng.choice(parts)
+    made = files.imported(table, rows.slice(0, wanted), name, key, file.file_size_in_bytes)
+    if made is None:
+        return f"remove {name}"
+    files.append(table, [made])
+    history.deleted = {(path, at) for path, at in history.deleted if not path.endswith(name)}
+    return f"return {name}"
+
+
+def _upgrade(history: History) -> str | None:
+    if history.table.format_version > 1 or history.rng.random() < 0.5:
+        return None
+    with history.table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    return "upgrade to version 2"
 
 
 def _delete_by_position(history: History) -> str | None:
     rng, table = history.rng, history.table
-    files = sorted((task.file for task in table.scan().plan_files()), key=_first_id)
-    if not files:
+    live = sorted((task.file for task in table.scan().plan_files()), key=_first_id)
+    if not live or table.format_version == 1:
         return None
-    first = rng.choice(files)
-    alike = [f for f in files if f.spec_id == first.spec_id and f.partition == first.partition]
+    first = rng.choice(live)
+    alike = [f for f in live if f.spec_id == first.spec_id and f.partition == first.partition]
     chosen = {first.file_path: first} | {f.file_path: f for f in rng.sample(alike, len(alike) // 2)}
     places: dict[str, list[int]] = {}
     for path, file in sorted(chosen.items(), key=lambda item: _first_id(item[1])):
@@ -262,6 +403,20 @@ def _drop(history: History) -> str | None:
     return f"drop {name}"
 
 
+def _drop_and_add(history: History) -> str | None:
+    """A column dropped and added again under its name at once, of the same values or of others."""
+    done = _drop(history)
+    if done is None:
+        return None
+    history.table.refresh()
+    name, value = history.dropped[-1].split()
+    value = value if value in NEW and history.rng.random() < 0.5 else history.rng.choice(sorted(NEW))
+    with history.table.update_schema() as update:
+        update.add_column(name, NEW[value])
+    history.values[name] = value
+    return f"{done} and add it again"
+
+
 def _add(history: History) -> str:
     """A column, at times under the name of one that was dropped."""
     rng, again = history.rng, [d.split() for d in history.dropped]
@@ -323,7 +478,8 @@ def _build(history: History) -> str | None:
     chosen = rng.sample(sorted(columns), rng.randint(len(columns) // 3, len(columns)))
     kinds = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta", "page-index"]])
     fpp: Any = rng.choice(["auto", "auto", 0.01, 0.2])
-    snapshot = None if rng.random() < 0.8 else rng.choice(table.metadata.snapshots)
+    present = rng.random() < 0.8 or "returning" in history.features
+    snapshot = None if present else rng.choice(table.metadata.snapshots)
     names = set(table.schema().column_names)
     if snapshot is not None:  # which is built with its own schema
         schema = table.scan(snapshot_id=snapshot.snapshot_id).projection()

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
@@ -36,7 +37,6 @@ from sidecar.planning.planner import plan
 from sidecar.spark.partitions import TARGET_BYTES, Reading, Share, shares
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
@@ -64,21 +64,24 @@ class SidecarDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns, or those of the option ``columns``, in the types that pyiceberg reads them as."""
-        found: StructType = from_arrow_schema(schema_to_pyarrow(self._open()[1], include_field_ids=False))
-        return found
+        return _spark_schema(self._open()[1])
 
     def reader(self, schema: StructType) -> SidecarReader:
-        """A reader of the table; ``schema`` is what :meth:`schema` said."""
+        """A reader of the table, whose columns come in the order of ``schema``, which is what :meth:`schema` said.
+
+        Raises :class:`UsageError` where the table no longer has these columns: Spark takes them by their position.
+        """
         options = self._options()
         target = options.get("target-bytes", str(TARGET_BYTES))
         if not target.isdecimal() or int(target) == 0:
             raise UsageError("the option target-bytes is no number of bytes", found=target[:40])
         table, projected, snapshot_id = self._open()
+        _require_columns(schema, _spark_schema(projected))
         place = options.get("encryption-keys")
         keys = None if place is None else encryption_keys_from(place)
         predicate = options.get("predicate") or AlwaysTrue()
         found = plan(table, predicate, snapshot_id=snapshot_id, encryption_keys=keys)
-        return SidecarReader(found, [field.name for field in projected.fields], int(target), place)
+        return SidecarReader(found, schema.names, int(target), place)
 
     def _options(self) -> dict[str, str]:
         return {key.lower(): str(value) for key, value in self.options.items()}
@@ -109,6 +112,22 @@ class SidecarDataSource(DataSource):
         return table, schema, snapshot_id
 
 
+def _spark_schema(schema: Schema) -> StructType:
+    found: StructType = from_arrow_schema(schema_to_pyarrow(schema, include_field_ids=False))
+    return found
+
+
+def _require_columns(wanted: StructType, present: StructType) -> None:
+    expected, found = ({f.name: f.dataType.simpleString() for f in s.fields} for s in (wanted, present))
+    if expected != found:
+        raise UsageError(
+            "the table's columns are not those that the frame was made with",
+            expected=str(expected),
+            found=str(found),
+            hint="Load the frame again.",
+        )
+
+
 @dataclass(frozen=True)
 class _Partition(InputPartition):
     share: Share
@@ -126,6 +145,7 @@ class SidecarReader(DataSourceReader):
     ) -> None:
         for warning in planned.warnings:
             log.warning("%s", warning)
+        self._columns = list(columns)
         self._reading = Reading.of(planned, columns, keys_place)
         self._shares = shares(planned, target)
 
@@ -137,7 +157,7 @@ class SidecarReader(DataSourceReader):
         """The matching rows of a partition, deletes applied."""
         assert isinstance(partition, _Partition)
         rows = self._reading.read(partition.share)
-        # Spark knows no large lists, as which pyiceberg reads every list
-        wanted = to_arrow_schema(from_arrow_schema(rows.schema))
+        # Spark takes columns by position, and knows no large lists, as which pyiceberg reads every list
+        wanted = to_arrow_schema(from_arrow_schema(pa.schema(map(rows.schema.field, self._columns))))
         for batch in rows:
-            yield batch.cast(wanted)
+            yield batch.select(self._columns).cast(wanted)

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import BooleanExpression
@@ -109,6 +110,7 @@ def _value(column: str, n: int) -> Any:
         "tz": (EPOCH + dt.timedelta(minutes=spread)).replace(tzinfo=dt.timezone.utc),
         "x": spread * 3,
         "y": f"y{spread}",
+        "e": float(np.float32(spread / 10)),
     }[column]
 
 
@@ -119,7 +121,16 @@ SPECIAL: dict[str, list[Any]] = {
     "b": [b""],
     "i": [2**31 - 1, -(2**31)],
     "l": [2**63 - 1, -(2**63), 7],
+    "e": [
+        math.nan,
+        0.0,
+        -0.0,
+        math.inf,
+        0.1,
+        *(float(np.float32(v)) for v in (0.1, 16777216.0, 3.4028234e38)),
+    ],
 }
+"""Of "e", floats that are no quarters, as FLOAT holds them, and 0.1, which it does not."""
 
 
 def rows(start: int, count: int, seed: int, schema: pa.Schema) -> pa.Table:
@@ -169,7 +180,7 @@ def append(table: Table, start: int, count: int) -> None:
 
 
 LITERALS = {
-    "i": str, "l": str, "f": repr, "d": repr, "dec9": str, "dec18": lambda v: format(v, "f"),
+    "i": str, "l": str, "f": repr, "e": repr, "d": repr, "dec9": str, "dec18": lambda v: format(v, "f"),
     "dec38": lambda v: format(v, "f"), "s": lambda v: "'" + v.replace("'", "''") + "'",
     "b": lambda v: f"'0x{v.hex()}'", "fx": lambda v: f"'0x{v.hex()}'", "u": lambda v: f"'{uuid.UUID(bytes=v)}'",
     "day": lambda v: f"'{v}'", "t": lambda v: f"'{v}'", "ts": lambda v: f"'{v}'", "tz": lambda v: f"'{v}'",
@@ -180,11 +191,19 @@ LITERALS = {
 def literal(rng: random.Random, leaf: str, ids: int) -> str:
     """A literal of values of a column ``leaf``: mostly one that some row has, else an absent or a special one."""
     special = [v for v in SPECIAL.get(leaf, []) if v == v]
+    if leaf == "e":
+        special += [spelt for n in (rng.randrange(ids),) for spelt in _spellings(_value("e", n))]
     if special and rng.random() < 0.25:
         text = str(LITERALS[leaf](rng.choice(special)))
     else:
         text = str(LITERALS[leaf](_value(leaf, rng.randrange(int(ids * 1.3)))))
     return f"'{text}'" if text in ("inf", "-inf") else text
+
+
+def _spellings(value: float) -> list[float]:
+    """The double that a person writes for a float, the floats beside it, and a double between it and its neighbour."""
+    below, above = (float(np.nextafter(np.float32(value), np.float32(end))) for end in (-math.inf, math.inf))
+    return [round(value, 1), below, above, (value + above) / 2, value + (above - value) / 4]
 
 
 def predicate(
@@ -205,7 +224,7 @@ def predicate(
     ]  # fmt: skip
     if leaf == "bo":
         forms = ["{c} = {a}", "{c} != {a}", "{c} is null", "{c} is not null", "{c} in ({a}, {b})"]
-    if leaf in ("f", "d"):
+    if leaf in ("f", "d", "e"):
         forms += ["{c} is nan", "{c} is not nan"]
     if leaf == "s":
         forms += ["{c} like 'värde-1%'", "{c} not like 'värde-1%'"]

@@ -90,7 +90,8 @@ def source(spark: Any, table: Any, catalog: Any) -> Any:
 
 def rows_of(planned: Plan, columns: list[str] | None = None, target: int = TARGET_BYTES) -> list[list[Any]]:
     """Rows by partition, each read by another process's copy of the reader."""
-    reader = SidecarReader(planned, columns or planned.table.schema().column_names, target)
+    names = [field.name for field in planned.table.schema().fields]
+    reader = SidecarReader(planned, columns or names, target)
     copies = [pickle.loads(cloudpickle.dumps((reader, part))) for part in reader.partitions()]
     return [[row for batch in copy.read(part) for row in batch.to_pylist()] for copy, part in copies]
 
@@ -256,3 +257,21 @@ def test_workers_read_encrypted_files_with_keys_of_their_own(
     locked = SidecarDataSource(options)
     with pytest.raises(SidecarError):
         [list(r.read(part)) for r in [locked.reader(locked.schema())] for part in r.partitions()]
+
+
+def test_columns_swapped_since_the_frame_was_made(spark: Any, source: Any, catalog: Any) -> None:
+    """Spark takes the columns of a batch by position."""
+    table = catalog.create_table("db.source_swapped", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table.append(pa.table({"a": [1], "b": [100]}))
+    moved, swapped, renamed = (source(table="db.source_swapped", predicate="true") for _ in range(3))
+    with table.update_schema() as update:
+        update.move_first("b")
+    assert [row.asDict() for row in moved.collect()] == [{"a": 1, "b": 100}]
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+    assert [row.asDict() for row in swapped.collect()] == [{"a": 100, "b": 1}]
+    with table.update_schema() as update:
+        update.rename_column("a", "d")
+    with pytest.raises(Exception, match="not those that the frame was made with"):
+        renamed.collect()

@@ -1,0 +1,155 @@
+"""What Spark's own scan of a name reads, and the same scan over fewer files.
+
+Spark resolves the name: a suffix of the identifier (``t.branch_dev``, ``t.tag_old``, ``t.snapshot_id_1``,
+``t.at_timestamp_1``), ``spark.wap.branch``, the current catalog and a temporary view of the same name all decide what
+is read. So snapshot and schema are those of the relation in Spark's analysed plan, never those of the table.
+
+Which tasks are kept is decided inside the JVM, by a predicate made of method handles: asking each task from Python
+would take a round trip for every file.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+
+from sidecar.errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ICEBERG = "org.apache.iceberg"
+_SOURCE = f"{_ICEBERG}.spark.source"
+
+
+class IcebergScan:
+    """A frame that is one scan of an Iceberg table, as Iceberg's runtime in the session's JVM has it.
+
+    ``snapshot_id`` is the snapshot that the scan reads (``None``: the table has none), ``schema`` the schema that its
+    rows come in, ``uuid`` the table's UUID, ``name_mapping`` the table's name mapping in JSON, if it has one.
+
+    Raises :class:`UnsupportedFeatureError` for a frame that is anything else, and what py4j raises for a runtime that
+    is not known.
+    """
+
+    def __init__(self, session: Any, frame: DataFrame) -> None:
+        self._session = session
+        self._frame = frame
+        self._jvm = session._jvm
+        self._gateway = session.sparkContext._gateway
+        self._loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        relation = _relation(frame)
+        scanned = relation.table()
+        _require_class(scanned, f"{_SOURCE}.SparkTable", "not a table of Iceberg")
+        scan = scanned.newScanBuilder(relation.options()).build()
+        _require_class(scan, f"{_SOURCE}.SparkBatchQueryScan", "not a scan of one snapshot")
+        self._table = scanned.table()
+        self._schema = self._pinned_schema(scanned)
+        snapshot_id = scanned.snapshotId()
+        self.snapshot_id = None if snapshot_id is None else int(snapshot_id)
+        self.schema = Schema.model_validate_json(
+            self._jvm.org.apache.iceberg.SchemaParser.toJson(self._schema)
+        )
+        self.uuid = str(self._table.uuid())
+        self.name_mapping: str | None = self._table.properties().get(TableProperties.DEFAULT_NAME_MAPPING)
+
+    def _pinned_schema(self, scanned: Any) -> Any:
+        """The schema that Spark reads by: that of the snapshot where time is travelled, else the table's."""
+        field = self._class(f"{_SOURCE}.SparkTable").getDeclaredField("schema")
+        field.setAccessible(True)
+        return field.get(scanned)
+
+    def over(self, paths: Iterable[str], stack: ExitStack) -> DataFrame:
+        """The scan over the tasks of these data files alone; they are staged until ``stack`` closes.
+
+        Raises :class:`UnsupportedFeatureError` where staged tasks would be read in another schema.
+        """
+        from pyspark.sql import functions as f
+
+        tasks = self._tasks(paths)
+        if tasks.isEmpty():
+            return self._frame.where(f.lit(False))
+        task_set = f"sidecar-{uuid.uuid4()}"
+        manager = self._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
+        cache = self._table_cache()
+        stack.callback(manager.removeTasks, self._table, task_set)
+        manager.stageTasks(self._table, task_set, tasks)
+        stack.callback(cache.remove, task_set)
+        cache.add(task_set, self._table)
+        frame: DataFrame = self._session.read.format("iceberg").load(task_set)
+        if not self._table.schema().sameSchema(
+            self._schema
+        ):  # staged tasks come in the table's present schema
+            raise UnsupportedFeatureError("the snapshot has an older schema than the table")
+        return frame
+
+    def _tasks(self, paths: Iterable[str]) -> Any:
+        """Iceberg's scan tasks of these files, chosen without leaving the JVM."""
+        planned = self._table.newScan().useSnapshot(self.snapshot_id).planFiles()
+        try:
+            chosen = self._jvm.org.apache.iceberg.io.CloseableIterable.filter(
+                planned, self._reads_one_of(paths)
+            )
+            lists = self._jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+            return lists.newArrayList(chosen)
+        finally:
+            planned.close()
+
+    def _reads_one_of(self, paths: Iterable[str]) -> Any:
+        """``task -> paths.contains(task.file().location())`` as a java.util.function.Predicate."""
+        jvm = self._jvm
+        wanted = jvm.java.util.HashSet()
+        for path in paths:
+            wanted.add(path)
+        handles, types = jvm.java.lang.invoke.MethodHandles, jvm.java.lang.invoke.MethodType
+        lookup, boolean = handles.publicLookup(), jvm.java.lang.Boolean.TYPE
+        any_, text, file = map(
+            self._class, ("java.lang.Object", "java.lang.String", f"{_ICEBERG}.ContentFile")
+        )
+        contains = lookup.findVirtual(
+            self._class("java.util.Set"), "contains", types.methodType(boolean, any_)
+        )
+        file_of = lookup.findVirtual(
+            self._class(f"{_ICEBERG}.ContentScanTask"), "file", types.methodType(file)
+        )
+        location_of = lookup.findVirtual(file, "location", types.methodType(text))
+        is_wanted = contains.bindTo(wanted).asType(types.methodType(boolean, text))
+        test = handles.filterReturnValue(handles.filterReturnValue(file_of, location_of), is_wanted)
+        predicate = self._class("java.util.function.Predicate")
+        return jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
+            predicate, test.asType(types.methodType(boolean, any_))
+        )
+
+    def _table_cache(self) -> Any:
+        """``SparkTableCache.get()``, which py4j cannot call: an instance method has the same name."""
+        java = self._jvm.java.lang
+        no_types = self._gateway.new_array(java.Class, 0)
+        no_values = self._gateway.new_array(java.Object, 0)
+        return (
+            self._class(f"{_ICEBERG}.spark.SparkTableCache")
+            .getMethod("get", no_types)
+            .invoke(None, no_values)
+        )
+
+    def _class(self, name: str) -> Any:
+        return self._loader.loadClass(name)
+
+
+def _relation(frame: DataFrame) -> Any:
+    """The one relation that a frame consists of: views may have been made of it at another time."""
+    node = frame._jdf.queryExecution().analyzed()
+    while node.nodeName() == "SubqueryAlias":
+        node = node.child()
+    if not node.getClass().getName().endswith(".DataSourceV2Relation"):
+        raise UnsupportedFeatureError("it is not the name of a table in Spark", found=node.nodeName())
+    return node
+
+
+def _require_class(found: Any, name: str, message: str) -> None:
+    if found.getClass().getName() != name:
+        raise UnsupportedFeatureError(message, found=found.getClass().getSimpleName())
