@@ -13,7 +13,7 @@ import pyarrow as pa
 from sidecar.bundle import arrow_tables
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.coverage import decode_coverage
-from sidecar.bundle.envelope import MAX_INT64, VERSION, decode_toc, integer, member, segment_bytes
+from sidecar.bundle.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
 from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.model import Coverage, FieldBounds, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sections import (
@@ -57,7 +57,7 @@ def decode_units_toc(toc: bytes) -> UnitsToc:
     content = decode_toc(toc)
     if content.get("kind") != "units":
         raise DamagedFileError("not the table of contents of units", found=repr(content.get("kind"))[:40])
-    if content.get("version") != VERSION:
+    if content.get("version") != UNITS_VERSION:
         raise UnsupportedFeatureError("units of another version", found=repr(content.get("version"))[:40])
     offset = integer(content, "toc_offset")
     return UnitsToc(

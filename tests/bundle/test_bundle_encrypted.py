@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import io
 import pickle
 import random
 import struct
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -249,15 +251,18 @@ def _flip(piece: bytes, offset: int) -> bytes:
 
 
 def test_a_wrapped_key_fits_its_blob_alone():
-    """Of another table, segment, field or purpose it opens nothing."""
-    lock = key_of().lock("sbbf")
-    right = Owner(TABLE, SEGMENT, 1, "sbbf")
+    """Of another table, segment, field or purpose, or with another table of contents, it opens nothing."""
+    lock = key_of().lock("sbbf", b"toc of units", b"toc")
+    tocs = sha256(b"toc of units").digest(), sha256(b"toc").digest()
+    right = Owner(TABLE, SEGMENT, 1, "sbbf", *tocs)
     assert KeyRing(KEYS).place(lock, right).sealing == ENCRYPTED
     wrong = (
-        Owner(TABLE[:-1] + "6", SEGMENT, 1, "sbbf"),
-        Owner(TABLE, SEGMENT[::-1], 1, "sbbf"),
-        Owner(TABLE, SEGMENT, 2, "sbbf"),
-        Owner(TABLE, SEGMENT, 1, "orc-bloom"),
+        Owner(TABLE[:-1] + "6", SEGMENT, 1, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT[::-1], 1, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT, 2, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT, 1, "orc-bloom", *tocs),
+        Owner(TABLE, SEGMENT, 1, "sbbf", tocs[1], tocs[1]),
+        Owner(TABLE, SEGMENT, 1, "sbbf", tocs[0], tocs[0]),
     )
     for owner in wrong:
         with pytest.raises(UsageError, match="not the one"):
@@ -298,7 +303,9 @@ def test_the_layout_of_the_page():
     context = struct.pack("<Ii16sIIQ", 2, 1, SEGMENT, 3, 4, 5)
     piece = cipher.encrypt(context, b"bits")
     aad = bytes.fromhex(TABLE.replace("-", "")) + context
-    assert AESGCM(bytes(16)).decrypt(piece[:12], piece[12:], aad) == b"bits"
+    name = b"sidecar piece key" + struct.pack("<III", 2, 3, 0)
+    own = hmac.digest(bytes(16), name, "sha256")[:16]
+    assert AESGCM(own).decrypt(piece[:12], piece[12:], aad) == b"bits"
     assert cipher.encrypt(context, b"bits")[:12] != piece[:12]
     assert pickle.loads(pickle.dumps(cipher)).decrypt(context, piece) == b"bits"
     for short in (b"", piece[:27], piece[:-1]):
@@ -334,7 +341,16 @@ def test_nothing_secret_stands_outside_the_ciphertext():
         repr(inspect_sidecar(BytesSource(data))),
         repr(verify_sidecar(BytesSource(data))),
         repr([sidecar.warnings, wrong.warnings]),
-        repr([KEYS, key, key.place, key.lock("sbbf"), segment.bundles[1].toc, bundle(1, filters, key)]),
+        repr(
+            [
+                KEYS,
+                key,
+                key.place,
+                key.lock("sbbf", b"", b""),
+                segment.bundles[1].toc,
+                bundle(1, filters, key),
+            ]
+        ),
         repr(sidecar.puffin.metadata),
     ]
     assert '"encrypted"' in texts[0].replace("'", '"')
@@ -373,19 +389,19 @@ def test_damaged_tables_of_contents_keep_everything():
     assert decode_filter_toc(SplitBlockRule, toc).lock is not None
     for old, new in (
         (b'"AES_GCM"', b'"AES_XXX"'),
-        (b'"version":2}', b'"version":3}'),
+        (b'"version":3}', b'"version":2}'),
         (b'"wrapped_key":"', b'"wrapped_key":"!'),
         (b'"wrapped_key":"', b'"wrapped_key":"' + b"A" * 400),
         (b'"key_metadata":"', b'"key_metadata":7,"x":"'),
         (b'"encryption":{', b'"other":{'),
-        (b'"version":2}', b'"version":true}'),
+        (b'"version":3}', b'"version":true}'),
     ):
         assert old in toc, old
         with pytest.raises(SidecarError) as error:
             decode_filter_toc(SplitBlockRule, toc.replace(old, new))
         assert base64.b64encode(METADATA).decode() not in str(error.value)
     # A bundle that says it is plain has other lengths than its layout: stepped over.
-    plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":2}', b'"version":1}'))
+    plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":3}', b'"version":1}'))
     assert plain.groups == ()
     assert plain.doubts
 
