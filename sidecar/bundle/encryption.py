@@ -29,7 +29,7 @@ import hmac
 import os
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ MODULES_PER_KEY = 1 << 31
 """No key encrypts more pieces; with random nonces 2**32 are the limit of AES-GCM."""
 
 NONCE_BYTES, TAG_BYTES = 12, 16
+_BY_NAME = "name:"
 MAX_KEY_METADATA = 1 << 16
 _MAX_WRAPPED = 32 + NONCE_BYTES + TAG_BYTES
 _WRAP = struct.Struct("<16s16si32s32s")
@@ -221,8 +222,8 @@ class FieldKey:
 class KeyRing:
     """Unlocks the blobs of one file with the keys that are at hand, and asks for each key once.
 
-    A field is *protected* if its key is at hand: the caller names it (``bundle_keys``), or the keys have the one that
-    some blob of the field in this file is encrypted with. Of a protected field nothing in plaintext is believed, and
+    A field is *protected* if its key is at hand: ``bundle_keys`` name its column, or the keys have the one that some
+    blob of the field in this file is encrypted with. Of a protected field nothing in plaintext is believed, and
     nothing under another key than the named one: both could be anybody's.
     """
 
@@ -230,28 +231,49 @@ class KeyRing:
         self._keys = keys
         self._named: Mapping[int, bytes] = {}
         self._locks: dict[int, set[bytes]] = {}
+        self._paths: dict[int, set[str]] = {}
         self._master: dict[bytes, bytes | SidecarError | None] = {}
         self._places: dict[tuple[Lock | None, Owner], Place] = {}
         self.refused = False
         """Whether a blob could not be unlocked."""
 
     def use(self, keys: EncryptionKeys | None, named: Mapping[int, bytes] | None = None) -> None:
-        """Take these keys from now on; ``named``: key metadata of the fields whose blobs must be encrypted, by id."""
+        """Take these keys from now on; ``named``: key metadata of the fields whose blobs must be encrypted, by id.
+
+        Without it they stay those that were named before.
+        """
         self._keys = keys
-        self._named = {} if named is None else dict(named)
+        self._named = self._named if named is None else dict(named)
         self._master.clear()
         self._places.clear()
 
-    def know(self, field_id: int, lock: Lock | None) -> None:
-        """Be told of a blob of the file."""
+    def name(self, fields: Mapping[int, bytes]) -> None:
+        """Take note of more fields whose blobs must be encrypted."""
+        self._named = {**self._named, **fields}
+        self._places.clear()
+
+    def know(self, field_id: int, lock: Lock | None, resolutions: Iterable[str]) -> None:
+        """Be told of a blob of the file, and how its column was found: where by name, ``bundle_keys`` may name it."""
         if lock is not None:
             self._locks.setdefault(field_id, set()).add(lock.key_metadata)
+        for resolution in resolutions:
+            if resolution.startswith(_BY_NAME):
+                names = resolution.removeprefix(_BY_NAME).split("|")
+                self._paths.setdefault(field_id, set()).update(names)
 
     def protects(self, field_id: int) -> bool:
         """Whether blobs of the field must be encrypted to be believed."""
         if self._keys is None:
             return False
-        return field_id in self._named or any(map(self._is_at_hand, self._locks.get(field_id, ())))
+        locks = self._locks.get(field_id, ())
+        return bool(self._expected(field_id)) or any(map(self._is_at_hand, locks))
+
+    def _expected(self, field_id: int) -> set[bytes]:
+        """Key metadata of the keys that the caller names for a field."""
+        assert self._keys is not None
+        named = self._keys.bundle_keys
+        expected = {named[path] for path in self._paths.get(field_id, ()) if path in named}
+        return expected | ({self._named[field_id]} if field_id in self._named else set())
 
     def place(self, lock: Lock | None, owner: Owner) -> Place:
         """Where the blob's pieces are, with what decrypts them.
@@ -275,7 +297,7 @@ class KeyRing:
     def _in_clear(self, owner: Owner) -> Place:
         if self.protects(owner.field_id):
             raise UsageError(
-                f"an index of field {owner.field_id} is in plaintext although its key was given, so it could be anybody's",
+                f"an index of field {owner.field_id} is in plaintext although its key was given: it could be anybody's",
                 hint="Build the index of the column anew with its key in bundle_keys, or give no key for it.",
             )
         return Place(owner.segment_id, owner.field_id)
@@ -285,7 +307,8 @@ class KeyRing:
         hint = "Give the key of its key metadata as encryption keys."
         if self._keys is None:
             raise UsageError(f"{what} and no keys were given", hint=hint)
-        if self._named.get(owner.field_id, lock.key_metadata) != lock.key_metadata:
+        expected = self._expected(owner.field_id)
+        if expected and lock.key_metadata not in expected:
             raise UsageError(
                 f"{what} with another key than bundle_keys name for it",
                 hint="Build the index of the column anew.",

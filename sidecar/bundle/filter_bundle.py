@@ -71,6 +71,10 @@ class FilterBundle:
         """
         return self._keys.place(self.toc.lock, self._owner)
 
+    def check_key(self) -> None:
+        """Raise what :attr:`place` does."""
+        self._keys.place(self.toc.lock, self._owner)
+
     def usable_place(self) -> Place | None:
         """The same; ``None``, which is doubted, where it cannot be had."""
         try:

@@ -125,6 +125,10 @@ class IndexBlob(ABC, Generic[K, S]):
         """
         return self._keys.place(self.toc.lock, self._owner)
 
+    def check_key(self) -> None:
+        """Raise what :attr:`place` does."""
+        self._keys.place(self.toc.lock, self._owner)
+
     def read(self, units: Iterable[int]) -> dict[int, S]:
         """The indexes of these units, those that have none or whose bytes are damaged left out.
 

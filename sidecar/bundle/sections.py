@@ -97,7 +97,8 @@ def decode_sections(value: list[Any], end: int) -> list[Section]:
     for line in value:
         if not (isinstance(line, list) and [type(part) for part in line] == [str, int, int, int, int, str]):
             raise DamagedFileError("a table of contents has a section that is none", found=repr(line)[:60])
-        section = Section(*line[:5], digests=_digests(line[5]))
+        name, field_id, offset, count, length, digests = line
+        section = Section(name, field_id, offset, count, length, _digests(digests))
         if len(section.digests) != section.count * DIGEST_BYTES:
             raise DamagedFileError(f"{section.name} has not one digest a piece", expected=section.count)
         inside = section.offset >= HEADER_BYTES and 0 <= section.length <= end - section.offset

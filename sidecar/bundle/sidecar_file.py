@@ -144,6 +144,10 @@ class SidecarFile:
         """
         self._keys.use(encryption_keys, fields)
 
+    def name_fields(self, fields: Mapping[int, bytes]) -> None:
+        """More fields whose blobs must be encrypted, as for :meth:`use_keys`."""
+        self._keys.name(fields)
+
     def vouched_segments(self, field_ids: Iterable[int]) -> list[Segment]:
         """The segments that may be believed by who asks for these fields.
 
@@ -164,9 +168,11 @@ class SidecarFile:
             if blob.toc.lock is None:
                 continue
             try:
-                return blob.place.cipher is not None
+                blob.check_key()
             except SidecarError as error:
                 why = error
+            else:
+                return True
         self.doubts.add(why)
         return False
 
@@ -301,7 +307,7 @@ class SidecarFile:
         segment = _segment_of(toc, blob, entry, by_id)
         read_ranges = partial(self.puffin.read_ranges, blob)
         bundle = FilterBundle(toc, read_ranges, self.doubts.add, self._keys, segment.units_digest)
-        self._keys.know(toc.field_id, toc.lock)
+        self._keys.know(toc.field_id, toc.lock, (group.resolution for group in toc.groups))
         _put(place(segment), toc.field_id, bundle, blob)
         segment.entries.append(entry)
 
@@ -317,7 +323,7 @@ class SidecarFile:
         segment = _segment_of(toc, blob, entry, by_id)
         read_ranges = partial(self.puffin.read_ranges, blob)
         indexes = reader(toc, read_ranges, self.doubts.add, self._keys, segment.units_digest)
-        self._keys.know(toc.field_id, toc.lock)
+        self._keys.know(toc.field_id, toc.lock, (group.kind.resolution for group in toc.groups))
         _put(place(segment), toc.field_id, indexes, blob)
         segment.entries.append(entry)
 

@@ -133,7 +133,10 @@ class Registrar:
         return entries
 
     def _is_wanted(self, entry: TocEntry) -> bool:
-        """Whether an earlier blob of a field is still of use: not if the column is gone or built anew for all files."""
+        """Whether an earlier blob of a field is still of use.
+
+        It is not if the column is gone, is kept in another way by now, or is built anew for all files.
+        """
         anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
         live = self.table.schema().field_ids
         options = self.plan.options
@@ -141,6 +144,8 @@ class Registrar:
             **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
             **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
         }
+        if any((entry.segment_id, field_id) in self.earlier.stale for field_id in entry.fields):
+            return False
         if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
             return False
         return live >= set(entry.fields)
