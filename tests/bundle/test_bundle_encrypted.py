@@ -27,10 +27,11 @@ from bundle_cases import (
     segment_header,
     units_table,
 )
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Place
-from sidecar.bundle.encryption import Cipher, FieldKey, KeyRing, Lock, Owner
+from sidecar.bundle.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.key_lookup import KeyRuns, units_with_some_key
@@ -412,3 +413,45 @@ def test_impossible_keys_are_refused():
     groups = plan_groups([GroupMember(0, "int64", "id", 64)])
     with pytest.raises(UsageError, match="planned for other pieces"):
         pages_of(groups, [np.zeros((2, 8), np.uint32)], key_of().place)
+
+
+def test_no_key_encrypts_more_pieces_than_the_limit():
+    """Each piece is decrypted here with the key that SPEC.md says; with a small limit, rows change keys on the dot."""
+    limit, members = 200, 2100
+    cipher = Cipher(bytes(range(32)), TABLE, limit)
+    filters = dict(enumerate(random_filters(np.random.default_rng(1), [2] * members)))
+    groups = plan_groups([GroupMember(unit, "int64", "id", 64) for unit in filters], ENCRYPTED)
+    place = Place(SEGMENT, 1, cipher)
+    data = b"".join(pages_of(groups, filters, place))
+    stride = groups[0].layout.row_stride
+    assert (len(groups), len(data)) == (1, 512 * stride)
+    used: dict[int, int] = {}
+    for number in range(512):
+        context = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 0, number % 256, number // 256)
+        piece, aad = data[number * stride :][:stride], bytes.fromhex(TABLE.replace("-", "")) + context
+        opened = []
+        for key_number in range(4):
+            name = b"sidecar piece key" + struct.pack("<III", 1, 0, key_number)
+            try:
+                AESGCM(hmac.digest(bytes(range(32)), name, "sha256")).decrypt(piece[:12], piece[12:], aad)
+            except InvalidTag:
+                continue
+            opened.append(key_number)
+        assert opened == [number // limit], number
+        used[opened[0]] = used.get(opened[0], 0) + 1
+        assert place.open(context, piece) is not None
+        assert (
+            Place(SEGMENT, 1, Cipher(bytes(range(32)), TABLE)).open(context, piece) is None or number < limit
+        )
+    assert used == {0: 200, 1: 200, 2: 112}
+
+
+def test_the_largest_places_stay_below_what_random_nonces_allow():
+    """A key has at most 2^31 places, and the next one takes the next key."""
+    last = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 7, 255, (1 << 23) - 1)
+    after = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 7, 0, 1 << 23)
+    assert MODULES_PER_KEY == 1 << 31
+    assert key_name(last) == b"sidecar piece key" + struct.pack("<III", 1, 7, 0)
+    assert key_name(after) == b"sidecar piece key" + struct.pack("<III", 1, 7, 1)
+    names = {key_name(struct.pack("<Ii16sIIQ", kind, 1, SEGMENT, g, 0, 0)) for kind in (1, 2) for g in (0, 1)}
+    assert len(names) == 4
