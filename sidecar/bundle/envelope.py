@@ -3,7 +3,7 @@
     offset  size  content (little-endian)
     0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCOB" ORC filters, "SCPI" page indexes,
                   "SCRI" row indexes, "SCTC" table of all TOCs
-    4       2     u16 version: 1, of encrypted blobs (``encryption``) and of units 2
+    4       2     u16 version: 1, of units 2, of encrypted blobs (``encryption``) 3
     6       2     u16 reserved, 0
     8       4     u32 length of the TOC
     12      4     u32 reserved, 0
@@ -31,9 +31,8 @@ HEADER = struct.Struct("<4sHHIIQQ")
 HEADER_BYTES = HEADER.size
 VERSION = 1
 UNITS_VERSION = 2
-"""That of units blobs: since 2 they say who added a file."""
-VERSIONS = (1, 2)
-"""Those that are read: 2 is of encrypted blobs and of units."""
+VERSIONS = (1, 2, 3)
+"""Those that are read: 2 is of units, 3 of encrypted blobs."""
 MAX_TOC_BYTES = 64 << 20
 """No TOC may be longer: far above what a million units need."""
 
@@ -86,7 +85,7 @@ def decode_header(data: bytes, magic: bytes, blob_length: int) -> Header:
     if found != magic:
         raise DamagedFileError("a blob does not begin with its magic", expected=magic, found=found)
     if version not in VERSIONS:
-        raise UnsupportedFeatureError("a blob of another version", expected="1 or 2", found=version)
+        raise UnsupportedFeatureError("a blob of another version", expected="1 to 3", found=version)
     if (
         reserved
         or reserved_too

@@ -51,8 +51,11 @@ class FilterBundle:
         read_ranges: ReadRanges,
         doubt: Callable[[SidecarError | str], None],
         keys: KeyRing | None = None,
+        units_digest: bytes = b"",
     ) -> None:
+        """``units_digest``: SHA-256 of the TOC of the segment's units, which encrypted filters are bound to."""
         self.toc = toc
+        self._owner = toc.owner(units_digest)
         self.read_ranges = read_ranges
         self.doubt = doubt
         self._keys = keys or KeyRing()
@@ -63,12 +66,14 @@ class FilterBundle:
     def place(self) -> Place:
         """Where the pieces belong, with what opens them.
 
-        Raises :class:`UsageError` without the key of an encrypted bundle, and what the key retriever does.
+        Raises :class:`UsageError` without the key of an encrypted bundle and for a plain one whose key is at hand,
+        and what the key retriever does.
         """
-        toc = self.toc
-        return (
-            Place(toc.segment_id, toc.field_id) if toc.lock is None else self._keys.place(toc.lock, toc.owner)
-        )
+        return self._keys.place(self.toc.lock, self._owner)
+
+    def check_key(self) -> None:
+        """Raise what :attr:`place` does."""
+        self._keys.place(self.toc.lock, self._owner)
 
     def usable_place(self) -> Place | None:
         """The same; ``None``, which is doubted, where it cannot be had."""

@@ -1,6 +1,6 @@
 """The table of contents of bundles (``sidecar-sbbf-v1``, ``sidecar-orc-bloom-v1``): header, groups, TOC.
 
-kind           "sbbf" or "orc-bloom"           version       1, of encrypted bundles 2
+kind           "sbbf" or "orc-bloom"           version       1, of encrypted bundles 3
 table          the table's UUID                segment       id, 32 hexadecimal digits
 field          field id                        toc_offset    offset of the TOC in the blob
 units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
@@ -34,15 +34,23 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Sealing
-from sidecar.bundle.encryption import ENCRYPTED_VERSION, Lock, Owner
+from sidecar.bundle.encryption import (
+    ENCRYPTED_VERSION,
+    FieldKey,
+    Lock,
+    Owner,
+    bound_part,
+    digest_of,
+    toc_with_lock,
+)
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
     VERSION,
     decode_toc,
-    encode_toc,
     integer,
     member,
     segment_bytes,
+    toc_digest,
 )
 from sidecar.bundle.layout import Layout
 from sidecar.bundle.model import SegmentHeader
@@ -104,11 +112,13 @@ class FilterToc:
     expected_false_units: float | None = None
     lock: Lock | None = None
     """Of an encrypted bundle."""
+    digest: bytes = b""
+    """SHA-256 of the TOC without the lock; of a plain bundle nothing."""
 
-    @property
-    def owner(self) -> Owner:
-        """Whose key an encrypted bundle's is."""
-        return Owner(self.table_uuid, self.segment_id, self.field_id, self.rule_type.name)
+    def owner(self, units_digest: bytes) -> Owner:
+        """Whose key an encrypted bundle's is; ``units_digest`` is that of its units."""
+        place = self.table_uuid, self.segment_id, self.field_id
+        return Owner(*place, self.rule_type.name, units_digest, self.digest)
 
 
 def encode_filter_toc(
@@ -117,10 +127,10 @@ def encode_filter_toc(
     field_id: int,
     groups: Sequence[Group],
     num_units: int,
-    units_digest: int,
+    units_toc: bytes,
     fpp: float | None = None,
     expected_false_units: float | None = None,
-    lock: Lock | None = None,
+    key: FieldKey | None = None,
 ) -> tuple[bytes, int]:
     """The TOC's bytes and its offset in the blob; all groups have rules of this class."""
     offset, described = HEADER_BYTES, []
@@ -129,21 +139,19 @@ def encode_filter_toc(
         offset += group.layout.length
     content: dict[str, Any] = {
         "kind": rule.name,
-        "version": VERSION if lock is None else ENCRYPTED_VERSION,
+        "version": VERSION if key is None else ENCRYPTED_VERSION,
         "table": header.table_uuid,
         "segment": header.segment_id.hex(),
         "field": field_id,
-        "units": {"count": num_units, "digest": f"{units_digest:016x}"},
+        "units": {"count": num_units, "digest": f"{toc_digest(units_toc):016x}"},
         "toc_offset": offset,
         "groups": described,
     }
     if fpp is not None:
         content["fpp"] = fpp
-    if lock is not None:
-        content["encryption"] = lock.encode()
-    elif expected_false_units is not None:
+    if key is None and expected_false_units is not None:
         content["expected_false_units"] = expected_false_units
-    return encode_toc(content), offset
+    return toc_with_lock(content, key, units_toc), offset
 
 
 def _describe(group: Group, offset: int) -> dict[str, Any]:
@@ -196,6 +204,7 @@ def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
         fpp=_number(content, "fpp"),
         expected_false_units=_number(content, "expected_false_units"),
         lock=lock,
+        digest=b"" if lock is None else digest_of(bound_part(toc, lock)),
     )
 
 

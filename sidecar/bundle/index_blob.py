@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from sidecar.bundle.checksum import Place
-from sidecar.bundle.encryption import FieldKey, KeyRing, Owner
+from sidecar.bundle.encryption import FieldKey, KeyRing
 from sidecar.bundle.index_toc import (
     LENGTH_BYTES,
     MAX_PART_BYTES,
@@ -106,8 +106,12 @@ class IndexBlob(ABC, Generic[K, S]):
         read_ranges: ReadRanges,
         doubt: Callable[[SidecarError | str], None],
         keys: KeyRing | None = None,
+        units_digest: bytes = b"",
     ) -> None:
+        """``units_digest``: SHA-256 of the TOC of the segment's units, which encrypted indexes are bound to."""
         self.toc = toc
+        self._owner = toc.owner(units_digest)
+        self._units_digest = units_digest
         self._keys = keys or KeyRing()
         self._read_ranges = read_ranges
         self._doubt = doubt
@@ -115,11 +119,15 @@ class IndexBlob(ABC, Generic[K, S]):
 
     @property
     def place(self) -> Place:
-        """Where the pieces belong. Raises :class:`UsageError` without the key of an encrypted blob."""
-        toc = self.toc
-        if toc.lock is None:
-            return Place(toc.segment_id, toc.field_id)
-        return self._keys.place(toc.lock, Owner(toc.table_uuid, toc.segment_id, toc.field_id, self.form.name))
+        """Where the pieces belong.
+
+        Raises :class:`UsageError` without the key of an encrypted blob and for a plain one whose key is at hand.
+        """
+        return self._keys.place(self.toc.lock, self._owner)
+
+    def check_key(self) -> None:
+        """Raise what :attr:`place` does."""
+        self._keys.place(self.toc.lock, self._owner)
 
     def read(self, units: Iterable[int]) -> dict[int, S]:
         """The indexes of these units, those that have none or whose bytes are damaged left out.
@@ -166,7 +174,7 @@ class IndexBlob(ABC, Generic[K, S]):
         def tell(cause: SidecarError | str) -> None:
             problems.append(str(cause))
 
-        reader = type(self)(self.toc, self._read_ranges, tell, self._keys)
+        reader = type(self)(self.toc, self._read_ranges, tell, self._keys, self._units_digest)
         reader._told = True
         for group in self.toc.groups:
             units = group.ordinals().tolist()

@@ -3,7 +3,7 @@
 Page indexes (``page_index_toc``) and row indexes (``row_index_toc``) are blobs of this kind; they differ in what an
 entry consists of and in what a reader must know of the files. A table of contents has
 
-kind           "page-index", "row-index"       version       1, of encrypted blobs 2
+kind           "page-index", "row-index"       version       1, of encrypted blobs 3
 table          the table's UUID                segment       id, 32 hexadecimal digits
 field          field id                        toc_offset    offset of the TOC in the blob
 units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
@@ -35,15 +35,23 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Kind, Sealing
-from sidecar.bundle.encryption import ENCRYPTED_VERSION, Lock
+from sidecar.bundle.encryption import (
+    ENCRYPTED_VERSION,
+    FieldKey,
+    Lock,
+    Owner,
+    bound_part,
+    digest_of,
+    toc_with_lock,
+)
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
     VERSION,
     decode_toc,
-    encode_toc,
     integer,
     member,
     segment_bytes,
+    toc_digest,
 )
 from sidecar.bundle.filter_toc import MAX_GROUPS, decode_lock, units_digest
 from sidecar.bundle.model import SegmentHeader
@@ -163,8 +171,15 @@ class IndexToc(Generic[K]):
     toc_offset: int
     groups: tuple[StoredIndexGroup[K], ...]
     doubts: tuple[str, ...]
+    kind: str
     lock: Lock | None = None
     """Of an encrypted blob."""
+    digest: bytes = b""
+    """SHA-256 of the TOC without the lock; of a plain blob nothing."""
+
+    def owner(self, units_digest: bytes) -> Owner:
+        """Whose key an encrypted blob's is; ``units_digest`` is that of its units."""
+        return Owner(self.table_uuid, self.segment_id, self.field_id, self.kind, units_digest, self.digest)
 
     @property
     def sealing(self) -> Sealing:
@@ -178,12 +193,12 @@ def encode_index_toc(
     field_id: int,
     groups: Sequence[IndexGroup[K]],
     num_units: int,
-    digest: int,
-    lock: Lock | None = None,
+    units_toc: bytes,
+    key: FieldKey | None = None,
 ) -> tuple[bytes, int]:
     """The TOC's bytes and its offset in the blob."""
     offset, described = HEADER_BYTES, []
-    sealing = CHECKED if lock is None else ENCRYPTED
+    sealing = CHECKED if key is None else ENCRYPTED
     for group in groups:
         length = group.entries_length(sealing) + form.table_length(len(group.units), sealing)
         described.append(
@@ -199,17 +214,15 @@ def encode_index_toc(
         offset += length
     content: dict[str, Any] = {
         "kind": form.name,
-        "version": VERSION if lock is None else ENCRYPTED_VERSION,
+        "version": VERSION if key is None else ENCRYPTED_VERSION,
         "table": header.table_uuid,
         "segment": header.segment_id.hex(),
         "field": field_id,
-        "units": {"count": num_units, "digest": f"{digest:016x}"},
+        "units": {"count": num_units, "digest": f"{toc_digest(units_toc):016x}"},
         "toc_offset": offset,
         "groups": described,
     }
-    if lock is not None:
-        content["encryption"] = lock.encode()
-    return encode_toc(content), offset
+    return toc_with_lock(content, key, units_toc), offset
 
 
 def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
@@ -241,7 +254,9 @@ def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
         toc_offset=end,
         groups=tuple(groups),
         doubts=tuple(doubts),
+        kind=form.name,
         lock=lock,
+        digest=b"" if lock is None else digest_of(bound_part(toc, lock)),
     )
 
 

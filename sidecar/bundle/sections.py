@@ -1,7 +1,9 @@
 """Sections of a units blob: named series of pieces, laid one after the other, each followed by its checksum.
 
-The table of contents has for each section ``[name, field, offset, count, length]``: field id (0: none), offset from
-the blob's start, number of pieces, and length of all of them with their checksums. The section ``lengths`` holds, in
+The table of contents has for each section ``[name, field, offset, count, length, digests]``: field id (0: none),
+offset from the blob's start, number of pieces, length of all of them with their checksums, and the SHA-256 (32 bytes)
+of each piece with its checksum, one after the other, in base64. So who can tell that the table of contents is the one
+that was written (``encryption``) can tell it of every piece. The section ``lengths`` holds, in
 the order of the table of contents, the length with checksum (u32) of each piece of every section that has more or
 less than one piece. A piece's checksum has the section's kind and field, and the piece's ordinal as position.
 
@@ -20,6 +22,8 @@ less than one piece. A piece's checksum has the section's kind and field, and th
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +60,7 @@ FILES_PER_BATCH = 64
 FILES_PER_COLUMN = 16_384
 """Files in a piece of bounds, partitions or unit counts."""
 FILES_PER_FINGERPRINTS = 4_096
+DIGEST_BYTES = 32
 MAX_PIECE_BYTES = 256 << 20
 """No piece is read that claims to be longer."""
 
@@ -72,19 +77,30 @@ class Section:
     offset: int
     count: int
     length: int
+    digests: bytes
+    """SHA-256 of each piece."""
 
     def encode(self) -> list[object]:
         """Its JSON form."""
-        return [self.name, self.field_id, self.offset, self.count, self.length]
+        digests = base64.b64encode(self.digests).decode("ascii")
+        return [self.name, self.field_id, self.offset, self.count, self.length, digests]
+
+    def is_piece(self, ordinal: int, data: bytes) -> bool:
+        """Whether these are the bytes of a piece."""
+        at = DIGEST_BYTES * ordinal
+        return hashlib.sha256(data).digest() == self.digests[at : at + DIGEST_BYTES]
 
 
 def decode_sections(value: list[Any], end: int) -> list[Section]:
     """Sections of a TOC, all of which lie between the header and ``end``. Raises :class:`DamagedFileError`."""
     sections = []
     for line in value:
-        if not (isinstance(line, list) and [type(part) for part in line] == [str, int, int, int, int]):
+        if not (isinstance(line, list) and [type(part) for part in line] == [str, int, int, int, int, str]):
             raise DamagedFileError("a table of contents has a section that is none", found=repr(line)[:60])
-        section = Section(*line)
+        name, field_id, offset, count, length, digests = line
+        section = Section(name, field_id, offset, count, length, _digests(digests))
+        if len(section.digests) != section.count * DIGEST_BYTES:
+            raise DamagedFileError(f"{section.name} has not one digest a piece", expected=section.count)
         inside = section.offset >= HEADER_BYTES and 0 <= section.length <= end - section.offset
         if not inside or not 0 <= section.count * SEAL_BYTES <= section.length:
             raise DamagedFileError(
@@ -92,6 +108,13 @@ def decode_sections(value: list[Any], end: int) -> list[Section]:
             )
         sections.append(section)
     return sections
+
+
+def _digests(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise DamagedFileError("the digests of a section are not base64", found=repr(text)[:60]) from error
 
 
 class SectionReader:
@@ -133,6 +156,11 @@ class SectionReader:
             if not is_sealed(place.context(kind, piece), data):
                 raise DamagedFileError(
                     f"piece {piece} of {section.name} has a wrong checksum", offset=ranges[piece][0]
+                )
+            if not section.is_piece(piece, data):
+                raise DamagedFileError(
+                    f"piece {piece} of {section.name} is not the one that the table of contents names",
+                    offset=ranges[piece][0],
                 )
         return [data[:-SEAL_BYTES] for data in found]
 

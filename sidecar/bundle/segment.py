@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sidecar.bundle.encryption import digest_of
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filter_bundle import FilterBundle
 from sidecar.bundle.filter_toc import StoredGroup
@@ -69,6 +70,8 @@ class Segment:
         self.row_index_blobs: dict[int, RowIndexBlob] = {}
         self.entries: list[TocEntry] = [entry]
         """All blobs of the segment, the units blob first."""
+        self.units_digest = digest_of(entry.toc)
+        """SHA-256 of the units' table of contents."""
         self._doubts = doubts
         self._files: dict[int, FileEntry] = {}
 
@@ -104,6 +107,12 @@ class Segment:
         for bundle in (*self.bundles.values(), *self.orc_bundles.values()):
             found[bundle.toc.field_id] = found.get(bundle.toc.field_id, ()) + bundle.toc.groups
         return found
+
+    @property
+    def blobs(self) -> list[FilterBundle | PageIndexBlob | RowIndexBlob]:
+        """The blobs of all fields."""
+        filters = (*self.bundles.values(), *self.orc_bundles.values())
+        return [*filters, *self.page_index_blobs.values(), *self.row_index_blobs.values()]
 
     def bundles_of(self, field_id: int) -> list[FilterBundle]:
         """The bundles of a field: of split-block filters, of ORC filters, as far as it has them."""

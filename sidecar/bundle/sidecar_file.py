@@ -134,9 +134,47 @@ class SidecarFile:
         """Read on, after :meth:`close`, through another source of the same file."""
         self.source.inner = source
 
-    def use_keys(self, encryption_keys: EncryptionKeys | None) -> None:
-        """Open encrypted blobs with these keys from now on; nothing is asked of them before a blob is read."""
-        self._keys.use(encryption_keys)
+    def use_keys(
+        self, encryption_keys: EncryptionKeys | None, fields: Mapping[int, bytes] | None = None
+    ) -> None:
+        """Open encrypted blobs with these keys from now on; nothing is asked of them before a blob is read.
+
+        ``fields``: by id those whose blobs must be encrypted, with the key metadata of their key. Plaintext of these,
+        and of fields for which the keys have the key of some blob, is not believed.
+        """
+        self._keys.use(encryption_keys, fields)
+
+    def name_fields(self, fields: Mapping[int, bytes]) -> None:
+        """More fields whose blobs must be encrypted, as for :meth:`use_keys`."""
+        self._keys.name(fields)
+
+    def vouched_segments(self, field_ids: Iterable[int]) -> list[Segment]:
+        """The segments that may be believed by who asks for these fields.
+
+        These are all, unless the key of one of the fields is at hand: then those whose units are bound to a key, that
+        is, with a blob that a key opens. What other segments say of files and units could be anybody's; they are
+        doubted.
+        """
+        if not any(map(self._keys.protects, field_ids)):
+            return self.segments
+        return [segment for segment in self.segments if self._is_vouched(segment)]
+
+    def _is_vouched(self, segment: Segment) -> bool:
+        why: SidecarError = DamagedFileError(
+            "a segment has no blob that is encrypted with a key that was given, so that its files are not known",
+            found=segment.id,
+        )
+        for blob in segment.blobs:
+            if blob.toc.lock is None:
+                continue
+            try:
+                blob.check_key()
+            except SidecarError as error:
+                why = error
+            else:
+                return True
+        self.doubts.add(why)
+        return False
 
     @property
     def is_locked(self) -> bool:
@@ -267,7 +305,9 @@ class SidecarFile:
     ) -> None:
         toc = decode_filter_toc(rule, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
-        bundle = FilterBundle(toc, partial(self.puffin.read_ranges, blob), self.doubts.add, self._keys)
+        read_ranges = partial(self.puffin.read_ranges, blob)
+        bundle = FilterBundle(toc, read_ranges, self.doubts.add, self._keys, segment.units_digest)
+        self._keys.know(toc.field_id, toc.lock, (group.resolution for group in toc.groups))
         _put(place(segment), toc.field_id, bundle, blob)
         segment.entries.append(entry)
 
@@ -281,7 +321,9 @@ class SidecarFile:
     ) -> None:
         toc = decode_index_toc(reader.form, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
-        indexes = reader(toc, partial(self.puffin.read_ranges, blob), self.doubts.add, self._keys)
+        read_ranges = partial(self.puffin.read_ranges, blob)
+        indexes = reader(toc, read_ranges, self.doubts.add, self._keys, segment.units_digest)
+        self._keys.know(toc.field_id, toc.lock, (group.kind.resolution for group in toc.groups))
         _put(place(segment), toc.field_id, indexes, blob)
         segment.entries.append(entry)
 

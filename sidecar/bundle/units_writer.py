@@ -9,6 +9,7 @@ manifests, coverage and, up to 12 KiB, the fingerprints.
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ from sidecar.bundle.envelope import (
     UNITS_VERSION,
     encode_toc,
     header_for,
-    toc_digest,
 )
 from sidecar.bundle.fingerprints import FINGERPRINT_BYTES, fingerprint
 from sidecar.bundle.model import UNLISTED, FieldBounds, FileEntry, SegmentHeader, UnitsTable
@@ -57,17 +57,12 @@ _COPY_BYTES = 4 << 20
 
 @dataclass
 class UnitsBlob:
-    """A finished units blob, in memory or in a temporary file; its TOC's digest names it in bundles."""
+    """A finished units blob, in memory or in a temporary file; digests of its TOC name it in bundles."""
 
     toc: bytes
     length: int
     num_units: int
     _spool: IO[bytes]
-
-    @property
-    def digest(self) -> int:
-        """XXH64 of the TOC."""
-        return toc_digest(self.toc)
 
     def pieces(self) -> Iterator[bytes]:
         """The blob's bytes, once; releases the temporary file."""
@@ -129,15 +124,18 @@ class _SectionWriter:
 
     def add(self, name: str, pieces: Iterable[bytes], field_id: int = 0) -> None:
         place = Place(self._place.segment, field_id)
-        start, lengths = self.position, []
+        start, lengths, digests = self.position, [], []
         for ordinal, data in enumerate(pieces):
             piece = data + seal(place.context(KINDS[name], ordinal), data)
             self._spool.write(piece)
             lengths.append(len(piece))
+            digests.append(hashlib.sha256(piece).digest())
             self.position += len(piece)
         if len(lengths) != 1:
             self._lengths += lengths
-        self.sections.append(Section(name, field_id, start, len(lengths), self.position - start))
+        self.sections.append(
+            Section(name, field_id, start, len(lengths), self.position - start, b"".join(digests))
+        )
 
     def add_lengths(self) -> None:
         self.add(LENGTHS, [np.array(self._lengths, "<u4").tobytes()])

@@ -88,9 +88,8 @@ def write_segment(
         entries.append(_entry(written, header.segment_id, toc))
 
     for given in indexes:
-        lock = None if given.key is None else given.key.lock(given.form.name)
         toc, offset = encode_index_toc(
-            given.form, header, given.field_id, given.groups, blob.num_units, blob.digest, lock
+            given.form, header, given.field_id, given.groups, blob.num_units, blob.toc, given.key
         )
         _check_units(given.groups, blob)
         place = Place(header.segment_id, given.field_id) if given.key is None else given.key.place
@@ -105,10 +104,10 @@ def write_segment(
                 bundle.field_id,
                 groups,
                 blob.num_units,
-                blob.digest,
+                blob.toc,
                 bundle.fpp,
                 bundle.expected_false_units,
-                None if bundle.key is None else bundle.key.lock(rule.name),
+                bundle.key,
             )
             _check_units(groups, blob)
             pieces = _group_pieces(bundle, groups, pages, place)

@@ -97,7 +97,7 @@ def _opened(asked: From, stack: ExitStack) -> tuple[Any, Any]:
     from sidecar import open_sidecar, open_table
 
     table = open_table(asked.sidecar, asked.catalog)
-    sidecar = open_sidecar(table)
+    sidecar = open_sidecar(table, encryption_keys=encryption_keys(asked.keys))
     stack.callback(sidecar.close)
     return sidecar, table.io
 

@@ -61,7 +61,7 @@ class EncryptionKeys:
 
     ``bundle_keys`` says which columns of a sidecar are to be encrypted: by column, the key metadata of the master key
     (which ``retriever`` must have) that the keys of its bundles are wrapped with. Reading them needs ``retriever``
-    alone.
+    alone, but who names a column here believes nothing that a sidecar has of it in plaintext or under another key.
     """
 
     retriever: KeyRetriever | None = None
@@ -106,15 +106,16 @@ class EncryptionKeys:
 def encryption_keys_from(place: str) -> EncryptionKeys:
     """Keys from a JSON file, or from an environment variable that holds the JSON (``env:NAME``).
 
-    ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT}``, all of them
-    optional. A KEY is ``hex:...``, ``base64:...`` or ``env:NAME`` (a variable that holds one of these). Raises
-    :class:`UsageError` for anything else, :class:`StorageError` for a file that cannot be read.
+    ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT, "bundle_keys":
+    {PATH: KEY METADATA}}``, all of them optional. A KEY is ``hex:...``, ``base64:...`` or ``env:NAME`` (a variable that
+    holds one of these). ``bundle_keys`` name keys among ``keys``. Raises :class:`UsageError` for anything else,
+    :class:`StorageError` for a file that cannot be read.
     """
     try:
         value = json.loads(_text(place))
     except (ValueError, RecursionError):
         raise UsageError("the keys are no JSON", file=place) from None  # its error has the text
-    known = {"footer_key", "column_keys", "keys", "aad_prefix"}
+    known = {"footer_key", "column_keys", "keys", "aad_prefix", "bundle_keys"}
     if not isinstance(value, dict) or not value.keys() <= known:
         raise UsageError(
             "the keys are no JSON object of known parts", file=place, expected=", ".join(sorted(known))
@@ -122,11 +123,13 @@ def encryption_keys_from(place: str) -> EncryptionKeys:
     footer, prefix = value.get("footer_key"), value.get("aad_prefix")
     if prefix is not None and not isinstance(prefix, str):
         raise UsageError("aad_prefix is no text", file=place)
+    keys = {name.encode(): key for name, key in _keys(value.get("keys", {}), place).items()}
     return EncryptionKeys(
-        ExplicitKeys({name.encode(): key for name, key in _keys(value.get("keys", {}), place).items()}),
+        ExplicitKeys(keys),
         None if footer is None else _key(footer, place, "footer_key"),
         _keys(value.get("column_keys", {}), place),
         None if prefix is None else prefix.encode(),
+        _bundle_keys(value.get("bundle_keys", {}), keys, place),
     )
 
 
@@ -155,6 +158,22 @@ def _keys(value: Any, place: str) -> dict[str, bytes]:
     if not isinstance(value, dict):
         raise UsageError("keys by name are no JSON object", file=place)
     return {name: _key(text, place, f"key {number}") for number, (name, text) in enumerate(value.items())}
+
+
+def _bundle_keys(value: Any, keys: Mapping[bytes, bytes], place: str) -> dict[str, bytes]:
+    """Key metadata by column; no message shows them."""
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value.values()):
+        raise UsageError("bundle_keys are no JSON object from columns to names of keys", file=place)
+    named = {path: name.encode() for path, name in value.items()}
+    for path, name in named.items():
+        if name not in keys:
+            raise UsageError(
+                "bundle_keys name a key that is not among keys",
+                file=place,
+                column=path,
+                hint="Add it to keys, under the same name.",
+            )
+    return named
 
 
 def _key(text: Any, place: str, what: str) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -97,7 +97,7 @@ def embed_from(
         pool = stack.enter_context(closing(FilterPool()))
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         choice = Choice(bloom, page_index, _checked_way(way), placement, fallback=way != "exact")
-        file = _prepare(source, target, Finder(opened), choice, pool, _Storage(io, encryption_keys))
+        file = _prepare(source, target, Finder(opened), choice, pool, _Storage(io, encryption_keys, opened))
         load = partial(pool.load, file.parts)
         (report,) = _write_behind(opened, iter([file]), load, io, progress)
         report.sidecar_bytes = opened.index_bytes - before
@@ -130,7 +130,7 @@ def embed_all_from(
         targets = targets_in(folder, paths)
         choice = Choice(bloom, page_index, "exact", placement)
         pool = stack.enter_context(closing(FilterPool()))
-        storage = _Storage(io, encryption_keys)
+        storage = _Storage(io, encryption_keys, opened)
         load = _loading(pool, opened, finder, paths, choice, storage)
         for target in targets:
             _make_folder(target)
@@ -171,6 +171,14 @@ class _Storage:
 
     io: FileIO | None
     keys: EncryptionKeys | None
+    sidecar: SidecarFile
+
+    def name_fields(self, leaves: Iterable[tuple[str, int | None]]) -> None:
+        """Tell the sidecar which fields ``bundle_keys`` name, by path and field id of a file's leaves."""
+        keys = {} if self.keys is None else self.keys.bundle_keys
+        named = {field_id: keys[path] for path, field_id in leaves if field_id is not None and path in keys}
+        if named:
+            self.sidecar.name_fields(named)
 
     def open(self, path: str) -> Source:
         """The file, of an encrypted one its plaintext view."""
@@ -191,10 +199,12 @@ def _prepare(
         restorer: Restorer | OrcRestorer
         if is_orc(source):
             tail = read_tail(source)
+            storage.name_fields((column.path, column.field_id) for column in tail.columns)
             orc = plan_orc_restore(finder, source, tail, choice)
             restorer, parts = OrcRestorer(source, orc, choice, pool), orc.exact_parts
             return _Prepared(path, source, target, tail.size, PLACEMENT, parts, restorer, start)
         footer = read_footer(source)
+        storage.name_fields((leaf.path, leaf.field_id) for leaf in footer.columns)
         check_embeddable(source, footer)
         work = plan_restore(finder, footer, choice)
         restorer, parts = Restorer(source, work, choice, pool, storage.keys), work.exact_parts

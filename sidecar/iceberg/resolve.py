@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -101,6 +102,16 @@ def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> Column:
         kind = type(found.field_type).__name__.removesuffix("Type").lower()
         raise UsageError(f"the column '{path}' is a {kind}", hint=f"Name a part of it: {', '.join(leaves)}.")
     return Column(found.field_id, str(found.field_type), path)
+
+
+def fields_of_keys(schemas: Iterable[Schema], keys: Mapping[str, bytes]) -> dict[int, bytes]:
+    """``keys``, by path of a column, by field id, whichever of a table's schemas has a column of that path."""
+    found = {}
+    for schema in schemas:
+        for path, key in keys.items():
+            with suppress(ValueError):
+                found[schema.find_field(path).field_id] = key
+    return found
 
 
 def _unknown(schema: Schema, name: str) -> UsageError:

@@ -12,10 +12,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.history import statistics_of
 from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, snapshot_id_of
+from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.statistics_file import PAGES
 from sidecar.iceberg.tolerant import state_of_registrations
 from sidecar.source import open_source
@@ -28,6 +30,11 @@ class FoundSidecar:
     statistics: StatisticsFile
     snapshot_id: int
     sidecar: SidecarFile
+
+    def use_keys(self, table: Table, keys: EncryptionKeys | None) -> None:
+        """Open encrypted blobs with these keys; the columns that ``bundle_keys`` name are those of the table."""
+        named = {} if keys is None else fields_of_keys(table.schemas().values(), keys.bundle_keys)
+        self.sidecar.use_keys(keys, named)
 
 
 def find_sidecar(
@@ -66,8 +73,16 @@ def may_have_pages(table: Table, snapshot_id: int) -> bool:
     return any(entry.statistics_path.endswith(PAGES) for entry in found)
 
 
-def open_sidecar(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> SidecarFile:
+def open_sidecar(
+    table: Table,
+    snapshot_id: int | None = None,
+    *,
+    ref: str | None = None,
+    encryption_keys: EncryptionKeys | None = None,
+) -> SidecarFile:
     """The sidecar of a snapshot (of ``ref``, or the current one) or of its nearest ancestor, to be closed.
+
+    ``encryption_keys`` open encrypted blobs; of columns that ``bundle_keys`` name nothing in plaintext is believed.
 
     Raises :class:`UsageError` if there is none.
     """
@@ -76,6 +91,7 @@ def open_sidecar(table: Table, snapshot_id: int | None = None, *, ref: str | Non
     if found is None:
         name = ".".join(table.name())
         raise UsageError(f"the table {name} has no sidecar", found=doubts[0] if doubts else None)
+    found.use_keys(table, encryption_keys)
     return found.sidecar
 
 

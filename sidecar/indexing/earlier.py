@@ -49,6 +49,8 @@ class Earlier:
     """Ordinals of the files that need not be indexed."""
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
     """Earlier sketches of the fields that are asked for."""
+    stale: set[tuple[bytes, int]] = field(default_factory=set)
+    """Segments and fields whose blobs are not kept as this build keeps them: in plaintext, or under another key."""
     why_not: str = ""
     """Why files that were indexed before are indexed again, if they are."""
 
@@ -86,10 +88,12 @@ def _fill(
     earlier: Earlier, table: Table, listing: Listing, plan: Plan, fpp: float | None, full: bool
 ) -> None:
     assert earlier.found is not None
+    earlier.found.use_keys(table, plan.encryption_keys)
     segments = earlier.found.sidecar.segments
+    earlier.stale = _stale(segments, plan)
     live = {segment.id: _live_files(segment, listing.files) for segment in segments}
     if not full:
-        earlier.served = _served(segments, listing.files, live, plan, fpp)
+        earlier.served = _served(segments, listing.files, live, plan, fpp, earlier.stale)
         earlier.sketches, earlier.why_not = _sketches(earlier, table, segments, live, plan)
         if earlier.why_not:
             earlier.served = set()
@@ -120,12 +124,14 @@ def _served(
     live: dict[str, dict[int, int]],
     plan: Plan,
     fpp: float | None,
+    stale: set[tuple[bytes, int]],
 ) -> set[int]:
     """Files with units for which every wanted kind of every column stands in some segment."""
     having: dict[int, set[Want]] = {}
     holds = _resolution_holds(plan)
     for segment in segments:
         wants = {want for want, c in _kinds(segment) if holds(c) and _has_rate(segment, want, fpp)}
+        wants = {want for want in wants if (segment.header.segment_id, want[0]) not in stale}
         first, others = segment.unit_ranges, _other_format(segment, plan)
         locked = _locked(segment) if plan.encryption_keys is not None else {}
         for ordinal, known in live[segment.id].items():
@@ -137,6 +143,26 @@ def _served(
             odd |= {want for want, flags in locked.items() if flags[units.start : units.stop].any()}
             having.setdefault(ordinal, set()).update(wants - odd)
     return {ordinal for ordinal, wants in having.items() if wants.issuperset(_wanted(plan))}
+
+
+def _stale(segments: Sequence[Segment], plan: Plan) -> set[tuple[bytes, int]]:
+    """Segments and fields with a blob that readers with the key of the column would not believe.
+
+    Raises :class:`UsageError` for a blob under the right key that does not open: the sidecar was changed.
+    """
+    keys = {} if plan.encryption_keys is None else plan.encryption_keys.bundle_keys
+    named = {c.field_id: keys[c.path] for c in plan.columns if c.field_id in plan.options.sealed}
+    found = set()
+    for segment in segments:
+        for blob in segment.blobs:
+            field_id, lock = blob.toc.field_id, blob.toc.lock
+            if field_id not in named:
+                continue
+            if lock is None or lock.key_metadata != named[field_id]:
+                found.add((segment.header.segment_id, field_id))
+            else:
+                blob.check_key()
+    return found
 
 
 def _locked(segment: Segment) -> dict[Want, npt.NDArray[np.bool_]]:

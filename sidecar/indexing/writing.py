@@ -62,9 +62,7 @@ class Registrar:
         )
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         units = units_table(selection, indexed, self.plan.columns, self.plan.options)
-        keys = self._keys(header)
         in_clear = indexed.encrypted.fields & self.plan.options.in_clear
-        groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
         indexes = index_groups(indexed, self.plan.columns)
         thetas = [
             Theta(i, sketch.to_bytes(), sketch.ndv, properties_of(i in in_clear))
@@ -73,6 +71,8 @@ class Registrar:
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
             """Our blobs; called again, and slicing again, if another commit came between."""
+            keys = self._keys(header)
+            groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
             entries = self._carry(writer, replaced, place)
             if selection.files or not entries:
                 slices = self.engine.slices([t for tasks in groups.values() for t in tasks], self.progress)
@@ -106,7 +106,7 @@ class Registrar:
         )
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
-        """A fresh data key for each column whose bundles are encrypted."""
+        """A fresh data key for each column whose bundles are encrypted; one for each time that they are written."""
         place = header.table_uuid, header.segment_id
         found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
         return {field_id: key for field_id, key in found.items() if key is not None}
@@ -133,7 +133,10 @@ class Registrar:
         return entries
 
     def _is_wanted(self, entry: TocEntry) -> bool:
-        """Whether an earlier blob of a field is still of use: not if the column is gone or built anew for all files."""
+        """Whether an earlier blob of a field is still of use.
+
+        It is not if the column is gone, is kept in another way by now, or is built anew for all files.
+        """
         anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
         live = self.table.schema().field_ids
         options = self.plan.options
@@ -141,6 +144,8 @@ class Registrar:
             **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
             **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
         }
+        if any((entry.segment_id, field_id) in self.earlier.stale for field_id in entry.fields):
+            return False
         if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
             return False
         return live >= set(entry.fields)

@@ -5,7 +5,7 @@ Whatever goes wrong with it becomes a warning, and from then on files are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -35,7 +35,8 @@ T = TypeVar("T")
 class Advice:
     """The sidecar of a snapshot or of its nearest ancestor that has one, for one plan and its ``question``.
 
-    ``encryption_keys`` open encrypted bundles.
+    ``encryption_keys`` open encrypted bundles. If they have the key of one of the ``fields`` that the plan asks for,
+    only segments that a key vouches for are asked anything.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Advice:
         snapshot: Snapshot,
         question: Question | None,
         encryption_keys: EncryptionKeys | None = None,
+        fields: Iterable[int] = (),
     ) -> None:
         self.table = table
         self.question = question
@@ -55,6 +57,7 @@ class Advice:
         """The verdict on files where there are no others."""
         self._snapshot = snapshot
         self._encryption_keys = encryption_keys
+        self._fields = frozenset(fields)
         self._sidecar: SidecarFile | None = None
         self._moved: Moved | None = None
         self._is_open = False
@@ -87,16 +90,17 @@ class Advice:
                 self.otherwise = Verdict(True, UNREADABLE)
             return
         self._sidecar = found.sidecar
-        self._sidecar.use_keys(self._encryption_keys)
+        found.use_keys(self.table, self._encryption_keys)
+        segments = found.sidecar.vouched_segments(self._fields)
         behind = generations(self.table, self._snapshot.snapshot_id, found.snapshot_id)
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)
         self.stored = StoredPages(
             found.sidecar, partial(open_source, path, self.table.io, size), self.resolution_holds
         )
-        self._moved = Moved(found.sidecar.segments, self.table.location())
+        self._moved = Moved(segments, self.table.location())
         self.verdicts = Verdicts(
-            found.sidecar.segments,
+            segments,
             self.question,
             self.resolution_holds,
             found.sidecar.warnings,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from pyiceberg.expressions import And, BooleanExpression
-from pyiceberg.expressions.visitors import bind
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
@@ -80,7 +80,8 @@ def plan(
     snapshot = snapshot_of(table, snapshot_id)
     lines = read_manifests(table.io, snapshot.manifest_list)
     data_lines = [line for line in lines if line.content == ManifestContent.DATA]
-    advice = Advice(table, snapshot, asked.question, encryption_keys)
+    fields = extract_field_ids(bound) | ({among.field_id} if among is not None else set())
+    advice = Advice(table, snapshot, asked.question, encryption_keys, fields)
     sieve, use = Sieve(advice, bound, among, data_lines), ManifestUse()
     try:
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)

@@ -47,9 +47,10 @@ def probe_table(
     listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
-        segments = found.sidecar.segments if found else []
+        segments: list[Segment] = []
         if found is not None:
-            found.sidecar.use_keys(encryption_keys)
+            found.use_keys(table, encryption_keys)
+            segments = found.sidecar.vouched_segments([found_column.field_id])
         probes = [
             _probe(table, found.sidecar, segment, files, found_column, literal)
             for segment, files in zip(segments, live_files(table, segments, listing), strict=True)

@@ -25,7 +25,7 @@ from sidecar.puffin.types import THETA
 from sidecar.source import open_source
 
 if TYPE_CHECKING:
-    from sidecar.bundle.sidecar_file import Segment
+    from sidecar.bundle.sidecar_file import Segment, SidecarFile
 
 LARGEST_LG_K = 20
 """Sketches of any size are read whole: a smaller one would be estimated anew."""
@@ -64,11 +64,12 @@ def verify_table(
             problems.append(_problem(None, "neither the snapshot nor an ancestor of it has a sidecar"))
         return {"checked": 0, "problems": problems}
     entry, checked = found.statistics, 1
-    found.sidecar.use_keys(encryption_keys)
+    found.use_keys(table, encryption_keys)
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
     files: list[DataFileIdentity] = []
     try:
         problems += _of_file(table, entry, encryption_keys)
+        problems += _not_believed(found.sidecar, problems)
         for line in read_manifests(table.io, snapshot.manifest_list):
             if line.content == ManifestContent.DATA:
                 listing = [
@@ -105,6 +106,19 @@ def _of_file(
         return [*problems, _problem(path, str(error))]
     finally:
         source.close()
+
+
+def _not_believed(sidecar: SidecarFile, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Blobs that no reader with these keys believes, as far as ``known`` problems do not name them yet."""
+    problems = []
+    for blob in (blob for segment in sidecar.segments for blob in segment.blobs):
+        try:
+            blob.check_key()
+        except SidecarError as error:
+            if not any(error.what in problem["problem"] for problem in known):
+                column = f"field {blob.toc.field_id}"
+                problems.append({**_problem(sidecar.source.name, f"not used: {error}"), "column": column})
+    return problems
 
 
 def _sketches(puffin: PuffinReader, path: str) -> list[dict[str, Any]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import io
 import pickle
 import random
 import struct
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -25,10 +27,11 @@ from bundle_cases import (
     segment_header,
     units_table,
 )
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Place
-from sidecar.bundle.encryption import Cipher, FieldKey, KeyRing, Lock, Owner
+from sidecar.bundle.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.key_lookup import KeyRuns, units_with_some_key
@@ -249,15 +252,18 @@ def _flip(piece: bytes, offset: int) -> bytes:
 
 
 def test_a_wrapped_key_fits_its_blob_alone():
-    """Of another table, segment, field or purpose it opens nothing."""
-    lock = key_of().lock("sbbf")
-    right = Owner(TABLE, SEGMENT, 1, "sbbf")
+    """Of another table, segment, field or purpose, or with another table of contents, it opens nothing."""
+    lock = key_of().lock("sbbf", b"toc of units", b"toc")
+    tocs = sha256(b"toc of units").digest(), sha256(b"toc").digest()
+    right = Owner(TABLE, SEGMENT, 1, "sbbf", *tocs)
     assert KeyRing(KEYS).place(lock, right).sealing == ENCRYPTED
     wrong = (
-        Owner(TABLE[:-1] + "6", SEGMENT, 1, "sbbf"),
-        Owner(TABLE, SEGMENT[::-1], 1, "sbbf"),
-        Owner(TABLE, SEGMENT, 2, "sbbf"),
-        Owner(TABLE, SEGMENT, 1, "orc-bloom"),
+        Owner(TABLE[:-1] + "6", SEGMENT, 1, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT[::-1], 1, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT, 2, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT, 1, "orc-bloom", *tocs),
+        Owner(TABLE, SEGMENT, 1, "sbbf", tocs[1], tocs[1]),
+        Owner(TABLE, SEGMENT, 1, "sbbf", tocs[0], tocs[0]),
     )
     for owner in wrong:
         with pytest.raises(UsageError, match="not the one"):
@@ -298,7 +304,9 @@ def test_the_layout_of_the_page():
     context = struct.pack("<Ii16sIIQ", 2, 1, SEGMENT, 3, 4, 5)
     piece = cipher.encrypt(context, b"bits")
     aad = bytes.fromhex(TABLE.replace("-", "")) + context
-    assert AESGCM(bytes(16)).decrypt(piece[:12], piece[12:], aad) == b"bits"
+    name = b"sidecar piece key" + struct.pack("<III", 2, 3, 0)
+    own = hmac.digest(bytes(16), name, "sha256")[:16]
+    assert AESGCM(own).decrypt(piece[:12], piece[12:], aad) == b"bits"
     assert cipher.encrypt(context, b"bits")[:12] != piece[:12]
     assert pickle.loads(pickle.dumps(cipher)).decrypt(context, piece) == b"bits"
     for short in (b"", piece[:27], piece[:-1]):
@@ -334,7 +342,16 @@ def test_nothing_secret_stands_outside_the_ciphertext():
         repr(inspect_sidecar(BytesSource(data))),
         repr(verify_sidecar(BytesSource(data))),
         repr([sidecar.warnings, wrong.warnings]),
-        repr([KEYS, key, key.place, key.lock("sbbf"), segment.bundles[1].toc, bundle(1, filters, key)]),
+        repr(
+            [
+                KEYS,
+                key,
+                key.place,
+                key.lock("sbbf", b"", b""),
+                segment.bundles[1].toc,
+                bundle(1, filters, key),
+            ]
+        ),
         repr(sidecar.puffin.metadata),
     ]
     assert '"encrypted"' in texts[0].replace("'", '"')
@@ -373,19 +390,19 @@ def test_damaged_tables_of_contents_keep_everything():
     assert decode_filter_toc(SplitBlockRule, toc).lock is not None
     for old, new in (
         (b'"AES_GCM"', b'"AES_XXX"'),
-        (b'"version":2}', b'"version":3}'),
+        (b'"version":3}', b'"version":2}'),
         (b'"wrapped_key":"', b'"wrapped_key":"!'),
         (b'"wrapped_key":"', b'"wrapped_key":"' + b"A" * 400),
         (b'"key_metadata":"', b'"key_metadata":7,"x":"'),
         (b'"encryption":{', b'"other":{'),
-        (b'"version":2}', b'"version":true}'),
+        (b'"version":3}', b'"version":true}'),
     ):
         assert old in toc, old
         with pytest.raises(SidecarError) as error:
             decode_filter_toc(SplitBlockRule, toc.replace(old, new))
         assert base64.b64encode(METADATA).decode() not in str(error.value)
     # A bundle that says it is plain has other lengths than its layout: stepped over.
-    plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":2}', b'"version":1}'))
+    plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":3}', b'"version":1}'))
     assert plain.groups == ()
     assert plain.doubts
 
@@ -396,3 +413,45 @@ def test_impossible_keys_are_refused():
     groups = plan_groups([GroupMember(0, "int64", "id", 64)])
     with pytest.raises(UsageError, match="planned for other pieces"):
         pages_of(groups, [np.zeros((2, 8), np.uint32)], key_of().place)
+
+
+def test_no_key_encrypts_more_pieces_than_the_limit():
+    """Each piece is decrypted here with the key that SPEC.md says; with a small limit, rows change keys on the dot."""
+    limit, members = 200, 2100
+    cipher = Cipher(bytes(range(32)), TABLE, limit)
+    filters = dict(enumerate(random_filters(np.random.default_rng(1), [2] * members)))
+    groups = plan_groups([GroupMember(unit, "int64", "id", 64) for unit in filters], ENCRYPTED)
+    place = Place(SEGMENT, 1, cipher)
+    data = b"".join(pages_of(groups, filters, place))
+    stride = groups[0].layout.row_stride
+    assert (len(groups), len(data)) == (1, 512 * stride)
+    used: dict[int, int] = {}
+    for number in range(512):
+        context = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 0, number % 256, number // 256)
+        piece, aad = data[number * stride :][:stride], bytes.fromhex(TABLE.replace("-", "")) + context
+        opened = []
+        for key_number in range(4):
+            name = b"sidecar piece key" + struct.pack("<III", 1, 0, key_number)
+            try:
+                AESGCM(hmac.digest(bytes(range(32)), name, "sha256")).decrypt(piece[:12], piece[12:], aad)
+            except InvalidTag:
+                continue
+            opened.append(key_number)
+        assert opened == [number // limit], number
+        used[opened[0]] = used.get(opened[0], 0) + 1
+        assert place.open(context, piece) is not None
+        assert (
+            Place(SEGMENT, 1, Cipher(bytes(range(32)), TABLE)).open(context, piece) is None or number < limit
+        )
+    assert used == {0: 200, 1: 200, 2: 112}
+
+
+def test_the_largest_places_stay_below_what_random_nonces_allow():
+    """A key has at most 2^31 places, and the next one takes the next key."""
+    last = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 7, 255, (1 << 23) - 1)
+    after = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 7, 0, 1 << 23)
+    assert MODULES_PER_KEY == 1 << 31
+    assert key_name(last) == b"sidecar piece key" + struct.pack("<III", 1, 7, 0)
+    assert key_name(after) == b"sidecar piece key" + struct.pack("<III", 1, 7, 1)
+    names = {key_name(struct.pack("<Ii16sIIQ", kind, 1, SEGMENT, g, 0, 0)) for kind in (1, 2) for g in (0, 1)}
+    assert len(names) == 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 import struct
 from dataclasses import dataclass
@@ -50,15 +51,19 @@ class Blob:
     key: bytes | None = None
 
     @classmethod
-    def of(cls, data: bytes, magic: bytes, masters: dict[str, str] | None = None) -> Blob:
+    def of(cls, data: bytes, magic: bytes) -> Blob:
         found, version, zero, length, zero_too, offset, digest = struct.unpack_from("<4sHHIIQQ", data)
         assert (found, zero, zero_too) == (magic, 0, 0)
         assert offset + length == len(data)
         assert xxh64_intdigest(data[offset:]) == digest
         toc = json.loads(data[offset:])
-        encrypted = "encryption" in toc
-        assert version == toc["version"] == (2 if encrypted or toc["kind"] == "units" else 1)
-        return cls(data, toc, data_key(toc, masters or {}) if encrypted else None)
+        assert version == toc["version"] == (3 if "encryption" in toc else 2 if toc["kind"] == "units" else 1)
+        return cls(data, toc)
+
+    def unlock(self, masters: dict[str, str], units: Blob) -> None:
+        """Find the data key of an encrypted blob."""
+        if self.toc["version"] == 3:
+            self.key = data_key(self.data[self.toc["toc_offset"] :], masters, units)
 
     @property
     def seal(self) -> int:
@@ -70,21 +75,29 @@ class Blob:
         if self.key is None:
             return unseal(piece, kind, field, segment, position, group, row)
         context = struct.pack("<Ii16sIIQ", kind, field, bytes.fromhex(segment), group, row, position)
-        return AESGCM(self.key).decrypt(piece[:12], piece[12:], table_bytes(self.toc) + context)
+        name = struct.pack("<17sIII", b"sidecar piece key", kind, group, (256 * position + row) >> 31)
+        key = hmac.digest(self.key, name, "sha256")[: len(self.key)]
+        return AESGCM(key).decrypt(piece[:12], piece[12:], table_bytes(self.toc) + context)
 
 
 def table_bytes(toc: dict) -> bytes:
     return bytes.fromhex(toc["table"].replace("-", ""))
 
 
-def data_key(toc: dict, masters: dict[str, str]) -> bytes:
+def data_key(stored: bytes, masters: dict[str, str], units: Blob) -> bytes:
     """Section 2.1."""
+    toc = json.loads(stored)
     said = toc["encryption"]
+    first = json.dumps({"encryption": said}, sort_keys=True, separators=(",", ":"))[:-1].encode() + b","
+    assert stored.startswith(first)
+    bound = b"{" + stored[len(first) :]
     assert said["algorithm"] == "AES_GCM"
     master = bytes.fromhex(masters[base64.b64decode(said["key_metadata"]).decode()])
     wrapped = base64.b64decode(said["wrapped_key"])
     place = table_bytes(toc) + bytes.fromhex(toc["segment"]) + struct.pack("<i", toc["field"])
-    aad = b"sidecar bundle key" + place + toc["kind"].encode()
+    tocs = [units.data[units.toc["toc_offset"] :], bound]
+    aad = b"sidecar bundle key" + place + b"".join(hashlib.sha256(one).digest() for one in tocs)
+    aad += toc["kind"].encode()
     return AESGCM(master).decrypt(wrapped[:12], wrapped[12:], aad)
 
 
@@ -204,19 +217,23 @@ def sections(units: Blob) -> dict[tuple[str, int], list[bytes]]:
     """All pieces of a units blob, verified."""
     lines = units.toc["sections"]
     lengths = {}
-    for name, _, offset, _, length in lines:
+    for name, _, offset, _, length, _ in lines:
         if name == "lengths":
             piece = units.data[offset : offset + length]
             numbers = list(struct.iter_unpack("<I", unseal(piece, 24, 0, units.toc["segment"], 0)))
     numbers = [number for (number,) in numbers]
-    for name, field, _, count, length in lines:
+    for name, field, _, count, length, _ in lines:
         lengths[name, field] = [length] if count == 1 else [numbers.pop(0) for _ in range(count)]
     assert not numbers
     found = {}
-    for name, field, offset, _, length in lines:
+    for name, field, offset, count, length, digests in lines:
+        sums = base64.b64decode(digests)
+        assert len(sums) == 32 * count
         pieces, at = [], offset
         for place, size in enumerate(lengths[name, field]):
-            pieces.append(unseal(units.data[at : at + size], KINDS[name], field, units.toc["segment"], place))
+            piece = units.data[at : at + size]
+            assert hashlib.sha256(piece).digest() == sums[32 * place : 32 * place + 32]
+            pieces.append(unseal(piece, KINDS[name], field, units.toc["segment"], place))
             at += size
         assert at == offset + length
         found[name, field] = pieces
@@ -296,14 +313,15 @@ def vector(request) -> Vector:
     bundles: dict[int, list[Blob]] = {}
     for (kind, fields), blob in cut.items():
         if kind in kinds:
-            bundles.setdefault(fields[0], []).append(Blob.of(blob, kinds[kind], masters))
+            bundles.setdefault(fields[0], []).append(Blob.of(blob, kinds[kind]))
     indexes = {
-        name: {
-            fields[0]: Blob.of(blob, magic, masters) for (kind, fields), blob in cut.items() if kind == name
-        }
+        name: {fields[0]: Blob.of(blob, magic) for (kind, fields), blob in cut.items() if kind == name}
         for name, magic in (("sidecar-page-index-v1", b"SCPI"), ("sidecar-row-index-v1", b"SCRI"))
     }
     units = Blob.of(cut["sidecar-units-v1", ()], b"SCUN")
+    filters = [blob for several in bundles.values() for blob in several]
+    for blob in (*filters, *(blob for kind in indexes.values() for blob in kind.values())):
+        blob.unlock(masters or {}, units)
     return Vector(data, expected, meta, bundles, *indexes.values(), units)
 
 

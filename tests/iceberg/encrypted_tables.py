@@ -91,8 +91,12 @@ def encrypted_table(
     plaintext_footer: bool = True,
     bounds: tuple[int, ...] = (),
     row_group_size: int = ROWS,
+    key: bytes | None = None,
 ) -> Table:
-    """``ssn`` is encrypted with a key of its own. ``bounds`` are field ids of which manifests have them."""
+    """``ssn`` is encrypted with a key of its own. ``bounds`` are field ids of which manifests have them.
+
+    With ``key``, footers and all columns are encrypted with that one, and no key server has a part in it.
+    """
     table: Table = catalog.create_table(name, SCHEMA)
     add_encrypted(
         table,
@@ -101,6 +105,7 @@ def encrypted_table(
         plaintext_footer=plaintext_footer,
         bounds=bounds,
         row_group_size=row_group_size,
+        key=key,
     )
     return catalog.load_table(name)
 
@@ -113,6 +118,7 @@ def add_encrypted(
     plaintext_footer: bool = True,
     bounds: tuple[int, ...] = (),
     row_group_size: int = ROWS,
+    key: bytes | None = None,
 ) -> None:
     """Append files in one commit, with one manifest."""
     factory = pe.CryptoFactory(Kms)
@@ -125,6 +131,8 @@ def add_encrypted(
             double_wrapping=False,
         )
         properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
+        if key is not None:
+            properties = pe.create_encryption_properties(key)
         path = f"{table.location()}/data/part-{number:04}.parquet"
         content = rows(number)
         with table.io.new_output(path).create() as stream:

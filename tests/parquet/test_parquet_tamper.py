@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -169,14 +169,8 @@ def splice(data: bytes, *changes: tuple[int, bytes]) -> bytes:
     return bytes(changed)
 
 
-def tampered(data: bytes, module: Sealed, kinds: Container[int] = range(6)) -> Iterator[tuple[str, bytes]]:
-    """The file with one module changed: in its length, nonce, ciphertext and tag; and cut short."""
-    for number, found in enumerate(_tampered(data, module)):
-        if number in kinds:
-            yield found
-
-
-def _tampered(data: bytes, module: Sealed) -> Iterator[tuple[str, bytes]]:
+def tampered(data: bytes, module: Sealed) -> Iterator[tuple[str, bytes]]:
+    """The file with one module changed in six ways: length, nonce, ciphertext, tag; cut short; zeros."""
     for what, at in (
         ("length", module.start),
         ("nonce", module.start + LENGTH_BYTES),
@@ -201,9 +195,11 @@ def test_a_changed_module_is_noticed(name: str) -> None:
     data, keys = raw(name), FILES[name]
     sound = outcomes(data, keys)
     seen = set()
-    for number, module in enumerate(noticeable(data, keys)):
+    for module in noticeable(data, keys):
         seen.add(module.module)
-        for what, changed in tampered(data, module, {number % 6, (number // 6 + 3) % 6}):
+        ways = list(tampered(data, module))
+        assert len(ways) == 6
+        for what, changed in ways:
             expect_noticed(changed, keys, sound, {module.part}, f"{what} of {module}")
     assert seen >= {
         Module.DATA_PAGE_HEADER,
@@ -218,7 +214,7 @@ def test_neighbours_that_change_places_are_noticed(name: str) -> None:
     data, keys = raw(name), FILES[name]
     sound = outcomes(data, keys)
     swapped = 0
-    for first, second in list(pairwise(modules(data, keys)))[:: 1 if name == GCM else 3]:
+    for first, second in pairwise(modules(data, keys)):
         if first.end != second.start:
             continue
         pieces = data[second.start : second.end] + data[first.start : first.end]
@@ -226,12 +222,12 @@ def test_neighbours_that_change_places_are_noticed(name: str) -> None:
             splice(data, (first.start, pieces)), keys, sound, {first.part, second.part}, f"{first}, {second}"
         )
         swapped += 1
-    assert swapped > 12
+    assert swapped > 70
 
 
 @every_file
 def test_modules_of_other_columns_and_row_groups_are_noticed(name: str) -> None:
-    """A module in the place of another one of its type and length."""
+    """Any two modules of one type and length change places."""
     data, keys = raw(name), FILES[name]
     sound = outcomes(data, keys)
     all_modules = noticeable(data, keys)
@@ -247,8 +243,6 @@ def test_modules_of_other_columns_and_row_groups_are_noticed(name: str) -> None:
             )
             kind = "column" if len(set(columns)) == 2 else "row group" if len(set(groups)) == 2 else "page"
             across[kind] += 1
-            if across[kind] > 12:
-                continue
             changed = splice(
                 data,
                 (module.start, data[other.start : other.end]),
@@ -256,6 +250,7 @@ def test_modules_of_other_columns_and_row_groups_are_noticed(name: str) -> None:
             )
             expect_noticed(changed, keys, sound, {module.part, other.part}, f"{module} and {other}")
     assert min(across["column"], across["row group"]) > 0
+    assert sum(across.values()) > 100
 
 
 def test_modules_of_another_file_with_the_same_keys_are_noticed() -> None:
@@ -307,7 +302,7 @@ def test_no_rows_are_lost_by_a_tampered_index(name: str, tmp_path: Path) -> None
     for module in modules(data, keys):
         if module.chunk.leaf.path != column or module.part[2] == PAGES:
             continue
-        for what, changed in tampered(data, module, {2, 4}):
+        for what, changed in tampered(data, module):
             path.write_bytes(changed)
             found = scan_file(str(path), predicate, encryption_keys=keys)
             assert found.equals(sound), f"{what} of {module}"
