@@ -120,7 +120,8 @@ def embed_all_from(
 
     What is damaged in the sidecar is built from the values of each file. ``sources``: all files that the sidecar
     speaks of by default, at the paths that it has for them. The new files lie in ``folder`` as they lay below the
-    deepest folder that they have in common.
+    deepest folder that they have in common. Raises :class:`UsageError`, before anything is made, for a path with
+    ``..`` in it and for a folder in ``folder`` that is a symbolic link to a place outside.
     """
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
@@ -128,6 +129,7 @@ def embed_all_from(
         finder = Finder(opened)
         paths = list(sources) if sources is not None else [file.path for file in finder.listed_files()]
         targets = targets_in(folder, paths)
+        _check_inside(folder, targets)
         choice = Choice(bloom, page_index, "exact", placement)
         pool = stack.enter_context(closing(FilterPool()))
         storage = _Storage(io, encryption_keys)
@@ -279,7 +281,31 @@ def targets_in(folder: str, paths: Sequence[str]) -> list[str]:
         if common >= len(split[0]) - 1:
             break
         common += 1
+    for path, parts in zip(paths, split, strict=True):
+        if ".." in parts[common:] or "\0" in path:
+            raise UsageError(
+                "the path of a file has '..' or a zero byte in it, and could lead out of the folder",
+                file=path,
+                hint="Embed the files one by one, each to a target of its own.",
+            )
     return ["/".join([folder.rstrip("/"), *parts[common:]]) for parts in split]
+
+
+def _check_inside(folder: str, targets: Sequence[str]) -> None:
+    """Raise :class:`UsageError` if a target would lie outside ``folder`` because a folder in it is a symbolic link."""
+    root = local_path(folder)
+    if root is None:
+        return
+    inside = os.path.realpath(root)
+    for target in targets:
+        parent = os.path.realpath(os.path.dirname(local_path(target) or target))
+        if os.path.commonpath([inside, parent]) != inside:
+            raise UsageError(
+                "a symbolic link leads out of the folder that files are to be written to",
+                file=target,
+                expected=f"a folder in {inside}",
+                found=parent,
+            )
 
 
 def _loading(

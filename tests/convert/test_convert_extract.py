@@ -323,7 +323,7 @@ def test_one_file_that_fails_leaves_the_others_and_no_half(tmp_path: Path) -> No
     assert (folder / paths[2].name).read_bytes() == b"mine"
     for path in folder.glob("*.parquet"):
         assert path.name == paths[2].name or indexes(path) == indexes(paths[int(path.stem[-1])])
-    assert not list(folder.glob(".*"))
+    assert not list(folder.glob("*.sidecar-tmp"))
 
 
 def test_targets_keep_what_tells_files_apart() -> None:
@@ -333,6 +333,45 @@ def test_targets_keep_what_tells_files_apart() -> None:
     assert module.targets_in("out", ["x.parquet", "d/x.parquet"]) == ["out/x.parquet", "out/d/x.parquet"]
     with pytest.raises(UsageError, match="twice"):
         module.targets_in("out", ["x", "x"])
+
+
+def test_listed_paths_with_two_dots_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    paths = [indexed(tmp_path, number, 300) for number in range(2)]
+    (tmp_path / "x").mkdir()
+    listed = [str(paths[0]), f"{tmp_path}/x/../{paths[1].name}"]
+    puffin, folder = str(tmp_path / "x.puffin"), tmp_path / "a" / "out"
+    sidecar.extract_files(listed, puffin)
+    with pytest.raises(UsageError, match=r"has '\.\.' or a zero byte"):
+        sidecar.embed_all_from(puffin, str(folder))
+    with pytest.raises(UsageError, match="zero byte"):
+        sidecar.embed_all_from(puffin, str(folder), [f"{tmp_path}/x\0/y.parquet"])
+    assert not (tmp_path / "a").exists()
+    assert module.targets_in("out", ["../x/a", "../y/a"]) == ["out/x/a", "out/y/a"]  # these are inside
+
+
+@pytest.mark.parametrize("url", [False, True])
+def test_a_symbolic_link_does_not_lead_out_of_the_folder(tmp_path: Path, url: bool) -> None:
+    paths = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        paths.append(indexed(tmp_path / name, 1, 300))
+    puffin, folder, outside = str(tmp_path / "x.puffin"), tmp_path / "out", tmp_path / "outside"
+    sidecar.extract_files([str(path) for path in paths], puffin)
+    outside.mkdir()
+    folder.mkdir()
+    (folder / "two").symlink_to(outside)
+    target = f"file://{folder}" if url else str(folder)
+    with pytest.raises(UsageError, match="leads out of the folder"):
+        sidecar.embed_all_from(puffin, target)
+    assert [path.name for path in folder.iterdir()] == ["two"]
+    assert not list(outside.iterdir())
+    linked = tmp_path / "linked"
+    (folder / "two").unlink()
+    linked.symlink_to(folder)  # the folder itself may be one: the caller named it
+    (folder / "real").mkdir()
+    (folder / "two").symlink_to(folder / "real")
+    sidecar.embed_all_from(puffin, str(linked))
+    assert indexes(folder / "real" / paths[1].name) == indexes(paths[1])
 
 
 def test_of_many_plain_files_one_is_taken_exactly_until_that_costs_too_much(
