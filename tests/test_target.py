@@ -188,7 +188,9 @@ def run(code: str, path: Path) -> int:
 def test_what_a_killed_run_left_is_cleared_by_a_later_one_after_a_day(tmp_path: Path) -> None:
     assert run(KILLED, tmp_path / "a.parquet") == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
-    assert left.name.startswith("a.parquet.")  # a name with a dot in front would be passed over by orphan removal
+    assert left.name.startswith(
+        "a.parquet."
+    )  # a name with a dot in front would be passed over by orphan removal
     others = [tmp_path / name for name in (f"{left.name}.bak", ".sidecar-tmp", "b.parquet", "x.sidecar-tmp")]
     for path in others:
         path.write_bytes(b"mine")
@@ -202,7 +204,10 @@ def test_what_a_killed_run_left_is_cleared_by_a_later_one_after_a_day(tmp_path: 
     old = time.time() - 25 * 3600
     os.utime(left, (old, old))
     assert run(RUN, tmp_path / "two") == 0
-    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in [*others, link]} | {"one", "two"}
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in [*others, link]} | {
+        "one",
+        "two",
+    }
 
 
 def test_a_folder_of_many_files_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
