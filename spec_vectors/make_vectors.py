@@ -250,6 +250,8 @@ def table_of(counts: Sequence[int], coverage: Sequence[Coverage]) -> UnitsTable:
             bounds={
                 1: FieldBounds((0).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"), 100 * count, 0)
             },
+            added_snapshot_id=None if ordinal == 43 else SNAPSHOT - ordinal % 3,
+            file_sequence_number=SEQUENCE - ordinal % 4,
         )
         for ordinal, count in enumerate(counts)
     ]
@@ -282,7 +284,9 @@ def expected_table(table: UnitsTable) -> dict[str, Any]:
                 "record_count": file.record_count,
                 "manifest": file.manifest,
                 "entry": file.entry.hex(),
-                "fingerprint": fingerprint(file.path, file.file_size, file.record_count).hex(),
+                "added_snapshot_id": file.added_snapshot_id,
+                "file_sequence_number": file.file_sequence_number,
+                "fingerprint": fingerprint(file.identity).hex(),
                 "units": units,
             }
             for file, units in zip(table.files, ranges, strict=True)

@@ -39,6 +39,8 @@ FILE_SCHEMA = pa.schema(
         _required("manifest", pa.int32()),
         _required("entry", pa.binary()),
         _required("units", pa.list_(_UNIT)),
+        _optional("added_snapshot_id", pa.int64()),
+        _required("file_sequence_number", pa.int64()),
     ]
 )
 BOUNDS_SCHEMA = pa.schema(
@@ -103,6 +105,8 @@ def encode_files(files: Sequence[FileEntry]) -> bytes:
             "manifest": [file.manifest for file in files],
             "entry": [file.entry for file in files],
             "units": [[unit._asdict() for unit in file.units] for file in files],
+            "added_snapshot_id": [file.added_snapshot_id for file in files],
+            "file_sequence_number": [file.file_sequence_number for file in files],
         },
     )
 
@@ -124,6 +128,8 @@ def files_of(batch: pa.Table, rows: Sequence[int] | None = None) -> list[FileEnt
             manifest=row["manifest"],
             entry=row["entry"],
             units=tuple(UnitEntry(**unit) for unit in row["units"]),
+            added_snapshot_id=row["added_snapshot_id"],
+            file_sequence_number=row["file_sequence_number"],
         )
         for row in chosen.to_pylist()
     ]

@@ -3,7 +3,7 @@
     offset  size  content (little-endian)
     0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCOB" ORC filters, "SCPI" page indexes,
                   "SCRI" row indexes, "SCTC" table of all TOCs
-    4       2     u16 version: 1, of encrypted blobs (``encryption``) 2
+    4       2     u16 version: 1, of encrypted blobs (``encryption``) and of units 2
     6       2     u16 reserved, 0
     8       4     u32 length of the TOC
     12      4     u32 reserved, 0
@@ -30,8 +30,10 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 HEADER = struct.Struct("<4sHHIIQQ")
 HEADER_BYTES = HEADER.size
 VERSION = 1
+UNITS_VERSION = 2
+"""That of units blobs: since 2 they say who added a file."""
 VERSIONS = (1, 2)
-"""Those that are read: 2 is of encrypted blobs."""
+"""Those that are read: 2 is of encrypted blobs and of units."""
 MAX_TOC_BYTES = 64 << 20
 """No TOC may be longer: far above what a million units need."""
 

@@ -1,38 +1,97 @@
-"""Fingerprints: 16 bytes that find a live data file in a segment without reading its entry.
+"""Fingerprints: 24 bytes that find a live data file in a segment without reading its entry.
 
-XXH64 with seed 0, then XXH64 with seed 1, both little-endian, over the path as the manifest spells it (UTF-8), the
-file size and the record count (u64 little-endian each). Size and count are part of it because they tell a file that
-was overwritten in place from the one that was indexed.
+    offset  size  content (little-endian)
+    0       8     u64 XXH64, seed 0, of the path as the manifest spells it (UTF-8), u64 file size, u64 record count
+    8       8     u64 XXH64, seed 1, of the same and i64 id of the snapshot that added the file; 0 if that is not known
+    16      8     i64 file sequence number, 0 if there is none
+
+The first number names a file, the second says that it is the very one (:mod:`sidecar.bundle.file_identity`).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-FINGERPRINT_BYTES = 16
+from sidecar.bundle.file_identity import DataFileIdentity, sequences_agree
+
+FINGERPRINT = np.dtype([("name", "<u8"), ("added", "<u8"), ("sequence", "<i8")])
+FINGERPRINT_BYTES = FINGERPRINT.itemsize
 _NUMBERS = struct.Struct("<QQ")
-_DIGESTS = struct.Struct("<QQ")
+_ADDED = struct.Struct("<q")
+_FINGERPRINT = struct.Struct("<QQq")
+
+K = TypeVar("K")
+
+Fingerprints = npt.NDArray[np.void]
+"""Items of :data:`FINGERPRINT`, one a file."""
 
 
-def fingerprint(path: str, file_size: int, record_count: int) -> bytes:
-    """The 16 bytes; ValueError for numbers below 0 or beyond 64 bits and for text that is no Unicode."""
+def fingerprint(file: DataFileIdentity) -> bytes:
+    """The 24 bytes; ValueError for numbers that do not fit and for text that is no Unicode."""
     try:
-        data = path.encode("utf-8") + _NUMBERS.pack(file_size, record_count)
+        named = file.path.encode("utf-8") + _NUMBERS.pack(file.file_size, file.record_count)
+        added = 0
+        if file.is_certain:
+            added = xxhash.xxh64_intdigest(named + _ADDED.pack(file.added_snapshot_id), 1)
+        return _FINGERPRINT.pack(xxhash.xxh64_intdigest(named, 0), added, file.file_sequence_number)
     except struct.error as error:
         raise ValueError(str(error)) from error
-    return _DIGESTS.pack(xxhash.xxh64_intdigest(data, 0), xxhash.xxh64_intdigest(data, 1))
 
 
-def ordinals(fingerprints: npt.NDArray[np.void]) -> dict[bytes, int]:
-    """Ordinal of each fingerprint; one that stands twice is left out, as it says nothing."""
-    found: dict[bytes, int] = {}
-    twice: set[bytes] = set()
-    for ordinal, key in enumerate(fingerprints.tolist()):
-        if found.setdefault(key, ordinal) != ordinal:
+class FingerprintIndex:
+    """Finds files by their fingerprints; one that stands twice in a segment is not found, as it says nothing."""
+
+    def __init__(self, fingerprints: Fingerprints) -> None:
+        names, added = fingerprints["name"].tolist(), fingerprints["added"].tolist()
+        self._names = names
+        self._sequences: list[int] = fingerprints["sequence"].tolist()
+        self._ordinals = _unique(zip(names, added, strict=True))
+
+    def find(self, file: DataFileIdentity) -> int | None:
+        """The ordinal of the same file; ``None`` if it is not there, or not certain to be the same."""
+        try:
+            return self._find(*_FINGERPRINT.unpack(fingerprint(file)))
+        except ValueError:
+            return None
+
+    def find_all(self, fingerprints: Fingerprints) -> npt.NDArray[np.int64]:
+        """The ordinals of files of another segment, int64[n]; -1 for those that are not here."""
+        found = (self._find(*one) for one in fingerprints.tolist())
+        ordinals = (-1 if ordinal is None else ordinal for ordinal in found)
+        return np.fromiter(ordinals, np.int64, len(fingerprints))
+
+    def find_named(self, path: str, file_size: int, record_count: int) -> int | None:
+        """The ordinal of the one file of this path, size and record count, which may have other content."""
+        try:
+            name, _, _ = _FINGERPRINT.unpack(fingerprint(DataFileIdentity(path, file_size, record_count)))
+        except ValueError:
+            return None
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[int, int]:
+        return _unique(self._names)
+
+    def _find(self, name: int, added: int, sequence: int) -> int | None:
+        ordinal = self._ordinals.get((name, added)) if added else None
+        if ordinal is None or not sequences_agree(self._sequences[ordinal], sequence):
+            return None
+        return ordinal
+
+
+def _unique(keys: Iterable[K]) -> dict[K, int]:
+    """The place of each key; one that stands twice is left out."""
+    found: dict[K, int] = {}
+    twice: set[K] = set()
+    for place, key in enumerate(keys):
+        if found.setdefault(key, place) != place:
             twice.add(key)
     for key in twice:
         del found[key]

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
+
 INDEXED = "indexed"
 """The state of a (unit, field, kind) that has an entry; any other state is the reason why it has none."""
 
@@ -45,6 +47,7 @@ class FileEntry:
     listed manifest or :data:`UNLISTED`.
 
     ``partition`` holds the serialized single values of the partition tuple, ``bounds`` those of the fields.
+    ``added_snapshot_id`` and ``file_sequence_number`` are as in :class:`DataFileIdentity`.
     """
 
     path: str
@@ -56,6 +59,15 @@ class FileEntry:
     units: tuple[UnitEntry, ...]
     partition: tuple[bytes | None, ...] = ()
     bounds: Mapping[int, FieldBounds] = field(default_factory=dict, hash=False)
+    added_snapshot_id: int | None = None
+    file_sequence_number: int = UNKNOWN_SEQUENCE
+
+    @property
+    def identity(self) -> DataFileIdentity:
+        """By which a live file is known to be this one."""
+        return DataFileIdentity(
+            self.path, self.file_size, self.record_count, self.added_snapshot_id, self.file_sequence_number
+        )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ less than one piece. A piece's checksum has the section's kind and field, and th
     files         16    Arrow IPC stream of at most 64 files, in the order of the files
     bounds        17    one section a field: Arrow IPC stream of at most 16,384 files
     partitions    18    Arrow IPC stream of at most 16,384 files
-    fingerprints  19    16 bytes a file, 4,096 files a piece
+    fingerprints  19    24 bytes a file, 4,096 files a piece
     unit_counts   20    number of units of each file: u8, u16 or u32 (``unit_width`` 1, 2, 4), 16,384 files a
                         piece; absent if every file has exactly one unit
     schemas       21    one Arrow IPC stream: the Avro schemas that manifest entries were written with

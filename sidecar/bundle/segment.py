@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filter_bundle import FilterBundle
 from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.bundle.fingerprints import fingerprint, ordinals
+from sidecar.bundle.fingerprints import FingerprintIndex
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.page_index_blob import PageIndexBlob, StoredPageIndex
 from sidecar.bundle.row_index_blob import RowIndexBlob, StoredRowIndex
@@ -146,27 +147,35 @@ class Segment:
         blob = self.row_index_blobs.get(field_id)
         return {} if blob is None else blob.read(units)
 
-    def file_ordinal(self, path: str, file_size: int, record_count: int) -> int | None:
-        """Ordinal of the listed file with this path, size and record count; ``None`` if there is none."""
-        try:
-            return self._ordinals.get(fingerprint(path, file_size, record_count))
-        except ValueError:
+    def file_ordinal(self, file: DataFileIdentity) -> int | None:
+        """Ordinal of the listed file that is the same as a live file of the table; ``None`` if there is none.
+
+        Nothing is read for files that were added after the segment's snapshot.
+        """
+        if 0 < self.header.sequence_number < file.file_sequence_number or self._index is None:
             return None
+        return self._index.find(file)
+
+    def named_file(self, path: str, file_size: int, record_count: int) -> int | None:
+        """Ordinal of the listed file with this path, size and record count; ``None`` if there is none or are several.
+
+        It may be another file that came to the path later: unless something else tells, ask :meth:`file_ordinal`.
+        """
+        return None if self._index is None else self._index.find_named(path, file_size, record_count)
 
     def same_files(self, other: Segment, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The ordinals here of files of another segment, int64[n]; -1 for those that this one does not list."""
         found = self._certain(other.units.fingerprints)
-        if found is None or not self._ordinals:
+        if found is None or self._index is None:
             return np.full(len(ordinals), -1, np.int64)
-        keys = found[ordinals].tolist()
-        return np.fromiter((self._ordinals.get(key, -1) for key in keys), np.int64, len(keys))
+        return self._index.find_all(found[ordinals])
 
     @cached_property
-    def _ordinals(self) -> dict[bytes, int]:
+    def _index(self) -> FingerprintIndex | None:
         if self._first_units is None:
-            return {}  # without the way from files to units nothing can be said of a file
+            return None  # without the way from files to units nothing can be said of a file
         found = self._certain(self.units.fingerprints)
-        return {} if found is None else ordinals(found)
+        return None if found is None else FingerprintIndex(found)
 
     @cached_property
     def _first_units(self) -> npt.NDArray[np.int64] | None:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from sidecar.bundle import arrow_tables
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.coverage import decode_coverage
-from sidecar.bundle.envelope import MAX_INT64, VERSION, decode_toc, integer, member, segment_bytes
-from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
+from sidecar.bundle.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
+from sidecar.bundle.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints
 from sidecar.bundle.model import Coverage, FieldBounds, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sections import (
     BOUNDS,
@@ -57,8 +57,13 @@ def decode_units_toc(toc: bytes) -> UnitsToc:
     content = decode_toc(toc)
     if content.get("kind") != "units":
         raise DamagedFileError("not the table of contents of units", found=repr(content.get("kind"))[:40])
-    if content.get("version") != VERSION:
-        raise UnsupportedFeatureError("units of another version", found=repr(content.get("version"))[:40])
+    if content.get("version") != UNITS_VERSION:
+        raise UnsupportedFeatureError(
+            "units of another version",
+            expected=UNITS_VERSION,
+            found=repr(content.get("version"))[:40],
+            hint="Build the sidecar anew.",
+        )
     offset = integer(content, "toc_offset")
     return UnitsToc(
         header=_segment_header(content),
@@ -91,10 +96,10 @@ class UnitsReader:
         self.toc = toc
         self._sections = SectionReader(read_ranges, toc.sections, Place(toc.header.segment_id))
 
-    def fingerprints(self) -> npt.NDArray[np.void]:
-        """One item of 16 bytes a file (dtype ``V16``)."""
+    def fingerprints(self) -> Fingerprints:
+        """One item a file."""
         data = self._read_by_file(FINGERPRINTS, FINGERPRINT_BYTES, FILES_PER_FINGERPRINTS)
-        return np.frombuffer(data, f"V{FINGERPRINT_BYTES}")
+        return np.frombuffer(data, FINGERPRINT)
 
     def first_units(self) -> npt.NDArray[np.int64]:
         """int64[files + 1]: first unit ordinal of each file, then the number of units."""

@@ -24,7 +24,7 @@ from sidecar.bundle.envelope import (
     MAX_INT64,
     SEGMENT_BYTES,
     UNITS_MAGIC,
-    VERSION,
+    UNITS_VERSION,
     encode_toc,
     header_for,
     toc_digest,
@@ -99,7 +99,7 @@ def encode_units_blob(header: SegmentHeader, table: UnitsTable) -> UnitsBlob:
     writer.add_lengths()
     content = {
         "kind": "units",
-        "version": VERSION,
+        "version": UNITS_VERSION,
         "table": header.table_uuid,
         "segment": header.segment_id.hex(),
         "snapshot": header.snapshot_id,
@@ -145,7 +145,7 @@ class _SectionWriter:
     def finish(self, toc: bytes) -> IO[bytes]:
         self._spool.write(toc)
         self._spool.seek(0)
-        self._spool.write(header_for(UNITS_MAGIC, toc, self.position).encode())
+        self._spool.write(header_for(UNITS_MAGIC, toc, self.position, UNITS_VERSION).encode())
         return self._spool
 
 
@@ -159,7 +159,7 @@ def _bounds(files: Sequence[FileEntry], field_id: int) -> bytes:
 
 
 def _fingerprints(files: Sequence[FileEntry]) -> bytes:
-    return b"".join(fingerprint(file.path, file.file_size, file.record_count) for file in files)
+    return b"".join(fingerprint(file.identity) for file in files)
 
 
 def _add_unit_counts(writer: _SectionWriter, files: Sequence[FileEntry]) -> int:
@@ -195,6 +195,8 @@ def _check(header: SegmentHeader, table: UnitsTable) -> None:
     for file in files:
         if not (0 <= file.file_size <= MAX_INT64 and 0 <= file.record_count <= MAX_INT64):
             raise UsageError("a file's size or record count is impossible", file=file.path)
+        if not 0 <= file.file_sequence_number <= MAX_INT64:
+            raise UsageError("a file's sequence number is impossible", file=file.path)
     units = table.num_units
     for coverage in table.coverage:
         if len(coverage.codes) != units:

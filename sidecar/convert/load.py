@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.model import INDEXED, UNLISTED, FileEntry
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
@@ -26,7 +27,7 @@ class Loader:
         self.units: list[Moved] = []
         self._collection = collection
         self._wanted = None if columns is None else set(columns)
-        self._first: dict[tuple[str, int, int], int] = {}
+        self._first: dict[DataFileIdentity, int] = {}
 
     def load(self, sidecar: SidecarFile) -> None:
         """Take everything. Raises :class:`DamagedFileError` for the first damage: half a copy helps nobody."""
@@ -47,10 +48,9 @@ class Loader:
         for entry in segment.files(range(segment.num_files)):
             if entry is None:
                 raise DamagedFileError("the list of files cannot be read", found=segment.id)
-            identity = (entry.path, entry.file_size, entry.record_count)
-            first = self._first.get(identity)
+            first = self._first.get(entry.identity)
             if first is None:
-                first = self._first[identity] = self._collection.add_file(_plain(segment, entry))
+                first = self._first[entry.identity] = self._collection.add_file(_plain(segment, entry))
             places += [(entry.path, unit.row_group, first + i) for i, unit in enumerate(entry.units)]
         return places
 
@@ -126,7 +126,16 @@ class Loader:
 def _plain(segment: Segment, entry: FileEntry) -> FileEntry:
     """A file without its table: what a manifest said of it is left behind."""
     own = entry.entry if is_plain(segment) else b""
-    return replace(entry, entry=own, manifest=UNLISTED, spec_id=0, partition=(), bounds={})
+    return replace(
+        entry,
+        entry=own,
+        manifest=UNLISTED,
+        spec_id=0,
+        partition=(),
+        bounds={},
+        added_snapshot_id=None,
+        file_sequence_number=UNKNOWN_SEQUENCE,
+    )
 
 
 def _key(field_id: int, resolution: str) -> Key:

@@ -1,7 +1,8 @@
 """Which file of a sidecar a data file is; a wrong answer would give it filters that deny its rows.
 
-First by path, size and record count together, as planning does. A file that was moved, or that has lost its indexes
-since, is found by what its footer says:
+A file whose live manifest entry is at hand is found by that, as planning does (:meth:`Finder.find_live`). Any other is
+first looked for by path, size and record count together. A file that was moved, or that has lost its indexes since, is
+found by what its footer says:
 
 - in a sidecar of plain files by the fingerprint of its data (:mod:`sidecar.parquet.identity`,
   :mod:`sidecar.orc.identity`), provided that the footer has statistics, without which files of one shape all look the
@@ -17,6 +18,7 @@ import os
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import FileEntry
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.collection import NO_TABLE
@@ -70,16 +72,23 @@ class Finder:
             raise self._unknown(file)
         return matches
 
+    def find_live(self, known_as: DataFileIdentity, file: Identity) -> list[Match]:
+        """A live file of the sidecar's table, in every segment that lists this very file, the oldest first.
+
+        ``file`` is what its footer says. Raises :class:`UsageError` where it contradicts the sidecar.
+        """
+        matches = []
+        for segment in self._sidecar.segments:
+            ordinal = segment.file_ordinal(known_as)
+            if ordinal is not None:
+                matches.append(_listed(segment, ordinal, file))
+        return matches
+
     def _in_segment(self, segment: Segment, file: Identity) -> Match | None:
         for path in _spellings(file.name):
-            ordinal = segment.file_ordinal(path, file.size, file.num_rows)
+            ordinal = segment.named_file(path, file.size, file.num_rows)
             if ordinal is not None:
-                (entry,) = segment.files([ordinal])
-                if entry is None:
-                    raise _unreadable(segment)
-                if not _same_data(segment, entry, file):
-                    raise UsageError("the file was written anew since it was indexed", file=file.name)
-                return _match(segment, ordinal, entry)
+                return _listed(segment, ordinal, file)
         found = self._moved(segment, file)
         certain = [one for one in found if _name(one[1].path) == _name(file.name)] or found
         if len(certain) > 1:
@@ -129,6 +138,15 @@ class Finder:
                 self._by_name.setdefault((segment.id, _name(entry.path)), []).append((ordinal, entry))
                 self._by_data.setdefault((segment.id, entry.entry), []).append((ordinal, entry))
         self._listed = True
+
+
+def _listed(segment: Segment, ordinal: int, file: Identity) -> Match:
+    (entry,) = segment.files([ordinal])
+    if entry is None:
+        raise _unreadable(segment)
+    if not _same_data(segment, entry, file):
+        raise UsageError("the file was written anew since it was indexed", file=file.name)
+    return _match(segment, ordinal, entry)
 
 
 def _match(segment: Segment, ordinal: int, entry: FileEntry) -> Match:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.filter_pool import FilterPool
 from sidecar.convert.identity import identity_of_parquet
@@ -32,13 +33,10 @@ from sidecar.source import Source, open_source
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-Place = tuple[str, int, int]
-"""Path, size and record count of a data file."""
-
 
 def sidecar_value_problems(
     sidecar: SidecarFile,
-    files: Sequence[Place],
+    files: Sequence[DataFileIdentity],
     io: FileIO | None,
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None = None,
@@ -47,32 +45,32 @@ def sidecar_value_problems(
 
     Files that the sidecar does not list are passed over. Damage is a problem, not an exception.
     """
-    listed = [place for place in files if any(s.file_ordinal(*place) is not None for s in sidecar.segments)]
+    listed = [file for file in files if any(s.file_ordinal(file) is not None for s in sidecar.segments)]
     chosen = check.choose(len(listed))
-    listed = [place for number, place in enumerate(listed) if number in chosen]
+    listed = [file for number, file in enumerate(listed) if number in chosen]
     finder = Finder(sidecar)
     with closing(FilterPool()) as pool:
         for segment in sidecar.segments:
             yield from _load(pool, sidecar, segment, listed)
-        for path, _, _ in listed:
+        for file in listed:
             try:
-                with closing(open_source(path, io)) as opened:
+                with closing(open_source(file.path, io)) as opened:
                     source = unlock(opened, encryption_keys)
                     footer = read_footer(source)
-                    for match in finder.find(identity_of_parquet(footer)):
+                    for match in finder.find_live(file, identity_of_parquet(footer)):
                         yield from _filter_problems(source, footer, match, pool, check)
                         yield from _page_index_problems(source, footer, match)
             except SidecarError as error:
-                yield _problem(path, None, error.column, place_and_reason(error))
+                yield _problem(file.path, None, error.column, place_and_reason(error))
 
 
 def _load(
-    pool: FilterPool, sidecar: SidecarFile, segment: Segment, files: Sequence[Place]
+    pool: FilterPool, sidecar: SidecarFile, segment: Segment, files: Sequence[DataFileIdentity]
 ) -> Iterator[Problem]:
     """Read the filters of these files out of one segment; a group that is damaged is left out."""
     units: list[int] = []
-    for place in files:
-        ordinal = segment.file_ordinal(*place)
+    for file in files:
+        ordinal = segment.file_ordinal(file)
         if ordinal is not None:
             units += range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
     for field_id, bundle in sorted(segment.bundles.items()):

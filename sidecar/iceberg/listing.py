@@ -18,6 +18,7 @@ from pyiceberg.manifest import (
     DataFileContent,
     FileFormat,
     ManifestContent,
+    ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
 )
@@ -27,6 +28,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
+from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.internals import ManifestContents, RawEntry, read_manifest, read_manifests
 
@@ -82,8 +84,9 @@ class ListedFile:
     raw_entry: bytes
     spec_id: int
     sequence_number: int
-    added: int | None
-    """The sequence number with which the file was added; that of its data is older where it was compacted."""
+    """That of the file's data; where it was compacted, it is older than the file."""
+    known_as: DataFileIdentity
+    """By which a sidecar knows the file."""
     partition: tuple[bytes | None, ...]
     """One value for each field of the spec, in its order: the single-value serialization in the type that the
     manifest gives the field, ``None`` for null."""
@@ -122,6 +125,18 @@ class Listing:
     files: tuple[ListedFile, ...] = field(repr=False)
     delete_manifests: int
     delete_files: int
+
+
+def identity_of(entry: ManifestEntry) -> DataFileIdentity:
+    """By which a sidecar knows the data file of a live entry that has inherited from its manifest."""
+    file = entry.data_file
+    return DataFileIdentity(
+        file.file_path,
+        file.file_size_in_bytes,
+        file.record_count,
+        entry.snapshot_id,
+        entry.file_sequence_number or UNKNOWN_SEQUENCE,
+    )
 
 
 def snapshot_of(table: Table, snapshot_id: int | None) -> Snapshot:
@@ -238,7 +253,7 @@ def _list_file(
         raw_entry=raw.raw,
         spec_id=line.partition_spec_id,
         sequence_number=raw.entry.sequence_number or 0,
-        added=raw.entry.file_sequence_number,
+        known_as=identity_of(raw.entry),
         partition=partition,
         identity=_identity(partition, bounds, partition_fields, spec),
         bounds=bounds,

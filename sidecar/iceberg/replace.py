@@ -29,6 +29,7 @@ from pyiceberg.manifest import FileFormat, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.bundle.file_identity import is_same_file
 from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.deletes import read_deletes
@@ -187,7 +188,7 @@ def _rebase(
             raise _conflict("took the file away", path)
         if found.ordinal in reasons:
             raise _conflict(f"changed the file ({reasons[found.ordinal]})", path)
-        if _identity(found) != _identity(file):
+        if not _is_unchanged(file, found):
             raise _conflict("listed the file anew", path)
     return parent, current
 
@@ -198,13 +199,12 @@ def _conflict(what: str, path: str) -> CommitConflictError:
     )
 
 
-def _identity(file: ListedFile) -> tuple[object, ...]:
+def _is_unchanged(file: ListedFile, found: ListedFile) -> bool:
+    """Whether a live entry is still of the file that was read, and gives it the same partition and age."""
     return (
-        file.spec_id,
-        file.partition,
-        file.sequence_number,
-        file.record_count,
-        file.file_size,
+        is_same_file(file.known_as, found.known_as)
+        and (file.spec_id, file.partition) == (found.spec_id, found.partition)
+        and file.sequence_number == found.sequence_number
     )
 
 

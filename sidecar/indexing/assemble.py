@@ -233,6 +233,8 @@ def _file_entry(
         record_count=file.record_count,
         spec_id=file.spec_id,
         manifest=manifest,
+        added_snapshot_id=file.known_as.added_snapshot_id,
+        file_sequence_number=file.known_as.file_sequence_number,
         entry=b"" if exposing else file.raw_entry,
         units=units,
         partition=file.partition,

@@ -110,7 +110,7 @@ def _kinds(segment: Segment) -> list[tuple[Want, Coverage]]:
 
 def _live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]:
     """Live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
-    found = ((f.ordinal, segment.file_ordinal(f.path, f.file_size, f.record_count)) for f in files)
+    found = ((file.ordinal, segment.file_ordinal(file.known_as)) for file in files)
     return {ordinal: known for ordinal, known in found if known is not None}
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -20,6 +19,7 @@ from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics import find_sidecar, may_have_pages
 from sidecar.planning.funnel import SidecarUsed
+from sidecar.planning.internals import Identify
 from sidecar.planning.may_match import Question
 from sidecar.planning.moved import Moved
 from sidecar.planning.reasons import NO_SIDECAR, NOT_ASKED, UNREADABLE
@@ -112,12 +112,12 @@ class Advice:
         table = self.table
         return resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
 
-    def verdict(self, data_file: DataFile, added: int | None) -> Verdict:
-        """What filters say of a file; ``added`` is the sequence number with which it was added, if known."""
-        if self.verdicts is None or self.question is None:
+    def verdict(self, identify: Identify) -> Verdict:
+        """What filters say of a file."""
+        verdicts = self.verdicts
+        if verdicts is None or self.question is None:
             return self.otherwise
-        path, size, rows = data_file.file_path, data_file.file_size_in_bytes, data_file.record_count
-        return self.ask(partial(self.verdicts.of, path, size, rows, added), self.otherwise)
+        return self.ask(lambda: verdicts.of(identify()), self.otherwise)
 
     def warn(self, warning: str) -> None:
         """Be told of something that is wrong with the index."""

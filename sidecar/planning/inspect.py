@@ -91,10 +91,9 @@ def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> l
     moved = Moved(segments, table.location())
     found: list[dict[int, int]] = [{} for _ in segments]
     for file in listing.files:
-        identity = (file.path, file.file_size, file.record_count)
-        asked = [(number, segment.file_ordinal(*identity)) for number, segment in enumerate(segments)]
+        asked = [(number, segment.file_ordinal(file.known_as)) for number, segment in enumerate(segments)]
         places = [(number, ordinal) for number, ordinal in asked if ordinal is not None]
-        for number, ordinal in places or moved.places(*identity, file.added):
+        for number, ordinal in places or moved.places(file.known_as):
             found[number][file.ordinal] = ordinal
     return found
 

@@ -6,6 +6,7 @@ How manifests themselves are read: :mod:`sidecar.iceberg.internals`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
 from pyiceberg.manifest import (
@@ -20,10 +21,15 @@ from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _open_
 from pyiceberg.typedef import KeyDefaultDict
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.iceberg.listing import identity_of
+from sidecar.iceberg.live_files import LiveFiles
 from sidecar.planning.funnel import ManifestUse
 
-Keep = Callable[[DataFile, int | None], bool]
-"""Whether a data file is read; with it comes the sequence number with which it was added, if that is known."""
+Identify = Callable[[], DataFileIdentity | None]
+"""By which a sidecar knows a data file, ``None`` if that cannot be told; asking may read manifests, and raise."""
+Keep = Callable[[DataFile, Identify], bool]
+"""Whether a data file is read."""
 
 
 class Evaluators:
@@ -67,18 +73,19 @@ def plan_tasks(
     ``manifests`` are the lines of the snapshot's manifest list, all of them; those that ``known`` answers for are not
     opened. Deletes are matched to files of both by pyiceberg's own index. pyiceberg raises for any equality delete.
     With ``see`` it is shown none: ``see`` gets them, and the data files that are kept. ``use`` is filled in. Where the
-    catalog plans on the server, its tasks are taken and only filtered.
+    catalog plans on the server, its tasks are taken and only filtered; what they are is looked up in ``manifests``.
     """
     if scan.snapshot() is None:
         return []
     if scan._should_use_server_side_planning():
-        return [task for task in scan.plan_files() if keep(task.file, None)]
+        live = LiveFiles(scan.io, manifests)
+        return [task for task in scan.plan_files() if keep(task.file, partial(live.find, task.file))]
     planner = _Planner(scan._manifest_planner, known, use or ManifestUse())
 
     def entry_filter(entry: ManifestEntry) -> bool:
         data = entry.data_file
         if data.content == DataFileContent.DATA:
-            if not keep(data, entry.file_sequence_number):
+            if not keep(data, partial(identity_of, entry)):
                 return False
             planner.kept(entry)
         elif data.content != DataFileContent.EQUALITY_DELETES:

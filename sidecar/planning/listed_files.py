@@ -32,6 +32,7 @@ from sidecar.bundle.model import FileEntry, ListedManifest
 from sidecar.bundle.segment import Segment
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.internals import entry_decoder
+from sidecar.iceberg.listing import identity_of
 from sidecar.planning import bound_columns, partition_columns
 from sidecar.planning.internals import Evaluators
 from sidecar.planning.verdicts import Ordinals, Verdicts
@@ -238,7 +239,7 @@ class ListedFiles:
             if evaluators.match(member.line, data):
                 at = ordinal - member.entry.first_file
                 places = {number: first + at for number, first in member.places.items()}
-                self._verdicts.know(data.file_path, data.file_size_in_bytes, data.record_count, places)
+                self._verdicts.know(identity_of(entry), places)
                 found[path].append(entry)
 
 
@@ -250,8 +251,8 @@ def _decoded(segment: Segment, member: _Member, file: FileEntry | None) -> Manif
         raise DamagedFileError("the schema of its records is not there", found=member.entry.schema)
     entry = entry_decoder(segment.schemas[member.entry.schema]).decode(file.entry, member.line)
     data = entry.data_file
-    recorded = (file.path, file.file_size, file.record_count, file.spec_id)
-    own = (data.file_path, data.file_size_in_bytes, data.record_count, member.line.partition_spec_id)
+    recorded = (*file.identity, file.spec_id)
+    own = (*identity_of(entry), member.line.partition_spec_id)
     if own != recorded:
         raise DamagedFileError("a record is of another file", expected=recorded, found=own)
     if entry.status == ManifestEntryStatus.DELETED or data.content != DataFileContent.DATA:

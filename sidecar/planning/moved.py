@@ -1,14 +1,13 @@
 """Files of a table that has moved: found again in a sidecar by their path relative to the table.
 
-A sidecar knows files by path as the manifests spelt it, size and record count. Copy a table to another place
+A sidecar knows files by, among others, their path as the manifests spelt it. Copy a table to another place
 (``rewrite_table_path``, then ``register_table``) and manifests spell other paths, but the part behind the table's
 location stays. So does it where one place is spelt in two ways (``file:/x``, ``file:///x``; ``s3:``, ``s3a:``). Where a
 segment stood is seen from the manifests that it lists.
 
-Only files of manifests that were read come here, and only those that no segment knows by their own path. Size and
-record count must be equal as always, and the file must have been added no later than the segment was made: a file
-that came to the same relative path afterwards is another one. Format version 1 has no sequence numbers to tell that by,
-so nothing is matched there. What is not matched is kept.
+Only files of manifests that were read come here, and only those that no segment knows by their own path. All else by
+which files are told apart (:mod:`sidecar.bundle.file_identity`) moves with the table and must be equal as always: a
+file that came to the same relative path afterwards is another one. What is not matched is kept.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.iceberg.paths import normal_folder, normal_path, spellings
 
 if TYPE_CHECKING:
@@ -34,24 +34,15 @@ class Moved:
         self.from_places: set[str] = set()
         """Where the table was, as far as files were matched."""
 
-    def places(
-        self, path: str, file_size: int, record_count: int, added: int | None
-    ) -> list[tuple[int, int]]:
-        """The segments by number that list a file under another path, with its ordinal there.
-
-        ``added`` is the sequence number with which the file was added to the table; ``None`` matches nothing.
-        """
-        if added is None:
-            return []
-        normal = normal_path(path)
+    def places(self, file: DataFileIdentity) -> list[tuple[int, int]]:
+        """The segments by number that list a live file under another path, with its ordinal there."""
+        normal = normal_path(file.path)
         relative = normal.removeprefix(self._location) if normal.startswith(self._location) else None
         matched = []
         for number, segment, place in self._places:
-            if segment.header.sequence_number < max(added, 1):
-                continue
             has_moved = place is not None and relative is not None and place != self._location
             earlier = f"{place}{relative}" if has_moved else normal
-            asked = (segment.file_ordinal(spelt, file_size, record_count) for spelt in spellings(earlier))
+            asked = (segment.file_ordinal(file._replace(path=spelt)) for spelt in spellings(earlier))
             ordinals = {ordinal for ordinal in asked if ordinal is not None}
             if len(ordinals) == 1:
                 matched.append((number, ordinals.pop()))

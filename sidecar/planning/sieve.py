@@ -21,7 +21,7 @@ from pyiceberg.table import FileScanTask
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.planning.advice import NOTHING_KNOWN, Advice
 from sidecar.planning.funnel import Funnel
-from sidecar.planning.internals import Evaluators
+from sidecar.planning.internals import Evaluators, Identify
 from sidecar.planning.key_pruning import Asked, Bounded, KeyPruner
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.listed_files import Answered, ListedFiles, is_worth_it
@@ -60,6 +60,7 @@ class Sieve:
         self._manifests = manifests
         self._bound = AlwaysTrue() if bound is None else bound
         self._kept: dict[str, str] = {}
+        self._identify: dict[str, Identify] = {}
         self.answered: set[str] = set()
         """Paths of kept files that filters answered for, all that the predicate asks of filters."""
         self._keys = None if keys is None else KeyPruner(keys, advice.resolution_holds)
@@ -90,17 +91,22 @@ class Sieve:
         verdicts.open(line for line in lines if line.manifest_path not in found.entries)
         return found
 
-    def keep(self, data_file: DataFile, added: int | None = None) -> bool:
-        """Whether the file has to be read; ``added``: the sequence number with which it was added, if known."""
+    def keep(self, data_file: DataFile, identify: Identify) -> bool:
+        """Whether the file has to be read."""
         self._advice.open_for_question()
-        verdict = self._advice.verdict(data_file, added)
+        verdict = self._advice.verdict(identify)
         if verdict.keep:
+            self._remember(data_file.file_path, identify)
             self._kept[data_file.file_path] = verdict.reason
             if verdict.reason == MAY_MATCH:
                 self.answered.add(data_file.file_path)
         else:
             self._dropped += 1
         return verdict.keep
+
+    def _remember(self, path: str, identify: Identify) -> None:
+        """Tasks say nothing of entries, so of two live entries with one path it cannot be told whose a task is."""
+        self._identify[path] = _unknown if path in self._identify else identify
 
     def narrow(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
         """The tasks of files in which page indexes leave rows; :attr:`row_groups` says what they leave of each."""
@@ -151,8 +157,8 @@ class Sieve:
         pruner, verdicts = self._pruner(), self._advice.verdicts
         assert verdicts is not None
         asked = [
-            (f, verdicts.places(f.file_path, f.file_size_in_bytes, f.record_count))
-            for f in (task.file for task in tasks)
+            (file, verdicts.places(self._identify[file.file_path]()))
+            for file in (task.file for task in tasks)
         ]
         left, reasons, groups, by_keys = [], dict(self._kept), Counter[str](), 0
         if self._keys is not None and bounded is not None:
@@ -239,6 +245,10 @@ class Sieve:
     def is_locked(self) -> bool:
         """Whether the index is silent on a column as that is encrypted and its key not at hand."""
         return self._advice.is_locked or any(ENCRYPTED in reason for reason in self._kept.values())
+
+
+def _unknown() -> None:
+    return None
 
 
 def _counts(places: Sequence[Place], kept: KeptRowGroups | None) -> dict[str, int]:

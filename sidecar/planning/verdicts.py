@@ -1,10 +1,10 @@
 """What one sidecar file says of the data files of a snapshot.
 
 A data file is known to a segment by its place in a manifest that the segment lists as it stands in the snapshot's
-manifest list, else by its fingerprint (path as the manifest spells it, size, record count). It
-may match if one of its units may match; it is dropped only if it is listed, every unit of it is indexed and none
-may match. Several segments may list one file (columns that were indexed at different times); each can drop it.
-Fingerprints of all files are many bytes, so they are only read where a segment might list the file after all.
+manifest list, else by its fingerprint (:mod:`sidecar.bundle.file_identity`). It may match if one of its units may
+match; it is dropped only if it is listed, every unit of it is indexed and none may match. Several segments may list
+one file (columns that were indexed at different times); each can drop it. Fingerprints of all files are many bytes,
+so they are only read where a segment might list the file after all.
 
 Nothing is read before the first file is asked for, and nothing here raises: whatever goes wrong with an index
 keeps the files and becomes a warning.
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import INDEXED, Coverage, ListedManifest
 from sidecar.planning.answers import Answer, Files, answer_of, indexed_units
 from sidecar.planning.may_match import Question, Units, leaves
@@ -33,8 +34,6 @@ BLOOM = "bloom"
 
 Ordinals = npt.NDArray[np.int64]
 """Ordinals of files in a segment."""
-_File = tuple[str, int, int]
-"""Path, size and record count."""
 
 
 class Verdict(NamedTuple):
@@ -84,7 +83,7 @@ class Verdicts:
         self._moved = moved
         self._answers: dict[int, Answer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
-        self._found: dict[_File, list[tuple[int, int]]] = {}
+        self._found: dict[DataFileIdentity, list[tuple[int, int]]] = {}
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self._segments]
         self._whole = [False] * len(self._segments)
         self.units_dropped = 0
@@ -125,19 +124,21 @@ class Verdicts:
         found = ((number, own.get(path)) for number, own in enumerate(self._by_path))
         return [(number, entry) for number, entry in found if entry and is_listed(manifest, entry)]
 
-    def of(self, path: str, file_size: int, record_count: int, added: int | None = None) -> Verdict:
+    def of(self, file: DataFileIdentity | None) -> Verdict:
         """The verdict on a data file; asks the index when the first listed file comes by.
 
-        ``added`` is the sequence number with which the file was added to the table, if it is known.
+        Nothing is known of ``None``, a file of which it cannot be told which it is.
         """
+        if file is None:
+            return Verdict(True, NOT_LISTED)
         reason = NOT_LISTED
-        for number, ordinal in self._places((path, file_size, record_count), added):
+        for number, ordinal in self._places(file):
             segment = self._segments[number]
             self._seen[number].add(ordinal)
             answer = self._answer(number)
             if not answer.keep[ordinal]:
                 self.units_dropped += int(segment.unit_ranges[ordinal + 1] - segment.unit_ranges[ordinal])
-                del self._found[path, file_size, record_count]  # remembered are files that are kept
+                del self._found[file]  # remembered are files that are kept
                 return Verdict(False, "")
             if answer.indexed[ordinal]:
                 reason = answer.kept_because
@@ -145,23 +146,22 @@ class Verdicts:
                 reason = self._why_not_indexed(segment, ordinal)
         return Verdict(True, reason)
 
-    def places(self, path: str, file_size: int, record_count: int) -> list[Place]:
+    def places(self, file: DataFileIdentity | None) -> list[Place]:
         """Where a file that is kept is listed, and which of its row groups filters keep."""
         found = []
-        for number, ordinal in self._places((path, file_size, record_count), None):
+        for number, ordinal in self._places(file):
             segment = self._segments[number]
             self._seen[number].add(ordinal)
             first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
             found.append(Place(segment, ordinal, first, self._answer(number).units[first:end]))
         return found
 
-    def know(self, path: str, file_size: int, record_count: int, places: Mapping[int, int]) -> None:
+    def know(self, file: DataFileIdentity, places: Mapping[int, int]) -> None:
         """Be told where segments, by number, list a file: its ordinals, -1 where it is not known."""
         known = {number: ordinal for number, ordinal in places.items() if ordinal >= 0}
-        file = (path, file_size, record_count)
         others = (n for n in range(len(self._segments)) if n not in places and not self._whole[n])
         for number in others:
-            ordinal = self._segments[number].file_ordinal(*file)
+            ordinal = self._segments[number].file_ordinal(file)
             if ordinal is not None:
                 known[number] = ordinal
         self._found[file] = sorted(known.items())
@@ -212,19 +212,18 @@ class Verdicts:
         inside[files] = True
         return self._answer(number).indexed[files]
 
-    def _places(self, file: _File, added: int | None) -> list[tuple[int, int]]:
+    def _places(self, file: DataFileIdentity | None) -> list[tuple[int, int]]:
         """The segments by number that list a file, with its ordinal there."""
+        if file is None or not file.is_certain:
+            return []
         if file not in self._found:
             found = []
             for number, segment in enumerate(self._segments):
-                younger = added is not None and 0 < segment.header.sequence_number < added
-                if self._whole[number] or younger:
-                    continue
-                ordinal = segment.file_ordinal(*file)
+                ordinal = None if self._whole[number] else segment.file_ordinal(file)
                 if ordinal is not None:
                     found.append((number, ordinal))
             if not found and self._moved is not None:
-                found = self._moved.places(*file, added)
+                found = self._moved.places(file)
             self._found[file] = found
         return self._found[file]
 
@@ -254,7 +253,11 @@ def state_of(coverage: Coverage | None, unit: int) -> str:
 
 
 def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
-    """Whether a line of today's manifest list is the manifest that the segment lists, as it was then."""
+    """Whether a line of today's manifest list is the manifest that the segment lists, as it was then.
+
+    A manifest is written once, by one snapshot. So path, length and that snapshot tell it, in format version 1 too,
+    which has no sequence numbers; where the snapshot is not known, nothing does.
+    """
     live_files = (manifest.added_files_count, manifest.existing_files_count)
     live_rows = (manifest.added_rows_count, manifest.existing_rows_count)
     return (
@@ -264,7 +267,7 @@ def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
         and manifest.partition_spec_id == entry.spec_id
         and manifest.sequence_number == entry.sequence_number
         and manifest.min_sequence_number == entry.min_sequence_number
-        and manifest.added_snapshot_id == entry.added_snapshot_id
+        and manifest.added_snapshot_id == entry.added_snapshot_id > 0
         and (None in live_files or sum(live_files) == entry.live_files)  # type: ignore[arg-type]
         and (None in live_rows or sum(live_rows) == entry.live_rows)  # type: ignore[arg-type]
     )

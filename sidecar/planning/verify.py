@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.convert.verify_values import sidecar_value_problems
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.files import verify_file
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.internals import RawEntry, read_manifest, read_manifests
-from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.listing import identity_of, snapshot_of
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.statistics import find_sidecar
 from sidecar.parquet.verify_values import ValueCheck
@@ -65,7 +66,7 @@ def verify_table(
     entry, checked = found.statistics, 1
     found.sidecar.use_keys(encryption_keys)
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
-    files: list[DataFile] = []
+    files: list[DataFileIdentity] = []
     try:
         problems += _of_file(table, entry, encryption_keys)
         for line in read_manifests(table.io, snapshot.manifest_list):
@@ -78,14 +79,13 @@ def verify_table(
                     problems += _of_manifest(table, line, segment, entry.statistics_path)
                 if check is not None:
                     files += [
-                        raw.entry.data_file
+                        identity_of(raw.entry)
                         for raw in _live(table, line)
                         if raw.entry.data_file.file_format == FileFormat.PARQUET
                     ]
         if check is None:
             return {"checked": checked, "problems": problems}
-        places = [(file.file_path, file.file_size_in_bytes, file.record_count) for file in files]
-        problems += map(dict, sidecar_value_problems(found.sidecar, places, table.io, check, encryption_keys))
+        problems += map(dict, sidecar_value_problems(found.sidecar, files, table.io, check, encryption_keys))
     finally:
         found.sidecar.close()
     return {"checked": checked, "problems": problems, "looked_up": check.to_dict()}
@@ -164,13 +164,12 @@ def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) 
     problems = []
     stored = segment.files(range(listed.first_file, listed.first_file + listed.live_files))
     for ordinal, (raw, entry) in enumerate(zip(live, stored, strict=True), listed.first_file):
-        file = raw.entry.data_file
-        identity = (file.file_path, file.file_size_in_bytes, file.record_count)
+        file, identity = raw.entry.data_file, identity_of(raw.entry)
         if entry is None:
             problems.append(_problem(path, f"the entry of {file.file_path} cannot be read"))
-        elif entry.entry != raw.raw or (entry.path, entry.file_size, entry.record_count) != identity:
+        elif entry.entry != raw.raw or entry.identity != identity:
             problems.append(_problem(path, f"the entry of {file.file_path} is not the one of its manifest"))
-        elif segment.file_ordinal(*identity) != ordinal:
+        elif segment.file_ordinal(identity) != ordinal:
             problems.append(
                 _problem(path, f"the fingerprint of {file.file_path} is not the one of its entry")
             )

@@ -117,6 +117,8 @@ def units_table(files: int, units_per_file: Sequence[int] | None = None) -> Unit
             units=tuple(UnitEntry(group, group * 100, 100) for group in range(counts[ordinal])),
             partition=(ordinal.to_bytes(4, "little"), None),
             bounds={1: FieldBounds(b"\0" * 8, b"\xff" * 8, 100, 0, None), 4: FieldBounds(upper=b"z")},
+            added_snapshot_id=1000 + ordinal // 50,
+            file_sequence_number=1 + ordinal % SEQUENCE,
         )
         for ordinal in range(files)
     ]

@@ -21,6 +21,7 @@ from bundle_cases import (
 from bundle_damage import assemble, blob_bytes, combine, edit_footer, raw_blobs, reword
 from thorough import one_in
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
@@ -63,7 +64,7 @@ def ask_everything(data: bytes, members: int, footer: int | None = None) -> tupl
         for value in ABSENT:
             dropped += int((~segment.might_match(1, probe_for(value))).sum())
         for ordinal, file in enumerate(table.files):
-            found = segment.file_ordinal(file.path, file.file_size, file.record_count)
+            found = segment.file_ordinal(file.identity)
             assert found in (ordinal, None)
             if found is not None:
                 assert segment.unit_ranges[ordinal] == ordinal
@@ -342,7 +343,7 @@ def test_storage_that_fails_keeps_everything():
     source.broken = True
     (segment,) = sidecar.segments
     assert segment.might_match(1, probe_for(5)).all()
-    assert segment.file_ordinal("x", 1, 1) is None
+    assert segment.file_ordinal(DataFileIdentity("x", 1, 1, 1)) is None
     assert segment.files([0]) == [None]
     assert any("network" in warning for warning in sidecar.warnings)
 

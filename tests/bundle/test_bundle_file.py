@@ -54,7 +54,7 @@ def test_an_absent_key_in_658_files_costs_little():
     keep = segment.might_match(1, probe_for(10**15))
     assert not keep.all()
     for ordinal, file in enumerate(table.files):
-        assert segment.file_ordinal(file.path, file.file_size, file.record_count) == ordinal
+        assert segment.file_ordinal(file.identity) == ordinal
     assert len(segment.listed_manifests) == 14
     assert segment.coverage(1, "bloom") is not None
     assert segment.unit_ranges[-1] == members

@@ -56,8 +56,9 @@ class Blob:
         assert offset + length == len(data)
         assert xxh64_intdigest(data[offset:]) == digest
         toc = json.loads(data[offset:])
-        assert version == toc["version"] == (2 if "encryption" in toc else 1)
-        return cls(data, toc, data_key(toc, masters or {}) if version == 2 else None)
+        encrypted = "encryption" in toc
+        assert version == toc["version"] == (2 if encrypted or toc["kind"] == "units" else 1)
+        return cls(data, toc, data_key(toc, masters or {}) if encrypted else None)
 
     @property
     def seal(self) -> int:
@@ -372,13 +373,16 @@ def test_units(vector):
         expected["snapshot_id"],
     )
     prints = b"".join(pieces["fingerprints", 0])
-    assert [prints[at : at + 16].hex() for at in range(0, len(prints), 16)] == [
+    assert [prints[at : at + 24].hex() for at in range(0, len(prints), 24)] == [
         f["fingerprint"] for f in files
     ]
     for file in files:
-        hashed = file["path"].encode() + struct.pack("<QQ", file["file_size"], file["record_count"])
-        digests = xxh64_intdigest(hashed, 0), xxh64_intdigest(hashed, 1)
-        assert struct.pack("<QQ", *digests).hex() == file["fingerprint"]
+        named = file["path"].encode() + struct.pack("<QQ", file["file_size"], file["record_count"])
+        added, who = 0, file["added_snapshot_id"]
+        if who is not None:
+            added = xxh64_intdigest(named + struct.pack("<q", who), 1)
+        numbers = xxh64_intdigest(named, 0), added, file["file_sequence_number"]
+        assert struct.pack("<QQq", *numbers).hex() == file["fingerprint"]
     counts = [1] * len(files)
     if toc["unit_width"]:
         code = {1: "B", 2: "H", 4: "I"}[toc["unit_width"]]
@@ -407,6 +411,7 @@ def test_each_deviation_names_a_test_that_exists():
 
 def test_sidecar_gives_the_same_answers(vector):
     from sidecar.bundle.extract import extract_filters
+    from sidecar.bundle.file_identity import DataFileIdentity
     from sidecar.bundle.sidecar_file import SidecarFile
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
@@ -427,10 +432,13 @@ def test_sidecar_gives_the_same_answers(vector):
 
         assert segment.might_match(lookup["field"], probe).nonzero()[0].tolist() == lookup["units"]
     for ordinal, file in enumerate(expected["files"]):
-        assert segment.file_ordinal(file["path"], file["file_size"], file["record_count"]) == ordinal
+        named = file["path"], file["file_size"], file["record_count"]
+        identity = DataFileIdentity(*named, file["added_snapshot_id"], file["file_sequence_number"])
+        assert segment.file_ordinal(identity) == (None if file["added_snapshot_id"] is None else ordinal)
+        assert segment.named_file(*named) == ordinal
         (entry,) = segment.files([ordinal])
-        assert (entry.path, entry.manifest, entry.entry.hex()) == (
-            file["path"],
+        assert (entry.identity, entry.manifest, entry.entry.hex()) == (
+            identity,
             file["manifest"],
             file["entry"],
         )

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.bundle.coverage import decode_coverage, encode_coverage
-from sidecar.bundle.fingerprints import fingerprint, ordinals
+from sidecar.bundle.file_identity import DataFileIdentity, is_same_file
+from sidecar.bundle.fingerprints import FINGERPRINT, FingerprintIndex, fingerprint
 from sidecar.bundle.model import INDEXED, UNLISTED, Coverage, CoverageState, UnitsTable
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
 from sidecar.bundle.units import UnitsReader, decode_units_toc
@@ -49,8 +50,7 @@ def test_everything_comes_back(files, several_units):
     assert reader.manifests() == list(table.manifests)
     assert reader.schemas() == list(table.schemas)
     assert reader.first_units().tolist() == [0, *np.cumsum(counts, dtype=np.int64).tolist()]
-    prints = [fingerprint(file.path, file.file_size, file.record_count) for file in table.files]
-    assert reader.fingerprints().tolist() == prints
+    assert reader.fingerprints().tobytes() == b"".join(fingerprint(file.identity) for file in table.files)
     for found, expected in zip(reader.coverage(), table.coverage, strict=True):
         assert (found.field_id, found.kind, found.states) == (
             expected.field_id,
@@ -104,18 +104,71 @@ def test_contradictions_are_refused():
             encode_units_blob(header, units)
 
 
-def test_fingerprints_are_two_seeds_over_path_size_and_count():
+FILE = DataFileIdentity("file:/ü", 7, 8, 1 << 40, 9)
+
+
+def index_of(*files: DataFileIdentity) -> FingerprintIndex:
+    return FingerprintIndex(np.frombuffer(b"".join(map(fingerprint, files)), FINGERPRINT))
+
+
+def test_a_fingerprint_has_a_hash_of_the_name_and_one_of_who_added_it():
     data = "file:/ü".encode() + struct.pack("<QQ", 7, 8)
-    expected = xxhash.xxh64(data, seed=0).intdigest(), xxhash.xxh64(data, seed=1).intdigest()
-    assert fingerprint("file:/ü", 7, 8) == struct.pack("<QQ", *expected)
-    for wrong in (("x", -1, 0), ("x", 0, 2**64), ("\ud800", 0, 0)):
+    name, added = xxhash.xxh64(data, seed=0), xxhash.xxh64(data + struct.pack("<q", 1 << 40), seed=1)
+    assert fingerprint(FILE) == struct.pack("<QQq", name.intdigest(), added.intdigest(), 9)
+    for unknown in (None, 0, -1):
+        assert fingerprint(FILE._replace(added_snapshot_id=unknown)) == struct.pack(
+            "<QQq", name.intdigest(), 0, 9
+        )
+    for wrong in (
+        DataFileIdentity("x", -1, 0),
+        DataFileIdentity("x", 0, 2**64),
+        DataFileIdentity("\ud800", 0, 0),
+    ):
         with pytest.raises(ValueError):
-            fingerprint(*wrong)
+            fingerprint(wrong)
+        assert index_of(FILE).find(wrong) is None
 
 
-def test_a_fingerprint_that_stands_twice_says_nothing():
-    keys = [b"a" * 16, b"b" * 16, b"a" * 16, b"a" * 16]
-    assert ordinals(np.frombuffer(b"".join(keys), "V16")) == {b"b" * 16: 1}
+OTHERS = [
+    FILE._replace(path="file:/u"),
+    FILE._replace(file_size=8),
+    FILE._replace(record_count=7),
+    FILE._replace(added_snapshot_id=5),
+    FILE._replace(added_snapshot_id=None),
+    FILE._replace(added_snapshot_id=0),
+    FILE._replace(added_snapshot_id=-1),
+    FILE._replace(file_sequence_number=10),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_each_part_of_an_identity_tells_files_apart(other):
+    for one, two in ((FILE, other), (other, FILE)):
+        assert not is_same_file(one, two)
+        assert index_of(one).find(two) is None
+        found = index_of(one).find_all(np.frombuffer(fingerprint(two), FINGERPRINT))
+        assert found.tolist() == [-1]
+
+
+def test_a_file_is_the_same_with_and_without_a_sequence_number():
+    without = FILE._replace(file_sequence_number=0)
+    for one, two in ((FILE, FILE), (FILE, without), (without, FILE), (without, without)):
+        assert is_same_file(one, two)
+        assert index_of(OTHERS[0], one).find(two) == 1
+        found = index_of(OTHERS[0], one).find_all(np.frombuffer(fingerprint(two), FINGERPRINT))
+        assert found.tolist() == [1]
+    unknown = FILE._replace(added_snapshot_id=None)
+    assert not is_same_file(unknown, unknown)
+    assert index_of(unknown).find(unknown) is None
+
+
+def test_a_file_that_stands_twice_says_nothing():
+    twice = index_of(FILE, OTHERS[0], FILE, FILE)
+    assert (twice.find(FILE), twice.find(OTHERS[0])) == (None, 1)
+    assert (twice.find_named(*FILE[:3]), twice.find_named(*OTHERS[0][:3])) == (None, 1)
+    again = FILE._replace(added_snapshot_id=5, file_sequence_number=11)
+    both = index_of(FILE, again)
+    assert (both.find(FILE), both.find(again), both.find_named(*FILE[:3])) == (0, 1, None)
 
 
 def unit_sets():

@@ -1,0 +1,51 @@
+"""Which live data file of a table is the one that a segment lists: the only place that answers this question.
+
+A path alone does not tell: a file may leave a table and come back under its path with other content, of the same size
+and with as many rows. What tells is who added it, so a file is the same only if path, size, record count and the id of
+the snapshot that added it agree, and the file sequence numbers do where both are known. Format version 1 has no
+sequence numbers, and its files keep 0 after an upgrade. Rewriting manifests, moving a table, fast-forwarding a branch
+and registering a table keep both numbers; adding the file again changes them, and then it is another file.
+
+A wrong "same" loses rows, a wrong "not the same" reads a file in vain: what is not known is not the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+UNKNOWN_SEQUENCE = 0
+"""The file sequence number of files of format version 1, and of those of which it is not recorded."""
+
+
+class DataFileIdentity(NamedTuple):
+    """A data file as a live manifest entry has it, or as a segment lists it.
+
+    ``path`` is spelt as in the manifest. ``added_snapshot_id`` is the snapshot that added the file, inherited from the
+    manifest where its entry has none; ``None`` if it is not known, as for files of no table. ``file_sequence_number``
+    is the sequence number with which the file was added (not that of its data).
+    """
+
+    path: str
+    file_size: int
+    record_count: int
+    added_snapshot_id: int | None = None
+    file_sequence_number: int = UNKNOWN_SEQUENCE
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is known who added the file; the ids of snapshots are greater than 0."""
+        return self.added_snapshot_id is not None and self.added_snapshot_id > 0
+
+
+def is_same_file(one: DataFileIdentity, other: DataFileIdentity) -> bool:
+    """Whether both are one file, with the same content; false where it is not certain."""
+    return (
+        one.is_certain
+        and one[:4] == other[:4]
+        and sequences_agree(one.file_sequence_number, other.file_sequence_number)
+    )
+
+
+def sequences_agree(one: int, other: int) -> bool:
+    """Whether two file sequence numbers can be of one file: they are equal, or one of them is not known."""
+    return one == other or one <= UNKNOWN_SEQUENCE or other <= UNKNOWN_SEQUENCE

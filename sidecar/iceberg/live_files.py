@@ -1,0 +1,46 @@
+"""Live data files of a snapshot by path, for scan tasks that come without their manifest entries.
+
+A catalog that plans on the server gives data files alone. Who added a file stands in its manifest entry, so the
+snapshot's manifests are read, once, when the first file is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
+
+from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.iceberg.internals import read_manifest
+from sidecar.iceberg.listing import READERS, identity_of
+
+
+class LiveFiles:
+    """The live data files of ``lines``, the manifest list of one snapshot."""
+
+    def __init__(self, io: FileIO, lines: Sequence[ManifestFile]) -> None:
+        self._io = io
+        self._lines = [line for line in lines if line.content == ManifestContent.DATA]
+
+    def find(self, file: DataFile) -> DataFileIdentity | None:
+        """The live file that has this path, size and record count; ``None`` without one, or if the path stands twice.
+
+        Raises :class:`sidecar.errors.DamagedFileError` or :class:`sidecar.errors.StorageError` naming a manifest.
+        """
+        found = self._by_path.get(file.file_path, [])
+        if len(found) != 1 or found[0][:3] != (file.file_path, file.file_size_in_bytes, file.record_count):
+            return None
+        return found[0]
+
+    @cached_property
+    def _by_path(self) -> dict[str, list[DataFileIdentity]]:
+        by_path: dict[str, list[DataFileIdentity]] = {}
+        with ThreadPoolExecutor(READERS) as pool:
+            for contents in pool.map(partial(read_manifest, self._io), self._lines):
+                for raw in contents.entries:
+                    if raw.entry.status != ManifestEntryStatus.DELETED:
+                        by_path.setdefault(raw.entry.data_file.file_path, []).append(identity_of(raw.entry))
+        return by_path
