@@ -1,10 +1,11 @@
 """Byte targets: the one place of sidecar that writes new data files. A target appears whole or not at all.
 
-A local file is written under a temporary name beside its place, flushed to the disk and renamed last. The
-temporary name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It begins with no dot, because what removes a
+A local file is written under a temporary name beside its place, flushed to the disk and renamed last. The temporary
+name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It begins with no dot, because what removes a
 table's orphan files passes such names over. A run that is killed leaves its temporary file; the next file that is
-created in the same folder deletes those that nobody has written to for a day. A file behind pyiceberg's ``FileIO`` is created where nothing may exist yet; stores publish it when the stream
-is closed, and after an error it is deleted again. Neither ever replaces an existing file.
+created in the same folder deletes those that nobody has written to for a day. A file behind pyiceberg's ``FileIO`` is
+created where nothing may exist yet; stores publish it when the stream is closed, and after an error it is deleted
+again. Neither ever replaces an existing file.
 """
 
 from __future__ import annotations

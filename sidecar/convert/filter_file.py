@@ -1,10 +1,10 @@
 """A file that is one historical filter, made into one of the present form: a rebuild from the column's values.
 
 Nothing in such a file says which column it is of, so the caller says where its values stand. Two checks tell a wrong
-column. Every value of the column is looked up in the old filter: the filter of a column denies none of its values, so one
-denied value refuses the conversion. And hashed the old way, the values must give every bit that the old filter has: a value
-that is missing would be denied by the new filter, so a single bit too many refuses the conversion too. The bits alone prove
-nothing, because the values of a large column set all bits of a small filter by chance.
+column. Every value of the column is looked up in the old filter: the filter of a column denies none of its values, so
+one denied value refuses the conversion. And hashed the old way, the values must give every bit that the old filter
+has: a value that is missing would be denied by the new filter, so a single bit too many refuses the conversion too.
+The bits alone prove nothing, because the values of a large column set all bits of a small filter by chance.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def convert_filter(
     """Write the historical filter of the file ``source`` in the present form (XXH64) to the new file ``target``.
 
     ``values`` is ``FILE.parquet:column``, a Parquet file whose column (of all row groups) the filter is of. ``fpp`` is
-    the new filter's target rate. Raises :class:`UsageError` where no values are named, where the old filter
-    denies one of them or holds more than they are, and if ``source`` is of the present form or something is at ``target``;
+    the new filter's target rate. Raises :class:`UsageError` where no values are named, where the old filter denies one
+    of them or holds more than they are, and if ``source`` is of the present form or something is at ``target``;
     :class:`DamagedFileError`, :class:`UnsupportedFeatureError` and :class:`StorageError` as reading does.
     """
     check_fpp(fpp)
