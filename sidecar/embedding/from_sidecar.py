@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -290,9 +290,18 @@ def _write_behind(
         except BaseException as error:
             for file in copying:
                 file.restorer.give_up(error)
+            failed = _first_failure(writing)
+            if failed is not None and failed is not error:  # its thread has closed the file that is read here
+                raise failed from error
             raise
         while writing:
             yield writing.popleft().result()
+
+
+def _first_failure(writing: Iterable[Future[RestoreReport]]) -> BaseException | None:
+    """The error of the first file whose writing has failed already."""
+    failures = (future.exception() for future in writing if future.done() and not future.cancelled())
+    return next((error for error in failures if error is not None), None)
 
 
 def _nothing() -> None:

@@ -252,6 +252,8 @@ class Restorer:
             if said is not None:
                 witness.hear(self._work.footer.columns[place[1]].path, place[0], said)
                 doubtful |= {place} if said.unseen and not witness.proof else set()
+                if said.misplaced:
+                    loaded.pages[place] = RestoredPages(None, None, f"of other pages: {said.misplaced}")
         if witness.denials:
             doubtful = {*loaded.parts, *loaded.pages}
         if not doubtful:

@@ -21,27 +21,29 @@ from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex
 from sidecar.parquet.page_index_build import ScannedChunk, scan_chunk, scan_first_page
 from sidecar.parquet.problem import place_and_reason
-from sidecar.parquet.verify_index import contradictions
+from sidecar.parquet.verify_index import contradictions, misplaced_pages
 from sidecar.parquet.verify_values import ValueLookup
 from sidecar.source import Source
 
 PAGE, FULL, NONE = "page", "full", "none"
 WITNESSES = (PAGE, FULL, NONE)
 """How much is looked at where there is a proof: one page of each column chunk, all values, nothing."""
-ANOTHER_FILE = "the file has values that the sidecar's indexes deny: they are of another file"
+ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they are of another file"
 
 
 @dataclass(frozen=True)
 class Testimony:
     """What a column chunk says: how many pages were decoded (of ORC: row groups), how many values were looked up.
 
-    ``denial`` is what contradicts an index, ``unseen`` why something of the chunk could not be looked at.
+    ``denial`` is what contradicts a filter or the bounds and counts of a page index, ``misplaced`` which pages do not
+    stand where the page index says, ``unseen`` why something of the chunk could not be looked at.
     """
 
     pages: int = 0
     values: int = 0
     denial: str = ""
     unseen: str = ""
+    misplaced: str = ""
 
 
 @dataclass
@@ -115,15 +117,31 @@ def ask_pages(
         raise
     except SidecarError as error:
         return Testimony(unseen=place_and_reason(error))
-    denied = f"the filter denies {lookup.denied} of {lookup.asked} values" if lookup and lookup.denied else ""
-    found = contradictions(footer, chunk, given.column_index, given.offset_index, scanned, whole=whole)
     return Testimony(
         len(scanned.pages),
         0 if lookup is None else lookup.asked,
-        denied or next(found, ""),
+        _denial(footer, chunk, given, lookup, scanned, whole),
         _unseen(footer, chunk, given, scanned)
         or ("" if lookup is None or not whole else _incomplete(lookup)),
+        ""
+        if given.offset_index is None
+        else next(misplaced_pages(given.offset_index, scanned, whole=whole), ""),
     )
+
+
+def _denial(
+    footer: Footer,
+    chunk: ColumnChunk,
+    given: GivenIndexes,
+    lookup: ValueLookup | None,
+    scanned: ScannedChunk,
+    whole: bool,
+) -> str:
+    if lookup is not None and lookup.denied:
+        return f"the filter denies {lookup.denied} of {lookup.asked} values"
+    if given.column_index is None:
+        return ""
+    return next(contradictions(footer, chunk, given.column_index, scanned, whole=whole), "")
 
 
 def _unseen(footer: Footer, chunk: ColumnChunk, given: GivenIndexes, scanned: ScannedChunk) -> str:

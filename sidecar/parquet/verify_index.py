@@ -92,35 +92,33 @@ def _against_pages(
         yield from (f"column index: {text}" for text in _value_problems(chunk, known, column, scanned.pages))
 
 
+def misplaced_pages(index: OffsetIndex, scanned: ScannedChunk, *, whole: bool) -> Iterator[str]:
+    """Pages that were scanned, all of the chunk (``whole``) or its first ones, and are not where the index says."""
+    if scanned.pages and not _fits(index.num_pages, len(scanned.pages), whole):
+        yield f"{index.num_pages} pages, the column chunk has {len(scanned.pages)}"
+        return
+    yield from _located_elsewhere(index, scanned)
+
+
 def contradictions(
-    footer: Footer,
-    chunk: ColumnChunk,
-    column: ColumnIndex | None,
-    offset: OffsetIndex | None,
-    scanned: ScannedChunk,
-    *,
-    whole: bool,
+    footer: Footer, chunk: ColumnChunk, index: ColumnIndex, scanned: ScannedChunk, *, whole: bool
 ) -> Iterator[str]:
-    """What pages that were scanned, all of the chunk (``whole``) or its first ones, contradict of a page index.
+    """What pages that were scanned, all of the chunk (``whole``) or its first ones, contradict of a ColumnIndex.
 
     NaN that are not counted are no contradiction: writers leave them out of bounds.
     """
     pages = scanned.pages
-    for name, index in (("offset index", offset), ("column index", column)):
-        if index is not None and pages and not _fits(index.num_pages, len(pages), whole):
-            yield f"{name}: {index.num_pages} pages, the column chunk has {len(pages)}"
-            return
-    if offset is not None:
-        yield from (f"offset index: {text}" for text in _located_elsewhere(offset, scanned))
-    if column is None or scanned.reason:
+    if pages and not _fits(index.num_pages, len(pages), whole):
+        yield f"{index.num_pages} pages, the column chunk has {len(pages)}"
         return
-    yield from (f"column index: {text}" for text in _counted_problems(column, pages))
+    if scanned.reason:
+        return
+    yield from _counted_problems(index, pages)
     ordering = find_ordering(footer, chunk.leaf)
     if isinstance(ordering, Ordering):
-        yield from (f"column index: {text}" for text in _bounds_problems(ordering, column, pages))
-        if is_float(chunk.leaf) and column.nan_counts is not None and whole:
-            nans = [0 if page.values is None else page.values.nan_count for page in pages]
-            yield from (f"column index: {text}" for text in _nan_problems(column, nans))
+        yield from _bounds_problems(ordering, index, pages)
+        if is_float(chunk.leaf) and index.nan_counts is not None and whole:
+            yield from _nan_problems(index, [0 if p.values is None else p.values.nan_count for p in pages])
 
 
 def _fits(num_pages: int, scanned: int, whole: bool) -> bool:
@@ -128,10 +126,12 @@ def _fits(num_pages: int, scanned: int, whole: bool) -> bool:
 
 
 def _location_problems(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
-    if scanned.pages and index.num_pages != len(scanned.pages):
-        yield f"{index.num_pages} pages, the column chunk has {len(scanned.pages)}"
-    else:
-        yield from _located_elsewhere(index, scanned)
+    yield from misplaced_pages(index, scanned, whole=True)
+    sizes = index.unencoded_byte_array_data_bytes
+    if sizes is not None and len(sizes) == len(scanned.pages) and not scanned.reason:
+        for i, page in enumerate(scanned.pages):
+            if page.values is not None and page.values.data_bytes != sizes[i]:
+                yield f"page {i} has {page.values.data_bytes} bytes of values, not {sizes[i]}"
 
 
 def _located_elsewhere(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
@@ -148,11 +148,6 @@ def _located_elsewhere(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[st
             if found != want:
                 yield f"{name} of page {i} is {found}, should be {want}"
         first_row += page.rows
-    sizes = index.unencoded_byte_array_data_bytes
-    if sizes is not None and len(sizes) == index.num_pages and not scanned.reason:
-        for i, page in enumerate(pages):
-            if page.values is not None and page.values.data_bytes != sizes[i]:
-                yield f"page {i} has {page.values.data_bytes} bytes of values, not {sizes[i]}"
 
 
 def _value_problems(

@@ -3,6 +3,8 @@ every value in what is written."""
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,7 @@ from embed_cases import assert_sound, nested, opened
 from lost_values import duckdb_finds
 
 import sidecar
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.identity import identity_of_orc, identity_of_parquet
 from sidecar.convert.match import BY_DIGEST, BY_TABLE
 from sidecar.embedding.witness import GivenIndexes, ask_pages
@@ -94,6 +97,31 @@ def test_two_files_of_one_size_and_footer_are_told_apart(indexed: Path, tmp_path
     assert (one.size, one.units, one.fingerprint) == (two.size, two.units, two.fingerprint)
     assert one.digest() != two.digest()
     assert identity_of_parquet(*opened(indexed)).digest() == one.digest(), "indexes change no page"
+
+
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": True, "compression": "zstd"}])
+def test_the_digest_is_that_of_the_specification(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Computed from pyarrow's view of the footer."""
+    path = write(tmp_path / "a.parquet", 1, **options)
+    data, metadata = path.read_bytes(), pq.read_metadata(path)
+    expected = hashlib.sha256()
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(column)
+            start = chunk.dictionary_page_offset or chunk.data_page_offset
+            expected.update(struct.pack("<Q", chunk.total_compressed_size))
+            expected.update(data[start : start + chunk.total_compressed_size])
+    assert identity_of_parquet(*opened(path)).digest() == expected.digest()
+    with closing(SidecarFile.open(LocalSource(extracted(_with_filters(path))))) as found:
+        (entry,) = found.segments[0].files([0])
+    assert entry is not None
+    assert entry.entry[16:] == expected.digest()
+
+
+def _with_filters(path: Path) -> Path:
+    target = path.with_name(f"indexed-{path.name}")
+    sidecar.embed_file(str(path), str(target), bloom=["k"], even_if_dictionary=True)
+    return target
 
 
 @pytest.mark.parametrize("where", ["at its path", "elsewhere"])
@@ -258,6 +286,7 @@ def test_one_page_tells_of_a_file_that_was_overwritten_in_place(table: Any, tmp_
         blind = sidecar.embed_from(
             found, str(path), str(tmp_path / "blind.parquet"), way="exact", table=table, witness="none"
         )
+    assert (blind.witness.mode, blind.witness.chunks) == ("none", 0)
     assert (report.witness.proof, report.witness.mode) == (BY_TABLE, "page")
     assert report.witness.denials
     assert "exact" not in {way for ways in report.ways().values() for way in ways}
