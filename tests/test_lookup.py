@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.key_lookup import rate_of
+from sidecar.iceberg.listing import ListedFile, list_snapshot
 from sidecar.planning.advice import Advice
 from sidecar.planning.may_match import HoldsAny
 from sidecar.planning.sieve import Sieve
@@ -38,16 +41,20 @@ def table(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return catalog.load_table("db.longs")
 
 
+def identity(file: ListedFile) -> DataFileIdentity:
+    return file.known_as
+
+
 def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table: Any) -> None:
     """A thousand keys against the index alone, as a plan asks it, each from a cold start."""
     random = np.random.default_rng(12)
-    files = [task.file for task in table.scan().plan_files()]
+    files = [(file.data_file, partial(identity, file)) for file in list_snapshot(table).files]
     assert len(files) == FILES
     kept, most_bytes, most_reads = 0, 0, 0
     for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
         advice = Advice(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
         sieve = Sieve(advice)
-        kept += sum(sieve.keep(file) for file in files)
+        kept += sum(sieve.keep(*file) for file in files)
         assert advice.warnings == ()
         most_bytes = max(most_bytes, advice.index_bytes)
         most_reads = max(most_reads, advice.index_reads)

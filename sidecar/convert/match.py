@@ -104,20 +104,26 @@ class Finder:
     def find_live(self, known_as: DataFileIdentity, file: Identity) -> list[Match]:
         """A live file of the sidecar's table, in every segment that lists this very file, the oldest first.
 
-        ``file`` is what its footer says. Raises :class:`UsageError` where it contradicts the sidecar.
+        ``file`` is what its footer says. Raises :class:`UsageError` where that contradicts the sidecar.
         """
         matches = []
         for segment in self._sidecar.segments:
             ordinal = segment.file_ordinal(known_as)
             if ordinal is not None:
-                matches.append(replace(self._listed_file(segment, ordinal, file), proof=BY_TABLE))
+                entry = _entry(segment, ordinal)
+                if entry.file_size != file.size or not _same_data(segment, entry, file):
+                    raise _is_another(entry, file)
+                matches.append(replace(self._match(segment, ordinal, entry, file), proof=BY_TABLE))
         return matches
 
     def _in_segment(self, segment: Segment, file: Identity) -> Match | None:
         for path in _spellings(file.name):
             ordinal = segment.named_file(path, file.size, file.num_rows)
             if ordinal is not None:
-                return self._listed_file(segment, ordinal, file)
+                entry = _entry(segment, ordinal)
+                if not _same_data(segment, entry, file):
+                    raise UsageError(WRITTEN_ANEW, file=file.name)
+                return self._match(segment, ordinal, entry, file)
         found = self._moved(segment, file)
         certain = [one for one in found if _name(one[1].path) == _name(file.name)] or found
         if len(certain) > 1:
@@ -129,14 +135,6 @@ class Finder:
                 found=", ".join(entry.path for _, entry in certain[:3]),
             )
         return self._match(segment, *certain[0], file) if certain else None
-
-    def _listed_file(self, segment: Segment, ordinal: int, file: Identity) -> Match:
-        (entry,) = segment.files([ordinal])
-        if entry is None:
-            raise _unreadable(segment)
-        if not _same_data(segment, entry, file):
-            raise UsageError(WRITTEN_ANEW, file=file.name)
-        return self._match(segment, ordinal, entry, file)
 
     def _match(self, segment: Segment, ordinal: int, entry: FileEntry, file: Identity) -> Match:
         first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
@@ -186,12 +184,7 @@ class Finder:
                         file=file.name,
                         expected=f"the path {entry.path}",
                     )
-                return UsageError(
-                    "the file is not the one that was indexed",
-                    file=file.name,
-                    expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
-                    found=_facts(file.size, file.num_rows, len(file.units)),
-                )
+                return _is_another(entry, file)
         return UsageError("the sidecar does not speak of this file", file=file.name)
 
     def _list(self) -> None:
@@ -207,6 +200,13 @@ class Finder:
         self._listed = True
 
 
+def _entry(segment: Segment, ordinal: int) -> FileEntry:
+    (entry,) = segment.files([ordinal])
+    if entry is None:
+        raise _unreadable(segment)
+    return entry
+
+
 def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
     if entry.record_count != file.num_rows or entry.units != file.units:
         return False
@@ -215,6 +215,15 @@ def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
 
 def _unreadable(segment: Segment) -> UsageError:
     return UsageError("the sidecar's list of files cannot be read", found=segment.id)
+
+
+def _is_another(entry: FileEntry, file: Identity) -> UsageError:
+    return UsageError(
+        "the file is not the one that was indexed",
+        file=file.name,
+        expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
+        found=_facts(file.size, file.num_rows, len(file.units)),
+    )
 
 
 def _facts(size: int, rows: int, groups: int) -> str:

@@ -6,9 +6,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bundle_cases import field_bundle, filter_of, hash_of, open_bytes, units_table, write_file
 
 from sidecar.bundle.filter_bundle import Piece
-from sidecar.bundle.key_lookup import READ_COST, _read
+from sidecar.bundle.key_lookup import READ_COST, KeyRuns, _read, units_with_some_key
+from sidecar.filters.values import Probe
+
+
+@pytest.mark.parametrize("units", [6, 70], ids=["transposed", "sliced"])
+@pytest.mark.parametrize(
+    "doubt", [Probe("unknown", reason="?"), Probe("probe", ())], ids=["unknown", "no hash"]
+)
+def test_a_unit_is_kept_if_one_key_of_its_run_cannot_be_looked_up(units: int, doubt: Probe) -> None:
+    """Keys 0 to 9 are nowhere but for key 8, which unit 5 holds; key 4 cannot be told. Others are asked in vain."""
+    filters = [filter_of([8] if unit == 5 else [1000 + unit], 8) for unit in range(units)]
+    data, footer = write_file([field_bundle(1, filters)], units_table(units))
+    (segment,) = open_bytes(data, footer, strict=True).segments
+    answers = [doubt if key == 4 else Probe("probe", (hash_of(key),)) for key in range(10)]
+    first, end = np.zeros(units, np.int64), np.full(units, 4)  # keys 0 to 3, all of them denied
+    first[:6], end[:6] = [3, 4, 5, 0, 4, 7], [5, 5, 8, 4, 4, 10]
+    found = units_with_some_key(
+        segment.bundles[1], np.arange(10), lambda _: answers, KeyRuns(first, end), lambda _: True, 1 << 20
+    )
+    assert isinstance(found, np.ndarray)
+    # 0 and 1 are asked key 4; 2 and 3 are asked what lies beside it; 4 is asked nothing; 5 holds key 8
+    assert found[:6].tolist() == [True, True, False, False, True, True]
+    assert not found[6:].any()
 
 
 class Recorded:

@@ -80,6 +80,16 @@ def test_unit_counts_are_as_narrow_as_they_can_be(count, width):
     assert reader.first_units().tolist() == [0, count, count + 1]
 
 
+@pytest.mark.parametrize("counts", [[1, 1, 1], [1, 2, 3]])
+@pytest.mark.parametrize("wrong", [-1, 1])
+def test_unit_counts_that_are_off_by_one_are_damage(counts, wrong):
+    """The filters of every file behind the wrong one would be taken for another's."""
+    reader, _ = reader_of(units_table(3, counts))
+    reader.toc = replace(reader.toc, num_units=reader.toc.num_units + wrong)
+    with pytest.raises(DamagedFileError, match="units"):
+        reader.first_units()
+
+
 def test_files_of_unlisted_manifests_stand_behind_the_others():
     table = units_table(60)
     free = replace(table.files[0], manifest=UNLISTED, path="x")

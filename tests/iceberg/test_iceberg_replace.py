@@ -26,11 +26,13 @@ from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summar
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
 
+from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.errors import CommitConflictError
 from sidecar.iceberg import snapshot_producer
 from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _Delete, _named
 from sidecar.iceberg.listing import Listing, list_snapshot
-from sidecar.iceberg.replace import find_replaceable, new_path
-from sidecar.iceberg.snapshot_producer import _FIELDS
+from sidecar.iceberg.replace import _rebase, find_replaceable, new_path
+from sidecar.iceberg.snapshot_producer import _FIELDS, NewFile
 
 ARROW = pa.schema([("k", pa.int64())])
 
@@ -78,7 +80,9 @@ def test_bounds_of_paths_narrow_position_deletes(listing: Listing) -> None:
     assert reason(listing, position(5, b"a", b"zzz")) == POSITION
     assert reason(listing, position(5, path + b"0", b"zzz")) is None
     assert reason(listing, position(5, path[:20], path[:-1] + b"!")) is None
-    assert reason(listing, position(5, b"a", path[:9])) == POSITION  # cut, and not rounded up
+    # cut, and not rounded up; the lower bound shuts out the path's other spellings, which sort below
+    assert reason(listing, position(5, path[:9], path[:9])) == POSITION
+    assert reason(listing, position(5, path[:9], path[:-1])) == POSITION
 
 
 def test_deletes_of_another_partition_or_spec_do_not_apply(listing: Listing) -> None:
@@ -94,6 +98,35 @@ def test_a_path_in_another_spelling_counts_as_the_same(listing: Listing) -> None
     for spelt in (path, path.replace("file:/", "file:///", 1), path.removeprefix("file:")):
         assert reason(listing, DeleteIndex(by_path={spelt: 5})) == POSITION
     assert reason(listing, DeleteIndex(by_path={path + "x": 5})) is None
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        {"spec_id": 1},
+        {"partition": (b"a",)},
+        {"sequence_number": 7},
+        {"file_size": 1},
+        {"record_count": 4},
+        {"added_snapshot_id": 7},
+        {"added_snapshot_id": None},
+        {"file_sequence_number": 7},
+    ],
+    ids=repr,
+)
+def test_a_commit_is_given_up_if_a_replaced_file_is_not_what_it_was(
+    table: Table, listing: Listing, differs: dict[str, Any]
+) -> None:
+    """Another commit came between, and its manifests say something else of the file."""
+    table.append(pa.table({"k": [7]}, schema=ARROW))
+    (file,) = listing.files
+    new_files = {file.path: NewFile(new_path(table, file.path), 1, None)}
+    parent, current = _rebase(table, listing, {file.path: file}, new_files)
+    assert (parent.snapshot_id, len(current.files)) == (table.metadata.current_snapshot_id, 2)
+    parts = {name: value for name, value in differs.items() if name in DataFileIdentity._fields}
+    was = changed(file, **({"known_as": file.known_as._replace(**parts)} if parts else differs))
+    with pytest.raises(CommitConflictError, match="listed the file anew"):
+        _rebase(table, listing, {file.path: was}, new_files)
 
 
 def position_deletes(table: Table, path: str, deletes: pa.Table) -> DataFile:

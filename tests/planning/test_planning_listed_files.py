@@ -36,6 +36,7 @@ from table_cases import ASKED, delete_by_position, with_a_past
 import sidecar
 from sidecar.bundle.model import FieldBounds, FileEntry
 from sidecar.bundle.segment import Segment
+from sidecar.bundle.units import UnitsReader
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import listed_files, sieve
 from sidecar.planning.bound_columns import may_match
@@ -274,6 +275,29 @@ def test_merged_manifests_are_read_and_their_files_known_by_what_they_are(catalo
         assert planned.files_kept == 0
 
 
+def test_files_of_several_manifests_are_those_of_another_segment_at_the_same_place(
+    catalog: Any, tmp_path: Path
+) -> None:
+    """200 files in three manifests, ``k`` indexed first and ``v`` then: the second segment is asked by position."""
+    table = catalog.create_table("db.listed_positions", LONGS)
+    paths = [tmp_path / f"{seed}.parquet" for seed in range(200)]
+    for seed, path in enumerate(paths):
+        pq.write_table(longs(seed, 4), path)
+    for part in (paths[:70], paths[70:150], paths[150:]):
+        table.add_files([f"file:{path}" for path in part])
+    build(table, ["k"])
+    build(table, ["v"])
+    for seed in (0, 1, 69, 70, 71, 149, 150, 151, 199):
+        held = longs(seed, 4)["k"][3].as_py()
+        for text in (f"v = '{seed}-3'", f"k = {held}", f"k = {held} and v = '{seed}-3'"):
+            planned = plan(table, text)
+            assert planned.manifests.opened == 0
+            assert read(planned).to_pylist() == [{"k": held, "v": f"{seed}-3"}], text
+            assert planned.files_kept <= 8, text
+        planned = plan(table, f"k = {held} and v = '{seed}-4'")
+        assert planned.files_kept <= 1
+
+
 def test_fingerprints_are_not_read_for_files_that_are_younger_than_the_index(
     catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +310,7 @@ def test_fingerprints_are_not_read_for_files_that_are_younger_than_the_index(
     def fail(*_: Any) -> Any:
         raise AssertionError("fingerprints were read")
 
-    monkeypatch.setattr(Segment, "file_ordinal", fail)
+    monkeypatch.setattr(UnitsReader, "fingerprints", fail)
     planned = plan(table, f"k = {key(1)}")
     assert planned.warnings == ()
     assert planned.funnel.kept_because == {"may match": 1, NOT_LISTED: 1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -88,21 +87,20 @@ def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any
 
     found = open_sidecar(copied)
     moved = Moved(found.segments, copied.location())
-    sequence = found.segments[0].header.sequence_number
-    assert len(moved.places(place, size, rows, sequence)) == 1
-    assert moved.places(place, size, rows, sequence + 1) == []
-    assert moved.places(place, size, rows, None) == []
-    assert moved.places(place, size + 1, rows, sequence) == []
-    assert moved.places(place, size, rows + 1, sequence) == []
-    assert (
-        moved.places(f"{copied.location()}/other{place.removeprefix(copied.location())}", size, rows, 1) == []
-    )
+    then = listed.known_as
+    assert len(moved.places(then)) == 1
+    assert len(moved.places(then._replace(file_sequence_number=0))) == 1
+    for other in (
+        added.known_as,
+        then._replace(added_snapshot_id=added.known_as.added_snapshot_id),
+        then._replace(added_snapshot_id=None),
+        then._replace(file_sequence_number=then.file_sequence_number + 1),
+        then._replace(file_size=size + 1),
+        then._replace(record_count=rows + 1),
+        then._replace(path=f"{copied.location()}/other{place.removeprefix(copied.location())}"),
+    ):
+        assert moved.places(other) == []
     found.close()
-    old = SimpleNamespace(  # of format version 1, where nothing tells older files from younger ones
-        header=SimpleNamespace(sequence_number=0), listed_manifests=[], file_ordinal=lambda *_: 0
-    )
-    for added in (0, 1, None):
-        assert Moved([old], copied.location()).places(place, size, rows, added) == []  # type: ignore[list-item]
 
 
 def test_a_place_may_be_spelt_in_several_ways(table: Table) -> None:
@@ -117,7 +115,7 @@ def test_a_place_may_be_spelt_in_several_ways(table: Table) -> None:
         moved = Moved(found.segments, location + table.location().removeprefix("file:/"))
         for beginning in ("file:///", "file:/", "/"):
             path = beginning + file.path.removeprefix("file:/")
-            assert moved.places(path, file.file_size, file.record_count, file.added) == [(0, file.ordinal)]
+            assert moved.places(file.known_as._replace(path=path)) == [(0, file.ordinal)]
     found.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, DoubleType, LongType
 
 import sidecar
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import advice
@@ -494,8 +496,8 @@ class FakeSegment:
         }
         self.listed_manifests: list[Any] = []
 
-    def file_ordinal(self, path: str, _size: int, _rows: int) -> int | None:
-        return int(path) if path.isdigit() else None
+    def file_ordinal(self, file: DataFileIdentity) -> int | None:
+        return int(file.path) if file.path.isdigit() else None
 
     def coverage(self, _field: int, _kind: str) -> None:
         return None
@@ -515,8 +517,12 @@ def hashes_of(*values: int) -> set[int]:
     return {h for value in values for h in probe_hashes(value, "long", Encoding.parse("int64")).hashes}
 
 
+def live(path: str) -> DataFileIdentity:
+    return DataFileIdentity(path, 0, 0, added_snapshot_id=1)
+
+
 def keeps(verdicts: Verdicts) -> list[bool]:
-    return [verdicts.of(str(n), 0, 0).keep for n in range(4)]
+    return [verdicts.of(live(str(n))).keep for n in range(4)]
 
 
 def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match() -> None:
@@ -526,8 +532,8 @@ def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match()
     assert keeps(Verdicts([everything], one, lambda *_: True)) == [True, False, True, False]
     partly = FakeSegment([set()] * 4, {1: [0, 2, 3]})
     assert keeps(Verdicts([partly], one, lambda *_: True)) == [True, False, True, False]
-    assert Verdicts([partly], one, lambda *_: True).of("elsewhere", 0, 0) == (True, NOT_LISTED)
-    assert Verdicts([partly], one, lambda *_: True).of("2", 0, 0).reason.startswith("not indexed")
+    assert Verdicts([partly], one, lambda *_: True).of(live("elsewhere")) == (True, NOT_LISTED)
+    assert Verdicts([partly], one, lambda *_: True).of(live("2")).reason.startswith("not indexed")
 
 
 def test_each_segment_that_lists_a_file_can_drop_it() -> None:
@@ -535,6 +541,9 @@ def test_each_segment_that_lists_a_file_can_drop_it() -> None:
     first = FakeSegment([hashes_of(1)] * 4, {1: [0, 1, 2, 3]})
     second = FakeSegment([hashes_of(2), hashes_of(2), hashes_of(9), hashes_of(2)], {2: [0, 1, 2, 3]})
     assert keeps(Verdicts([first, second], question, lambda *_: True)) == [True, False, True, True]
+    for unknown in (None, live("1")._replace(added_snapshot_id=None)):
+        asked = Verdicts([first, second], question, lambda *_: True)
+        assert (asked.of(unknown), asked.places(unknown)) == ((True, NOT_LISTED), [])
     either = AnyOf(question.parts)
     assert keeps(Verdicts([second], either, lambda *_: True)) == [True] * 4
 
@@ -552,10 +561,23 @@ def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -
     entry = next(m for m in found.sidecar.segments[0].listed_manifests if m.path == line.manifest_path)
     found.sidecar.close()
     assert is_listed(line, entry)
-    for position, value in ((0, "other"), (1, 1), (2, 5), (3, 1), (4, 99), (6, 99), (7, 99), (10, 99)):
+    for position, value in (
+        (0, "other"),
+        (1, 1),
+        (2, 5),
+        (3, 1),
+        (4, 99),
+        (6, 99),
+        (6, None),
+        (7, 99),
+        (10, 99),
+    ):
         changed = type(line)(*line._data)
         changed._data[position] = value
         assert not is_listed(changed, entry), position
+    unknown = type(line)(*line._data)
+    unknown._data[6] = 0
+    assert not is_listed(unknown, replace(entry, added_snapshot_id=0))
 
 
 def test_notes_come_from_the_question(table: Table) -> None:
