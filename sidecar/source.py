@@ -12,6 +12,7 @@ request, and others are asked for at the same time.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,8 @@ are fetched whole by any read. Its length must be known."""
 
 REQUESTS_AT_ONCE = 8
 """Ranges of one file that are asked for at the same time, where it is not local."""
+
+_DIGEST_STEP = 8 << 20
 
 
 class Source(Protocol):
@@ -341,6 +344,28 @@ class SourceFile:
     def close(self) -> None:
         """Mark as closed; the source stays open, its owner closes it."""
         self.closed = True
+
+
+def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
+    """SHA-256 of the bytes of each ``(offset, length)``, in order, each behind its length (8 bytes, little-endian).
+
+    Raises :class:`DamagedFileError` for ranges that together are longer than the file: those of one file do not
+    overlap.
+    """
+    total = sum(length for _, length in ranges)
+    if total > source.size:
+        raise DamagedFileError(
+            "the parts of the file are longer than the file",
+            file=source.name,
+            expected=f"at most {source.size} bytes",
+            found=f"{total} bytes",
+        )
+    digest = hashlib.sha256()
+    for offset, length in ranges:
+        digest.update(length.to_bytes(8, "little"))
+        for at in range(offset, offset + length, _DIGEST_STEP):
+            digest.update(source.read(at, min(_DIGEST_STEP, offset + length - at)))
+    return digest.digest()
 
 
 def read_ranges(source: Source, ranges: Sequence[tuple[int, int]], gap: int | None = None) -> list[bytes]:

@@ -1,14 +1,21 @@
 """Byte targets: the one place of sidecar that writes new data files. A target appears whole or not at all.
 
-A local file is written under a temporary name beside its place, flushed to the disk and renamed last. A
-file behind pyiceberg's ``FileIO`` is created where nothing may exist yet; stores publish it when the stream
-is closed, and after an error it is deleted again. Neither ever replaces an existing file.
+A local file is written under a temporary name beside its place, flushed to the disk and renamed last. The temporary
+name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It begins with no dot, because what removes a
+table's orphan files passes such names over. A run that is killed leaves its temporary file; the next file that is
+created in the same folder deletes those that nobody has written to for a day. A file behind pyiceberg's ``FileIO`` is
+created where nothing may exist yet; stores publish it when the stream is closed, and after an error it is deleted
+again. Neither ever replaces an existing file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +29,12 @@ if TYPE_CHECKING:
 COPY_LENGTH = 8 << 20
 """Bytes copied at a time where the kernel cannot do it alone."""
 
+ABANDONED_AFTER = 86_400.0
+"""Seconds without a write after which a temporary file is taken for one that a killed run left."""
+
 _KERNEL_COPY_LENGTH = 256 << 20
+_CLEAR_AGAIN_AFTER = 3600.0
+_TEMPORARY = re.compile(r".\.[0-9a-f]{32}\.sidecar-tmp\Z", re.DOTALL)
 
 
 class Target(Protocol):
@@ -136,10 +148,10 @@ def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> No
 
 @contextlib.contextmanager
 def _create_local(path: str) -> Iterator[Target]:
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
     if os.path.lexists(path):
         raise _exists(path)
+    _clear_abandoned(os.path.dirname(path) or ".")
+    temporary = f"{path}.{uuid.uuid4().hex}.sidecar-tmp"
     with _storage_errors("cannot create the file", path):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -154,6 +166,39 @@ def _create_local(path: str) -> Iterator[Target]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+class _Cleared:
+    """When each folder was cleared last, so that a command that writes many files lists their folder once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at: dict[str, float] = {}
+
+    def is_due(self, folder: str) -> bool:
+        """Whether an hour has passed since; then the folder counts as cleared now."""
+        now, key = time.monotonic(), os.path.abspath(folder)
+        with self._lock:
+            is_due = now - self._at.get(key, -math.inf) >= _CLEAR_AGAIN_AFTER
+            if is_due:
+                self._at[key] = now
+        return is_due
+
+
+_cleared = _Cleared()
+
+
+def _clear_abandoned(folder: str) -> None:
+    """Delete the temporary files that killed runs left in a folder; what cannot be deleted stays."""
+    if not _cleared.is_due(folder):
+        return
+    latest = time.time() - ABANDONED_AFTER
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _TEMPORARY.search(entry.name):
+                with contextlib.suppress(OSError):
+                    if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime < latest:
+                        os.unlink(entry.path)
 
 
 def _publish(temporary: str, path: str) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +164,57 @@ def test_an_object_store_that_fails_keeps_nothing(store: Store) -> None:
     with pytest.raises(StorageError, match="the network is down"), create_target("s3://b/f", store) as target:  # type: ignore[arg-type]
         target.write(bytes(5000))
     assert store.objects == {}
+
+
+KILLED = """
+import os, signal, sys
+from sidecar.target import create_target
+with create_target(sys.argv[1]) as target:
+    target.write(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+RUN = """
+import sys
+from sidecar.target import create_target
+with create_target(sys.argv[1]) as target:
+    target.write(b"whole")
+"""
+
+
+def run(code: str, path: Path) -> int:
+    return subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode
+
+
+def test_what_a_killed_run_left_is_cleared_by_a_later_one_after_a_day(tmp_path: Path) -> None:
+    assert run(KILLED, tmp_path / "a.parquet") == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(
+        "a.parquet."
+    )  # a name with a dot in front would be passed over by orphan removal
+    others = [tmp_path / name for name in (f"{left.name}.bak", ".sidecar-tmp", "b.parquet", "x.sidecar-tmp")]
+    for path in others:
+        path.write_bytes(b"mine")
+        os.utime(path, (0, 0))
+    link = tmp_path / f"c.{'0' * 32}.sidecar-tmp"
+    link.symlink_to(others[0])
+    young = time.time() - 23 * 3600
+    os.utime(left, (young, young))
+    assert run(RUN, tmp_path / "one") == 0
+    assert left.exists()
+    old = time.time() - 25 * 3600
+    os.utime(left, (old, old))
+    assert run(RUN, tmp_path / "two") == 0
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in [*others, link]} | {
+        "one",
+        "two",
+    }
+
+
+def test_a_folder_of_many_files_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: [listed.append(path), scandir(path)][1])
+    for number in range(50):
+        with create_target(str(tmp_path / str(number))) as target:
+            target.write(b"x")
+    assert listed == [str(tmp_path)]

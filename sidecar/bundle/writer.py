@@ -35,7 +35,8 @@ from sidecar.puffin.writer import PuffinWriter
 
 __all__ = ["FieldBundle", "copy_segments", "write_segment", "write_toc"]
 
-_COPY_BYTES = 4 << 20
+COPY_BYTES = 4 << 20
+"""Bytes of a blob that are copied at a time."""
 
 
 @dataclass
@@ -148,8 +149,8 @@ def copy_segments(
         # The units blob last: what it has at its end is wanted near the file's end.
         for entry in [*filter(keep, segment.entries[1:]), segment.entry]:
             pieces = (
-                sidecar.puffin.read_at(entry.offset + at, min(_COPY_BYTES, entry.length - at))
-                for at in range(0, entry.length, _COPY_BYTES)
+                sidecar.puffin.read_at(entry.offset + at, min(COPY_BYTES, entry.length - at))
+                for at in range(0, entry.length, COPY_BYTES)
             )
             said = properties.get(entry.offset)
             written = puffin.add_blob(

@@ -94,6 +94,12 @@ def embed(
         from_cli.Way,
         typer.Option("--way", help="With --from: filters as they are, from values, or the cheaper."),
     ] = from_cli.Way.auto,
+    witness: Annotated[
+        from_cli.Look,
+        typer.Option(
+            "--witness", help="With --from: values looked at where a proof says that it is the file."
+        ),
+    ] = from_cli.Look.page,
     keys: KeyPlace = None,
     catalog: Catalog = None,
     as_json: Json = False,
@@ -111,12 +117,22 @@ def embed(
     columns = names(bloom) if bloom is not None else []
     if sidecar is not None:
         asked = from_cli.From(
-            sidecar, source, destination, all_to, columns, page_index, placement.value, way, catalog, keys
+            sidecar,
+            source,
+            destination,
+            all_to,
+            columns,
+            page_index,
+            placement.value,
+            way,
+            witness,
+            catalog,
+            keys,
         )
         from_cli.run(asked, out)
         return
-    if all_to is not None or way is not from_cli.Way.auto:
-        raise UsageError("--all-to and --way belong to --from")
+    if all_to is not None or way is not from_cli.Way.auto or witness is not from_cli.Look.page:
+        raise UsageError("--all-to, --way and --witness belong to --from")
     if source is None:
         raise UsageError("name a file and where to write it, or a table")
     if not columns and not page_index:
@@ -179,6 +195,7 @@ def draw(to: Console, data: Any) -> None:
             [
                 ("written", escaped(data["target"])),
                 ("size", grown),
+                *from_cli.looked_at([data]),
                 *((name, humane.size(size)) for name, size in written if size),
                 ("time", humane.duration(data["seconds"])),
             ]

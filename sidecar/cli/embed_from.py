@@ -27,6 +27,14 @@ class Way(str, Enum):
     values = "values"
 
 
+class Look(str, Enum):
+    """What is looked at of a file that is proven to be the one that was indexed; of others everything is."""
+
+    page = "page"
+    full = "full"
+    none = "none"
+
+
 @dataclass(frozen=True)
 class From:
     """What was asked for on the command line."""
@@ -39,6 +47,7 @@ class From:
     page_index: bool
     placement: str
     way: Way
+    witness: Look
     catalog: str | None
     keys: str | None
 
@@ -50,13 +59,15 @@ def run(asked: From, out: Output) -> None:
 
     everything = not asked.bloom and not asked.page_index
     with ExitStack() as stack, out.progress() as progress:
-        sidecar, io = _opened(asked, stack)
+        sidecar, table = _opened(asked, stack)
         options: dict[str, Any] = {
             "bloom": None if everything else asked.bloom,
             "page_index": None if everything or asked.page_index else [],
             "placement": asked.placement,
             "encryption_keys": encryption_keys(asked.keys),
-            "io": io,
+            "witness": asked.witness.value,
+            "table": table,
+            "io": None if table is None else table.io,
             "progress": progress,
         }
         if asked.all_to is not None:
@@ -91,7 +102,7 @@ def _check(asked: From) -> None:
 
 
 def _opened(asked: From, stack: ExitStack) -> tuple[Any, Any]:
-    """A path as it is; of a table the sidecar of its current snapshot, open, and its FileIO."""
+    """A path as it is; of a table the sidecar of its current snapshot, open, and the table."""
     if is_path(asked.sidecar):
         return asked.sidecar, None
     from sidecar import open_sidecar, open_table
@@ -99,7 +110,7 @@ def _opened(asked: From, stack: ExitStack) -> tuple[Any, Any]:
     table = open_table(asked.sidecar, asked.catalog)
     sidecar = open_sidecar(table, encryption_keys=encryption_keys(asked.keys))
     stack.callback(sidecar.close)
-    return sidecar, table.io
+    return sidecar, table
 
 
 def draw_all(to: Console, data: Any) -> None:
@@ -120,7 +131,23 @@ def draw_all(to: Console, data: Any) -> None:
                     "read",
                     f"{humane.size(max((f['sidecar_bytes'] for f in files), default=0))} of the sidecar",
                 ),
+                *looked_at(files),
                 ("time", humane.duration(sum(file["seconds"] for file in files))),
             ]
         )
     )
+
+
+def looked_at(files: Sequence[Any]) -> list[tuple[str, str]]:
+    """What proved the files to be those that were indexed, and what was looked at; nothing of files without sidecar."""
+    heard = [file["witness"] for file in files if "witness" in file]
+    if not heard:
+        return []
+    proofs = ", ".join(
+        dict.fromkeys(escaped(one["proof"] or "none, so all values were looked up") for one in heard)
+    )
+    pages, values = (sum(one[name] for one in heard) for name in ("pages", "values"))
+    return [
+        ("proof", proofs),
+        ("looked at", f"{humane.count(pages)} pages, {humane.count(values)} values asked for"),
+    ]

@@ -27,6 +27,13 @@ def extract(
         str | None,
         typer.Option("--columns", metavar="A,B", help="Of these columns only; nested ones with dots."),
     ] = None,
+    digest: Annotated[
+        bool | None,
+        typer.Option(
+            "--digest/--no-digest",
+            help="Record the digest of all stored pages, by which embed --from knows the file; else of local files.",
+        ),
+    ] = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
     as_json: Json = False,
@@ -52,6 +59,7 @@ def extract(
             columns=names(columns) if columns is not None else None,
             encryption_keys=encryption_keys(keys),
             allow_plaintext=allow_plaintext,
+            digest=digest,
             progress=progress,
         )
     out.warn(report.warnings)

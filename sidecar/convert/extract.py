@@ -1,9 +1,11 @@
 """``extract``: filters, page indexes and row indexes of data files into one Puffin file, the bits as they are.
 
-Taken is what may be believed: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`, :mod:`sidecar.orc.trust`) and a
-page index that nothing contradicts (:mod:`sidecar.convert.sound_page_index`); :mod:`sidecar.convert.extract_parquet`
+Taken is what may be believed: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`, :mod:`sidecar.orc.trust`) and
+a page index that nothing contradicts (:mod:`sidecar.convert.sound_page_index`); :mod:`sidecar.convert.extract_parquet`
 and :mod:`sidecar.convert.extract_orc` take them. What is not taken has its reason in the report and in the coverage of
-the Puffin file, where it means *keep*. Pages are not read.
+the Puffin file, where it means *keep*. Values are not decoded. Of local files the digest of all stored pages is
+recorded, which later proves that a file is the one that was indexed; others are not read for it unless that is asked
+for.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sidecar.convert.collection import Collection, Key
 from sidecar.convert.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.convert.extract_parquet import ParquetWanted, parquet_keys, take_parquet
+from sidecar.convert.identity import is_local
 from sidecar.convert.outcome import NONE, Moved, ways_of
 from sidecar.convert.protection import Protection
 from sidecar.crypto.keys import EncryptionKeys
@@ -77,6 +80,7 @@ def extract_files(
     columns: Sequence[str] | None = None,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
+    digest: bool | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> ExtractReport:
@@ -84,7 +88,9 @@ def extract_files(
 
     ``columns`` are dotted paths of leaves, all by default; a file need not have each of them. Filters keep their
     bits, odd bytes at their end included, page indexes their Thrift bytes, and row indexes, which are an ORC file's
-    page indexes, their protobuf bytes; values are not read. ``encryption_keys`` open encrypted Parquet files. Of their
+    page indexes, their protobuf bytes; values are not decoded. ``digest`` records the SHA-256 of each file's stored
+    pages, for which all of them are read; by default of local files alone. Without it, who embeds the indexes has to
+    look every value up (:func:`sidecar.embed_from`). ``encryption_keys`` open encrypted Parquet files. Of their
     encrypted columns nothing is taken, unless ``bundle_keys`` of the keys name them (then it is kept encrypted) or
     ``allow_plaintext`` says so; ``columns`` that name one are refused. Nothing is at ``target`` after an error:
     :class:`UsageError` if no file has anything to take, for unknown columns and a target that exists,
@@ -96,7 +102,7 @@ def extract_files(
         raise UsageError("no file to extract from")
     protection = Protection(encryption_keys, allow_plaintext)
     with closing(Collection(protection)) as collection:
-        taken = Taker(collection, bloom, page_index, columns)
+        taken = Taker(collection, bloom, page_index, columns, digest)
         for number, path in enumerate(files):
             if progress is not None:
                 progress("files", number, len(files))
@@ -125,13 +131,19 @@ class Taker:
     """
 
     def __init__(
-        self, collection: Collection, bloom: bool, page_index: bool, columns: Sequence[str] | None
+        self,
+        collection: Collection,
+        bloom: bool,
+        page_index: bool,
+        columns: Sequence[str] | None,
+        digest: bool | None = None,
     ) -> None:
         self.units: list[Moved] = []
         self.paths: dict[str, Key] = collection.paths
         self._collection = collection
         self._bloom = bloom
         self._page_index = page_index
+        self._digest = digest
         self._wanted = None if columns is None else dict.fromkeys(columns)
         self._seen: set[str] = set()
 
@@ -145,7 +157,7 @@ class Taker:
     def _take_orc(self, source: Source) -> None:
         tail = read_tail(source)
         columns = self._named([column for column in tail.columns if not column.is_compound], tail.column)
-        what = OrcWanted(columns, self._bloom, self._page_index)
+        what = OrcWanted(columns, self._bloom, self._page_index, self._with_digest(source))
         keys = orc_keys(tail)
         self.paths.update({column.path: keys[column.id] for column in columns})
         for unit, key, moved in take_orc(source, tail, self._collection, what, keys):
@@ -156,11 +168,15 @@ class Taker:
         footer = read_footer(source)
         check_embeddable(source, footer)
         leaves = self._named(footer.columns, footer.leaf)
-        what = ParquetWanted(leaves, self._bloom, self._page_index, self._wanted is not None)
+        by_name, digest = self._wanted is not None, self._with_digest(source)
+        what = ParquetWanted(leaves, self._bloom, self._page_index, by_name, digest)
         keys = parquet_keys(footer)
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves})
         for unit, key, moved in take_parquet(source, footer, self._collection, what, keys):
             self.note(moved, key, unit)
+
+    def _with_digest(self, source: Source) -> bool:
+        return is_local(source.name) if self._digest is None else self._digest
 
     def check(*takers: Taker) -> None:
         """Raise :class:`UsageError` if nothing was there to be taken by any of them, or a column is in no file."""

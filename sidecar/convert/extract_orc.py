@@ -28,11 +28,15 @@ Taken = Iterator[tuple[int, Key, Moved]]
 
 @dataclass(frozen=True)
 class OrcWanted:
-    """What to take of a file: leaf columns, their filters, their row indexes."""
+    """What to take of a file: leaf columns, their filters, their row indexes.
+
+    ``digest``: record that of all stored data too.
+    """
 
     columns: Sequence[OrcColumn]
     bloom: bool
     row_index: bool
+    digest: bool
 
 
 def take_orc(
@@ -44,7 +48,7 @@ def take_orc(
     stripe's footer that cannot be read, and :class:`sidecar.errors.StorageError`.
     """
     check_embeddable(tail)
-    first = collection.add_file(file_entry(identity_of_orc(source, tail)))
+    first = collection.add_file(file_entry(identity_of_orc(source, tail), digest=what.digest))
     firsts = first_units(tail)
     ids = [column.id for column in what.columns]
     for stripe in tail.stripes:

@@ -33,12 +33,16 @@ Moves = Iterator[tuple[ColumnChunk, Moved]]
 
 @dataclass(frozen=True)
 class ParquetWanted:
-    """What to take of a file: leaves, whether they were named one by one, their filters, their page indexes."""
+    """What to take of a file: leaves, whether they were named one by one, their filters, their page indexes.
+
+    ``digest``: record that of all stored pages too.
+    """
 
     leaves: Sequence[Leaf]
     bloom: bool
     page_index: bool
     by_name: bool
+    digest: bool
 
 
 def take_parquet(
@@ -49,7 +53,7 @@ def take_parquet(
     Raises :class:`sidecar.errors.UsageError` for a column that is encrypted, named, and neither sealed nor allowed in
     plaintext, and :class:`StorageError`.
     """
-    first = collection.add_file(file_entry(identity_of_parquet(footer)))
+    first = collection.add_file(file_entry(identity_of_parquet(source, footer), digest=what.digest))
     protected = _protected(footer, collection, what, keys)
     for group in footer.row_groups:
         unit = first + group.ordinal

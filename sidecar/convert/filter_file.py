@@ -1,13 +1,14 @@
 """A file that is one historical filter, made into one of the present form: a rebuild from the column's values.
 
-Nothing in such a file says which column it is of, so the caller says where its values stand. That they are all
-there is checked: hashed the old way, they must give every bit that the old filter has. A value that is missing
-would be denied by the new filter, so a single bit too many refuses the conversion.
+Nothing in such a file says which column it is of, so the caller says where its values stand. Two checks tell a wrong
+column. Every value of the column is looked up in the old filter: the filter of a column denies none of its values, so
+one denied value refuses the conversion. And hashed the old way, the values must give every bit that the old filter
+has: a value that is missing would be denied by the new filter, so a single bit too many refuses the conversion too.
+The bits alone prove nothing, because the values of a large column set all bits of a small filter by chance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from sidecar.convert.rebuild import Build, Rebuilt, rebuild
 from sidecar.errors import UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.hashing import hash_arrow
 from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
@@ -27,6 +29,7 @@ from sidecar.parquet.bare_filter import read_bare_filter
 from sidecar.parquet.bloom import FoundFilter, encode_header
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
+from sidecar.parquet.schema import Leaf
 from sidecar.source import open_source
 from sidecar.target import create_target
 
@@ -60,8 +63,8 @@ def convert_filter(
     """Write the historical filter of the file ``source`` in the present form (XXH64) to the new file ``target``.
 
     ``values`` is ``FILE.parquet:column``, a Parquet file whose column (of all row groups) the filter is of. ``fpp`` is
-    the new filter's target rate. Raises :class:`UsageError` where no values are named or where the old filter
-    holds more than they are, and if ``source`` is of the present form or something is at ``target``;
+    the new filter's target rate. Raises :class:`UsageError` where no values are named, where the old filter denies one
+    of them or holds more than they are, and if ``source`` is of the present form or something is at ``target``;
     :class:`DamagedFileError`, :class:`UnsupportedFeatureError` and :class:`StorageError` as reading does.
     """
     check_fpp(fpp)
@@ -94,38 +97,47 @@ def _rebuild(old: FoundFilter, path: str, column: str, fpp: float, io: FileIO | 
     with closing(open_source(path, io)) as values:
         footer = read_footer(values)
         leaf = find_leaf(footer, column)
-        chunks = [group.columns[leaf.index] for group in footer.row_groups]
-        witness = _Witness(old.filter, leaf.encoding)
-        build: Build[BlockFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
-        rebuilt = rebuild(
-            ParquetEvidence(values, footer, chunks, old),
-            lambda arrays, distinct: build(witness.watch(arrays), distinct),
-            rate_before=old.filter.estimated_fpp(),
+        evidence = ParquetEvidence(
+            values, footer, [group.columns[leaf.index] for group in footer.row_groups], old
         )
-    if missing := witness.missing_bits():
+        _check_column(old.filter, evidence, leaf)
+        build: Build[BlockFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
+        return rebuild(evidence, build, rate_before=old.filter.estimated_fpp())
+
+
+def _check_column(old: BlockFilter, evidence: ParquetEvidence, leaf: Leaf) -> None:
+    """Raise :class:`UsageError` unless ``old`` can be the filter of this column. Reads all values of the column."""
+    again = type(old).empty(old.z)
+    looked_up = 0
+    for array in evidence.values()[0]:
+        hashes = hash_arrow(array, leaf.encoding, twins=False, function=old.function)
+        looked_up += len(hashes)
+        if denied := len(hashes) - int(old.check(hashes).sum()):
+            raise UsageError(
+                "the filter denies values of the column: it is not the filter of this column",
+                file=evidence.name,
+                column=leaf.path,
+                found=f"{denied} denied among the first {looked_up} values",
+            )
+        _explain(again, old, array, leaf.encoding)
+    entries = evidence.dictionary() if _unexplained(old, again) else ""
+    for array in () if isinstance(entries, str) else entries:  # some writers insert entries that no row uses
+        _explain(again, old, array, leaf.encoding)
+    if missing := _unexplained(old, again):
         raise UsageError(
             "the filter holds values that the column has not: it is not the filter of this column",
-            file=path,
-            column=column,
+            file=evidence.name,
+            column=leaf.path,
             found=f"{missing} bits that no value of the column sets",
         )
-    return rebuilt
 
 
-class _Witness:
-    """Builds the old filter again from the values that go into the new one."""
+def _explain(again: BlockFilter, old: BlockFilter, values: pa.Array[Any], encoding: Encoding) -> None:
+    """Set the bits of the values, and of the twins of zeros and NaN, as far as the old filter admits them."""
+    hashes = hash_arrow(values, encoding, function=old.function)
+    again.insert(hashes[old.check(hashes)])
 
-    def __init__(self, old: BlockFilter, encoding: Encoding) -> None:
-        self._old = old
-        self._again = type(old).empty(old.z)
-        self._encoding = encoding
 
-    def watch(self, arrays: Iterable[pa.Array[Any]]) -> Iterable[pa.Array[Any]]:
-        """The same arrays, seen."""
-        for array in arrays:
-            self._again.insert_arrow(array, self._encoding)
-            yield array
-
-    def missing_bits(self) -> int:
-        """How many bits the old filter has that the values do not explain."""
-        return int(np.bitwise_count(self._old.blocks & ~self._again.blocks).sum(dtype=np.int64))
+def _unexplained(old: BlockFilter, again: BlockFilter) -> int:
+    """How many bits the old filter has that ``again`` has not."""
+    return int(np.bitwise_count(old.blocks & ~again.blocks).sum(dtype=np.int64))

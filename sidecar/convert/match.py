@@ -10,12 +10,18 @@ found by what its footer says:
 - in a table's sidecar by name, size, record count and row groups, as the names of a table's data files are unique.
 
 In each case the row groups must be those that were indexed. Whatever is in doubt is refused.
+
+What was found so may still be another file: names repeat in other folders, and footers of equal sizes and bounds may
+have other values between. :attr:`Match.proof` says what proves that it is not: the table's live entry, the digest of
+the stored pages that was recorded beside the fingerprint, or the id that encryption gave the file. A recorded digest
+that is another one is refused. Where there is no proof, nobody may take an index without looking at all values.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from sidecar.bundle.file_identity import DataFileIdentity
@@ -24,21 +30,32 @@ from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.collection import NO_TABLE
 from sidecar.convert.identity import Identity
 from sidecar.errors import UsageError
+from sidecar.parquet.identity import FINGERPRINT_BYTES
 from sidecar.source import local_path
+
+BY_TABLE = "the table's live entry"
+BY_DIGEST = "the digest of the stored pages"
+BY_ENCRYPTION = "the file's id in its encryption"
+WRITTEN_ANEW = "the file was written anew since it was indexed"
+PROOFS = (BY_TABLE, BY_DIGEST, BY_ENCRYPTION)
 
 
 @dataclass(frozen=True)
 class Match:
-    """A file as one segment lists it; ``units`` are unit ordinals by row group."""
+    """A file as one segment lists it; ``units`` are unit ordinals by row group.
+
+    ``proof`` says what proves that the file is the one that was indexed, one of :data:`PROOFS`; empty if nothing does.
+    """
 
     segment: Segment
     entry: FileEntry
     units: tuple[int, ...]
+    proof: str = ""
 
     @property
     def is_proven(self) -> bool:
-        """Whether the footer says the same of every page as when the file was indexed, places aside."""
-        return is_plain(self.segment) and bool(self.entry.entry)
+        """Whether the pages certainly are those that were indexed; they may stand at other places of the file."""
+        return bool(self.proof)
 
 
 def is_plain(segment: Segment) -> bool:
@@ -47,10 +64,15 @@ def is_plain(segment: Segment) -> bool:
 
 
 class Finder:
-    """Finds data files among those of a sidecar; its list of files is read at most once."""
+    """Finds data files among those of a sidecar; its list of files is read at most once.
 
-    def __init__(self, sidecar: SidecarFile) -> None:
+    ``live`` are the live files of the sidecar's table by path, as far as they are known.
+    """
+
+    def __init__(self, sidecar: SidecarFile, live: Mapping[str, DataFileIdentity] | None = None) -> None:
         self._sidecar = sidecar
+        self._live = live or {}
+        self._digests: dict[str, bytes] = {}
         self._by_name: dict[tuple[str, str], list[tuple[int, FileEntry]]] = {}
         self._by_data: dict[tuple[str, bytes], list[tuple[int, FileEntry]]] = {}
         self._listed = False
@@ -66,11 +88,18 @@ class Finder:
 
         Raises :class:`UsageError` if no segment does, or if it cannot be told which file it is.
         """
+        known_as = self._live_entry(file)
+        if known_as is not None and (live := self.find_live(known_as, file)):
+            return live
         found = [self._in_segment(segment, file) for segment in self._sidecar.segments]
         matches = [match for match in found if match is not None]
         if not matches:
             raise self._unknown(file)
         return matches
+
+    def _live_entry(self, file: Identity) -> DataFileIdentity | None:
+        entries = (self._live.get(path) for path in _spellings(file.name))
+        return next((e for e in entries if e is not None and e[1:3] == (file.size, file.num_rows)), None)
 
     def find_live(self, known_as: DataFileIdentity, file: Identity) -> list[Match]:
         """A live file of the sidecar's table, in every segment that lists this very file, the oldest first.
@@ -84,7 +113,7 @@ class Finder:
                 entry = _entry(segment, ordinal)
                 if entry.file_size != file.size or not _same_data(segment, entry, file):
                     raise _is_another(entry, file)
-                matches.append(_match(segment, ordinal, entry))
+                matches.append(replace(self._match(segment, ordinal, entry, file), proof=BY_TABLE))
         return matches
 
     def _in_segment(self, segment: Segment, file: Identity) -> Match | None:
@@ -93,17 +122,46 @@ class Finder:
             if ordinal is not None:
                 entry = _entry(segment, ordinal)
                 if not _same_data(segment, entry, file):
-                    raise UsageError("the file was written anew since it was indexed", file=file.name)
-                return _match(segment, ordinal, entry)
+                    raise UsageError(WRITTEN_ANEW, file=file.name)
+                return self._match(segment, ordinal, entry, file)
         found = self._moved(segment, file)
         certain = [one for one in found if _name(one[1].path) == _name(file.name)] or found
         if len(certain) > 1:
+            certain = [one for one in found if self._has_digest_of(one[1], file)] or certain
+        if len(certain) > 1 and not all(self._has_digest_of(entry, file) for _, entry in certain):
             raise UsageError(
                 "several files of the sidecar look like this one",
                 file=file.name,
                 found=", ".join(entry.path for _, entry in certain[:3]),
             )
-        return _match(segment, *certain[0]) if certain else None
+        return self._match(segment, *certain[0], file) if certain else None
+
+    def _match(self, segment: Segment, ordinal: int, entry: FileEntry, file: Identity) -> Match:
+        first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
+        if stop - first != len(entry.units):
+            raise UsageError("the sidecar contradicts itself on the units of a file", file=entry.path)
+        return Match(segment, entry, tuple(range(first, stop)), self._proof(segment, entry, file))
+
+    def _proof(self, segment: Segment, entry: FileEntry, file: Identity) -> str:
+        """What proves a plain file; raises :class:`UsageError` where its recorded digest is another one."""
+        if not is_plain(segment) or not entry.entry:
+            return ""
+        if file.is_unique:
+            return BY_ENCRYPTION
+        if len(entry.entry) == FINGERPRINT_BYTES:
+            return ""
+        if not self._has_digest_of(entry, file):
+            raise UsageError(WRITTEN_ANEW, file=file.name, found="other bytes in its pages")
+        return BY_DIGEST
+
+    def _has_digest_of(self, entry: FileEntry, file: Identity) -> bool:
+        """Whether the file has the digest that is recorded; it is read at most once."""
+        recorded = entry.entry[FINGERPRINT_BYTES:]
+        if not recorded:
+            return False
+        if file.name not in self._digests:
+            self._digests[file.name] = file.digest()
+        return recorded == self._digests[file.name]
 
     def _moved(self, segment: Segment, file: Identity) -> list[tuple[int, FileEntry]]:
         """Files of a segment that may be this one at another place."""
@@ -136,8 +194,9 @@ class Finder:
             for ordinal, entry in enumerate(segment.files(range(segment.num_files))):
                 if entry is None:
                     raise _unreadable(segment)
+                own = entry.entry[:FINGERPRINT_BYTES]
                 self._by_name.setdefault((segment.id, _name(entry.path)), []).append((ordinal, entry))
-                self._by_data.setdefault((segment.id, entry.entry), []).append((ordinal, entry))
+                self._by_data.setdefault((segment.id, own), []).append((ordinal, entry))
         self._listed = True
 
 
@@ -148,17 +207,10 @@ def _entry(segment: Segment, ordinal: int) -> FileEntry:
     return entry
 
 
-def _match(segment: Segment, ordinal: int, entry: FileEntry) -> Match:
-    first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
-    if stop - first != len(entry.units):
-        raise UsageError("the sidecar contradicts itself on the units of a file", file=entry.path)
-    return Match(segment, entry, tuple(range(first, stop)))
-
-
 def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
     if entry.record_count != file.num_rows or entry.units != file.units:
         return False
-    return not is_plain(segment) or entry.entry in (b"", file.fingerprint)
+    return not is_plain(segment) or entry.entry[:FINGERPRINT_BYTES] in (b"", file.fingerprint)
 
 
 def _unreadable(segment: Segment) -> UsageError:

@@ -45,6 +45,7 @@ class ParquetEvidence:
     def __init__(
         self, source: Source, footer: Footer, chunks: Sequence[ColumnChunk], old: FoundFilter | None = None
     ) -> None:
+        self.name = source.name
         self._source = source
         self._footer = footer
         self._chunks = chunks

@@ -57,7 +57,7 @@ def sidecar_value_problems(
                 with closing(open_source(file.path, io)) as opened:
                     source = unlock(opened, encryption_keys)
                     footer = read_footer(source)
-                    for match in finder.find_live(file, identity_of_parquet(footer)):
+                    for match in finder.find_live(file, identity_of_parquet(source, footer)):
                         yield from _filter_problems(source, footer, match, pool, check)
                         yield from _page_index_problems(source, footer, match)
             except SidecarError as error:

@@ -1,4 +1,7 @@
-"""``embed --from``: a file's filters and page indexes out of a sidecar, put back byte for byte; no page is read.
+"""``embed --from``: a file's filters and page indexes out of a sidecar, put back byte for byte.
+
+No index of another file may get in, because readers lose the rows that it denies. So a proof is asked for that the file
+is the one that was indexed, and its values are looked at before it is published: see :mod:`sidecar.embedding.witness`.
 
 One filter of a bundle costs reading its whole group. For a single file out of many that can be more than reading
 the column's values, and then the filter is built from those; the report names the way and why. All files of a
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.filter_pool import FilterPool, Part
 from sidecar.convert.match import Finder
@@ -25,7 +29,9 @@ from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
 from sidecar.embedding.report import EmbedReport, Progress
 from sidecar.embedding.restorer import Choice, Restorer, plan_restore
+from sidecar.embedding.witness import NONE, PAGE, Witness
 from sidecar.errors import StorageError, UsageError
+from sidecar.iceberg.listing import list_snapshot
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
@@ -35,6 +41,7 @@ from sidecar.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
 
 WRITERS = 2
 """Threads that write files: while one waits for the disk, another copies."""
@@ -50,14 +57,21 @@ class RestoreReport(EmbedReport):
     """Bytes read from the sidecar for this file, or for all files of one call."""
     doubts: list[str] = field(default_factory=list)
     """What is wrong with the sidecar, as far as it was read."""
+    witness: Witness = field(default_factory=lambda: Witness("", NONE))
+    """What was looked at of the file's values before it was published."""
 
     def warnings(self) -> list[str]:
         """Those of embedding, and what is wrong with the sidecar."""
         return [*super().warnings(), *self.doubts]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as :meth:`EmbedReport.to_dict`, with ``sidecar`` and ``sidecar_bytes``."""
-        return {**super().to_dict(), "sidecar": self.sidecar, "sidecar_bytes": self.sidecar_bytes}
+        """Plain data, as :meth:`EmbedReport.to_dict`, with ``sidecar``, ``sidecar_bytes`` and ``witness``."""
+        own = {
+            "sidecar": self.sidecar,
+            "sidecar_bytes": self.sidecar_bytes,
+            "witness": self.witness.to_dict(),
+        }
+        return {**super().to_dict(), **own}
 
 
 def embed_from(
@@ -68,6 +82,8 @@ def embed_from(
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
     way: str = "auto",
+    witness: str = PAGE,
+    table: Table | None = None,
     placement: str = "end",
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
@@ -76,11 +92,19 @@ def embed_from(
     """Write the Parquet or ORC file ``source`` with what a ``sidecar`` has of it to the new file ``target``.
 
     ``bloom`` and ``page_index`` name the leaf columns whose filters and page indexes are wanted, ``None`` all, an
-    empty list none. Pages are copied, not read. ``way``: ``exact`` takes the filters out of the sidecar whatever
-    that costs; ``values`` builds them from the columns; ``auto`` compares the bytes to be read: for a file of a table
-    strictly, for a plain file, which should come back to the byte, beyond 64 MiB of other files' filters. Indexes
-    that the file has and the sidecar has not stay. What is damaged in the sidecar is built from the file's values
-    instead, unless ``exact`` was asked for; ``doubts`` of the report says so.
+    empty list none. Pages are copied, not encoded anew. ``way``: ``exact`` takes the filters out of the sidecar
+    whatever that costs; ``values`` builds them from the columns; ``auto`` compares the bytes to be read: for a file of
+    a table strictly, for a plain file, which should come back to the byte, beyond 64 MiB of other files' filters.
+    Indexes that the file has and the sidecar has not stay. What is damaged in the sidecar is built from the file's
+    values instead, unless ``exact`` was asked for; ``doubts`` of the report says so.
+
+    Indexes of another file would deny rows. What proves that this is not another one: the live entry of ``table``, the
+    table that the sidecar belongs to; of a plain file the digest of its pages that was recorded when its indexes were
+    extracted, which is read and compared; or the id of its encryption. With a proof, ``witness`` says what is looked
+    at on top: ``page`` decodes one data page of each column chunk that gets an index (of ORC: one row group), ``full``
+    all of them, ``none`` nothing. Without a proof everything is looked at, whatever ``witness`` says. Where the values
+    deny an index, all indexes are built from the values instead, or it is an error if ``exact`` was asked for.
+    ``witness`` of the report tells what was looked at.
 
     An ORC file gets filters alone, see :mod:`sidecar.embedding.orc_restorer`: what cannot stand in it, as split-block
     filters, is built from its values. ``page_index`` and ``placement`` are not for it.
@@ -89,15 +113,16 @@ def embed_from(
     does it, and encrypted bundles of the sidecar.
 
     Raises :class:`UsageError` if the file is not the one that was indexed (its path may differ; size, rows and row
-    groups, and for plain files what the footer says of the pages, must agree), and as
+    groups, and for plain files what the footer says of the pages and the recorded digest, must agree), and as
     :func:`sidecar.embedding.file.embed_file`.
     """
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         pool = stack.enter_context(closing(FilterPool()))
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
-        choice = Choice(bloom, page_index, _checked_way(way), placement, fallback=way != "exact")
-        file = _prepare(source, target, Finder(opened), choice, pool, _Storage(io, encryption_keys, opened))
+        choice = Choice(bloom, page_index, _checked_way(way), placement, way != "exact", witness)
+        finder = Finder(opened, _live_files(table))
+        file = _prepare(source, target, finder, choice, pool, _Storage(io, encryption_keys, opened))
         load = partial(pool.load, file.parts)
         (report,) = _write_behind(opened, iter([file]), load, io, progress)
         report.sidecar_bytes = opened.index_bytes - before
@@ -111,6 +136,8 @@ def embed_all_from(
     *,
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
+    witness: str = PAGE,
+    table: Table | None = None,
     placement: str = "end",
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
@@ -118,17 +145,19 @@ def embed_all_from(
 ) -> list[RestoreReport]:
     """As :func:`embed_from` for many files, each group of the sidecar read once: into new files in ``folder``.
 
-    What is damaged in the sidecar is built from the values of each file. ``sources``: all files that the sidecar
-    speaks of by default, at the paths that it has for them. The new files lie in ``folder`` as they lay below the
-    deepest folder that they have in common.
+    What is damaged in the sidecar, or is of another file, is built from the values of each file. ``sources``: all
+    files that the sidecar speaks of by default, at the paths that it has for them. The new files lie in ``folder`` as
+    they lay below the deepest folder that they have in common. Raises :class:`UsageError`, before anything is made,
+    for a path with ``..`` in it and for a folder in ``folder`` that is a symbolic link to a place outside.
     """
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
-        finder = Finder(opened)
+        finder = Finder(opened, _live_files(table))
         paths = list(sources) if sources is not None else [file.path for file in finder.listed_files()]
         targets = targets_in(folder, paths)
-        choice = Choice(bloom, page_index, "exact", placement)
+        _check_inside(folder, targets)
+        choice = Choice(bloom, page_index, "exact", placement, witness=witness)
         pool = stack.enter_context(closing(FilterPool()))
         storage = _Storage(io, encryption_keys, opened)
         load = _loading(pool, opened, finder, paths, choice, storage)
@@ -206,7 +235,7 @@ def _prepare(
         footer = read_footer(source)
         storage.name_fields((leaf.path, leaf.field_id) for leaf in footer.columns)
         check_embeddable(source, footer)
-        work = plan_restore(finder, footer, choice)
+        work = plan_restore(finder, source, footer, choice)
         restorer, parts = Restorer(source, work, choice, pool, storage.keys), work.exact_parts
         return _Prepared(path, source, target, footer.size, choice.placement, parts, restorer, start)
     except BaseException:
@@ -233,6 +262,7 @@ def _write(
         encrypted_filters=isinstance(file.restorer, Restorer) and file.restorer.encrypted_filters,
         notes=notes,
         doubts=[*sidecar.warnings, *file.restorer.doubts],
+        witness=file.restorer.witness,
     )
 
 
@@ -270,9 +300,18 @@ def _write_behind(
         except BaseException as error:
             for file in copying:
                 file.restorer.give_up(error)
+            failed = _first_failure(writing)
+            if failed is not None and failed is not error:  # its thread has closed the file that is read here
+                raise failed from error
             raise
         while writing:
             yield writing.popleft().result()
+
+
+def _first_failure(writing: Iterable[Future[RestoreReport]]) -> BaseException | None:
+    """The error of the first file whose writing has failed already."""
+    failures = (future.exception() for future in writing if future.done() and not future.cancelled())
+    return next((error for error in failures if error is not None), None)
 
 
 def _nothing() -> None:
@@ -289,7 +328,31 @@ def targets_in(folder: str, paths: Sequence[str]) -> list[str]:
         if common >= len(split[0]) - 1:
             break
         common += 1
+    for path, parts in zip(paths, split, strict=True):
+        if ".." in parts[common:] or "\0" in path:
+            raise UsageError(
+                "the path of a file has '..' or a zero byte in it, and could lead out of the folder",
+                file=path,
+                hint="Embed the files one by one, each to a target of its own.",
+            )
     return ["/".join([folder.rstrip("/"), *parts[common:]]) for parts in split]
+
+
+def _check_inside(folder: str, targets: Sequence[str]) -> None:
+    """Raise :class:`UsageError` if a target would lie outside ``folder`` because a folder in it is a symbolic link."""
+    root = local_path(folder)
+    if root is None:
+        return
+    inside = os.path.realpath(root)
+    for target in targets:
+        parent = os.path.realpath(os.path.dirname(local_path(target) or target))
+        if os.path.commonpath([inside, parent]) != inside:
+            raise UsageError(
+                "a symbolic link leads out of the folder that files are to be written to",
+                file=target,
+                expected=f"a folder in {inside}",
+                found=parent,
+            )
 
 
 def _loading(
@@ -310,8 +373,17 @@ def _loading(
             if is_orc(data):
                 parts += plan_orc_restore(finder, data, read_tail(data), choice).exact_parts
             else:
-                parts += plan_restore(finder, read_footer(data), choice).exact_parts
+                parts += plan_restore(finder, data, read_footer(data), choice).exact_parts
     return partial(pool.load, parts)
+
+
+def _live_files(table: Table | None) -> dict[str, DataFileIdentity]:
+    """The live files of a table's current snapshot by path; a path that stands there twice is left out."""
+    if table is None or table.current_snapshot() is None:
+        return {}
+    files = list_snapshot(table).files
+    counted = Counter(file.path for file in files)
+    return {file.path: file.known_as for file in files if counted[file.path] == 1}
 
 
 def _make_folder(target: str) -> None:

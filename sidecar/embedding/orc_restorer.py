@@ -29,10 +29,20 @@ from sidecar.embedding.orc_filters import (
     check_filterable,
     new_encoding,
 )
+from sidecar.embedding.orc_witness import ask_row_groups
 from sidecar.embedding.report import Outcome, Progress
-from sidecar.embedding.restorer import UNREADABLE, Choice, allowed_bytes, replace_unreadable
-from sidecar.errors import UnsupportedFeatureError
+from sidecar.embedding.restorer import (
+    UNPROVEN,
+    UNREADABLE,
+    Choice,
+    proof_of,
+    replace_unreadable,
+    why_not_bundle,
+)
+from sidecar.embedding.witness import ANOTHER_FILE, NONE, Testimony, Witness
+from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.embed import Embedded, check_embeddable
 from sidecar.orc.inspect import find_column
@@ -74,10 +84,11 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Choi
     for part in parts:
         by_column[part.column].append(part)
     lengths = _data_lengths(source, tail) if choice.way == "auto" and by_column else {}
+    proof = proof_of(matches)
     for column, own in by_column.items():
         reason = "as asked for" if choice.way == "values" else ""
         if choice.way == "auto":
-            reason = _cheaper(own, lengths.get(column, 0))
+            reason = _cheaper(own, lengths.get(column, 0), proof)
         if reason:
             work.from_values[column] = reason
     if choice.fallback:
@@ -99,12 +110,10 @@ def _data_lengths(source: Source, tail: OrcTail) -> dict[int, int]:
     return lengths
 
 
-def _cheaper(parts: Sequence[Part], values: int) -> str:
+def _cheaper(parts: Sequence[Part], values: int, proof: str) -> str:
     """Why a column's filters are built from its values; empty if they are taken out of the sidecar."""
     bundle = sum(part.group.layout.length for part in parts if isinstance(part.group.rule, OrcRule))
-    if bundle <= allowed_bytes(parts, values):
-        return ""
-    return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
+    return why_not_bundle(parts, bundle, values, proof) if bundle else ""
 
 
 class OrcRestorer:
@@ -119,6 +128,7 @@ class OrcRestorer:
         self._firsts = first_units(work.tail)
         self.doubts: list[str] = []
         """What of the sidecar could not be read."""
+        self.witness = Witness.called(choice.witness, proof_of(work.matches))
         rates = [part.bundle.toc.fpp for part in work.parts.values() if part.bundle.toc.fpp is not None]
         self.fpp = min(rates, default=DEFAULT_FPP)
 
@@ -133,10 +143,48 @@ class OrcRestorer:
             load_filters()
             work = self._work
             self.doubts += replace_unreadable(work.exact_parts, work.from_values, self._pool, self._choice)
+            self._hold_against_values()
         except BaseException as error:
             self._loaded.set_exception(error)
             raise
         self._loaded.set_result(None)
+
+    def _hold_against_values(self) -> None:
+        """Have the filters of another file built from the values; see :mod:`sidecar.embedding.witness`.
+
+        Raises :class:`UsageError` where nothing may be built instead.
+        """
+        witness, doubtful = self.witness, set()
+        if witness.mode == NONE:
+            return
+        columns = sorted({part.column for part in self._work.exact_parts})
+        for stripe in self._work.tail.stripes if columns else ():
+            footer = read_stripe_footer(self._source, self._work.tail, stripe)
+            for column in columns if stripe.num_rows else ():
+                said = self._ask(footer, self._work.tail.columns[column])
+                if said is not None:
+                    witness.hear(self._work.tail.columns[column].path, self._firsts[stripe.ordinal], said)
+                    doubtful |= {column} if said.unseen and not witness.proof else set()
+        if witness.denials:
+            doubtful = set(columns)
+        if not doubtful:
+            return
+        reason = ANOTHER_FILE if witness.denials else UNPROVEN
+        if not self._choice.fallback:
+            raise UsageError(reason, file=self._source.name, found=(witness.denials + witness.unseen)[0])
+        self._work.from_values.update(dict.fromkeys(doubtful, reason))
+        self.doubts += [f"{reason}: {text}" for text in witness.denials or witness.unseen]
+
+    def _ask(self, footer: StripeFooter, column: OrcColumn) -> Testimony | None:
+        """What a stripe's values say of the filters that its column is to get; ``None`` if it gets none of these."""
+        found = self.filters(footer, column)
+        if not isinstance(found, list):
+            return None
+        first = self._firsts[footer.stripe.ordinal]
+        names = [self._work.parts[first + number, column.id].group.encoding for number in range(len(found))]
+        filters = [(bits, OrcEncoding.parse(name)) for bits, name in zip(found, names, strict=True)]
+        whole = self.witness.is_whole
+        return ask_row_groups(self._source, self._work.tail, footer, column, filters, whole=whole)
 
     def close(self) -> None:
         """Nothing is open besides the source."""

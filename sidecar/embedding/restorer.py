@@ -28,10 +28,22 @@ from sidecar.embedding.beside import notes_on
 from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
+from sidecar.embedding.witness import (
+    ANOTHER_FILE,
+    NONE,
+    PAGE,
+    GivenIndexes,
+    Testimony,
+    Witness,
+    ask_pages,
+)
+from sidecar.errors import SidecarError, UsageError
+from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.parquet.embed import Embedded, GroupIndexes, Piece, embed
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
+from sidecar.parquet.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 from sidecar.target import Target
@@ -39,6 +51,7 @@ from sidecar.target import Target
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
+UNPROVEN = "nothing proves that the file is the one that was indexed"
 UNREADABLE = "what the sidecar has of it cannot be read"
 ORC_FILTER = "the sidecar has an ORC filter of it, which a Parquet file cannot have"
 
@@ -50,7 +63,8 @@ LARGE_BUNDLE = 64 << 20
 class Choice:
     """What is to come out of a sidecar: ``bloom`` and ``page_index`` name leaves, ``None`` all of them.
 
-    ``fallback``: what cannot be read of the sidecar is built from the file's values.
+    ``fallback``: what cannot be read of the sidecar, or is of another file, is built from the file's values.
+    ``witness``: how much is looked at before the file is published, see :mod:`sidecar.embedding.witness`.
     """
 
     bloom: Sequence[str] | None = None
@@ -58,6 +72,7 @@ class Choice:
     way: str = "auto"
     placement: str = "end"
     fallback: bool = True
+    witness: str = PAGE
 
 
 @dataclass
@@ -76,15 +91,20 @@ class Work:
         return [part for part in self.parts if part.column not in self.from_values]
 
 
-def plan_restore(finder: Finder, footer: Footer, choice: Choice) -> Work:
-    """What the sidecar has for the file with this footer, and what is cheaper built from values."""
-    matches = finder.find(identity_of_parquet(footer))
+def proof_of(matches: Sequence[Match]) -> str:
+    """What proves that a file is the one that was indexed; empty if any segment lacks a proof."""
+    return matches[0].proof if all(match.is_proven for match in matches) else ""
+
+
+def plan_restore(finder: Finder, source: Source, footer: Footer, choice: Choice) -> Work:
+    """What the sidecar has for a file, and what is cheaper built from values."""
+    matches = finder.find(identity_of_parquet(source, footer))
     work = Work(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
     by_leaf: dict[int, list[Part]] = defaultdict(list)
     for part in work.parts:
         by_leaf[part.column].append(part)
     for leaf, parts in by_leaf.items():
-        reason = _why_values(footer, leaf, parts, choice.way)
+        reason = _why_values(footer, leaf, parts, choice.way, proof_of(matches))
         if reason:
             work.from_values[leaf] = reason
     if choice.fallback:
@@ -101,7 +121,7 @@ def _indexes(footer: Footer, names: Sequence[str] | None) -> set[int] | None:
     return None if names is None else {find_leaf(footer, name).index for name in names}
 
 
-def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str) -> str:
+def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str, proof: str) -> str:
     """Why a column's filters are built from its values; empty if they are taken out of the sidecar."""
     if footer.columns[leaf].encoding.not_indexable is not None or way == "exact":
         return ""
@@ -109,9 +129,17 @@ def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str) -> s
         return "as asked for"
     bundle = sum(part.group.layout.length for part in parts)
     values = sum(footer.row_groups[i].columns[leaf].total_compressed_size for p in parts for i in p.units)
-    if bundle <= allowed_bytes(parts, values):
-        return ""
-    return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
+    return why_not_bundle(parts, bundle, values, proof)
+
+
+def why_not_bundle(parts: Sequence[Part], bundle: int, values: int, proof: str) -> str:
+    """Why filters are built from so many bytes of values rather than read out of a bundle; empty if they are read.
+
+    Of a table's file without a proof all values are read in any case.
+    """
+    if bundle > allowed_bytes(parts, values):
+        return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
+    return "" if proof or is_plain(parts[0].segment) else UNPROVEN
 
 
 def allowed_bytes(parts: Sequence[Part], values: int) -> float:
@@ -135,7 +163,8 @@ class _Loaded:
     rates: dict[tuple[int, int], float]
     pages: dict[tuple[int, int], RestoredPages]
     lacking: dict[tuple[str, int, int], str]
-    unreadable_pages: set[tuple[int, int]]
+    unreadable_pages: dict[tuple[int, int], str]
+    """Page indexes that are built from the values instead, and why."""
 
 
 def replace_unreadable(
@@ -174,6 +203,7 @@ class Restorer:
         self._filters: FilterMaker | None = None
         self.doubts: list[str] = []
         """What of the sidecar could not be read."""
+        self.witness = Witness.called(choice.witness, proof_of(work.matches))
         self.encrypted_filters = False
         """Whether an encrypted column has a filter, once the file is written."""
 
@@ -183,8 +213,8 @@ class Restorer:
             load_filters()
             work = self._work
             self.doubts += replace_unreadable(work.exact_parts, work.from_values, self._pool, self._choice)
+            loaded = self._held_against_values(self._load())
             self._filters = FilterMaker(self._source, self._work.footer, rules_of(self._work))
-            loaded = self._load()
         except BaseException as error:
             self._loaded.set_exception(error)
             raise
@@ -196,7 +226,7 @@ class Restorer:
         rates = {place: self._pool.get(part, place[0]).estimated_fpp() for place, part in parts.items()}
         pages = restore_pages(work.matches, work.footer, _indexes(work.footer, choice.page_index))
         lacking: dict[tuple[str, int, int], str] = {}
-        unreadable: set[tuple[int, int]] = set()
+        unreadable: dict[tuple[int, int], str] = {}
         for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index)):
             for row_group, leaf, state in coverage(work.matches, work.footer, kind):
                 place = row_group, leaf.index
@@ -205,8 +235,67 @@ class Restorer:
                 if state != INDEXED:
                     lacking[kind, row_group, leaf.index] = state
                 elif kind == PAGE_INDEX and place not in pages:
-                    unreadable.add(place)
-        return _Loaded(parts, rates, pages, lacking, unreadable if choice.fallback else set())
+                    unreadable[place] = UNREADABLE
+        return _Loaded(parts, rates, pages, lacking, unreadable if choice.fallback else {})
+
+    def _held_against_values(self, loaded: _Loaded) -> _Loaded:
+        """What is left of it once the file's values were looked at; see :mod:`sidecar.embedding.witness`.
+
+        Raises :class:`UsageError` where the file is another one, and nothing may be built instead.
+        """
+        witness = self.witness
+        if witness.mode == NONE:
+            return loaded
+        doubtful: set[tuple[int, int]] = set()
+        for place in sorted(loaded.parts.keys() | loaded.pages.keys()):
+            said = self._ask(place, loaded)
+            if said is not None:
+                witness.hear(self._work.footer.columns[place[1]].path, place[0], said)
+                doubtful |= {place} if said.unseen and not witness.proof else set()
+                if said.misplaced:
+                    loaded.pages[place] = RestoredPages(None, None, f"of other pages: {said.misplaced}")
+        if witness.denials:
+            doubtful = {*loaded.parts, *loaded.pages}
+        if not doubtful:
+            return loaded
+        reason = ANOTHER_FILE if witness.denials else UNPROVEN
+        if not self._choice.fallback:
+            raise UsageError(reason, file=self._source.name, found=(witness.denials + witness.unseen)[0])
+        return self._without(loaded, doubtful, reason)
+
+    def _ask(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:
+        """What the pages of a chunk say of what it is to get; ``None`` if that is nothing."""
+        row_group, leaf = place
+        chunk = self._work.footer.row_groups[row_group].columns[leaf]
+        part, pages = loaded.parts.get(place), loaded.pages.get(place)
+        bits = None if part is None else self._pool.get(part, row_group)
+        if chunk.encrypted or (bits is None and (pages is None or pages.offset_index is None)):
+            return None
+        try:
+            column = (
+                None if pages is None or not pages.column_index else decode_column_index(pages.column_index)
+            )
+            offset = (
+                None if pages is None or not pages.offset_index else decode_offset_index(pages.offset_index)
+            )
+        except SidecarError as error:
+            return Testimony(denial=error.what)
+        given = GivenIndexes(bits if isinstance(bits, BlockFilter) else None, column, offset)
+        return ask_pages(self._source, self._work.footer, chunk, given, whole=self.witness.is_whole)
+
+    def _without(self, loaded: _Loaded, doubtful: set[tuple[int, int]], reason: str) -> _Loaded:
+        """The same without what is in doubt, which is built from the values."""
+        leaves = {leaf for _, leaf in doubtful}
+        for place in loaded.parts:
+            if place[1] in leaves:
+                self._work.from_values[place[1]] = reason
+        self.doubts += [f"{reason}: {text}" for text in self.witness.denials or self.witness.unseen]
+        return replace(
+            loaded,
+            parts={place: part for place, part in loaded.parts.items() if place[1] not in leaves},
+            pages={place: pages for place, pages in loaded.pages.items() if place not in doubtful},
+            unreadable_pages=loaded.unreadable_pages | dict.fromkeys(doubtful & loaded.pages.keys(), reason),
+        )
 
     def close(self) -> None:
         """Close what was opened for decoding; the source stays open."""
@@ -294,12 +383,12 @@ class Restorer:
         }
         made, told = self._pages.make(_without(group, mine, filters=False), {})
         outcomes = {outcome.column: outcome for outcome in told}
-        for row_group, leaf in loaded.unreadable_pages:
+        for (row_group, leaf), reason in loaded.unreadable_pages.items():
             if row_group != group.ordinal or group.columns[leaf].encrypted:
                 continue
             if leaf not in made.offset_indexes:
                 built = self._pages.build(group.columns[leaf], made)
-                outcomes[built.column] = replace(built, reason=built.reason or UNREADABLE)
+                outcomes[built.column] = replace(built, reason=built.reason or reason)
         columns, offsets = dict(made.column_indexes), dict(made.offset_indexes)
         missing = _first_without(group, {*mine, *offsets})
         for leaf in sorted({leaf for row_group, leaf in loaded.pages if row_group == group.ordinal}):

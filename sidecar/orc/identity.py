@@ -6,7 +6,8 @@ without the places and lengths of what filters change: Footer 2 contentLength, S
 with seed 0, then with seed 1, of the three parts, each behind its length (8 bytes), both little-endian.
 
 Files of the same sizes and without statistics have the same fingerprint whatever is in them: ask
-:func:`is_distinctive` first.
+:func:`is_distinctive` first. And tails of the same sizes and bounds do not prove that the values between are the same:
+that the digest of the data does (:func:`data_digest`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import xxhash
 
 from sidecar.orc.protobuf import Message, decode, encode
 from sidecar.orc.tail import OrcTail, read_stripe_statistics
-from sidecar.source import Source
+from sidecar.source import Source, digest_ranges
 
 _CONTENT_LENGTH, _STRIPES = 2, 3
 _STRIPE_PLACES = {1, 2, 4}
@@ -38,6 +39,11 @@ def data_fingerprint(source: Source, tail: OrcTail) -> bytes:
     parts = (encode(_without(tail.postscript, {_FOOTER_LENGTH})), encode(footer), metadata)
     data = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
     return struct.pack("<QQ", xxhash.xxh64_intdigest(data, 0), xxhash.xxh64_intdigest(data, 1))
+
+
+def data_digest(source: Source, tail: OrcTail) -> bytes:
+    """SHA-256 of the stripes' data as it is stored, without indexes and footers: see :func:`digest_ranges`."""
+    return digest_ranges(source, [(one.offset + one.index_length, one.data_length) for one in tail.stripes])
 
 
 def is_distinctive(source: Source, tail: OrcTail) -> bool:

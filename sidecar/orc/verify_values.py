@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import SidecarError, UsageError
+from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_hashing import hash_orc
 from sidecar.filters.orc_values import probe_orc
@@ -105,23 +106,33 @@ def _denied(found: FoundFilter, column: OrcColumn, values: pa.Array[Any]) -> int
     """Values that the filter denies; none where it cannot be asked."""
     if found.filter is None or found.encoding is None:
         return 0
-    if column.kind in _TIMES:
-        return _denied_times(found, found.encoding, column, values)
     try:
-        hashes = hash_orc(values, found.encoding, twins=False)
+        return denied_values(found.filter, found.encoding, column, values)
     except UsageError:
         return 0
-    return len(hashes) - int(found.filter.check(hashes).sum())
 
 
-def _denied_times(found: FoundFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]) -> int:
-    if found.filter is None:
-        return 0
+def denied_values(
+    found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
+) -> int:
+    """How many of a column's values, nulls left out, a filter of an encoding denies.
+
+    Raises :class:`UsageError` for values that are not of the encoding.
+    """
+    if column.kind in _TIMES:
+        return _denied_times(found, encoding, column, values)
+    hashes = hash_orc(values, encoding, twins=False)
+    return len(hashes) - int(found.check(hashes).sum())
+
+
+def _denied_times(
+    found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
+) -> int:
     iceberg_type = "timestamptz_ns" if column.kind == "TIMESTAMP_INSTANT" else "timestamp_ns"
     factor, denied = _NANOSECONDS[values.type.unit], 0
     for value in values.cast(pa.int64()).to_pylist():
         assert value is not None
         probe = probe_orc(value * factor, iceberg_type, encoding)
         if probe.verdict == "probe":
-            denied += not any(found.filter.might_contain_hash(h) for h in probe.hashes)
+            denied += not any(found.might_contain_hash(h) for h in probe.hashes)
     return denied

@@ -238,6 +238,7 @@ def _doubt(chunk: ColumnChunk, length: int) -> str:
 
 
 def _empty(bits: BlockFilter, chunk: ColumnChunk) -> str:
-    if chunk.null_count is None or chunk.num_values <= chunk.null_count or bits.blocks.any():
+    values = chunk.num_values - (chunk.null_count or 0)
+    if values <= 0 or bits.blocks.any():
         return ""
-    return f"the filter is empty, but the chunk has {chunk.num_values - chunk.null_count} values"
+    return f"the filter is empty, but the chunk has {values} values"

@@ -6,7 +6,8 @@ RowGroup 5. So embedding and stripping leave it as it was. It is XXH64 with seed
 bytes of that tree, both little-endian.
 
 Files of the same sizes and without statistics have the same fingerprint whatever is in them: ask
-:func:`is_distinctive` first.
+:func:`is_distinctive` first. And footers of the same sizes and bounds do not prove that the values between are the
+same: that the digest of the pages does (:func:`pages_digest`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import xxhash
 
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.thrift import LIST, STRUCT, Items, Struct, encode_struct
+from sidecar.source import Source, digest_ranges
 
 _META_PLACES = {9, 10, 11, 14, 15}
 _CHUNK_PLACES = {2, 4, 5, 6, 7}
@@ -32,6 +34,12 @@ def pages_fingerprint(footer: Footer) -> bytes:
     tree = Struct({**footer.metadata.fields, 4: (LIST, Items(STRUCT, groups))})
     data = encode_struct(tree)
     return struct.pack("<QQ", xxhash.xxh64_intdigest(data, 0), xxhash.xxh64_intdigest(data, 1))
+
+
+def pages_digest(source: Source, footer: Footer) -> bytes:
+    """SHA-256 of all column chunks as they are stored, by row group and column: see :func:`digest_ranges`."""
+    chunks = (chunk for group in footer.row_groups for chunk in group.columns)
+    return digest_ranges(source, [(chunk.start, chunk.total_compressed_size) for chunk in chunks])
 
 
 def is_distinctive(footer: Footer) -> bool:

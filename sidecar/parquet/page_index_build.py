@@ -49,7 +49,14 @@ from sidecar.parquet.page_index import (
     encode_offset_index,
 )
 from sidecar.parquet.page_values import PageFolder, PageValues
-from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, ChunkReader, PageHeader
+from sidecar.parquet.pages import (
+    DICTIONARY_PAGE,
+    HEADER_WINDOW,
+    PLAIN,
+    PLAIN_DICTIONARY,
+    ChunkReader,
+    PageHeader,
+)
 from sidecar.parquet.stored_values import StoredValues
 from sidecar.source import Source
 
@@ -129,6 +136,28 @@ def scan_chunk(
     ordering = find_ordering(footer, chunk.leaf)
     folder = PageFolder(chunk.leaf, ordering) if isinstance(ordering, Ordering) else None
     return _scan(source, chunk, footer.row_groups[chunk.row_group].num_rows, folder, taker)
+
+
+def scan_first_page(
+    source: Source, footer: Footer, chunk: ColumnChunk, taker: StoredValues | None = None
+) -> ScannedChunk:
+    """As :func:`scan_chunk` up to the first page that has a value; ``taker`` is given the values up to there.
+
+    Reads the dictionary page and that data page. A chunk without values is walked to its end. ``reason`` of the answer
+    says why the values of the page are not decoded.
+    """
+    ordering = find_ordering(footer, chunk.leaf)
+    folder = PageFolder(chunk.leaf, ordering) if isinstance(ordering, Ordering) else None
+    with located(source.name, chunk.leaf.path):
+        reader = ChunkReader(source, chunk, HEADER_WINDOW)
+        scan = _Scan(reader, chunk, folder, taker)
+        for number, page in enumerate(reader.pages()):
+            with located(source.name, chunk.leaf.path, page.offset):
+                scan.page(page, first=number == 0)
+            if scan.has_value:
+                break
+        scan.hand_over()
+    return scan.result
 
 
 def take_values(source: Source, chunk: ColumnChunk, num_rows: int, taker: StoredValues) -> ScannedChunk:
@@ -217,12 +246,30 @@ class _Scan:
         self._folder = self._taker = None
         self.result.reason = self.result.reason or _reason(error)
 
-    def finish(self, num_rows: int) -> None:
+    @property
+    def has_value(self) -> bool:
+        """Whether a value was seen, or cannot be decoded."""
+        last = self.result.pages[-1].levels if self.result.pages else None
+        return bool(self.result.reason) or (last is not None and last.num_present > 0)
+
+    def hand_over(self) -> None:
+        """The pages so far are all that are wanted."""
+        self._sum_up()
+        if self._taker is not None:
+            try:
+                self._taker.hand_over()
+            except UnsupportedFeatureError as error:
+                self._give_up(error)
+
+    def _sum_up(self) -> None:
         if self._folder is not None:
             try:
                 self._folder.finish()
             except UnsupportedFeatureError as error:
                 self._give_up(error)
+
+    def finish(self, num_rows: int) -> None:
+        self._sum_up()
         for what, found, expected in (
             ("values", sum(page.header.num_values for page in self.result.pages), self._chunk.num_values),
             ("rows", sum(page.rows for page in self.result.pages), num_rows),

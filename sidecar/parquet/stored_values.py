@@ -129,10 +129,14 @@ class StoredValues:
 
     def finish(self) -> None:
         """Hand over what is still collected; the chunk is complete."""
+        self.hand_over()
+        self.complete = True
+
+    def hand_over(self) -> None:
+        """Hand over what is still collected of the pages so far, which are all that are wanted."""
         self._decode()
         if self._dictionary is not None and self._only_used:
             self._take(entries_of(self._dictionary, self._used))
-        self.complete = True
 
     def _plain(self, count: int, data: Bytes) -> None:
         if self._leaf.width is not None:

@@ -92,13 +92,51 @@ def _against_pages(
         yield from (f"column index: {text}" for text in _value_problems(chunk, known, column, scanned.pages))
 
 
-def _location_problems(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
-    pages, first_row = scanned.pages, 0
-    if not pages:
+def misplaced_pages(index: OffsetIndex, scanned: ScannedChunk, *, whole: bool) -> Iterator[str]:
+    """Pages that were scanned, all of the chunk (``whole``) or its first ones, and are not where the index says."""
+    if scanned.pages and not _fits(index.num_pages, len(scanned.pages), whole):
+        yield f"{index.num_pages} pages, the column chunk has {len(scanned.pages)}"
         return
-    if index.num_pages != len(pages):
+    yield from _located_elsewhere(index, scanned)
+
+
+def contradictions(
+    footer: Footer, chunk: ColumnChunk, index: ColumnIndex, scanned: ScannedChunk, *, whole: bool
+) -> Iterator[str]:
+    """What pages that were scanned, all of the chunk (``whole``) or its first ones, contradict of a ColumnIndex.
+
+    NaN that are not counted are no contradiction: writers leave them out of bounds.
+    """
+    pages = scanned.pages
+    if pages and not _fits(index.num_pages, len(pages), whole):
         yield f"{index.num_pages} pages, the column chunk has {len(pages)}"
         return
+    if scanned.reason:
+        return
+    yield from _counted_problems(index, pages)
+    ordering = find_ordering(footer, chunk.leaf)
+    if isinstance(ordering, Ordering):
+        yield from _bounds_problems(ordering, index, pages)
+        if is_float(chunk.leaf) and index.nan_counts is not None and whole:
+            yield from _nan_problems(index, [0 if p.values is None else p.values.nan_count for p in pages])
+
+
+def _fits(num_pages: int, scanned: int, whole: bool) -> bool:
+    return num_pages == scanned if whole else num_pages >= scanned
+
+
+def _location_problems(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
+    yield from misplaced_pages(index, scanned, whole=True)
+    sizes = index.unencoded_byte_array_data_bytes
+    if sizes is not None and len(sizes) == len(scanned.pages) and not scanned.reason:
+        for i, page in enumerate(scanned.pages):
+            if page.values is not None and page.values.data_bytes != sizes[i]:
+                yield f"page {i} has {page.values.data_bytes} bytes of values, not {sizes[i]}"
+
+
+def _located_elsewhere(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
+    """Pages, of which the index has at least as many, that do not stand where it says."""
+    pages, first_row = scanned.pages, 0
     for i, page in enumerate(pages):
         if not page.starts_row:
             yield f"page {i} does not begin with a row"
@@ -110,11 +148,6 @@ def _location_problems(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[st
             if found != want:
                 yield f"{name} of page {i} is {found}, should be {want}"
         first_row += page.rows
-    sizes = index.unencoded_byte_array_data_bytes
-    if sizes is not None and len(sizes) == len(pages) and not scanned.reason:
-        for i, page in enumerate(pages):
-            if page.values is not None and page.values.data_bytes != sizes[i]:
-                yield f"page {i} has {page.values.data_bytes} bytes of values, not {sizes[i]}"
 
 
 def _value_problems(
@@ -126,6 +159,11 @@ def _value_problems(
     nans = [0 if page.values is None else page.values.nan_count for page in pages]
     if is_float(chunk.leaf) and any(nans):
         yield from _nan_problems(index, nans)
+    yield from _bounds_problems(ordering, index, pages)
+
+
+def _bounds_problems(ordering: Ordering, index: ColumnIndex, pages: Sequence[ScannedPage]) -> Iterator[str]:
+    """Values outside the bounds of their page, which may be wider than the values."""
     for i, page in enumerate(pages):
         values = page.values
         if values is None or values.lower is None or values.upper is None:

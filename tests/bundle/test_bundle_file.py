@@ -25,13 +25,14 @@ from bundle_cases import (
 )
 
 from sidecar.bundle.checksum import Place
+from sidecar.bundle.extract import extract_filter
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.model import UNLISTED, UnitsTable
 from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import slice_blocks
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment, write_toc
+from sidecar.bundle.writer import COPY_BYTES, FieldBundle, copy_segments, write_segment, write_toc
 from sidecar.errors import DamagedFileError
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, TOC, UNITS
@@ -116,6 +117,34 @@ def test_segments_are_copied_as_bytes():
     assert second.might_match(1, probe_for(142))[42]
     assert verify_sidecar(BytesSource(new), footer_length=new_footer) == []
     sidecar.close()
+
+
+def test_a_segment_of_several_pieces_is_copied_whole():
+    """9 MB of one field's filters, which stand in the file as they stood, and are found again."""
+    filters = random_filters(np.random.default_rng(5), [4096] * 70)
+    filters[69] |= filter_of([31], 4096)
+    old, footer = write_file([field_bundle(1, filters)], units_table(70))
+    assert max(blob.length for blob in PuffinReader(BytesSource(old)).metadata.blobs) > 2 * COPY_BYTES
+    sink = io.BytesIO()
+    puffin = PuffinWriter(sink)
+    entries = copy_segments(open_bytes(old, footer), puffin, **PLACE)
+    write_toc(puffin, entries, **PLACE)
+    new, new_footer = _finish(puffin, sink)
+    before, after = (
+        [
+            data[blob.offset : blob.offset + blob.length]
+            for blob in PuffinReader(BytesSource(data)).metadata.blobs
+            if blob.type != TOC
+        ]
+        for data in (old, new)
+    )
+    assert after == before
+    assert verify_sidecar(BytesSource(new), footer_length=new_footer) == []
+    (segment,) = open_bytes(new, new_footer, strict=True).segments
+    assert segment.might_match(1, probe_for(31))[69]
+    assert [extract_filter(segment, 1, unit) for unit in (0, 35, 69)] == [
+        filters[unit].tobytes() for unit in (0, 35, 69)
+    ]
 
 
 def test_single_segments_can_be_left_behind():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,61 @@ def test_without_all_values_there_is_no_conversion(values: str | None, sentence:
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert not (tmp_path / "new.bin").exists()
+
+
+def old_filter(path: Path, values: pa.Array, z: int | None = None, kind: str = "int64") -> str:
+    encoding = Encoding.parse(kind)
+    old = HistoricalBloomFilter.from_arrow(values, encoding) if z is None else HistoricalBloomFilter.empty(z)
+    old.insert_arrow(values, encoding)
+    path.write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
+    return str(path)
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+@pytest.mark.parametrize("spread", [1, 1_000_003], ids=["a small domain", "a large domain"])
+def test_a_wrong_column_that_covers_the_bits_by_chance_is_refused(
+    use_dictionary: bool, spread: int, tmp_path: Path
+) -> None:
+    """50,000 values set every bit of a filter of 20 values of another column."""
+    old = old_filter(tmp_path / "old.bin", pa.array(range(-20, 0), pa.int64()), 8)
+    wrong = pa.array([n * spread for n in range(50_000)], pa.int64())
+    column = column_file(tmp_path / "v.parquet", wrong, use_dictionary=use_dictionary)
+    result = run("convert", old, str(tmp_path / "new.bin"), "--values", column)
+    assert result.exit_code == 2, result.stdout
+    assert "denies values of the column" in result.stderr
+    assert re.search(r"\d+ denied among the first 32768 values", result.stderr)
+    assert not (tmp_path / "new.bin").exists()
+
+
+def test_integers_between_the_bounds_do_not_explain_bits(tmp_path: Path) -> None:
+    """The column's bounds are admitted, and the numbers that the filter holds lie between them, but not in it."""
+    old = old_filter(tmp_path / "old.bin", pa.array(range(0, 3000, 3), pa.int64()), 4096)
+    column = column_file(tmp_path / "v.parquet", pa.array([0, 2997], pa.int64()), use_dictionary=False)
+    result = run("convert", old, str(tmp_path / "new.bin"), "--values", column)
+    assert result.exit_code == 2, result.stdout
+    assert "holds values that the column has not" in result.stderr
+
+
+def test_entries_that_no_row_uses_may_be_in_the_filter_or_not(tmp_path: Path) -> None:
+    """pyarrow keeps the unused entries of a dictionary array in the dictionary page."""
+    values = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), pa.array(["a", "b", "c"]))
+    column = column_file(tmp_path / "v.parquet", values)
+    for number, held in enumerate((["a", "b"], ["a", "b", "c"])):
+        old = old_filter(tmp_path / f"{number}.bin", pa.array(held), 64, "byte_array")
+        new = str(tmp_path / f"{number}.new")
+        assert answer("convert", old, new, "--values", column)["way"] == "dictionary"
+        assert all(maybe(new, "string", value) for value in held)
+
+
+def test_zeros_and_nan_of_a_strict_writer_are_no_other_column(tmp_path: Path) -> None:
+    values = pa.array([0.0, float("nan"), 1.5, None])
+    old = HistoricalBloomFilter.from_arrow(values, Encoding.parse("double"), 1e-9, strict=True)
+    (tmp_path / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
+    column = column_file(tmp_path / "v.parquet", values, use_dictionary=False)
+    assert (
+        answer("convert", str(tmp_path / "old.bin"), str(tmp_path / "new"), "--values", column)["way"]
+        == "values"
+    )
 
 
 def test_the_present_form_and_an_existing_target_are_refused(tmp_path: Path) -> None:

@@ -100,8 +100,28 @@ def test_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sidecar.build(table, ["k"], kinds=["bloom", "page-index"], engine="local")
     data = answer("embed", path, tmp_path / "a.parquet", "--from", "db.t", "--catalog", "cli")
     assert data["ways"] == {"bloom": {"exact": 1}, "page-index": {"exact": 1}}
+    assert data["witness"]["proof"] == "the table's live entry"
     data = answer("embed", "--from", "db.t", "--all-to", tmp_path / "all", "--catalog", "cli")
     assert len(data["files"]) == 1
+    assert data["files"][0]["witness"]["mode"] == "page"
+
+
+def test_the_report_says_what_was_looked_at(files: list[Path], tmp_path: Path) -> None:
+    plain, known, unknown = tmp_path / "plain-0.parquet", tmp_path / "a.puffin", tmp_path / "b.puffin"
+    assert run("extract", files[0], known).exit_code == 0
+    assert run("extract", files[0], unknown, "--no-digest").exit_code == 0
+    look = ("embed", plain)
+    data = answer(*look, tmp_path / "1.parquet", "--from", known)
+    assert (data["witness"]["proof"], data["witness"]["mode"]) == ("the digest of the stored pages", "page")
+    assert data["witness"]["chunks"] == data["witness"]["pages"] == 6
+    data = answer(*look, tmp_path / "2.parquet", "--from", known, "--witness", "none")
+    assert (data["witness"]["mode"], data["witness"]["pages"]) == ("none", 0)
+    data = answer(*look, tmp_path / "3.parquet", "--from", unknown, "--witness", "none")
+    assert (data["witness"]["proof"], data["witness"]["mode"]) == ("", "full")
+    text = run(*look, tmp_path / "4.parquet", "--from", unknown).stdout
+    assert "none, so all values were looked up" in text
+    assert "values asked for" in text
+    assert run(*look, tmp_path / "5.parquet", "--bloom", "k", "--witness", "full").exit_code == 2
 
 
 def test_convert(files: list[Path], tmp_path: Path) -> None:

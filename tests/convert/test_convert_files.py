@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from convert_cases import foreign, indexed, indexes, plain_of
+from lost_values import duckdb_finds, empty_filters
 
 import sidecar
 from sidecar.bundle.extract import extract_filter
@@ -198,6 +199,18 @@ def test_a_parquet_file_is_widened(tmp_path: Path) -> None:
     assert [unit.way for unit in report.units] == ["exact", "widened"]
     assert len({unit.bytes for unit in report.units}) == 1
     assert verify_file(LocalSource(str(wide))) == []
+
+
+def test_an_emptied_filter_of_another_column_is_left_out(tmp_path: Path) -> None:
+    path, target = indexed(tmp_path, 1), tmp_path / "small.parquet"
+    empty_filters(path, "n")
+    asked = pq.read_table(path)["n"].unique().to_pylist()[:100]
+    assert duckdb_finds(path, "n", asked) == 0
+    report = sidecar.convert_files([str(path)], str(target), fpp=0.1, columns=["k"])
+    told = {(unit.column, unit.way) for unit in report.units if unit.kind == "bloom"}
+    assert told == {("k", "folded"), ("s", "exact"), ("n", "none")}
+    assert all("the filter is empty" in unit.reason for unit in report.units if unit.way == "none")
+    assert duckdb_finds(target, "n", asked) == len(asked) == 100
 
 
 def test_measuring_counts_what_the_bits_say() -> None:

@@ -28,6 +28,7 @@ from embed_cases import (
     opened,
     written,
 )
+from lost_values import duckdb_finds, empty_filters
 
 from sidecar.embedding.file import EmbedReport, embed_file, strip_file
 from sidecar.errors import UnsupportedFeatureError, UsageError
@@ -277,6 +278,28 @@ def test_an_existing_filter_is_rebuilt_if_it_misses_the_rate(tmp_path: Path) -> 
     (outcome,) = [o for o in report.outcomes if o.kind == "bloom" and o.column == "k"]
     assert outcome.rate_before is not None
     assert outcome.rate_before > 0.01 > (outcome.rate_after or 1)
+
+
+@pytest.mark.parametrize("nulls_are_counted", [True, False])
+def test_an_emptied_filter_of_another_column_does_not_live_on(
+    tmp_path: Path, nulls_are_counted: bool
+) -> None:
+    """Its lengths agree, so that nothing but its bits speaks against it; DuckDB believes it."""
+    keys = list(range(0, 30_000, 10))
+    table = pa.table({"k": pa.array(keys, pa.int64()), "other": pa.array(keys, pa.int64())})
+    path, target = tmp_path / "emptied.parquet", tmp_path / "kept.parquet"
+    options = {"bloom_filter_options": {"k": {"ndv": 3000}, "other": {"ndv": 3000}}, "use_dictionary": False}
+    pq.write_table(table, path, write_statistics=nulls_are_counted, **options)
+    empty_filters(path, "other")
+    asked = keys[::30]
+    if nulls_are_counted:  # without statistics DuckDB asks no filters
+        assert duckdb_finds(path, "other", asked) == 0
+    report = embed_file(str(path), str(target), bloom=["k"])
+    assert ways_of(report, "bloom", "k") == {"exact"}
+    assert ways_of(report, "bloom", "other") == {"none"}
+    assert all("the filter is empty" in reason for reason in reasons_of(report, "bloom", "other"))
+    assert duckdb_finds(target, "other", asked) == len(asked) == 100
+    assert_sound(target)
 
 
 @pytest.mark.parametrize(

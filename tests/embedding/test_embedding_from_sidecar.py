@@ -14,6 +14,7 @@ import sidecar
 from sidecar.bundle.extract import extract_filter
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import DamagedFileError, UsageError
+from sidecar.iceberg.listing import list_snapshot
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_index import read_page_indexes
@@ -68,14 +69,10 @@ def test_all_files_get_what_was_built(table: Any, tmp_path: Path) -> None:
     reports = sidecar.embed_all_from(opened, str(tmp_path / "out"), io=table.io)
     assert len(reports) == 12
     (segment,) = opened.segments
+    live = {file.path: file.known_as for file in list_snapshot(table).files}
     for report in reports:
         assert report.ways() == {"bloom": {"exact": 2}, "page-index": {"exact": 2}}
-        entry = table.inspect.files().filter(pa.compute.field("file_path") == report.source)
-        unit = segment.unit_ranges[
-            segment.named_file(
-                report.source, entry["file_size_in_bytes"][0].as_py(), entry["record_count"][0].as_py()
-            )
-        ]
+        unit = segment.unit_ranges[segment.file_ordinal(live[report.source])]
         assert _filters(report.target) == {
             (0, "k"): extract_filter(segment, 1, int(unit)),
             (0, "s"): extract_filter(segment, 2, int(unit)),

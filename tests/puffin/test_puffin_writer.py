@@ -13,7 +13,7 @@ import pytest
 from sidecar.errors import StorageError, UsageError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.writer import CREATED_BY, PuffinWriter
+from sidecar.puffin.writer import COPY_LENGTH, CREATED_BY, PuffinWriter
 from sidecar.source import BytesSource, CountingSource, LocalSource
 
 
@@ -141,6 +141,24 @@ def test_copies_keep_everything_but_the_offset(rich_file: bytes) -> None:
         assert copy.read_raw(blob) == origin.read_raw(original)
         assert BlobMetadata(**{**vars(blob), "offset": original.offset}) == original
     assert copy.metadata.blobs[-1].extra == {"later": [1, {"x": None}]}
+
+
+def test_a_blob_of_several_pieces_is_copied_whole() -> None:
+    """Each piece differs from the others, and the last one is shorter."""
+    content = b"".join(n.to_bytes(4, "little") for n in range((2 * COPY_LENGTH + 1000) // 4))
+    first = io.BytesIO()
+    writer = PuffinWriter(first)
+    writer.add_blob("small", [1], 2, 3, b"in front")
+    writer.add_blob("large", [1], 2, 3, content)
+    writer.finish()
+    origin = read_back(first)
+    second = io.BytesIO()
+    copy = PuffinWriter(second)
+    for blob in origin.metadata.blobs:
+        copy.copy_blob(blob, origin)
+    copy.finish()
+    assert [read_back(second).read_blob(blob) for blob in copy.blobs] == [b"in front", content]
+    assert second.getvalue() == first.getvalue()
 
 
 def test_a_copy_of_wrong_length_is_refused() -> None:

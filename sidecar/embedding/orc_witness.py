@@ -1,0 +1,73 @@
+"""Filters that are about to be put into a stripe of an ORC file, held against its values; see
+:mod:`sidecar.embedding.witness`.
+
+One row group of the column is decoded from its positions, or all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sidecar.embedding.witness import Testimony
+from sidecar.errors import SidecarError, StorageError
+from sidecar.filters.orc_bloom import OrcBloomFilter
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.orc.decode import read_row_group, read_row_groups
+from sidecar.orc.index_streams import read_indexes
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import StripeFooter
+from sidecar.orc.tail import OrcTail
+from sidecar.orc.verify_values import denied_values
+from sidecar.source import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Array = pa.Array[Any]
+
+
+def ask_row_groups(
+    source: Source,
+    tail: OrcTail,
+    footer: StripeFooter,
+    column: OrcColumn,
+    filters: Sequence[tuple[OrcBloomFilter, OrcEncoding]],
+    *,
+    whole: bool,
+) -> Testimony:
+    """Look values of a stripe's column up in its filters, one a row group: all (``whole``), or of the first row group
+    that has some. Raises :class:`StorageError`; what cannot be decoded or hashed is unseen.
+    """
+    groups = values = denied = 0
+    try:
+        for group, array in _arrays(source, tail, footer, column, whole=whole):
+            there = array.drop_null()
+            groups, values = groups + 1, values + len(there)
+            denied += denied_values(*filters[group], column, there)
+            if denied or (len(there) and not whole):
+                break
+    except StorageError:
+        raise
+    except SidecarError as error:
+        return Testimony(groups, values, unseen=error.what)
+    return Testimony(groups, values, f"the filter denies {denied} of {values} values" if denied else "")
+
+
+def _arrays(
+    source: Source, tail: OrcTail, footer: StripeFooter, column: OrcColumn, *, whole: bool
+) -> Iterator[tuple[int, Array]]:
+    """The row groups of the stripe, decoded all at once or one after the other."""
+    stripe = footer.stripe
+    if whole:
+        yield from enumerate(read_row_groups(source, tail, stripe, footer, column))
+        return
+    above = column
+    chain = [column.id]
+    while above.parent:
+        above = tail.columns[above.parent]
+        chain.append(above.id)
+    found = read_indexes(source, tail, stripe, footer, chain, bloom=False)
+    indexes = {id: index.row_index for id, index in found.items() if index.row_index is not None}
+    for group in range(stripe.num_row_groups):
+        yield group, read_row_group(source, tail, stripe, footer, indexes, group, column)
