@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import SidecarError, UsageError
+from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_hashing import hash_orc
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.index_streams import FoundFilter, StripeIndex, statistics_of
+from sidecar.orc.index_streams import StripeIndex, statistics_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound, ColumnStatistics
@@ -31,9 +32,10 @@ _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 class Sampler(Protocol):
-    """Which units are checked, and how many values were."""
+    """Which units are checked, and how many values and indexes were."""
 
     values: int
+    indexes: int
 
     def choose(self, units: int) -> set[int]:
         """Some of ``units`` numbers from 0 on."""
@@ -60,10 +62,13 @@ def value_problems(
             except SidecarError:
                 found = None  # named already, where its bytes are checked
             if found is not None:
-                yield from ((group, text) for text in _statistics(found, column, arrays[group], values))
+                check.indexes += 1
+                yield from ((group, text) for text in statistics_problems(found, arrays[group]))
         by_stream = {f[group].stream_kind: f[group] for f in (index.legacy_filters, index.filters) if f}
         for kind, one in by_stream.items():
-            denied = _denied(one, column, values)
+            denied = 0
+            if one.filter is not None and one.encoding is not None:
+                denied = count_denied(one.filter, one.encoding, column, values) or 0
             if denied:
                 yield (
                     group,
@@ -71,9 +76,9 @@ def value_problems(
                 )
 
 
-def _statistics(
-    found: ColumnStatistics, column: OrcColumn, entries: pa.Array[Any], values: pa.Array[Any]
-) -> Iterator[str]:
+def statistics_problems(found: ColumnStatistics, entries: pa.Array[Any]) -> Iterator[str]:
+    """What the statistics of a row group deny of the ``entries`` of its column."""
+    values = entries.drop_null()
     if found.num_values is not None and found.num_values != len(values):
         yield f"statistics: {found.num_values} values, the row group has {len(values)}"
     if not found.has_null and entries.null_count:
@@ -101,27 +106,27 @@ def _extremes(values: pa.Array[Any]) -> tuple[Bound | None, Bound | None]:
     return (low, high) if factor == 1 or low is None else (low * factor, high * factor)
 
 
-def _denied(found: FoundFilter, column: OrcColumn, values: pa.Array[Any]) -> int:
-    """Values that the filter denies; none where it cannot be asked."""
-    if found.filter is None or found.encoding is None:
-        return 0
+def count_denied(
+    found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
+) -> int | None:
+    """How many of the ``values`` (no nulls) a filter denies; ``None`` where it cannot be asked for all of them."""
     if column.kind in _TIMES:
-        return _denied_times(found, found.encoding, column, values)
+        return _denied_times(found, encoding, column, values)
     try:
-        hashes = hash_orc(values, found.encoding, twins=False)
+        hashes = hash_orc(values, encoding, twins=False)
     except UsageError:
-        return 0
-    return len(hashes) - int(found.filter.check(hashes).sum())
+        return None
+    return len(hashes) - int(found.check(hashes).sum())
 
 
-def _denied_times(found: FoundFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]) -> int:
-    if found.filter is None:
-        return 0
+def _denied_times(
+    found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
+) -> int:
     iceberg_type = "timestamptz_ns" if column.kind == "TIMESTAMP_INSTANT" else "timestamp_ns"
     factor, denied = _NANOSECONDS[values.type.unit], 0
     for value in values.cast(pa.int64()).to_pylist():
         assert value is not None
         probe = probe_orc(value * factor, iceberg_type, encoding)
         if probe.verdict == "probe":
-            denied += not any(found.filter.might_contain_hash(h) for h in probe.hashes)
+            denied += not any(found.might_contain_hash(h) for h in probe.hashes)
     return denied

@@ -25,6 +25,7 @@ parquet.thrift (``ColumnIndex``, ``OffsetIndex``, ``ColumnOrder``), PageIndex.md
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -129,6 +130,42 @@ def scan_chunk(
     ordering = find_ordering(footer, chunk.leaf)
     folder = PageFolder(chunk.leaf, ordering) if isinstance(ordering, Ordering) else None
     return _scan(source, chunk, footer.row_groups[chunk.row_group].num_rows, folder, taker)
+
+
+def nan_counts(pages: Sequence[ScannedPage]) -> list[int]:
+    """How many NaN each page has; 0 where values were not summed up."""
+    return [0 if page.values is None else page.values.nan_count for page in pages]
+
+
+def lost_nan(ordering: Ordering, index: ColumnIndex, nans: Sequence[int]) -> str:
+    """Why readers lose NaN rows by a ColumnIndex of pages that have ``nans``; empty if they do not.
+
+    Bounds leave NaN out. A reader must expect NaN where nan_counts are missing, but Spark's reader expects it only
+    where a bound is NaN, and prunes ``x > 5`` by the bounds alone. In TYPE_ORDER it does so in spite of nan_counts.
+    """
+    pages = [page for page, count in enumerate(nans) if count]
+    if not pages:
+        return ""
+    have = f"{len(pages)} pages (the first is {pages[0]}) have NaN"
+    if index.nan_counts is None:
+        return f"{have}, but there are no nan_counts"
+    return f"{have}, in an order that does not place it" if ordering.column_order == TYPE_ORDER else ""
+
+
+def nan_doubt(source: Source, footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:
+    """As :func:`lost_nan` for the ColumnIndex of a chunk; reads the chunk where the index leaves it open.
+
+    Raises as :func:`scan_chunk`.
+    """
+    ordering = find_ordering(footer, chunk.leaf)
+    if isinstance(ordering, str) or not is_float(chunk.leaf):
+        return ""
+    if index.nan_counts is not None:
+        return lost_nan(ordering, index, index.nan_counts)
+    scanned = scan_chunk(source, footer, chunk)
+    if scanned.reason:
+        return f"there are no nan_counts, and NaN cannot be ruled out: {scanned.reason}"
+    return lost_nan(ordering, index, nan_counts(scanned.pages))
 
 
 def take_values(source: Source, chunk: ColumnChunk, num_rows: int, taker: StoredValues) -> ScannedChunk:
