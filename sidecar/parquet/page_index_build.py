@@ -137,19 +137,16 @@ def nan_counts(pages: Sequence[ScannedPage]) -> list[int]:
     return [0 if page.values is None else page.values.nan_count for page in pages]
 
 
-def lost_nan(ordering: Ordering, index: ColumnIndex, nans: Sequence[int]) -> str:
+def lost_nan(index: ColumnIndex, nans: Sequence[int]) -> str:
     """Why readers lose NaN rows by a ColumnIndex of pages that have ``nans``; empty if they do not.
 
-    Bounds leave NaN out. A reader must expect NaN where nan_counts are missing, but Spark's reader expects it only
-    where a bound is NaN, and prunes ``x > 5`` by the bounds alone. In TYPE_ORDER it does so in spite of nan_counts.
+    Bounds leave NaN out, so the format demands nan_counts. A reader must expect NaN where they are missing; Spark's
+    does not, and prunes pages with NaN by their bounds.
     """
     pages = [page for page, count in enumerate(nans) if count]
-    if not pages:
+    if index.nan_counts is not None or not pages:
         return ""
-    have = f"{len(pages)} pages (the first is {pages[0]}) have NaN"
-    if index.nan_counts is None:
-        return f"{have}, but there are no nan_counts"
-    return f"{have}, in an order that does not place it" if ordering.column_order == TYPE_ORDER else ""
+    return f"{len(pages)} pages (the first is {pages[0]}) have NaN, but there are no nan_counts"
 
 
 def nan_doubt(source: Source, footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:
@@ -157,15 +154,12 @@ def nan_doubt(source: Source, footer: Footer, chunk: ColumnChunk, index: ColumnI
 
     Raises as :func:`scan_chunk`.
     """
-    ordering = find_ordering(footer, chunk.leaf)
-    if isinstance(ordering, str) or not is_float(chunk.leaf):
+    if index.nan_counts is not None or not is_float(chunk.leaf):
         return ""
-    if index.nan_counts is not None:
-        return lost_nan(ordering, index, index.nan_counts)
     scanned = scan_chunk(source, footer, chunk)
     if scanned.reason:
         return f"there are no nan_counts, and NaN cannot be ruled out: {scanned.reason}"
-    return lost_nan(ordering, index, nan_counts(scanned.pages))
+    return lost_nan(index, nan_counts(scanned.pages))
 
 
 def take_values(source: Source, chunk: ColumnChunk, num_rows: int, taker: StoredValues) -> ScannedChunk:

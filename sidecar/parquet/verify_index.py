@@ -145,7 +145,7 @@ def _value_problems(
     if ordering is None:
         return
     nans = nan_counts(pages)
-    if forms and (lost := lost_nan(ordering, index, nans)):
+    if forms and (lost := lost_nan(index, nans)):
         yield lost
     if index.nan_counts is not None and len(index.nan_counts) == len(nans):
         for i, count in enumerate(nans):
