@@ -18,6 +18,7 @@ from sidecar.source import Source, open_source
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
+    from sidecar.bundle.segment import ColumnNames
     from sidecar.crypto.keys import EncryptionKeys
     from sidecar.filters.literals import LiteralValue
 
@@ -111,9 +112,8 @@ def verify_file(
             return {"checked": 1, "problems": [_problem(path, error)]}
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
-        if kind == PUFFIN:
-            return {"checked": 1, "problems": _verify_puffin(source, encryption_keys)}
-        return {"checked": 1, "problems": _VERIFIERS[kind](source)}
+        found = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
+        return {"checked": 1, "problems": found, "scope": _SCOPES[kind]}
 
 
 def verify_parts(
@@ -214,16 +214,21 @@ def _verify_bare_filter(source: Source) -> list[dict[str, Any]]:
     return [dict(problem) for problem in verify_bare_filter(source)]
 
 
-def _verify_puffin(source: Source, encryption_keys: EncryptionKeys | None) -> list[dict[str, Any]]:
-    """The container's problems, then the sidecar's; one that both see is named once."""
+def verify_puffin(
+    source: Source, encryption_keys: EncryptionKeys | None = None, columns: ColumnNames | None = None
+) -> list[dict[str, Any]]:
+    """The container's problems, then the sidecar's; one that both see is named once.
+
+    ``columns`` names the columns of fields, where their schema is at hand.
+    """
     from sidecar.bundle.verify import verify_sidecar
-    from sidecar.puffin.inspect import verify_puffin
+    from sidecar.puffin.inspect import verify_puffin as verify_container
 
     outer = [
         {"file": source.name, "unit": None, "column": None, "problem": problem["problem"]}
-        for problem in verify_puffin(source)
+        for problem in verify_container(source)
     ]
-    found = verify_sidecar(source, encryption_keys=encryption_keys)
+    found = verify_sidecar(source, encryption_keys=encryption_keys, columns=columns)
     return outer + [problem for problem in found if problem not in outer]
 
 
@@ -249,6 +254,12 @@ _VERIFIERS = {
     PARQUET: _verify_parquet,
     ORC: _verify_orc,
     BLOOM_FILTER: _verify_bare_filter,
+}
+_SCOPES = {
+    PARQUET: "structure and page indexes; --data looks every value up",
+    ORC: "structure only; --data looks every value up",
+    PUFFIN: "structure only; by the name of its table, --data looks every value up",
+    BLOOM_FILTER: "structure only; nothing says which values it has",
 }
 _PROBES = {PARQUET: _probe_parquet, ORC: _probe_orc, BLOOM_FILTER: _probe_bare_filter}
 

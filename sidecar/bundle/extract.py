@@ -62,7 +62,9 @@ def extract_blocks(
     for stored in walk_pages(group, bundle.read_ranges, piece_bytes):
         pages, bad = open_pages(group, bundle.place, stored)
         for name in bad:
-            raise DamagedFileError(f"filters of field {field_id} are damaged: group {group.ordinal}, {name}")
+            raise DamagedFileError(
+                f"filters are damaged: group {group.ordinal}, {name}", column=f"field {field_id}"
+            )
         yield pages.first_block, unslice_pages(whole, pages.first_block, pages.blocks, pages.data)
 
 

@@ -159,18 +159,14 @@ class FilterBundle:
         if not self._told_damage:
             self._told_damage = True
             wrong = "have a wrong checksum" if self.toc.lock is None else "do not decrypt: they were changed"
-            self.doubt(
-                DamagedFileError(
-                    f"filters of field {self.toc.field_id} {wrong}; their units are kept", offset=piece.offset
-                )
-            )
+            self.doubt(DamagedFileError(f"filters {wrong}; their units are kept", offset=piece.offset))
 
     def tell_doubts(self) -> None:
         """Say once which groups this reader steps over."""
         if not self._told:
             self._told = True
             for doubt in self.toc.doubts:
-                self.doubt(f"field {self.toc.field_id}: {doubt}; its units are kept")
+                self.doubt(f"{doubt}; its units are kept")
 
 
 def _locate(group: StoredGroup, value: int, place: Place) -> _Lookup:

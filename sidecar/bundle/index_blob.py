@@ -255,7 +255,7 @@ class IndexBlob(ABC, Generic[K, S]):
             if data is not None:
                 yield entry, bytes(data)
             else:
-                what = f"the {self.form.what} of field {self.toc.field_id}, unit {entry.unit}"
+                what = f"the {self.form.what} of unit {entry.unit}"
                 self._doubt(DamagedFileError(f"{what} has a wrong checksum", offset=entry.offset))
 
     def _read(self, ranges: Ranges) -> Sequence[bytes | None]:

@@ -6,6 +6,7 @@ What goes wrong is told to :class:`Doubts`, which keeps one line for each cause.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -37,23 +38,45 @@ Units = npt.NDArray[np.bool_]
 """bool[units of a segment]: which may match."""
 
 
-class Doubts:
-    """Collects causes of doubt, each once; raises them instead if strict."""
+ColumnNames = Callable[[int], "str | None"]
+"""The name of the column with a field id, ``None`` where there is no such column."""
 
-    def __init__(self, file: str, strict: bool = False) -> None:
+
+class Doubts:
+    """Collects causes of doubt, each once; raises them instead if strict.
+
+    ``columns`` names the columns of fields in what is told.
+    """
+
+    def __init__(self, file: str, strict: bool = False, columns: ColumnNames | None = None) -> None:
+        self.causes: list[SidecarError] = []
         self.warnings: list[str] = []
+        """The text of each cause."""
         self.strict = strict
         self._file = file
+        self._columns = columns
 
-    def add(self, cause: SidecarError | str) -> None:
-        """Take note of a cause."""
+    def known_column(self, field_id: int) -> str | None:
+        """The name of a field's column, ``None`` where nobody told it."""
+        return None if self._columns is None else self._columns(field_id)
+
+    def column(self, field_id: int) -> str:
+        """What a field is called: its column's name where that is known, else its id."""
+        return self.known_column(field_id) or f"field {field_id}"
+
+    def add(self, cause: SidecarError | str, field_id: int | None = None) -> None:
+        """Take note of a cause, which is about the index of a field if ``field_id`` is given."""
         error = cause if isinstance(cause, SidecarError) else DamagedFileError(cause)
+        if field_id is not None:
+            error = copy(error)  # one error of a key retriever is the answer for several fields
+            error.column = self.column(field_id)
         if error.file is None:
             error.file = self._file
         if self.strict:
             raise error
         if str(error) not in self.warnings:
             self.warnings.append(str(error))
+            self.causes.append(error)
 
 
 class Segment:

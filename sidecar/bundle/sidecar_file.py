@@ -34,7 +34,7 @@ from sidecar.bundle.page_index_toc import PAGE_INDEXES
 from sidecar.bundle.row_index_blob import RowIndexBlob
 from sidecar.bundle.row_index_toc import ROW_INDEXES
 from sidecar.bundle.rules import RULES, IndexRule, OrcRule, SplitBlockRule
-from sidecar.bundle.segment import Doubts, Segment
+from sidecar.bundle.segment import ColumnNames, Doubts, Segment
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place, read_toc
 from sidecar.bundle.units import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
@@ -78,13 +78,15 @@ class SidecarFile:
         table_uuid: str | None = None,
         strict: bool = False,
         encryption_keys: EncryptionKeys | None = None,
+        columns: ColumnNames | None = None,
     ) -> SidecarFile:
         """Read the tail of a Puffin file and all tables of contents.
 
         ``file_size`` and ``footer_length`` are those registered with the table, if known; with ``table_uuid``
         segments of other tables are unknown. Encrypted blobs are answered from with ``encryption_keys``; without
-        their key each is unknown once it is asked. Raises a :class:`~sidecar.errors.SidecarError` only if the Puffin
-        footer itself cannot be read (the file says nothing then), or, if ``strict``, for the first doubt.
+        their key each is unknown once it is asked. ``columns`` names the columns of fields in warnings. Raises a
+        :class:`~sidecar.errors.SidecarError` only if the Puffin footer itself cannot be read (the file says nothing
+        then), or, if ``strict``, for the first doubt.
         """
         counting = CountingSource(source)
         if file_size is not None and counting.size != file_size:
@@ -95,7 +97,7 @@ class SidecarFile:
                 found=counting.size,
             )
         puffin = PuffinReader(counting, footer_length=footer_length)
-        sidecar = cls(counting, puffin, Doubts(source.name, strict))
+        sidecar = cls(counting, puffin, Doubts(source.name, strict, columns))
         sidecar.use_keys(encryption_keys)
         sidecar._load(table_uuid)
         return sidecar
@@ -196,13 +198,13 @@ class SidecarFile:
                 self._try(partial(self._add_segment, blob, entry, by_id, table_uuid))
         for blob, entry in entries:
             if entry is not None and blob.type != UNITS:
-                self._try(partial(self._add, blob, entry, by_id))
+                self._try(partial(self._add, blob, entry, by_id), blob.fields)
 
-    def _try(self, action: Callable[[], None]) -> None:
+    def _try(self, action: Callable[[], None], fields: Sequence[int] = ()) -> None:
         try:
             action()
         except SidecarError as error:
-            self.doubts.add(error)
+            self.doubts.add(error, *fields[:1])
 
     def _directory(self) -> list[TocEntry]:
         """Copies of all tables of contents: where the file's property says, or the footer, or none."""
@@ -305,8 +307,9 @@ class SidecarFile:
     ) -> None:
         toc = decode_filter_toc(rule, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
+        doubt = partial(self.doubts.add, field_id=toc.field_id)
         read_ranges = partial(self.puffin.read_ranges, blob)
-        bundle = FilterBundle(toc, read_ranges, self.doubts.add, self._keys, segment.units_digest)
+        bundle = FilterBundle(toc, read_ranges, doubt, self._keys, segment.units_digest)
         self._keys.know(toc.field_id, toc.lock, (group.resolution for group in toc.groups))
         _put(place(segment), toc.field_id, bundle, blob)
         segment.entries.append(entry)
@@ -321,8 +324,9 @@ class SidecarFile:
     ) -> None:
         toc = decode_index_toc(reader.form, entry.toc)
         segment = _segment_of(toc, blob, entry, by_id)
+        doubt = partial(self.doubts.add, field_id=toc.field_id)
         read_ranges = partial(self.puffin.read_ranges, blob)
-        indexes = reader(toc, read_ranges, self.doubts.add, self._keys, segment.units_digest)
+        indexes = reader(toc, read_ranges, doubt, self._keys, segment.units_digest)
         self._keys.know(toc.field_id, toc.lock, (group.kind.resolution for group in toc.groups))
         _put(place(segment), toc.field_id, indexes, blob)
         segment.entries.append(entry)

@@ -9,12 +9,15 @@ from typing import Any
 from sidecar.bundle.envelope import HEADER_BYTES, VERSION, decode_toc, header_for
 from sidecar.bundle.filter_bundle import FilterBundle
 from sidecar.bundle.pages import open_pages, read_own_blocks, read_tails, walk_pages
+from sidecar.bundle.segment import ColumnNames
 from sidecar.bundle.sidecar_file import MAGICS, Segment, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.puffin.types import TOC
 from sidecar.source import Source
+
+_BY_NAME = "name:"
 
 Problem = dict[str, Any]
 """``{"file", "unit", "column", "problem"}``; unit and column are ``None`` where the damage is wider."""
@@ -27,8 +30,12 @@ def verify_sidecar(
     footer_length: int | None = None,
     table_uuid: str | None = None,
     encryption_keys: EncryptionKeys | None = None,
+    columns: ColumnNames | None = None,
 ) -> list[Problem]:
     """All problems of the sidecar blobs of a Puffin file, none if it is sound. Reads the whole file.
+
+    ``columns`` names the columns of fields. Without it a column is named by the path that the sidecar found it by,
+    else by its field id.
 
     Encrypted blobs that ``encryption_keys`` have no key for cannot be checked, which is a problem too.
 
@@ -41,23 +48,27 @@ def verify_sidecar(
             footer_length=footer_length,
             table_uuid=table_uuid,
             encryption_keys=encryption_keys,
+            columns=columns,
         )
     except (DamagedFileError, UnsupportedFeatureError) as error:
         return [_problem(source.name, str(error))]
-    problems = []
+    problems: list[Problem] = []
+    name = partial(_column_name, sidecar)
     for segment in sidecar.segments:
         for entry in segment.entries:
-            problems += _problems(source.name, partial(_check_own_toc, sidecar, entry), entry.fields)
+            column = name(entry.fields[0]) if entry.fields else None
+            problems += _problems(source.name, partial(_check_own_toc, sidecar, entry), column)
         problems += _problems(source.name, segment.units.verify)
         for bundle in (*segment.bundles.values(), *segment.orc_bundles.values()):
             problems += [
-                _problem(source.name, text, bundle.toc.field_id) for text in _bundle_problems(segment, bundle)
+                _problem(source.name, text, name(bundle.toc.field_id))
+                for text in _bundle_problems(segment, bundle)
             ]
         for field_id, pages in segment.page_index_blobs.items():
-            problems += [_problem(source.name, text, field_id) for text in pages.verify()]
+            problems += [_problem(source.name, text, name(field_id)) for text in pages.verify()]
         for field_id, rows in segment.row_index_blobs.items():
-            problems += [_problem(source.name, text, field_id) for text in rows.verify()]
-    problems += [_problem(source.name, text) for text in sidecar.warnings]
+            problems += [_problem(source.name, text, name(field_id)) for text in rows.verify()]
+    problems += [_problem(source.name, str(cause), cause.column) for cause in sidecar.doubts.causes]
     problems += [_problem(source.name, text) for text in _directory_problems(sidecar)]
     return problems
 
@@ -77,11 +88,27 @@ def _directory_problems(sidecar: SidecarFile) -> Iterator[str]:
         yield str(error)
 
 
-def _problems(file: str, check: Callable[[], None], fields: tuple[int, ...] = ()) -> list[Problem]:
+def _column_name(sidecar: SidecarFile, field_id: int) -> str:
+    """The column of a field: by the names that are at hand, else by the path in some group's resolution."""
+    paths = (path for segment in sidecar.segments for path in _paths(segment, field_id))
+    return sidecar.doubts.known_column(field_id) or next(paths, None) or sidecar.doubts.column(field_id)
+
+
+def _paths(segment: Segment, field_id: int) -> Iterator[str]:
+    """The paths that a field was found by, where it was not found by its id."""
+    found = [group.resolution for group in segment.fields.get(field_id, ())]
+    if field_id in segment.page_index_blobs:
+        found += [group.kind.resolution for group in segment.page_index_blobs[field_id].toc.groups]
+    if field_id in segment.row_index_blobs:
+        found += [group.kind.resolution for group in segment.row_index_blobs[field_id].toc.groups]
+    yield from (text.removeprefix(_BY_NAME) for text in found if text.startswith(_BY_NAME))
+
+
+def _problems(file: str, check: Callable[[], None], column: str | None = None) -> list[Problem]:
     try:
         check()
     except (DamagedFileError, UnsupportedFeatureError) as error:
-        return [_problem(file, str(error), fields[0] if fields else None)]
+        return [_problem(file, str(error), column)]
     return []
 
 
@@ -126,6 +153,5 @@ def _bundle_problems(segment: Segment, bundle: FilterBundle) -> Iterator[str]:
             yield str(error)
 
 
-def _problem(file: str, problem: str, field_id: int | None = None) -> Problem:
-    column = None if field_id is None else f"field {field_id}"
+def _problem(file: str, problem: str, column: str | None = None) -> Problem:
     return {"file": file, "unit": None, "column": column, "problem": problem}

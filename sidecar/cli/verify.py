@@ -116,7 +116,7 @@ def _parts(
 def draw(to: Console, found: Any) -> None:
     """One line a problem, or what was checked."""
     if not found["problems"]:
-        to.print(f"[green]fine[/]: {humane.count(found['checked'])} checked{_looked_up(found)}")
+        to.print(_fine(found))
         return
     drawn = table("file", "unit", "column", "problem")
     for problem in found["problems"]:
@@ -124,12 +124,22 @@ def draw(to: Console, found: Any) -> None:
     to.print(drawn)
 
 
-def _looked_up(found: Any) -> str:
-    data = found.get("looked_up")
-    if data is None:
-        return ""
-    values, units, total = (humane.count(data[key]) for key in ("values", "units", "units_total"))
-    return f", {values} values of {units} of {total} units looked up"
+def _fine(found: Any) -> str:
+    """What was found without a problem, and how far it was looked: never fine about nothing."""
+    checked = f"{humane.count(found['checked'])} checked"
+    if not found["checked"]:
+        return "nothing was there to check"
+    if "looked_up" not in found:
+        scope = found.get("scope")
+        return f"[green]fine[/]: {checked} ({scope})" if scope else f"[green]fine[/]: {checked}"
+    data = {key: humane.count(count) for key, count in found["looked_up"].items()}
+    of_units = f"of {data['units']} of {data['units_total']} units"
+    compared = f", {data['indexes']} indexes compared" if found["looked_up"]["indexes"] else ""
+    if found["looked_up"]["values"]:
+        return f"[green]fine[/]: {checked}, {data['values']} values {of_units} looked up{compared}"
+    if compared:
+        return f"[green]fine[/]: {checked}, {data['indexes']} indexes {of_units} compared, no filters"
+    return f"structure fine: {checked}; nothing was there to look up: no filter and no index"
 
 
 def _cell(value: Any) -> str:

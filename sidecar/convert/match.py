@@ -121,6 +121,8 @@ class Finder:
             ordinal = segment.named_file(path, file.size, file.num_rows)
             if ordinal is not None:
                 entry = _entry(segment, ordinal)
+                if _is_unread(entry, file):
+                    return None
                 if not _same_data(segment, entry, file):
                     raise UsageError(WRITTEN_ANEW, file=file.name)
                 return self._match(segment, ordinal, entry, file)
@@ -178,6 +180,12 @@ class Finder:
         self._list()
         for segment in self._sidecar.segments:
             for _, entry in self._by_name.get((segment.id, _name(file.name)), []):
+                if _is_unread(entry, file):
+                    return UsageError(
+                        "the sidecar has no row groups of this file: it could not be read when it was indexed",
+                        file=file.name,
+                        hint="Build again, with the keys of an encrypted file.",
+                    )
                 if is_plain(segment) and _same_data(segment, entry, file):
                     return UsageError(
                         "the file may be another one than was indexed: its footer has no statistics to tell by",
@@ -211,6 +219,11 @@ def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
     if entry.record_count != file.num_rows or entry.units != file.units:
         return False
     return not is_plain(segment) or entry.entry[:FINGERPRINT_BYTES] in (b"", file.fingerprint)
+
+
+def _is_unread(entry: FileEntry, file: Identity) -> bool:
+    """Whether a file was listed without its row groups: it was damaged then, or encrypted and its keys not given."""
+    return not entry.units and bool(file.units) and entry.record_count == file.num_rows
 
 
 def _unreadable(segment: Segment) -> UsageError:

@@ -7,13 +7,14 @@ each file alone. Row indexes of ORC have no way back: a file always has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.page_index_blob import StoredPageIndex
 from sidecar.bundle.page_index_use import decode_page_index
+from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.rules import SplitBlockRule
 from sidecar.convert.collection import BY_ID, BY_NAME
 from sidecar.convert.filter_pool import Part
@@ -66,6 +67,11 @@ def orc_filter_parts(
     matches: Sequence[Match], tail: OrcTail, wanted: Collection[int] | None = None
 ) -> list[Part]:
     """As :func:`filter_parts` of an ORC file, for columns by their ids: filters of either kind, in any encoding."""
+    return located_parts(matches, locate_orc(tail, wanted))
+
+
+def locate_orc(tail: OrcTail, wanted: Collection[int] | None = None) -> Locate:
+    """Finds the columns of an ORC file, those with the ids ``wanted`` (all by default)."""
 
     def locate(field_id: int, group: StoredGroup) -> tuple[int, str] | None:
         column = find_orc_column(tail, field_id, group.resolution)
@@ -75,26 +81,47 @@ def orc_filter_parts(
             else (column.id, column.path)
         )
 
-    return located_parts(matches, locate)
+    return locate
 
 
 def located_parts(matches: Sequence[Match], locate: Locate) -> list[Part]:
-    """The parts of a file's columns as ``locate`` finds them."""
+    """The parts of a file's columns as ``locate`` finds them; of several for a row group the newest."""
     places: dict[tuple[int, int], tuple[Part, int]] = {}
+    for part in every_part(matches, locate):
+        for row_group, unit in part.units.items():
+            places[part.column, row_group] = part, unit
+    parts: dict[int, Part] = {}
+    for (_, row_group), (part, unit) in places.items():
+        newest = parts.setdefault(id(part), replace(part, units={}))
+        newest.units[row_group] = unit
+    return list(parts.values())
+
+
+def every_part(matches: Sequence[Match], locate: Locate) -> Iterator[Part]:
+    """All parts of a file's columns as ``locate`` finds them, those of the oldest segment first."""
     for match in matches:
         for field_id in sorted(match.segment.fields):
             for bundle in match.segment.bundles_of(field_id):
                 for group in bundle.toc.groups:
                     found = locate(field_id, group)
-                    if found is None:
-                        continue
-                    part = Part(*found, bundle, match.segment, group, {})
-                    for row_group in _members(group, match.units):
-                        places[found[0], row_group] = part, match.units[row_group]
-    parts: dict[int, Part] = {}
-    for (_, row_group), (part, unit) in places.items():
-        parts.setdefault(id(part), part).units[row_group] = unit
-    return list(parts.values())
+                    if found is not None:
+                        units = {
+                            row_group: match.units[row_group] for row_group in _members(group, match.units)
+                        }
+                        yield Part(*found, bundle, match.segment, group, units)
+
+
+def stored_row_indexes(matches: Sequence[Match], tail: OrcTail) -> dict[tuple[int, int], StoredRowIndex]:
+    """The row indexes that a sidecar has of an ORC file, by (row group, column id); the newest of several."""
+    found: dict[tuple[int, int], StoredRowIndex] = {}
+    for match in matches:
+        by_unit = {unit: row_group for row_group, unit in enumerate(match.units)}
+        for field_id, blob in sorted(match.segment.row_index_blobs.items()):
+            for unit, stored in blob.read(match.units).items():
+                column = find_orc_column(tail, field_id, stored.kind.resolution)
+                if column is not None:
+                    found[by_unit[unit], column.id] = stored
+    return found
 
 
 def _members(group: StoredGroup, units: Sequence[int]) -> list[int]:

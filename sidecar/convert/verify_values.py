@@ -1,27 +1,29 @@
 """What a sidecar says of data files, held against their data.
 
-Every value of an indexed column is looked up in the filter that the sidecar has for its row group, and page indexes are
-held against the pages. Groups of filters are read once for all files; data files are read one after the other, only
-the column chunks that are indexed.
+Every value of an indexed column is looked up in the filter that the sidecar has for its row group; page indexes are
+held against the pages, row indexes against the values of their row groups. Groups of filters are read once for all
+files; data files are read one after the other, only the column chunks that are indexed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.filter_pool import FilterPool
-from sidecar.convert.identity import identity_of_parquet
+from sidecar.convert.identity import identity_of_orc, identity_of_parquet
 from sidecar.convert.match import Finder, Match
 from sidecar.convert.restore import filter_parts, restore_pages
+from sidecar.convert.verify_orc import orc_value_problems
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.orc.tail import read_tail
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
@@ -34,54 +36,83 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
+class DataPlace(NamedTuple):
+    """A live data file and its format: ORC, else Parquet."""
+
+    file: DataFileIdentity
+    is_orc: bool
+
+
 def sidecar_value_problems(
     sidecar: SidecarFile,
-    files: Sequence[DataFileIdentity],
+    files: Sequence[DataPlace],
     io: FileIO | None,
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None = None,
 ) -> Iterator[Problem]:
-    """Whatever the sidecar denies of the Parquet files among ``files`` that ``check`` chooses.
+    """Whatever the sidecar denies of those of ``files`` that ``check`` chooses.
 
-    Files that the sidecar does not list are passed over. Damage is a problem, not an exception.
+    Files of which the sidecar has no row groups are passed over: those that it does not list, and those whose footer
+    could not be read when it was built. Damage is a problem, not an exception.
     """
-    listed = [file for file in files if any(s.file_ordinal(file) is not None for s in sidecar.segments)]
-    chosen = check.choose(len(listed))
-    listed = [file for number, file in enumerate(listed) if number in chosen]
+    indexed = [place for place in files if any(_units(segment, place) for segment in sidecar.segments)]
+    chosen = check.choose(len(indexed))
+    indexed = [place for number, place in enumerate(indexed) if number in chosen]
     finder = Finder(sidecar)
     with closing(FilterPool()) as pool:
         for segment in sidecar.segments:
-            yield from _load(pool, sidecar, segment, listed)
-        for file in listed:
+            yield from _load(pool, sidecar, segment, indexed)
+        for place in indexed:
             try:
-                with closing(open_source(file.path, io)) as opened:
-                    source = unlock(opened, encryption_keys)
-                    footer = read_footer(source)
-                    for match in finder.find_live(file, identity_of_parquet(source, footer)):
-                        yield from _filter_problems(source, footer, match, pool, check)
-                        yield from _page_index_problems(source, footer, match)
+                with closing(open_source(place.file.path, io)) as opened:
+                    if place.is_orc:
+                        yield from _orc_problems(opened, place.file, finder, pool, check)
+                    else:
+                        source = unlock(opened, encryption_keys)
+                        yield from _parquet_problems(source, place.file, finder, pool, check)
             except SidecarError as error:
-                yield _problem(file.path, None, error.column, place_and_reason(error))
+                yield _problem(place.file.path, error.column, place_and_reason(error))
+
+
+def _units(segment: Segment, place: DataPlace) -> range:
+    """The unit ordinals that a segment has of a file; none if it does not list it."""
+    ordinal = segment.file_ordinal(place.file)
+    return range(0) if ordinal is None else range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
 
 
 def _load(
-    pool: FilterPool, sidecar: SidecarFile, segment: Segment, files: Sequence[DataFileIdentity]
+    pool: FilterPool, sidecar: SidecarFile, segment: Segment, files: Sequence[DataPlace]
 ) -> Iterator[Problem]:
     """Read the filters of these files out of one segment; a group that is damaged is left out."""
-    units: list[int] = []
-    for file in files:
-        ordinal = segment.file_ordinal(file)
-        if ordinal is not None:
-            units += range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
-    for field_id, bundle in sorted(segment.bundles.items()):
-        for group in bundle.toc.groups:
-            members = group.ordinals()
-            try:
-                wanted = members[np.isin(members, units)].tolist()
-                if wanted:
-                    pool.load_group(segment, bundle, group, wanted)
-            except SidecarError as error:
-                yield _problem(sidecar.source.name, None, f"field {field_id}", place_and_reason(error))
+    units = [unit for place in files for unit in _units(segment, place)]
+    for field_id in sorted(segment.fields):
+        for bundle in segment.bundles_of(field_id):
+            for group in bundle.toc.groups:
+                members = group.ordinals()
+                try:
+                    wanted = members[np.isin(members, units)].tolist()
+                    if wanted:
+                        pool.load_group(segment, bundle, group, wanted)
+                except SidecarError as error:
+                    column = sidecar.doubts.column(field_id)
+                    yield _problem(sidecar.source.name, column, place_and_reason(error))
+
+
+def _orc_problems(
+    source: Source, file: DataFileIdentity, finder: Finder, pool: FilterPool, check: ValueCheck
+) -> Iterator[Problem]:
+    tail = read_tail(source)
+    matches = finder.find_live(file, identity_of_orc(source, tail))
+    yield from orc_value_problems(source, tail, matches, pool, check)
+
+
+def _parquet_problems(
+    source: Source, file: DataFileIdentity, finder: Finder, pool: FilterPool, check: ValueCheck
+) -> Iterator[Problem]:
+    footer = read_footer(source)
+    for match in finder.find_live(file, identity_of_parquet(source, footer)):
+        yield from _filter_problems(source, footer, match, pool, check)
+        yield from _page_index_problems(source, footer, match, check)
 
 
 def _filter_problems(
@@ -95,20 +126,23 @@ def _filter_problems(
             found = pool.get(part, row_group)
             assert isinstance(found, SplitBlockBloomFilter)
             for text in value_problems(source, footer, chunk, found, check, forms=False):
-                yield _problem(footer.name, row_group, part.path, f"sidecar: {text}")
+                yield _problem(footer.name, part.path, f"sidecar: {text}", row_group)
 
 
-def _page_index_problems(source: Source, footer: Footer, match: Match) -> Iterator[Problem]:
+def _page_index_problems(
+    source: Source, footer: Footer, match: Match, check: ValueCheck
+) -> Iterator[Problem]:
     for (row_group, leaf), stored in restore_pages([match], footer).items():
         chunk = footer.row_groups[row_group].columns[leaf]
         texts = [stored.reason] if stored.reason else []
         if stored.offset_index is not None:
+            check.indexes += 1
             column = None if stored.column_index is None else decode_column_index(stored.column_index)
             offset = decode_offset_index(stored.offset_index)
-            texts += chunk_index_problems(source, footer, chunk, column, offset)
+            texts += chunk_index_problems(source, footer, chunk, column, offset, forms=False)
         for text in dict.fromkeys(texts):
-            yield _problem(footer.name, row_group, chunk.leaf.path, f"sidecar: {text}")
+            yield _problem(footer.name, chunk.leaf.path, f"sidecar: {text}", row_group)
 
 
-def _problem(file: str, unit: int | None, column: str | None, problem: str) -> Problem:
+def _problem(file: str, column: str | None, problem: str, unit: int | None = None) -> Problem:
     return {"file": file, "unit": unit, "column": column, "problem": problem}

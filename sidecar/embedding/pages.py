@@ -1,9 +1,10 @@
 """Which page indexes the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
 
 An old ColumnIndex or OffsetIndex is carried over byte for byte if nothing contradicts it, and dropped otherwise:
-one that is wrong loses rows or keeps readers from opening the file. New ones are built from the pages. Readers
-filter pages only where every column that they read has an OffsetIndex, and some refuse a file where a column
-has none, so a row group in which one cannot be built gets no new ones at all.
+one that is wrong loses rows or keeps readers from opening the file. A ColumnIndex of floats that have NaN is dropped
+where readers would not expect NaN (:func:`sidecar.parquet.page_index_build.lost_nan`). New ones are built from the
+pages. Readers filter pages only where every column that they read has an OffsetIndex, and some refuse a file where a
+column has none, so a row group in which one cannot be built gets no new ones at all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sidecar.parquet.page_index import (
     OffsetIndexAnswer,
     read_page_indexes,
 )
-from sidecar.parquet.page_index_build import build_page_index
+from sidecar.parquet.page_index_build import build_page_index, nan_doubt
 from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 
@@ -119,7 +120,17 @@ class PageIndexMaker:
             return ""
         if isinstance(index, SidecarError):
             return reason_of(index)
-        return next(column_index_problems(self._footer, chunk, index, offsets), "")
+        problem = next(column_index_problems(self._footer, chunk, index, offsets), "")
+        return problem or self.nan_problem(chunk, index)
+
+    def nan_problem(self, chunk: ColumnChunk, index: ColumnIndex) -> str:
+        """Why readers of the new file lose NaN by a ColumnIndex; empty if they do not. May read the chunk."""
+        try:
+            return nan_doubt(self._source, self._footer, chunk, index)
+        except StorageError:
+            raise
+        except SidecarError as error:
+            return f"NaN cannot be ruled out: {reason_of(error)}"
 
     def build(self, chunk: ColumnChunk, made: PageIndexes, waiting: ValuesFilter | None = None) -> Outcome:
         """Give one chunk the page index of its pages."""

@@ -37,12 +37,13 @@ from sidecar.embedding.witness import (
     Witness,
     ask_pages,
 )
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.parquet.embed import Embedded, GroupIndexes, Piece, embed
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
+from sidecar.parquet.page_bounds import is_float
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
@@ -405,12 +406,24 @@ class Restorer:
             else:
                 offsets[leaf] = found.offset_index
                 columns.pop(leaf, None)
-                if found.column_index is not None:
+                reason = found.reason or self._nan_problem(group.columns[leaf], found.column_index)
+                length = len(found.offset_index)
+                if found.column_index is not None and not reason:
                     columns[leaf] = found.column_index
-                length = len(found.offset_index) + len(found.column_index or b"")
-                outcomes[path] = Outcome(*place, "exact", length, reason=found.reason)
+                    length += len(found.column_index)
+                outcomes[path] = Outcome(*place, "exact", length, reason=reason)
         _add_lacking(group, PAGE_INDEX, outcomes, loaded)
         return columns, offsets, [outcomes[path] for path in sorted(outcomes)]
+
+    def _nan_problem(self, chunk: ColumnChunk, column_index: bytes | None) -> str:
+        """Why a ColumnIndex stays out of the file because of NaN; empty if it does not."""
+        if column_index is None or not is_float(chunk.leaf):
+            return ""
+        try:
+            problem = self._pages.nan_problem(chunk, decode_column_index(column_index))
+        except DamagedFileError as error:
+            problem = error.what
+        return f"no column index: {problem}" if problem else ""
 
 
 def _add_lacking(group: RowGroup, kind: str, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:

@@ -7,6 +7,7 @@ of their snapshot or of its nearest ancestor. :mod:`sidecar.iceberg.registering`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
@@ -37,6 +38,13 @@ class FoundSidecar:
         self.sidecar.use_keys(keys, named)
 
 
+class StatisticsDoubt(NamedTuple):
+    """Why the statistics file ``file`` is not used; or, where that is ``None``, a fault of what is registered."""
+
+    file: str | None
+    text: str
+
+
 def find_sidecar(
     table: Table, snapshot_id: int | None = None, *, warnings: list[str] | None = None
 ) -> FoundSidecar | None:
@@ -45,24 +53,32 @@ def find_sidecar(
     Statistics files that are no sidecar are passed over; those that cannot be read are too, with a line in
     ``warnings``. Never raises for what it finds.
     """
+    doubts: list[StatisticsDoubt] = []
+    found = look_for_sidecar(table, snapshot_id, doubts)
+    if warnings is not None:
+        warnings += [doubt.text for doubt in doubts]
+    return found
+
+
+def look_for_sidecar(
+    table: Table, snapshot_id: int | None, doubts: list[StatisticsDoubt]
+) -> FoundSidecar | None:
+    """As :func:`find_sidecar`; what is wrong goes into ``doubts``, each with its file."""
     entries = statistics_of(table)
     for ancestor in lineage(table, snapshot_id):
         entry = entries.get(ancestor)
         if entry is None:
             continue
-        doubts: list[str] = []
-        sidecar = _open_sidecar(table, entry, doubts)
+        reasons: list[str] = []
+        sidecar = _open_sidecar(table, entry, reasons)
         if sidecar is not None and sidecar.segments:
-            if warnings is not None:
-                warnings += state_of_registrations(table)
+            doubts += [StatisticsDoubt(None, text) for text in state_of_registrations(table)]
             return FoundSidecar(entry, ancestor, sidecar)
         if sidecar is not None:
-            doubts += sidecar.warnings
+            reasons += sidecar.warnings
             sidecar.close()
-        if warnings is not None:
-            warnings += [
-                f"the statistics file of snapshot {ancestor} is not used: {doubt}" for doubt in doubts
-            ]
+        unused = f"the statistics file of snapshot {ancestor} is not used"
+        doubts += [StatisticsDoubt(entry.statistics_path, f"{unused}: {reason}") for reason in reasons]
     return None
 
 
@@ -108,6 +124,7 @@ def _open_sidecar(table: Table, entry: StatisticsFile, doubts: list[str]) -> Sid
             file_size=entry.file_size_in_bytes,
             footer_length=entry.file_footer_size_in_bytes,
             table_uuid=str(table.metadata.table_uuid),
+            columns=table.schema().find_column_name,
         )
     except SidecarError as error:
         doubts.append(str(error))

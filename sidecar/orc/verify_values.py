@@ -19,7 +19,7 @@ from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_hashing import hash_orc
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.index_streams import FoundFilter, StripeIndex, statistics_of
+from sidecar.orc.index_streams import StripeIndex, statistics_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound, ColumnStatistics
@@ -32,9 +32,10 @@ _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 class Sampler(Protocol):
-    """Which units are checked, and how many values were."""
+    """Which units are checked, and how many values and indexes were."""
 
     values: int
+    indexes: int
 
     def choose(self, units: int) -> set[int]:
         """Some of ``units`` numbers from 0 on."""
@@ -61,10 +62,13 @@ def value_problems(
             except SidecarError:
                 found = None  # named already, where its bytes are checked
             if found is not None:
-                yield from ((group, text) for text in _statistics(found, column, arrays[group], values))
+                check.indexes += 1
+                yield from ((group, text) for text in statistics_problems(found, arrays[group]))
         by_stream = {f[group].stream_kind: f[group] for f in (index.legacy_filters, index.filters) if f}
         for kind, one in by_stream.items():
-            denied = _denied(one, column, values)
+            denied = 0
+            if one.filter is not None and one.encoding is not None:
+                denied = count_denied(one.filter, one.encoding, column, values) or 0
             if denied:
                 yield (
                     group,
@@ -72,9 +76,9 @@ def value_problems(
                 )
 
 
-def _statistics(
-    found: ColumnStatistics, column: OrcColumn, entries: pa.Array[Any], values: pa.Array[Any]
-) -> Iterator[str]:
+def statistics_problems(found: ColumnStatistics, entries: pa.Array[Any]) -> Iterator[str]:
+    """What the statistics of a row group deny of the ``entries`` of its column."""
+    values = entries.drop_null()
     if found.num_values is not None and found.num_values != len(values):
         yield f"statistics: {found.num_values} values, the row group has {len(values)}"
     if not found.has_null and entries.null_count:
@@ -102,14 +106,14 @@ def _extremes(values: pa.Array[Any]) -> tuple[Bound | None, Bound | None]:
     return (low, high) if factor == 1 or low is None else (low * factor, high * factor)
 
 
-def _denied(found: FoundFilter, column: OrcColumn, values: pa.Array[Any]) -> int:
-    """Values that the filter denies; none where it cannot be asked."""
-    if found.filter is None or found.encoding is None:
-        return 0
+def count_denied(
+    found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
+) -> int | None:
+    """How many of the ``values`` (no nulls) a filter denies; ``None`` where it cannot be asked for all of them."""
     try:
-        return denied_values(found.filter, found.encoding, column, values)
+        return denied_values(found, encoding, column, values)
     except UsageError:
-        return 0
+        return None
 
 
 def denied_values(

@@ -25,6 +25,7 @@ parquet.thrift (``ColumnIndex``, ``OffsetIndex``, ``ColumnOrder``), PageIndex.md
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -158,6 +159,36 @@ def scan_first_page(
                 break
         scan.hand_over()
     return scan.result
+
+
+def nan_counts(pages: Sequence[ScannedPage]) -> list[int]:
+    """How many NaN each page has; 0 where values were not summed up."""
+    return [0 if page.values is None else page.values.nan_count for page in pages]
+
+
+def lost_nan(index: ColumnIndex, nans: Sequence[int]) -> str:
+    """Why readers lose NaN rows by a ColumnIndex of pages that have ``nans``; empty if they do not.
+
+    Bounds leave NaN out, so the format demands nan_counts. A reader must expect NaN where they are missing; Spark's
+    does not, and prunes pages with NaN by their bounds.
+    """
+    pages = [page for page, count in enumerate(nans) if count]
+    if index.nan_counts is not None or not pages:
+        return ""
+    return f"{len(pages)} pages (the first is {pages[0]}) have NaN, but there are no nan_counts"
+
+
+def nan_doubt(source: Source, footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:
+    """As :func:`lost_nan` for the ColumnIndex of a chunk; reads the chunk where the index leaves it open.
+
+    Raises as :func:`scan_chunk`.
+    """
+    if index.nan_counts is not None or not is_float(chunk.leaf):
+        return ""
+    scanned = scan_chunk(source, footer, chunk)
+    if scanned.reason:
+        return f"there are no nan_counts, and NaN cannot be ruled out: {scanned.reason}"
+    return lost_nan(index, nan_counts(scanned.pages))
 
 
 def take_values(source: Source, chunk: ColumnChunk, num_rows: int, taker: StoredValues) -> ScannedChunk:

@@ -35,6 +35,10 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
     except SidecarError as error:
         return [_problem(source.name, None, None, reason_of(error))]
     problems = [*_footer_problems(footer), *_chunk_problems(source, footer)]
+    if values is not None:
+        values.indexes += sum(
+            map(_is_compared, (chunk for group in footer.row_groups for chunk in group.columns))
+        )
     for found in (verify_page_index(source, footer), _value_problems(source, footer, values)):
         problems += [problem for problem in found if problem not in problems]
     return problems
@@ -80,6 +84,11 @@ def _value_problems(source: Source, footer: Footer, values: ValueCheck | None) -
                 place = (footer.name, group.ordinal, chunk.leaf.path)
                 for text in value_problems(source, footer, chunk, found.filter, values):
                     yield _problem(*place, text)
+
+
+def _is_compared(chunk: ColumnChunk) -> bool:
+    """Whether a chunk has a page index that can be held against its pages."""
+    return not chunk.encrypted and bool(chunk.column_index_offset or chunk.offset_index_offset)
 
 
 def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:

@@ -13,7 +13,7 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_bounds import column_index_problems, is_float, offset_index_problems
+from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.page_index import (
     ColumnIndex,
     ColumnIndexAnswer,
@@ -21,9 +21,15 @@ from sidecar.parquet.page_index import (
     OffsetIndexAnswer,
     read_page_indexes,
 )
-from sidecar.parquet.page_index_build import ScannedChunk, ScannedPage, scan_chunk
+from sidecar.parquet.page_index_build import ScannedChunk, ScannedPage, lost_nan, nan_counts, scan_chunk
+from sidecar.parquet.page_values import DELTA_BYTE_ARRAY
 from sidecar.parquet.problem import Problem, place_and_reason
 from sidecar.source import Source
+
+ARROW_SIZES = (
+    "Arrow leaves out each value that the one before it begins with; readers take this for a size alone, "
+    "and lose no rows"
+)
 
 
 def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
@@ -55,8 +61,13 @@ def chunk_index_problems(
     chunk: ColumnChunk,
     column: ColumnIndexAnswer,
     offset: OffsetIndexAnswer,
+    *,
+    forms: bool = True,
 ) -> Iterator[str]:
-    """What is wrong with the page index of one chunk, wherever it was kept. Reads the chunk if it has one."""
+    """What is wrong with the page index of one chunk, wherever it was kept. Reads the chunk if it has one.
+
+    Without ``forms`` the index is one that sidecar alone asks, which expects NaN wherever no count denies it.
+    """
     for name, answer in (("column index", column), ("offset index", offset)):
         if isinstance(answer, SidecarError):
             yield f"{name}: {reason_of(answer)}"
@@ -66,7 +77,7 @@ def chunk_index_problems(
         beside = offset if isinstance(offset, OffsetIndex) else None
         yield from (f"column index: {text}" for text in column_index_problems(footer, chunk, column, beside))
     if isinstance(column, ColumnIndex) or isinstance(offset, OffsetIndex):
-        yield from _against_pages(source, footer, chunk, column, offset)
+        yield from _against_pages(source, footer, chunk, column, offset, forms)
 
 
 def _offset_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex) -> Iterator[str]:
@@ -77,7 +88,12 @@ def _offset_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex) -> 
 
 
 def _against_pages(
-    source: Source, footer: Footer, chunk: ColumnChunk, column: ColumnIndexAnswer, offset: OffsetIndexAnswer
+    source: Source,
+    footer: Footer,
+    chunk: ColumnChunk,
+    column: ColumnIndexAnswer,
+    offset: OffsetIndexAnswer,
+    forms: bool,
 ) -> Iterator[str]:
     try:
         scanned = scan_chunk(source, footer, chunk)
@@ -85,11 +101,13 @@ def _against_pages(
         yield place_and_reason(error)
         return
     if isinstance(offset, OffsetIndex):
-        yield from (f"offset index: {text}" for text in _location_problems(offset, scanned))
+        is_arrow = (footer.created_by or "").startswith("parquet-cpp")
+        yield from (f"offset index: {text}" for text in _location_problems(offset, scanned, is_arrow))
     if isinstance(column, ColumnIndex) and column.num_pages == len(scanned.pages) and not scanned.reason:
         ordering = find_ordering(footer, chunk.leaf)
         known = None if isinstance(ordering, str) else ordering
-        yield from (f"column index: {text}" for text in _value_problems(chunk, known, column, scanned.pages))
+        texts = _value_problems(known, column, scanned.pages, forms)
+        yield from (f"column index: {text}" for text in texts)
 
 
 def misplaced_pages(index: OffsetIndex, scanned: ScannedChunk, *, whole: bool) -> Iterator[str]:
@@ -117,21 +135,24 @@ def contradictions(
     ordering = find_ordering(footer, chunk.leaf)
     if isinstance(ordering, Ordering):
         yield from _bounds_problems(ordering, index, pages)
-        if is_float(chunk.leaf) and index.nan_counts is not None and whole:
-            yield from _nan_problems(index, [0 if p.values is None else p.values.nan_count for p in pages])
+        if whole:
+            yield from _nan_problems(index, nan_counts(pages))
 
 
 def _fits(num_pages: int, scanned: int, whole: bool) -> bool:
     return num_pages == scanned if whole else num_pages >= scanned
 
 
-def _location_problems(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
+def _location_problems(index: OffsetIndex, scanned: ScannedChunk, is_arrow: bool) -> Iterator[str]:
     yield from misplaced_pages(index, scanned, whole=True)
     sizes = index.unencoded_byte_array_data_bytes
     if sizes is not None and len(sizes) == len(scanned.pages) and not scanned.reason:
         for i, page in enumerate(scanned.pages):
             if page.values is not None and page.values.data_bytes != sizes[i]:
-                yield f"page {i} has {page.values.data_bytes} bytes of values, not {sizes[i]}"
+                known = is_arrow and page.header.encoding == DELTA_BYTE_ARRAY
+                known = known and sizes[i] < page.values.data_bytes
+                cause = f" ({ARROW_SIZES})" if known else ""
+                yield f"page {i} has {page.values.data_bytes} bytes of values, not {sizes[i]}{cause}"
 
 
 def _located_elsewhere(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
@@ -151,15 +172,24 @@ def _located_elsewhere(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[st
 
 
 def _value_problems(
-    chunk: ColumnChunk, ordering: Ordering | None, index: ColumnIndex, pages: Sequence[ScannedPage]
+    ordering: Ordering | None, index: ColumnIndex, pages: Sequence[ScannedPage], forms: bool
 ) -> Iterator[str]:
     yield from _counted_problems(index, pages)
     if ordering is None:
         return
-    nans = [0 if page.values is None else page.values.nan_count for page in pages]
-    if is_float(chunk.leaf) and any(nans):
-        yield from _nan_problems(index, nans)
+    nans = nan_counts(pages)
+    if forms and (lost := lost_nan(index, nans)):
+        yield lost
+    yield from _nan_problems(index, nans)
     yield from _bounds_problems(ordering, index, pages)
+
+
+def _nan_problems(index: ColumnIndex, nans: Sequence[int]) -> Iterator[str]:
+    if index.nan_counts is None or len(index.nan_counts) != len(nans):
+        return
+    for i, count in enumerate(nans):
+        if index.nan_counts[i] != count:
+            yield f"page {i} has {count} NaN, not {index.nan_counts[i]}"
 
 
 def _bounds_problems(ordering: Ordering, index: ColumnIndex, pages: Sequence[ScannedPage]) -> Iterator[str]:
@@ -185,16 +215,6 @@ def _outside(page: int, ordering: Ordering, index: ColumnIndex, lower: bytes, up
         yield f"page {page} has a value below its min_value"
     if not high >= ordering.decode(upper):  # type: ignore[operator]
         yield f"page {page} has a value above its max_value"
-
-
-def _nan_problems(index: ColumnIndex, nans: list[int]) -> Iterator[str]:
-    if index.nan_counts is None:
-        pages = [i for i, count in enumerate(nans) if count]
-        yield f"{len(pages)} pages (the first is {pages[0]}) have NaN, but there are no nan_counts"
-    elif len(index.nan_counts) == len(nans):
-        for i, count in enumerate(nans):
-            if index.nan_counts[i] != count:
-                yield f"page {i} has {count} NaN, not {index.nan_counts[i]}"
 
 
 def _counted_problems(index: ColumnIndex, pages: Sequence[ScannedPage]) -> Iterator[str]:

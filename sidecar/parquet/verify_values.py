@@ -36,7 +36,7 @@ FLOATS: dict[str, npt.DTypeLike] = {"float16": "<f2", "float": "<f4", "double": 
 
 @dataclass
 class ValueCheck:
-    """How much is checked against the data, and how much of it was.
+    """How much is checked against the data, and how much of it was: ``values`` looked up, ``indexes`` compared.
 
     ``share`` (above 0, at most 1) of the units are chosen at random, at least one. A unit is a row group, or of a
     table a data file.
@@ -47,6 +47,7 @@ class ValueCheck:
     units: int = 0
     units_total: int = 0
     values: int = 0
+    indexes: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -60,8 +61,14 @@ class ValueCheck:
         return set(chosen)
 
     def to_dict(self) -> dict[str, int]:
-        """Plain data: ``units``, ``units_total`` and ``values`` that were looked up."""
-        return {"units": self.units, "units_total": self.units_total, "values": self.values}
+        """Plain data: ``units`` of ``units_total``, ``values`` that were looked up and ``indexes`` (page indexes and
+        row indexes) that were held against values."""
+        return {
+            "units": self.units,
+            "units_total": self.units_total,
+            "values": self.values,
+            "indexes": self.indexes,
+        }
 
 
 def value_problems(

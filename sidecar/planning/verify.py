@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.convert.verify_values import sidecar_value_problems
+from sidecar.convert.verify_values import DataPlace, sidecar_value_problems
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
-from sidecar.files import verify_file
+from sidecar.files import verify_puffin
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.internals import RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.listing import identity_of, snapshot_of
 from sidecar.iceberg.refs import snapshot_id_of
-from sidecar.iceberg.statistics import find_sidecar
+from sidecar.iceberg.statistics import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.parquet.verify_values import ValueCheck
 from sidecar.planning.verdicts import is_listed
 from sidecar.puffin.reader import PuffinReader
@@ -26,6 +26,9 @@ from sidecar.source import open_source
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment, SidecarFile
+
+STRUCTURE_ONLY = "structure only; --data looks every value up"
+NOTHING = "nothing: there is no sidecar"
 
 LARGEST_LG_K = 20
 """Sketches of any size are read whole: a smaller one would be estimated anew."""
@@ -42,9 +45,11 @@ def verify_table(
 ) -> dict[str, Any]:
     """Check the sidecar that answers for a snapshot (that of a branch or tag ``ref``, or the current one).
 
-    With ``data``, every value of the indexed columns is looked up in the filters, and page indexes are held
-    against the pages, of all Parquet files or of a ``sample`` of them (a share, chosen at random); the answer has
-    ``looked_up``: ``units`` (files), ``units_total`` and ``values``.
+    With ``data``, every value of the indexed columns is looked up in the filters, page indexes are held against the
+    pages and row indexes of ORC files against the values of their row groups, in all data files or in a ``sample`` of
+    them (a share, chosen at random). The answer then has ``looked_up``: ``units`` (files), ``units_total``,
+    ``values`` and ``indexes``. That nothing was looked up, while there are data files, is a problem. Without ``data``
+    the answer has ``scope``, which says what was not checked.
 
     ``encryption_keys`` open encrypted bundles and data files; a bundle without its key cannot be checked, which is a
     problem.
@@ -56,40 +61,66 @@ def verify_table(
     metadata cannot be read.
     """
     snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
-    warnings: list[str] = []
-    found = find_sidecar(table, snapshot.snapshot_id, warnings=warnings)
-    problems = [_problem(None, warning) for warning in warnings]
+    doubts: list[StatisticsDoubt] = []
+    found = look_for_sidecar(table, snapshot.snapshot_id, doubts)
+    problems = [_problem(doubt.file, doubt.text) for doubt in doubts]
     if found is None:
         if not problems:
             problems.append(_problem(None, "neither the snapshot nor an ancestor of it has a sidecar"))
-        return {"checked": 0, "problems": problems}
-    entry, checked = found.statistics, 1
+        return {"checked": 0, "problems": problems, "scope": NOTHING}
     found.use_keys(table, encryption_keys)
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
-    files: list[DataFileIdentity] = []
     try:
-        problems += _of_file(table, entry, encryption_keys)
+        problems += _of_file(table, found.statistics, encryption_keys)
         problems += _not_believed(found.sidecar, problems)
+        checked, files = 1, []
         for line in read_manifests(table.io, snapshot.manifest_list):
             if line.content == ManifestContent.DATA:
-                listing = [
-                    s for s in found.sidecar.segments if any(is_listed(line, m) for m in s.listed_manifests)
-                ]
-                checked += bool(listing)
-                for segment in listing:
-                    problems += _of_manifest(table, line, segment, entry.statistics_path)
+                listed = _of_listed_manifest(table, line, found)
+                checked += listed is not None
+                problems += listed or []
                 if check is not None:
-                    files += [
-                        identity_of(raw.entry)
-                        for raw in _live(table, line)
-                        if raw.entry.data_file.file_format == FileFormat.PARQUET
-                    ]
+                    files += [raw.entry for raw in _live(table, line)]
         if check is None:
-            return {"checked": checked, "problems": problems}
-        problems += map(dict, sidecar_value_problems(found.sidecar, files, table.io, check, encryption_keys))
+            return {"checked": checked, "problems": problems, "scope": STRUCTURE_ONLY}
+        problems += _of_values(table, found, files, check, encryption_keys)
     finally:
         found.sidecar.close()
     return {"checked": checked, "problems": problems, "looked_up": check.to_dict()}
+
+
+def _of_values(
+    table: Table,
+    found: FoundSidecar,
+    files: Sequence[ManifestEntry],
+    check: ValueCheck,
+    encryption_keys: EncryptionKeys | None,
+) -> list[dict[str, Any]]:
+    """What the sidecar denies of the values of the data files, or that there was nothing to look up."""
+    places = [
+        DataPlace(identity_of(entry), entry.data_file.file_format == FileFormat.ORC)
+        for entry in files
+        if entry.data_file.file_format in (FileFormat.PARQUET, FileFormat.ORC)
+    ]
+    denied = sidecar_value_problems(found.sidecar, places, table.io, check, encryption_keys)
+    problems = [dict(problem) for problem in denied]
+    if not (problems or check.values or check.indexes) and any(
+        entry.data_file.record_count for entry in files
+    ):
+        nothing = (
+            f"no value was looked up: the sidecar has no index of the snapshot's {len(files)} data files"
+        )
+        problems.append(_problem(found.statistics.statistics_path, nothing))
+    return problems
+
+
+def _of_listed_manifest(table: Table, line: ManifestFile, found: FoundSidecar) -> list[dict[str, Any]] | None:
+    """Problems of a manifest in each segment that lists it; ``None`` if none does."""
+    listing = [s for s in found.sidecar.segments if any(is_listed(line, m) for m in s.listed_manifests)]
+    if not listing:
+        return None
+    path = found.statistics.statistics_path
+    return [problem for segment in listing for problem in _of_manifest(table, line, segment, path)]
 
 
 def _of_file(
@@ -97,13 +128,14 @@ def _of_file(
 ) -> list[dict[str, Any]]:
     """The sidecar file by itself, and against what is registered of it."""
     path = entry.statistics_path
-    problems: list[dict[str, Any]] = verify_file(path, table.io, encryption_keys=encryption_keys)["problems"]
+    problems: list[dict[str, Any]] = []
     source = open_source(path, table.io)
     try:
+        problems += verify_puffin(source, encryption_keys, table.schema().find_column_name)
         puffin = PuffinReader(source)
-        return [*problems, *_registered(entry, puffin), *_sketches(puffin, path)]
+        return [*problems, *_registered(table, entry, puffin), *_sketches(table, puffin, path)]
     except SidecarError as error:
-        return [*problems, _problem(path, str(error))]
+        return [*problems, _problem(path, str(error), error.column)]
     finally:
         source.close()
 
@@ -116,30 +148,29 @@ def _not_believed(sidecar: SidecarFile, known: list[dict[str, Any]]) -> list[dic
             blob.check_key()
         except SidecarError as error:
             if not any(error.what in problem["problem"] for problem in known):
-                column = f"field {blob.toc.field_id}"
+                column = sidecar.doubts.column(blob.toc.field_id)
                 problems.append({**_problem(sidecar.source.name, f"not used: {error}"), "column": column})
     return problems
 
 
-def _sketches(puffin: PuffinReader, path: str) -> list[dict[str, Any]]:
+def _sketches(table: Table, puffin: PuffinReader, path: str) -> list[dict[str, Any]]:
     """Theta sketches have no checksum: they must be sketches, and of the size that the footer says."""
     problems = []
     for blob in puffin.metadata.blobs:
         if blob.type == THETA:
-            named = f"the theta sketch of fields {list(blob.fields)}"
+            column = _columns(table, blob.fields)
             try:
                 ndv = ThetaSketch.from_bytes(puffin.read_blob(blob), LARGEST_LG_K, path).ndv
             except SidecarError as error:
-                problems.append(_problem(path, f"{named} cannot be read: {error}"))
+                problems.append(_problem(path, f"the theta sketch cannot be read: {error}", column))
                 continue
             if blob.properties.get("ndv", str(ndv)) != str(ndv):
-                problems.append(
-                    _problem(path, f"{named} estimates {ndv}, its ndv is {blob.properties['ndv']}")
-                )
+                text = f"the theta sketch estimates {ndv}, its ndv is {blob.properties['ndv']}"
+                problems.append(_problem(path, text, column))
     return problems
 
 
-def _registered(entry: StatisticsFile, puffin: PuffinReader) -> list[dict[str, Any]]:
+def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> list[dict[str, Any]]:
     """Registered sizes and blobs against the file and its footer."""
     path, size = entry.statistics_path, puffin.source.size
     problems = []
@@ -157,13 +188,15 @@ def _registered(entry: StatisticsFile, puffin: PuffinReader) -> list[dict[str, A
     }
     for blob in entry.blob_metadata:
         key = (blob.type, tuple(blob.fields), blob.snapshot_id, blob.sequence_number)
-        named = f"the {blob.type} blob of fields {list(blob.fields)}"
+        told = []
         if blob.type != THETA:
-            problems.append(_problem(path, f"{named} is registered; other readers may fail on it"))
+            told.append("is registered; other readers may fail on it")
         if key not in stored:
-            problems.append(_problem(path, f"{named} is registered, but the file has none"))
+            told.append("is registered, but the file has none")
         elif not (blob.properties or {}).items() <= stored[key].items():
-            problems.append(_problem(path, f"{named} is registered with other properties than it has"))
+            told.append("is registered with other properties than it has")
+        column = _columns(table, blob.fields)
+        problems += [_problem(path, f"the {blob.type} blob {text}", column) for text in told]
     return problems
 
 
@@ -197,5 +230,11 @@ def _live(table: Table, line: ManifestFile) -> list[RawEntry]:
     return [raw for raw in entries if raw.entry.status != ManifestEntryStatus.DELETED]
 
 
-def _problem(file: str | None, problem: str) -> dict[str, Any]:
-    return {"file": file, "unit": None, "column": None, "problem": problem}
+def _columns(table: Table, fields: Sequence[int]) -> str | None:
+    """The names of columns, by field id where the table has dropped one; ``None`` for no field."""
+    names = [table.schema().find_column_name(field_id) or f"field {field_id}" for field_id in fields]
+    return ", ".join(names) or None
+
+
+def _problem(file: str | None, problem: str, column: str | None = None) -> dict[str, Any]:
+    return {"file": file, "unit": None, "column": column, "problem": problem}

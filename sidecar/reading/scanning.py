@@ -230,7 +230,8 @@ def _batches(
 
         def rows_of(task: FileScanTask) -> FileRows:
             path = task.file.file_path
-            found = reader.read(task, planned.row_groups.get(path), path in planned.answered)
+            with _our_errors(path):
+                found = reader.read(task, planned.row_groups.get(path), path in planned.answered)
             return among.only(found) if among else found
 
         with closing(read_ahead(rows_of, tasks, at_once, reader.stopped)) as files:
@@ -268,15 +269,17 @@ def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport)
 
 
 @contextmanager
-def _our_errors() -> Iterator[None]:
+def _our_errors(file: str | None = None) -> Iterator[None]:
+    """Foreign errors as ours, with the file that is being read, if it is one."""
     try:
         yield
     except SidecarError:
         raise
     except pa.ArrowInvalid as error:
-        raise DamagedFileError(f"a data file cannot be read: {foreign_reason(error)}") from error
+        what = f"a data file cannot be read: {foreign_reason(error)}"
+        raise DamagedFileError(what, file=file) from error
     except OSError as error:
-        raise StorageError(f"a data file cannot be read: {foreign_reason(error)}") from error
+        raise StorageError(f"a data file cannot be read: {foreign_reason(error)}", file=file) from error
     except Exception as error:
         raise UnsupportedFeatureError(f"pyiceberg cannot read the rows: {foreign_reason(error)}") from error
 

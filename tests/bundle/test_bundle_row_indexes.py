@@ -161,7 +161,8 @@ def test_an_entry_of_another_unit_is_refused() -> None:
     data[places[0] : places[0] + 58], data[places[1] : places[1] + 58] = two, one
     opened = open_bytes(bytes(data))
     assert as_given(opened.segments[0], 1, range(4)).keys() == {0, 3}
-    assert "the row index of field 1, unit 1 has a wrong checksum" in opened.warnings[0]
+    assert "the row index of unit 1 has a wrong checksum" in opened.warnings[0]
+    assert "column field 1" in opened.warnings[0]
 
 
 def test_an_entry_is_not_taken_for_a_page_index() -> None:

@@ -82,7 +82,11 @@ def test_probe_refuses_what_does_not_fit(column: str, value: str, sentence: str)
 
 def test_verify_of_a_sound_file() -> None:
     sound = str(DATA / "apache_data_index_bloom_encoding_stats.parquet")
-    assert answer("verify", sound) == {"checked": 1, "problems": []}
+    assert answer("verify", sound) == {
+        "checked": 1,
+        "problems": [],
+        "scope": "structure and page indexes; --data looks every value up",
+    }
     assert "fine" in run("verify", sound).stdout
 
 
@@ -98,7 +102,9 @@ def test_verify_against_the_data() -> None:
     path = str(DATA / "variants" / "m01_ok.parquet")
     whole = run("verify", path, "--data")
     assert whole.exit_code == 0
-    assert re.fullmatch(r"fine: 1 checked, [\d,]+ values of 3 of 3 units looked up", whole.stdout.strip())
+    assert re.fullmatch(
+        r"fine: 1 checked, [\d,]+ values of 3 of 3 units looked up, 18 indexes compared", whole.stdout.strip()
+    )
     some = answer("verify", path, "--sample", "0.3")
     assert (some["looked_up"]["units"], some["looked_up"]["units_total"]) == (1, 3)
     assert run("verify", path, "--sample", "7").exit_code == 2

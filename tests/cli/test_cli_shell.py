@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -83,6 +84,55 @@ def test_every_command_and_option_has_help_and_stands_in_the_readme(name: str) -
         if parameter.param_type_name == "option":
             assert parameter.help, f"{name} {parameter.name} has no help"
             assert f"`{max(parameter.opts, key=len)}" in readme, f"README lacks {name} {parameter.opts}"
+
+
+class Documented(NamedTuple):
+    """The README's table of commands: the arguments of each row of a command, and the commands of each option."""
+
+    usages: dict[str, list[str]]
+    options: dict[str, set[str]]
+
+
+def documented() -> Documented:
+    found = Documented({}, {})
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("| command | option | |") :].split("\n\n")[0]
+    block: set[str] = set()
+    for line in table.splitlines()[2:]:
+        command, options, meaning = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:4])
+        if usage := re.fullmatch(r"`sidecar (\w+) (.*)`", command):
+            block = {usage[1]}
+            found.usages.setdefault(usage[1], []).append(usage[2].replace("\\|", "|"))
+        elif command:
+            block = set(COMMANDS) if command == "all" else set(re.findall(r"`(\w+)`", command))
+        others = " ".join(re.findall(r"of ((?:`[a-z]+`(?:, | and )?)+)", meaning))
+        for option in re.findall(r"`(--[a-z-]+)", options):
+            found.options.setdefault(option, set()).update(block, re.findall(r"`(\w+)`", others))
+    return found
+
+
+def test_the_readme_has_each_option_at_just_the_commands_that_take_it() -> None:
+    from typer.main import get_command
+
+    taken: dict[str, set[str]] = {}
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        for parameter in command.params:
+            for option in parameter.opts if parameter.param_type_name == "option" else ():
+                if option.startswith("--"):
+                    taken.setdefault(option, set()).add(name)
+    assert documented().options == taken
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_readme_has_the_arguments_of_each_command(name: str) -> None:
+    usage = re.search(r"Usage: sidecar \w+ \[OPTIONS\] (.*)", run(name, "--help").stdout)
+    assert usage is not None
+    arguments = re.sub(r"[{}\[\]]|(?<=})\.\.\.", "", usage[1])
+    rows = documented().usages[name]
+    if len(rows) == 1:
+        assert rows == [arguments]
+    else:  # a command that does two things has a row for each
+        assert set(re.findall(r"\w+", " ".join(rows))) == set(re.findall(r"\w+", arguments))
 
 
 def test_every_python_name_stands_in_the_readme_and_loads() -> None:

@@ -7,7 +7,9 @@ The tests at the end pin what cannot be noticed; the README lists it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +29,7 @@ from sidecar.reading.file_scanning import scan_file
 from sidecar.source import BytesSource
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
+LEVELS_IN_CLEAR = DATA.parents[2] / "spec_vectors" / "published" / "parquet_java_encrypted_v2.parquet"
 KEYS = EncryptionKeys(
     ExplicitKeys({b"kc1": b"1234567890123450", b"kc2": b"1234567890123451"}), footer_key=b"0123456789012345"
 )
@@ -325,6 +328,48 @@ def test_changed_page_bodies_under_ctr_are_not_noticed() -> None:
     on_purpose = outcomes(splice(data, (at, xored)), PREFIXED)[body.part]
     assert isinstance(on_purpose, str)
     assert on_purpose != sound[body.part]
+
+
+def test_changed_levels_of_data_pages_v2_by_parquet_java_are_not_noticed() -> None:
+    """They are in clear in front of the encrypted values. As above, the checksum notices what is changed by chance."""
+    data, keys = LEVELS_IN_CLEAR.read_bytes(), EncryptionKeys(None, footer_key=b"0123456789012345")
+    view, footer = opened(data, keys)
+    leaf = footer.leaf("s")
+    assert leaf is not None
+    chunk = footer.row_groups[0].columns[leaf.index]
+    body = _module(data, chunk.start, Module.DATA_PAGE_HEADER, chunk).end
+    levels = data[
+        body + 1 : body + 14
+    ]  # of 100 entries, the lowest bit first; a run's header is in front of them
+    assert (data[body], levels[:2]) == (0x1B, b"\xb6\x6d"), "null, value, value, null, ..."
+
+    def read(changed: bytes) -> list[str | None]:
+        place = (body + 1, changed)
+        rows: list[str | None] = scan_file(opened(splice(data, place), keys)[0], "true", ["s"])[
+            "s"
+        ].to_pylist()
+        return rows
+
+    before = read(levels)
+    with pytest.raises(DamagedFileError, match="checksum"):
+        read(b"\xb5" + levels[1:])
+    after = read(_with_as_many_values(levels))
+    assert after != before
+    assert [v for v in after if v] == [v for v in before if v], "values are where they were, nulls are not"
+    values = body + 14 + LENGTH_BYTES + 12  # behind the length and the nonce
+    with pytest.raises(DamagedFileError):
+        opened(splice(data, (values, bytes((data[values] ^ 1,)))), keys)[0].read(chunk.start, 400)
+
+
+def _with_as_many_values(levels: bytes) -> bytes:
+    """Other levels with as many ones and the same CRC-32, which a multiple of its polynomial leaves as it is."""
+    number = int.from_bytes(levels, "little")
+    for factor, shift in itertools.product(range(3, 64), range(60)):
+        multiple = functools.reduce(int.__xor__, (0x104C11DB7 << i for i in range(6) if factor >> i & 1))
+        changed = number ^ int(f"{multiple:b}"[::-1], 2) << shift
+        if changed.bit_count() == number.bit_count() and changed < 1 << 100:
+            return changed.to_bytes(len(levels), "little")
+    raise AssertionError("no such levels")
 
 
 def test_another_file_in_the_place_is_noticed_by_its_prefix_alone() -> None:

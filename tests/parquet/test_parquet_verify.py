@@ -194,9 +194,9 @@ def test_a_sample_reads_some_row_groups_and_says_how_many(tmp_path: Any) -> None
     )
     answer = sidecar.verify_file(str(path), sample=0.1)
     assert answer["problems"] == []
-    assert answer["looked_up"] == {"units": 4, "units_total": 40, "values": 400}
+    assert answer["looked_up"] == {"units": 4, "units_total": 40, "values": 400, "indexes": 0}
     full = sidecar.verify_file(str(path), data=True)
-    assert full["looked_up"] == {"units": 40, "units_total": 40, "values": 4000}
+    assert full["looked_up"] == {"units": 40, "units_total": 40, "values": 4000, "indexes": 0}
     assert "looked_up" not in sidecar.verify_file(str(path))
     few = CountingSource(LocalSource(str(path)))
     verify_file(few, ValueCheck(0.001, random.Random(1)))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from foreign import DATA
 from page_files import attach, write
@@ -22,7 +24,7 @@ from sidecar.parquet.page_index import (
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.thrift import BINARY, BOOL, I32, I64, LIST, Items, Struct, encode_struct
 from sidecar.parquet.verify import verify_file
-from sidecar.parquet.verify_index import verify_page_index
+from sidecar.parquet.verify_index import ARROW_SIZES, verify_page_index
 from sidecar.source import BytesSource, LocalSource
 
 DEFECTS = {
@@ -230,3 +232,26 @@ def test_nan_that_nan_counts_do_not_tell_is_named() -> None:
     data = BytesSource(attach(PLAIN, {(0, 2): (raw, offsets.raw)}))
     texts = {p["problem"] for p in verify_page_index(data, read_footer(data)) if p["column"] == "f"}
     assert texts == {"column index: page 1 has 1 NaN, not 0"}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_sizes_that_arrow_counts_short_in_delta_byte_array_are_explained(version: str) -> None:
+    """Arrow leaves out values that the one before begins with; the true number is that of pyarrow's own values."""
+    values = ["abc", "abc", "ab", "", None, "abd", "abd", "xyz", "xyz" * 5]
+    out = BytesIO()
+    pq.write_table(
+        pa.table({"s": values}),
+        out,
+        use_dictionary=False,
+        column_encoding="DELTA_BYTE_ARRAY",
+        data_page_version=version,
+        write_page_index=True,
+    )
+    data = BytesSource(out.getvalue())
+    stored = pq.read_table(BytesIO(out.getvalue()))["s"].to_pylist()
+    counted = sum(len(value) for value in stored if value)
+    skipped = sum(len(b) for a, b in zip(["", *values], values, strict=False) if a and b and a.startswith(b))
+    texts = [p["problem"] for p in verify_page_index(data, read_footer(data))]
+    assert texts == [
+        f"offset index: page 0 has {counted} bytes of values, not {counted - skipped} ({ARROW_SIZES})"
+    ]

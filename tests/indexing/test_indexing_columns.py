@@ -1,0 +1,51 @@
+"""One column of one unit at work: a filter is complete or it is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.indexing.columns import ColumnWork, FilterMaker, Options, OrcFilterMaker, SplitBlockMaker
+from sidecar.indexing.sketches import TaskSketches
+
+OPTIONS = Options(bloom=True, theta=True, fpp=0.01, max_bits=None, harvest="never", lg_k=12)
+VALUES = pa.array([1, 2, 3], pa.int64())
+REFUSED = pa.array([0.5], pa.float64())
+"""No integers, so that neither maker has certain bytes for them."""
+
+
+def makers() -> list[FilterMaker]:
+    return [
+        SplitBlockMaker(Encoding.parse("int64"), 10, OPTIONS),
+        OrcFilterMaker(OrcEncoding.parse("orc/long"), 10, OPTIONS),
+    ]
+
+
+@pytest.mark.parametrize("maker", makers(), ids=["split-block", "orc"])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "half-way", "last"])
+def test_a_filter_that_refused_some_values_is_no_filter(maker: FilterMaker, place: int) -> None:
+    """Whatever comes after the refusal: a filter that lacks the refused values would deny them."""
+    batches: list[Any] = [VALUES, VALUES]
+    batches.insert(place, REFUSED)
+    work = ColumnWork(1, "long", "int64", OPTIONS)
+    work.start(maker, TaskSketches(OPTIONS.lg_k))
+    for batch in batches:
+        work.add(batch)
+    work.finish("scanned")
+    assert (work.result.bitset, work.result.how) == (None, "")
+    assert "double" in work.result.reason
+    assert work.result.sketch is None
+    assert work.result.theta_reason
+
+
+def test_a_filter_that_refused_nothing_is_handed_over() -> None:
+    for maker in makers():
+        work = ColumnWork(1, "long", "int64", OPTIONS)
+        work.start(maker, TaskSketches(OPTIONS.lg_k))
+        work.add(VALUES)
+        work.finish("scanned")
+        assert (work.result.bitset is not None, work.result.how, work.result.reason) == (True, "scanned", "")
