@@ -85,6 +85,8 @@ def decode_sections(value: list[Any], end: int) -> list[Section]:
         if not (isinstance(line, list) and [type(part) for part in line] == [str, int, int, int, int]):
             raise DamagedFileError("a table of contents has a section that is none", found=repr(line)[:60])
         section = Section(*line)
+        if not -(1 << 31) <= section.field_id < 1 << 31:
+            raise DamagedFileError("a section is of an impossible field", found=section.field_id)
         inside = section.offset >= HEADER_BYTES and 0 <= section.length <= end - section.offset
         if not inside or not 0 <= section.count * SEAL_BYTES <= section.length:
             raise DamagedFileError(

@@ -265,6 +265,10 @@ class OrcScan:
         kept = kept[:most]
         if not len(kept):
             return None
+        if len(kept) == len(positions):
+            self.report.rows_found += len(kept)
+            whole = [reader.read(top, self.chosen, groups) for top in self._top]
+            return FoundRows(positions, pa.table(whole, schema=self.schema))
         found = positions[kept]
         starts = np.array([g.first_row for g in groups], np.int64)
         hit = np.unique(np.searchsorted(starts, found, side="right") - 1)
