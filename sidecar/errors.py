@@ -13,8 +13,31 @@ No message ever holds a secret, a key or the properties of a catalog.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+_JOINERS = "\u200c\u200d"
+"""Format characters that scripts and emoji need, and that move nothing."""
+
+
+def visible(text: str) -> str:
+    """``text`` with control characters, line breaks and marks of direction written as escapes such as ``\\x1b``.
+
+    Names and values come out of files and may hold what a terminal obeys.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escape(one) if is_hidden(one) else one for one in text)
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character is not shown but does something: controls (C0, C1), directions, line ends, surrogates."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _JOINERS
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 class SidecarError(Exception):
@@ -51,7 +74,7 @@ class SidecarError(Exception):
             if value is not None:
                 parts.append(f"{name} {value}")
         text = "; ".join(parts)
-        return f"{text}. {self.hint}" if self.hint else text
+        return visible(f"{text}. {self.hint}" if self.hint else text)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the keyword parts when the error crosses a process (Spark workers, pools)."""

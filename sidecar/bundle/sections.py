@@ -101,6 +101,8 @@ def decode_sections(value: list[Any], end: int) -> list[Section]:
         section = Section(name, field_id, offset, count, length, _digests(digests))
         if len(section.digests) != section.count * DIGEST_BYTES:
             raise DamagedFileError(f"{section.name} has not one digest a piece", expected=section.count)
+        if not -(1 << 31) <= section.field_id < 1 << 31:
+            raise DamagedFileError("a section is of an impossible field", found=section.field_id)
         inside = section.offset >= HEADER_BYTES and 0 <= section.length <= end - section.offset
         if not inside or not 0 <= section.count * SEAL_BYTES <= section.length:
             raise DamagedFileError(

@@ -28,7 +28,7 @@ from sidecar.cli import (
     strip,
     verify,
 )
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, UsageError, visible
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
@@ -46,6 +46,9 @@ class Group(TyperGroup):
         except BrokenPipeError as error:
             # The reader of a pipe went away (`sidecar scan ... | head`): nobody is left to write to.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from error
+        except MemoryError as error:
+            _complain(error, "there is not enough memory for what was asked")
             raise typer.Exit(1) from error
         except OSError as error:
             _complain(error, f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
@@ -71,7 +74,7 @@ class Command(TyperCommand):
 def _complain(error: BaseException, sentence: str) -> None:
     if os.environ.get("SIDECAR_DEBUG"):
         raise error
-    typer.echo(f"error: {sentence}", err=True)
+    typer.echo(f"error: {visible(sentence)}", err=True)
 
 
 def _version(wanted: bool) -> None:

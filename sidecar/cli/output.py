@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, is_hidden, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ class Output:
         if self.as_json:
             print(to_json(data, indent=2))
         else:
-            draw(console(), data)
+            draw(console(), shown(data))
 
     def lines(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Print one JSON document a line."""
@@ -54,7 +54,7 @@ class Output:
         for text in texts:
             if text not in self._warned:
                 self._warned.add(text)
-                print(f"warning: {text}", file=sys.stderr)
+                print(f"warning: {visible(text)}", file=sys.stderr)
 
     @contextmanager
     def progress(self) -> Iterator[Progress | None]:
@@ -141,7 +141,26 @@ def escaped(text: str) -> str:
 
 def to_json(data: object, indent: int | None = None) -> str:
     """``data`` as JSON; what JSON has no word for becomes text."""
-    return json.dumps(_plain(data), indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_plain(data), indent=indent, ensure_ascii=False, allow_nan=False)
+    return text if text.isprintable() else "".join(map(_json_escape, text))
+
+
+def _json_escape(character: str) -> str:
+    """Of what JSON leaves as it is, characters that a terminal obeys; line breaks here are those of the layout."""
+    if character == "\n" or not is_hidden(character):
+        return character
+    return json.dumps(character)[1:-1]
+
+
+def shown(data: Any) -> Any:
+    """``data`` for a person to read: all texts in it with control characters as escapes, see :func:`visible`."""
+    if isinstance(data, str):
+        return visible(data)
+    if isinstance(data, Mapping):
+        return {shown(key): shown(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [shown(value) for value in data]
+    return data
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sidecar.cli import humane
 from sidecar.cli.output import table, to_json
-from sidecar.errors import StorageError, UsageError
+from sidecar.errors import StorageError, UsageError, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ def json_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 def draw_rows(to: Console, rows: pa.RecordBatchReader) -> None:
     """The first rows, and how many there are."""
-    drawn, count = table(*rows.schema.names, right=_numbers(rows.schema)), 0
+    drawn, count = table(*map(visible, rows.schema.names), right=_numbers(rows.schema)), 0
     for batch in rows:
         for row in batch.slice(0, max(0, SHOWN_ROWS - count)).to_pylist():
             drawn.add_row(*(_text(value) for value in row.values()))
@@ -89,7 +89,7 @@ def _text(value: Any) -> Any:
 
     if value is None:
         return Text("null", style="dim")
-    return Text(value.hex() if isinstance(value, bytes) else str(value))
+    return Text(value.hex() if isinstance(value, bytes) else visible(str(value)))
 
 
 class _Writer(Protocol):

@@ -27,7 +27,7 @@ from sidecar.parquet.page_bounds import chunk_bounds
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.schema import Leaf
 from sidecar.parquet.thrift import Struct
-from sidecar.parquet.values import ValueReader
+from sidecar.parquet.values import ValueReader, check_pages
 from sidecar.source import Source
 
 _IS_MAX_EXACT, _IS_MIN_EXACT = 7, 8
@@ -94,6 +94,7 @@ class ParquetEvidence:
         return sum(max(chunk.num_values - (chunk.null_count or 0), 0) for chunk in self._chunks)
 
     def _decode(self, chunk: ColumnChunk) -> Iterator[pa.Array[Any]]:
+        check_pages(self._source, chunk)
         with ValueReader(self._source) as reader:
             for (values,) in reader.batches(chunk.row_group, [chunk.leaf.index]):
                 yield values

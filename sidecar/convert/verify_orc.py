@@ -29,7 +29,7 @@ from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
-from sidecar.orc.verify_values import count_denied, statistics_problems
+from sidecar.orc.verify_values import count_denied, observed_in
 from sidecar.parquet.problem import Problem, place_and_reason
 from sidecar.parquet.verify_values import ValueCheck
 from sidecar.source import Source
@@ -79,23 +79,22 @@ def _column_problems(
     check: ValueCheck,
 ) -> Iterator[Problem]:
     column, name = index.column, work.tail.name
+    arrays = read_row_groups(work.source, work.tail, work.stripe, work.footer, column)
     try:
-        arrays = read_row_groups(work.source, work.tail, work.stripe, work.footer, column)
+        for group, (row_group, entries) in enumerate(zip(work.row_groups, arrays, strict=True)):
+            texts: list[str] = []
+            for part in parts:
+                if row_group in part.units and pool.has(part, row_group):
+                    texts += _filter_problems(pool, part, row_group, column, entries.drop_null(), check)
+            stored = row_indexes.get((row_group, column.id))
+            if stored is not None:
+                check.indexes += 1
+                texts += _row_index_problems(work, index, group, stored, entries)
+            for text in texts:
+                yield Problem(file=name, unit=row_group, column=column.path, problem=f"sidecar: {text}")
     except SidecarError as error:
         text = f"sidecar: values could not be looked up: {place_and_reason(error)}"
         yield Problem(file=name, unit=None, column=column.path, problem=text)
-        return
-    for group, row_group in enumerate(work.row_groups):
-        texts: list[str] = []
-        for part in parts:
-            if row_group in part.units and pool.has(part, row_group):
-                texts += _filter_problems(pool, part, row_group, column, arrays[group].drop_null(), check)
-        stored = row_indexes.get((row_group, column.id))
-        if stored is not None:
-            check.indexes += 1
-            texts += _row_index_problems(work, index, group, stored, arrays[group])
-        for text in texts:
-            yield Problem(file=name, unit=row_group, column=column.path, problem=f"sidecar: {text}")
 
 
 def _filter_problems(
@@ -143,4 +142,4 @@ def _row_index_problems(
         yield f"row index: {place_and_reason(error)}"
         return
     if statistics is not None:
-        yield from (f"row index: {text}" for text in statistics_problems(statistics, entries))
+        yield from (f"row index: {text}" for text in observed_in(entries).problems(statistics, "row group"))

@@ -54,8 +54,8 @@ def embed_orc(
     start = time.monotonic()
     check_embeddable(tail)
     check_filterable(tail)
-    with closing(OrcFilterMaker(source, tail, rules)) as maker:
-        written, outcomes = write_orc(source, tail, target, maker, progress, threads)
+    maker = OrcFilterMaker(source, tail, rules)
+    written, outcomes = write_orc(source, tail, target, maker, progress, threads)
     seconds = time.monotonic() - start
     return EmbedReport(source.name, target.name, PLACEMENT, tail.size, written, outcomes, seconds, rules.fpp)
 

@@ -10,7 +10,6 @@ the same date in the proleptic one, which is what ORC Java asks for.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_hashing import hash_orc
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.calendar import old_days_in_proleptic
+from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import FILTER_STREAMS, encode_filters
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import reason_of
@@ -34,7 +34,6 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, JAVA, OrcTail, Stripe
 from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of, hashes_wrongly
-from sidecar.orc.values import OrcValueReader
 from sidecar.source import Source
 
 _ORC_135 = 6
@@ -165,8 +164,6 @@ class OrcFilterMaker:
         self._rules = rules
         self._wanted = {column.id for column in rules.columns}
         self._given = given
-        self._local = threading.local()
-        self._readers: list[OrcValueReader] = []
         self._first = list(accumulate((stripe.num_row_groups for stripe in tail.stripes), initial=0))
 
     def make(self, ordinal: int) -> StripeWork:
@@ -186,11 +183,6 @@ class OrcFilterMaker:
             if index.column.id in self._wanted - work.kept:
                 self._renew(work, old)
         return work
-
-    def close(self) -> None:
-        """Close what was opened for decoding; the source stays open."""
-        for reader in self._readers:
-            reader.close()
 
     def _take(self, work: StripeWork, old: _Old) -> bool:
         """Give a column filters from elsewhere, or what stands for them; whether that was all."""
@@ -263,22 +255,13 @@ class OrcFilterMaker:
         stride, fpp = self._tail.row_index_stride, self._rules.rate_of(old.column)
         filters: list[OrcBloomFilter] = []
         try:
-            for values in self._reader.row_groups(old.stripe, old.column):
+            for values in read_row_groups(self._source, self._tail, old.stripe, old.footer, old.column):
                 filters.append(OrcBloomFilter.from_arrow(values, encoding, stride, fpp))
                 if encoding.family == "date" and self._tail.calendar != "proleptic_gregorian":
                     filters[-1].insert(hash_orc(_moved_days(values), encoding))
         except UsageError as error:  # values that are not of the encoding
             raise UnsupportedFeatureError(error.what, found=error.found) from error
         return filters
-
-    @property
-    def _reader(self) -> OrcValueReader:
-        """Each thread has its own."""
-        if not hasattr(self._local, "reader"):
-            self._local.reader = OrcValueReader(self._source, self._tail)
-            self._readers.append(self._local.reader)
-        reader: OrcValueReader = self._local.reader
-        return reader
 
     def _tell(
         self,

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
-from contextlib import closing
 from dataclasses import dataclass, field
 
 from sidecar.bundle.model import INDEXED
@@ -199,8 +198,8 @@ class OrcRestorer:
         tail = self._work.tail
         if self.columns:
             check_filterable(tail)
-        with closing(OrcFilterMaker(self._source, tail, OrcRules(fpp=self.fpp), self)) as maker:
-            written, outcomes = write_orc(self._source, tail, target, maker, progress)
+        maker = OrcFilterMaker(self._source, tail, OrcRules(fpp=self.fpp), self)
+        written, outcomes = write_orc(self._source, tail, target, maker, progress)
         return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda one: one.row_group)
 
     def _lacking(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:

@@ -31,12 +31,12 @@ from sidecar.errors import DamagedFileError, SidecarError, StorageError, Unsuppo
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.orc_types import OrcValues, orc_encoding_of, orc_values, zone_doubt
+from sidecar.orc.decode import read_row_groups
 from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes, statistics_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
-from sidecar.orc.values import OrcValueReader
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.source import Source
@@ -128,16 +128,15 @@ def take_as_parquet(source: Source, into: Into, columns: Wanted) -> None:
     into.taker.take(source)
     tail = read_tail(source)
     firsts, keys = first_units(tail), orc_keys(tail)
-    with OrcValueReader(source, tail) as reader:
-        for stripe in tail.stripes:
-            if not stripe.num_rows:
-                continue
-            footer = read_stripe_footer(source, tail, stripe)
-            having = [column for column in tail.columns if _has_filters(footer, column, columns)]
-            indexes = read_indexes(source, tail, stripe, footer, [column.id for column in having])
-            for column in having:
-                one = _StripeColumn(source, tail, footer, indexes[column.id], reader)
-                one.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
+    for stripe in tail.stripes:
+        if not stripe.num_rows:
+            continue
+        footer = read_stripe_footer(source, tail, stripe)
+        having = [column for column in tail.columns if _has_filters(footer, column, columns)]
+        indexes = read_indexes(source, tail, stripe, footer, [column.id for column in having])
+        for column in having:
+            one = _StripeColumn(source, tail, footer, indexes[column.id])
+            one.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
 
 
 def _has_filters(footer: StripeFooter, column: OrcColumn, columns: Wanted) -> bool:
@@ -157,12 +156,12 @@ class _StripeColumn:
     tail: OrcTail
     footer: StripeFooter
     index: StripeIndex
-    reader: OrcValueReader
 
     @cached_property
     def values(self) -> Sequence[pa.Array[Any]]:
         """By row group."""
-        return list(self.reader.row_groups(self.footer.stripe, self.index.column))
+        stripe = self.footer.stripe
+        return list(read_row_groups(self.source, self.tail, stripe, self.footer, self.index.column))
 
     def rebuild(self, into: Into, key: Key, first: int, ahead: int) -> None:
         """Filters of all row groups; ``ahead`` is the number of row groups in front of the stripe."""

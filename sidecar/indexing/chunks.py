@@ -19,7 +19,7 @@ from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import StoredValues, check_typed
-from sidecar.parquet.values import ValueReader
+from sidecar.parquet.values import ValueReader, check_pages
 from sidecar.source import CountingSource, Source
 
 
@@ -151,6 +151,11 @@ class ChunkIndexer:
         for chunk in work:
             if reader.path(chunk.leaf.index) != chunk.leaf.path:
                 chunk.fail("pyarrow sees another column there", DAMAGE)
+                continue
+            try:
+                check_pages(self._source, chunk.chunk)
+            except SidecarError as error:
+                chunk.fail(reason_of(error), fault_of(error))
         by_leaf: dict[int, list[_Chunk]] = {}
         for chunk in work:
             if chunk.wanted:

@@ -6,12 +6,10 @@ taken as they are. What is left is decoded, one column of a stripe at a time, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
-
-import pyarrow as pa
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.convert.protection import ENCRYPTED
@@ -34,7 +32,6 @@ from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
-from sidecar.orc.values import OrcValueReader
 from sidecar.source import CountingSource, Source
 
 DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECONDARY"})
@@ -96,7 +93,6 @@ class OrcDataFile:
         self._tail = tail
         self._options = options
         self._sketches = sketches
-        self._reader: OrcValueReader | None = None
         self.leaves = leaves_of(tail)
         self._first = list(accumulate((len(stripe.row_groups) for stripe in tail.stripes), initial=0))
 
@@ -125,8 +121,6 @@ class OrcDataFile:
 
     def close(self) -> None:
         """See :class:`sidecar.indexing.data_file.DataFile`."""
-        if self._reader is not None:
-            self._reader.close()
 
     def _index_stripe(self, stripe: Stripe, columns: Mapping[int, WantedColumn]) -> dict[int, _StripeColumn]:
         work = {
@@ -197,8 +191,9 @@ class OrcDataFile:
             for work in one.groups:
                 if work.bloom:
                     work.result.reason, work.bloom = values.encoding.not_indexable, False
+        arrays = read_row_groups(self._source.inner, self._tail, stripe, footer, one.column)
         try:
-            for work, array in zip(one.groups, self._values(stripe, footer, one.column), strict=True):
+            for work, array in zip(one.groups, arrays, strict=True):
                 if work.wanted:
                     self._gather(work, values, array)
             one.groups[0].result.bytes_read += sum(
@@ -208,14 +203,6 @@ class OrcDataFile:
             one.fail(reason_of(error))
         except SidecarError as error:
             one.fail(reason_of(error), fault_of(error))
-
-    def _values(self, stripe: Stripe, footer: StripeFooter, column: OrcColumn) -> Iterable[pa.Array[Any]]:
-        """The column's values in each row group: by pyarrow, but timestamps, of which it knows some only."""
-        if column.kind.startswith("TIMESTAMP"):
-            return read_row_groups(self._source.inner, self._tail, stripe, footer, column)
-        if self._reader is None:
-            self._reader = OrcValueReader(self._source.inner, self._tail)
-        return self._reader.row_groups(stripe, column)
 
     def _gather(self, work: ColumnWork, values: OrcValues, array: Any) -> None:
         try:

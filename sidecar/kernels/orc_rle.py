@@ -2,7 +2,8 @@
 
 Every loop skips ``skip`` values, fills ``out`` and returns where in ``data`` the last run that it used ends, or -1
 where the data ends before that (``out`` is then not to be used). A run may begin before the values that are wanted
-and go on behind them. ORC specification, "Run Length Encoding".
+and go on behind them: ``place`` (int64 [2]) receives where the next value's run begins and how many values of that
+run come before it, which are ``at`` and ``skip`` of the next call. ORC specification, "Run Length Encoding".
 """
 
 from __future__ import annotations
@@ -21,12 +22,24 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 
 
 @kernel
-def bytes_rle(data: NDArray[np.uint8], at: int, skip: int, out: NDArray[np.uint8]) -> int:
+def _set_place(place: NDArray[np.int64], begin: int, end: int, count: int, beyond: int) -> None:
+    """Where to go on: in the run of ``count`` values from ``begin``, of which ``beyond`` are left, or at ``end``."""
+    place[0] = begin if beyond else end
+    place[1] = count - beyond if beyond else 0
+
+
+@kernel
+def bytes_rle(
+    data: NDArray[np.uint8], at: int, skip: int, out: NDArray[np.uint8], place: NDArray[np.int64]
+) -> int:
     """Byte RLE: a control byte c, then one byte for c + 3 values if c < 128, else 256 - c bytes."""
     filled = -skip
+    begin = at
+    count = 0
     while filled < len(out):
         if at + 2 > len(data):
             return -1
+        begin = at
         control = np.int64(data[at])
         at += 1
         run = control < 128
@@ -37,6 +50,7 @@ def bytes_rle(data: NDArray[np.uint8], at: int, skip: int, out: NDArray[np.uint8
             out[filled + i] = data[at] if run else data[at + i]
         filled += count
         at += 1 if run else count
+    _set_place(place, begin, at, count, filled - len(out))
     return at
 
 
@@ -67,12 +81,22 @@ def _as_int(value: Any, signed: bool) -> Any:
 
 
 @kernel
-def integers_v1(data: NDArray[np.uint8], at: int, skip: int, signed: bool, out: NDArray[np.int64]) -> int:
+def integers_v1(
+    data: NDArray[np.uint8],
+    at: int,
+    skip: int,
+    signed: bool,
+    out: NDArray[np.int64],
+    place: NDArray[np.int64],
+) -> int:
     """RLE version 1: c + 3 values from a base by a step of -128 to 127, or 256 - c varints."""
     filled = -skip
+    begin = at
+    count = 0
     while filled < len(out):
         if at + 2 > len(data):
             return -1
+        begin = at
         control = np.int64(data[at])
         at += 1
         if control < 128:
@@ -86,13 +110,15 @@ def integers_v1(data: NDArray[np.uint8], at: int, skip: int, signed: bool, out: 
                 out[filled + i] = base + i * step
             filled += count
         else:
-            for _ in range(256 - control):
+            count = 256 - control
+            for _ in range(count):
                 raw, at = _varint(data, at)
                 if at < 0:
                     return -1
                 if 0 <= filled < len(out):
                     out[filled] = _as_int(raw, signed)
                 filled += 1
+    _set_place(place, begin, at, count, filled - len(out))
     return at
 
 
@@ -252,20 +278,31 @@ def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) 
 
 
 @kernel
-def integers_v2(data: NDArray[np.uint8], at: int, skip: int, signed: bool, out: NDArray[np.int64]) -> int:
+def integers_v2(
+    data: NDArray[np.uint8],
+    at: int,
+    skip: int,
+    signed: bool,
+    out: NDArray[np.int64],
+    place: NDArray[np.int64],
+) -> int:
     """RLE version 2: runs of up to 512 values as short repeat, direct, patched base or delta."""
     raw = np.empty(512, np.uint64)
     run = np.empty(512, np.int64)
     filled = -skip
+    begin = at
+    count = 0
     while filled < len(out):
         if at >= len(data):
             return -1
+        begin = at
         count, at = _run_v2(data, at, signed, raw, run)
         if at < 0:
             return -1
         for i in range(max(-filled, 0), min(count, len(out) - filled)):
             out[filled + i] = run[i]
         filled += count
+    _set_place(place, begin, at, count, filled - len(out))
     return at
 
 

@@ -27,8 +27,9 @@ wall clock is before 1970, not the instant.)
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -38,15 +39,12 @@ from numpy.typing import NDArray
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, first_line, located
 from sidecar.orc.row_index import RowIndex
-from sidecar.orc.schema import OrcColumn
+from sidecar.orc.schema import OrcColumn, decimal_digits
 from sidecar.orc.streams import Content, read_streams
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.trust import utc_or_name
 from sidecar.source import Source
-
-Bounds = NDArray[np.int64]
-"""Entries in front of each row group, and at last of all of them: int64 [row groups + 1]."""
 
 _MOST_PER_BYTE = 1040
 """Values that a byte can stand for: 130 bytes of 8 bits by two bytes are 520, 512 integers by four are 128."""
@@ -57,6 +55,15 @@ _NANOSECONDS_REACH = 9_223_372_035
 """Seconds on both sides of 1970 that fit into 64-bit nanoseconds."""
 _MICROSECONDS_REACH = 9_223_372_036_853
 _ZONED_REACH = 900_000_000_000
+
+STEP = 1 << 19
+"""Entries that are decoded at a time where a caller goes through a column in steps."""
+
+MOST_TOGETHER = 1 << 24
+"""Entries of the largest array that is decoded: of a row group, or the elements below a step of lists."""
+
+MOST_BYTES = 1 << 27
+"""Bytes of the strings that a dictionary may be unfolded into in one array."""
 
 
 def read_row_group(
@@ -72,8 +79,8 @@ def read_row_group(
 
     ``indexes`` has the row index of the column and of every column above it but the root, by id. The values of a
     column in a struct, list or map come without those whose parent is null. Raises :class:`DamagedFileError`, and
-    :class:`UnsupportedFeatureError` for columns that are compound, encrypted or inside a union, and for timestamps
-    without a time zone.
+    :class:`UnsupportedFeatureError` for columns that are compound, encrypted or inside a union, for timestamps
+    without a time zone, and for arrays beyond :data:`MOST_TOGETHER` and :data:`MOST_BYTES`.
     """
     chain = _chain(tail, column)
     if missing := [above.path for above in chain if above.id not in indexes]:
@@ -81,20 +88,51 @@ def read_row_group(
     groups = stripe.row_groups
     if not 0 <= row_group < len(groups):
         raise UsageError("no such row group", expected=f"0 to {len(groups) - 1}", found=row_group)
-    bounds = np.array([0, groups[row_group].rows], np.int64)
-    return _read(source, tail, footer, chain, indexes, row_group, bounds)[0]
+    return LeafCursor(source, tail, footer, column, indexes, row_group).take(groups[row_group].rows)
 
 
 def read_row_groups(
     source: Source, tail: OrcTail, stripe: Stripe, footer: StripeFooter, column: OrcColumn
-) -> list[pa.Array[Any]]:
-    """The entries of ``column`` in every row group of the stripe, as :func:`read_row_group` has them.
+) -> Iterator[pa.Array[Any]]:
+    """The entries of ``column`` in every row group of the stripe, one after the other, as :func:`read_row_group`.
 
     The streams are read whole; no row index is needed.
     """
-    groups = stripe.row_groups
-    bounds = np.array([0, *(g.first_row - stripe.first_row + g.rows for g in groups)], np.int64)
-    return _read(source, tail, footer, _chain(tail, column), None, 0, bounds)
+    cursor = LeafCursor(source, tail, footer, column)
+    for group in stripe.row_groups:
+        yield cursor.take(group.rows)
+
+
+class LeafCursor:
+    """Goes through the entries of a leaf column, in order: from the stripe's first row, or from a row group's.
+
+    The column's streams are read whole and stay in memory; entries are decoded as they are asked for.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tail: OrcTail,
+        footer: StripeFooter,
+        column: OrcColumn,
+        indexes: Mapping[int, RowIndex] | None = None,
+        row_group: int = 0,
+    ) -> None:
+        """``indexes``: as in :func:`read_row_group`, to begin at ``row_group``."""
+        chain = _chain(tail, column)
+        contents = read_streams(source, tail, footer, {c.id: c for c in chain}, indexes, row_group)
+        self._readers = [ColumnDecoder(tail, footer, one, contents[one.id]) for one in chain]
+
+    @property
+    def step(self) -> int:
+        """Rows that may be taken at a time in little memory."""
+        return self._readers[-1].step
+
+    def take(self, rows: int) -> pa.Array[Any]:
+        """What the column has in the next rows; errors as in :func:`read_row_group`."""
+        for above in self._readers[:-1]:
+            rows = above.take_parents(rows)
+        return self._readers[-1].take(rows)
 
 
 def _chain(tail: OrcTail, column: OrcColumn) -> list[OrcColumn]:
@@ -112,32 +150,20 @@ def _chain(tail: OrcTail, column: OrcColumn) -> list[OrcColumn]:
     return chain
 
 
-def _read(
-    source: Source,
-    tail: OrcTail,
-    footer: StripeFooter,
-    chain: list[OrcColumn],
-    indexes: Mapping[int, RowIndex] | None,
-    row_group: int,
-    bounds: Bounds,
-) -> list[pa.Array[Any]]:
-    contents = read_streams(source, tail, footer, {c.id: c for c in chain}, indexes, row_group)
-    for above in chain[:-1]:
-        with located(tail.name, above.path):
-            bounds = _Reader(tail, footer, above, contents[above.id]).entries_below(bounds)
-    column = chain[-1]
-    with located(tail.name, column.path):
-        reader = _Reader(tail, footer, column, contents[column.id])
-        try:
-            return reader.arrays(bounds)
-        except (pa.ArrowException, OverflowError) as error:
-            raise DamagedFileError(
-                f"values of a column are none of {column.kind}: {first_line(error)}"
-            ) from None
+@dataclass
+class _Place:
+    """A stream and how far it was read: see :class:`sidecar.orc.streams.Content`."""
+
+    data: NDArray[np.uint8]
+    at: int
+    skip: int
+    bits: int
+    carried: NDArray[np.uint8]
+    """The byte whose last bits were not taken yet, if it was decoded."""
 
 
-class _Reader:
-    """One column's decompressed streams."""
+class ColumnDecoder:
+    """The entries of one column in the order of its decompressed streams, as many at a time as are asked for."""
 
     def __init__(
         self, tail: OrcTail, footer: StripeFooter, column: OrcColumn, contents: Mapping[str, Content]
@@ -146,159 +172,234 @@ class _Reader:
         self.column = column
         self.encoding: ColumnEncoding = footer.encodings[column.id]
         self.zone = footer.writer_timezone
-        self.contents = contents
+        nothing = np.empty(0, np.uint8)
+        self.places = {
+            stream: _Place(found.data, found.at, found.skip, found.bits, nothing)
+            for stream, found in contents.items()
+        }
+        self._words: pa.Array[Any] | None = None
 
     # --- entries ----------------------------------------------------------------------------------------
 
-    def entries_below(self, bounds: Bounds) -> Bounds:
-        """Where the row groups of a child begin: at the present structs, or behind the elements of the lists."""
-        present = self.present(int(bounds[-1]))
-        if present is not None:
-            bounds = _cumulative(present)[bounds]
-        if self.column.kind == "STRUCT":
-            return bounds
-        lengths = self.integers("LENGTH", int(bounds[-1]), signed=False)
-        if len(lengths) and (lengths.min() < 0 or lengths.sum(dtype=np.float64) > 2**62):
-            raise DamagedFileError("lengths of lists are impossible")
-        return _cumulative(lengths)[bounds]
+    @property
+    def step(self) -> int:
+        """Entries that may be taken at a time in little memory: fewer where a dictionary has long words."""
+        if (
+            self.column.kind not in _TEXTS
+            or not self.encoding.is_dictionary
+            or not self.encoding.dictionary_size
+        ):
+            return STEP
+        with self._located():
+            longest = int(_lengths_of(self._dictionary(1)).max(initial=1))
+        return max(1, min(STEP, (MOST_BYTES >> 2) // longest))
+
+    def take(self, count: int) -> pa.Array[Any]:
+        """The next entries of a leaf."""
+        with self._located():
+            present = self.present(count)
+            filled = count if present is None else int(np.count_nonzero(present))
+            values = self._values(filled)
+            return values if present is None else spread(values, present)
+
+    def take_parents(self, count: int) -> int:
+        """How many entries the child has below the next ``count`` entries of a struct, list or map."""
+        with self._located():
+            present = self.present(count)
+            filled = count if present is None else int(np.count_nonzero(present))
+            return filled if self.column.kind == "STRUCT" else int(self._lengths(filled).sum())
+
+    def take_lists(self, count: int) -> tuple[NDArray[np.bool_] | None, NDArray[np.int64]]:
+        """Which of the next entries of a list or map are not null, and the length of each of these."""
+        with self._located():
+            present = self.present(count)
+            return present, self._lengths(count if present is None else int(np.count_nonzero(present)))
+
+    def take_tags(self, count: int) -> tuple[NDArray[np.bool_] | None, NDArray[np.uint8]]:
+        """Which of the next entries of a union are not null, and the member that each of these is of."""
+        with self._located():
+            present = self.present(count)
+            filled = count if present is None else int(np.count_nonzero(present))
+            tags = self._bytes("DATA", filled)
+            if filled and int(tags.max()) >= len(self.column.children):
+                raise DamagedFileError(
+                    "an entry is of a member that the union has not", found=int(tags.max())
+                )
+            return present, tags
 
     def present(self, count: int) -> NDArray[np.bool_] | None:
-        """Which entries are not null; ``None`` if all are not."""
-        return self.bits("PRESENT", count) if "PRESENT" in self.contents else None
+        """Which of the next entries are not null; ``None`` if all are not."""
+        if count > MOST_TOGETHER:
+            raise UnsupportedFeatureError(
+                "too many values to be decoded together", expected=f"at most {MOST_TOGETHER}", found=count
+            )
+        return self._bits("PRESENT", count) if "PRESENT" in self.places else None
 
-    def arrays(self, bounds: Bounds) -> list[pa.Array[Any]]:
-        """The values row group by row group."""
-        count = int(bounds[-1])
-        present = self.present(count)
-        filled = bounds if present is None else _cumulative(present)[bounds]
-        values = self.values(filled)
-        if present is None:
-            return values
-        parts = zip(values, bounds[:-1], bounds[1:], strict=True)
-        return [_spread(part, present[start:end]) for part, start, end in parts]
+    @contextmanager
+    def _located(self) -> Iterator[None]:
+        """What goes wrong inside names the column; Arrow's errors become ours."""
+        with located(self.tail.name, self.column.path):
+            try:
+                yield
+            except (pa.ArrowException, OverflowError) as error:
+                raise DamagedFileError(
+                    f"values of a column are none of {self.column.kind}: {first_line(error)}"
+                ) from None
 
-    def values(self, bounds: Bounds) -> list[pa.Array[Any]]:
-        """What is not null, row group by row group."""
-        kind, count = self.column.kind, int(bounds[-1])
+    def _lengths(self, count: int) -> NDArray[np.int64]:
+        lengths = self._integers("LENGTH", count, signed=False)
+        if count and (lengths.min() < 0 or lengths.sum(dtype=np.float64) > 2**62):
+            raise DamagedFileError("lengths of lists are impossible")
+        return lengths
+
+    def _values(self, count: int) -> Any:
+        """What is not null."""
+        kind = self.column.kind
         if kind in ("TIMESTAMP", "TIMESTAMP_INSTANT"):
-            return self.timestamps(bounds)
+            return self._timestamps(count)
         if kind == "BOOLEAN":
-            whole: Any = pa.array(self.bits("DATA", count))
-        elif kind == "BYTE":
-            whole = pa.array(self.byte_run("DATA", count).view(np.int8))
-        elif kind in _INTEGERS:
-            whole = pa.array(self.integers("DATA", count, signed=True)).cast(_INTEGERS[kind])
-        elif kind == "DATE":
-            whole = pa.array(self.integers("DATA", count, signed=True)).cast(pa.int32()).cast(pa.date32())
-        elif kind in _FLOATS:
-            whole = pa.array(self.raw("DATA", count * np.dtype(_FLOATS[kind]).itemsize).view(_FLOATS[kind]))
-        elif kind == "DECIMAL":
-            whole = self.decimals(count)
-        else:
-            whole = self.texts(count)
-        return [whole[start:end] for start, end in pairwise(bounds.tolist())]
+            return _any_array(self._bits("DATA", count))
+        if kind == "BYTE":
+            return _any_array(self._bytes("DATA", count).view(np.int8))
+        if kind in _INTEGERS:
+            return _any_array(self._integers("DATA", count, signed=True)).cast(_INTEGERS[kind])
+        if kind == "DATE":
+            return _any_array(self._integers("DATA", count, signed=True)).cast(pa.int32()).cast(pa.date32())
+        if kind in _FLOATS:
+            return _any_array(self._raw("DATA", count * np.dtype(_FLOATS[kind]).itemsize).view(_FLOATS[kind]))
+        if kind == "DECIMAL":
+            return self._decimals(count)
+        if kind in _TEXTS:
+            return self._texts(count)
+        raise UnsupportedFeatureError(f"values of kind {kind} are not decoded")
 
     # --- streams ----------------------------------------------------------------------------------------
 
-    def content(self, stream: str, count: int) -> Content:
-        """The stream's content, if it can hold ``count`` values at all."""
-        found = self.contents.get(stream)
+    def _place(self, stream: str, count: int) -> _Place:
+        """A stream, if it can still hold ``count`` values at all."""
+        found = self.places.get(stream)
         if found is None:
             raise DamagedFileError(f"the column has no stream {stream}", expected=f"{count} values")
         if found.at > len(found.data) or count + found.skip > _MOST_PER_BYTE * (len(found.data) - found.at):
-            self.short(stream, count)
+            self._short(stream, count)
         return found
 
-    def short(self, stream: str, count: int) -> NoReturn:
+    def _short(self, stream: str, count: int) -> NoReturn:
         raise DamagedFileError(f"the stream {stream} ends early", expected=f"{count} values")
 
-    def raw(self, stream: str, length: int) -> NDArray[np.uint8]:
+    def _raw(self, stream: str, length: int) -> NDArray[np.uint8]:
         if length == 0:
             return np.empty(0, np.uint8)
-        found = self.content(stream, 0)
+        found = self._place(stream, 0)
         if length > len(found.data) - found.at:
-            self.short(stream, length)
-        return found.data[found.at : found.at + length]
+            self._short(stream, length)
+        found.at += length
+        return found.data[found.at - length : found.at]
 
-    def byte_run(self, stream: str, count: int) -> NDArray[np.uint8]:
+    def _bytes(self, stream: str, count: int) -> NDArray[np.uint8]:
         from sidecar.kernels import orc_rle
 
         if count == 0:
             return np.empty(0, np.uint8)
-        found = self.content(stream, count)
-        out = np.empty(count, np.uint8)
-        if orc_rle.bytes_rle(found.data, found.at, found.skip, out) < 0:
-            self.short(stream, count)
+        found = self._place(stream, count)
+        out, place = np.empty(count, np.uint8), np.zeros(2, np.int64)
+        if orc_rle.bytes_rle(found.data, found.at, found.skip, out, place) < 0:
+            self._short(stream, count)
+        found.at, found.skip = place.tolist()
         return out
 
-    def bits(self, stream: str, count: int) -> NDArray[np.bool_]:
+    def _bits(self, stream: str, count: int) -> NDArray[np.bool_]:
         if count == 0:
             return np.empty(0, np.bool_)
-        found = self.content(stream, count)
-        packed = self.byte_run(stream, (found.bits + count + 7) // 8)
-        return np.unpackbits(packed, count=found.bits + count)[found.bits :].view(np.bool_)
+        found = self.places.get(stream) or self._place(stream, count)
+        end = found.bits + count
+        packed = np.concatenate([found.carried, self._bytes(stream, (end + 7) // 8 - len(found.carried))])
+        taken = np.unpackbits(packed, count=end)[found.bits :].view(np.bool_)
+        found.bits = end % 8
+        found.carried = packed[-1:].copy() if found.bits else packed[:0]
+        return taken
 
-    def integers(self, stream: str, count: int, *, signed: bool, v2: bool = False) -> NDArray[np.int64]:
+    def _integers(self, stream: str, count: int, *, signed: bool, v2: bool = False) -> NDArray[np.int64]:
         from sidecar.kernels import orc_rle
 
         if count == 0:
             return np.empty(0, np.int64)
-        found = self.content(stream, count)
+        found = self._place(stream, count)
         v2 = v2 or self.encoding.kind.endswith("_V2")
         decode = orc_rle.integers_v2 if v2 else orc_rle.integers_v1
-        out = np.empty(count, np.int64)
-        if decode(found.data, found.at, found.skip, signed, out) < 0:
-            self.short(stream, count)
+        out, place = np.empty(count, np.int64), np.zeros(2, np.int64)
+        if decode(found.data, found.at, found.skip, signed, out, place) < 0:
+            self._short(stream, count)
+        found.at, found.skip = place.tolist()
         return out
 
     # --- values -----------------------------------------------------------------------------------------
 
-    def texts(self, count: int) -> pa.Array[Any]:
+    def _dictionary(self, count: int) -> pa.Array[Any]:
+        """The words of the stripe's dictionary; none where no value is asked for."""
+        if self._words is None:
+            self._words = self._spans(
+                "DICTIONARY_DATA", "LENGTH", self.encoding.dictionary_size if count else 0
+            )
+        return self._words
+
+    def _texts(self, count: int) -> pa.Array[Any]:
         if not self.encoding.is_dictionary:
-            return self.spans("DATA", "LENGTH", count)
-        words = self.spans("DICTIONARY_DATA", "LENGTH", self.encoding.dictionary_size if count else 0)
-        indexes = self.integers("DATA", count, signed=False)
+            return self._spans("DATA", "LENGTH", count)
+        if not count:
+            return self._spans("DATA", "LENGTH", 0)
+        words = self._dictionary(count)
+        indexes = self._integers("DATA", count, signed=False)
+        if indexes.min() < 0 or indexes.max() >= len(words):
+            raise DamagedFileError("an index lies beyond the dictionary", expected=f"less than {len(words)}")
+        size = int(_lengths_of(words)[indexes].sum())
+        if size > MOST_BYTES:
+            raise UnsupportedFeatureError(
+                "too many bytes of strings to be decoded together",
+                expected=f"at most {MOST_BYTES}",
+                found=size,
+            )
         return words.take(_any_array(indexes))
 
-    def spans(self, data: str, lengths: str, count: int) -> pa.Array[Any]:
-        sizes = self.integers(lengths, count, signed=False)
+    def _spans(self, data: str, lengths: str, count: int) -> pa.Array[Any]:
+        sizes = self._integers(lengths, count, signed=False)
         if count and (sizes.min() < 0 or sizes.sum(dtype=np.float64) >= 2**31):
             raise DamagedFileError("lengths of values are impossible, or beyond 2 GiB together")
         offsets = np.zeros(count + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
-        buffers = [None, _buffer(offsets), _buffer(self.raw(data, int(offsets[-1])))]
-        kind = pa.string() if self.column.kind in ("STRING", "CHAR", "VARCHAR") else pa.binary()
+        buffers = [None, _buffer(offsets), _buffer(self._raw(data, int(offsets[-1])))]
+        kind = pa.binary() if self.column.kind == "BINARY" else pa.string()
         array = pa.Array.from_buffers(kind, count, buffers)
         array.validate(full=True)
         return array
 
-    def decimals(self, count: int) -> pa.Array[Any]:
+    def _decimals(self, count: int) -> pa.Array[Any]:
         from sidecar.kernels import orc_rle
 
-        precision, scale = self.column.precision or 38, self.column.scale or 0
+        precision, scale = decimal_digits(self.column)
         kind = pa.decimal128(precision, scale)
         out = np.empty((count, 2), np.uint64)
         if self.tail.file_version == _UNSTABLE and precision <= _DECIMAL64_DIGITS:
-            out[:, 0] = self.integers("DATA", count, signed=True, v2=True).view(np.uint64)
+            out[:, 0] = self._integers("DATA", count, signed=True, v2=True).view(np.uint64)
             out[:, 1] = (out[:, 0].view(np.int64) >> np.int64(63)).view(np.uint64)
         elif count:
-            scales = self.integers("SECONDARY", count, signed=True)
-            found = self.content("DATA", count)
+            scales = self._integers("SECONDARY", count, signed=True)
+            found = self._place("DATA", count)
             end = orc_rle.decimals(found.data, found.at, scales, scale, out)
             if end == -2:
                 raise DamagedFileError("a decimal has more than 38 digits")
             if end < 0:
-                self.short("DATA", count)
+                self._short("DATA", count)
+            found.at = end
         array = pa.Array.from_buffers(kind, count, [None, _buffer(out)])
         array.validate(full=True)
         return array
 
-    def timestamps(self, bounds: Bounds) -> list[pa.Array[Any]]:
+    def _timestamps(self, count: int) -> Any:
         from sidecar.kernels import orc_rle
 
-        count = int(bounds[-1])
-        nanos = self.integers("SECONDARY", count, signed=False)
-        seconds = self.integers("DATA", count, signed=True)
+        nanos = self._integers("SECONDARY", count, signed=False)
+        seconds = self._integers("DATA", count, signed=True)
         if count and max(-int(seconds.min()), int(seconds.max())) > _MICROSECONDS_REACH - 2 * _EPOCH_2015:
             raise DamagedFileError("a timestamp lies outside 64-bit microseconds")
         instant = self.column.kind == "TIMESTAMP_INSTANT"
@@ -309,10 +410,10 @@ class _Reader:
             raise DamagedFileError("nanoseconds of a timestamp are a second or more")
         if zone != "UTC":
             seconds = _wall_clock(seconds, zone)
-        parts = pairwise(bounds.tolist())
-        return [_timestamp_array(seconds[a:b], nanos[a:b], "UTC" if instant else None) for a, b in parts]
+        return _timestamp_array(seconds, nanos, "UTC" if instant else None)
 
 
+_TEXTS = ("STRING", "CHAR", "VARCHAR", "BINARY")
 _INTEGERS: dict[str, pa.DataType] = {"SHORT": pa.int16(), "INT": pa.int32(), "LONG": pa.int64()}
 _FLOATS: dict[str, str] = {"FLOAT": "<f4", "DOUBLE": "<f8"}
 
@@ -325,13 +426,13 @@ def _buffer(values: Any) -> Any:
     return pa.py_buffer(values)
 
 
-def _cumulative(counts: NDArray[Any]) -> Bounds:
-    out = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=out[1:])
-    return out
+def _lengths_of(texts: Any) -> NDArray[np.int64]:
+    """The bytes of each text."""
+    lengths: NDArray[np.int64] = np.diff(np.frombuffer(texts.buffers()[1], np.int32)).astype(np.int64)
+    return lengths
 
 
-def _spread(values: pa.Array[Any], present: NDArray[np.bool_]) -> pa.Array[Any]:
+def spread(values: pa.Array[Any], present: NDArray[np.bool_]) -> pa.Array[Any]:
     """The values at the places that are present, null at the others."""
     if present.all():
         return values

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sidecar.errors import SidecarError, StorageError
+from sidecar.orc.decode import read_row_groups
 from sidecar.orc.index_streams import BLOOM_FILTER_UTF8, FoundFilter
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import CPP, OrcTail, Stripe
-from sidecar.orc.values import OrcValueReader
 from sidecar.source import Source
 
 _DOUBTED = ("BYTE", "CHAR", "FLOAT")
@@ -31,12 +32,12 @@ def deny_nothing(
     if not doubted or any(f.filter is None or f.stream_kind != BLOOM_FILTER_UTF8 for f in filters):
         return False
     try:
-        with OrcValueReader(source, tail) as reader:
-            for found, values in zip(filters, reader.row_groups(stripe, column), strict=True):
-                if found.filter is None or found.encoding is None:
-                    return False
-                if not found.filter.check(hash_orc(values, found.encoding, twins=False)).all():
-                    return False
+        groups = read_row_groups(source, tail, stripe, read_stripe_footer(source, tail, stripe), column)
+        for found, values in zip(filters, groups, strict=True):
+            if found.filter is None or found.encoding is None:
+                return False
+            if not found.filter.check(hash_orc(values, found.encoding, twins=False)).all():
+                return False
     except StorageError:
         raise
     except SidecarError:

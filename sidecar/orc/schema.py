@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.orc.protobuf import Message
 
 # fmt: off
@@ -22,6 +22,12 @@ KINDS = (
 )
 # fmt: on
 """Type.Kind, by number."""
+
+ARROW_KINDS = frozenset(KINDS) - {"GEOMETRY", "GEOGRAPHY"}
+"""Kinds whose values Arrow has a type for."""
+
+MAX_DIGITS = 38
+"""Digits of the longest decimal."""
 
 MAX_DEPTH = 100
 """Names in a path."""
@@ -113,6 +119,43 @@ def decode_columns(types: Sequence[Message], encrypted_roots: frozenset[int]) ->
         names.update(zip(children[number], _child_names(column, message), strict=True))
         columns.append(column)
     return columns
+
+
+def check_known_types(columns: Sequence[OrcColumn], file: str) -> None:
+    """Raise :class:`UnsupportedFeatureError` for types that have no counterpart in Arrow.
+
+    These are a root that is not a struct, kinds that Arrow does not know, and decimals whose precision is not 1 to 38
+    (0, of Hive's oldest files, is taken for 38) or is less than their scale. Arrow's C++ code ends the process on some.
+    """
+    if columns[0].kind != "STRUCT":
+        raise UnsupportedFeatureError(
+            "rows are read of files whose root is a struct alone", file=file, found=columns[0].kind
+        )
+    for column in columns:
+        if column.kind not in ARROW_KINDS:
+            raise UnsupportedFeatureError(
+                "values of this kind are not read", file=file, column=column.path, found=column.kind
+            )
+        if column.kind == "DECIMAL":
+            with located(file, column.path):
+                decimal_digits(column)
+
+
+def decimal_digits(column: OrcColumn) -> tuple[int, int]:
+    """Precision and scale of a DECIMAL; files of the oldest writers state none.
+
+    Raises :class:`UnsupportedFeatureError` for a precision outside 1 to 38 and a scale beyond it, which Arrow's
+    decimals do not have.
+    """
+    precision, scale = column.precision or MAX_DIGITS, column.scale or 0
+    if precision > MAX_DIGITS or scale > precision:
+        raise UnsupportedFeatureError(
+            "a DECIMAL of this precision and scale is not read",
+            column=column.path,
+            expected=f"1 to {MAX_DIGITS} digits, no more of them behind the point",
+            found=f"{precision}, {scale}",
+        )
+    return precision, scale
 
 
 def _parents(children: Sequence[tuple[int, ...]]) -> list[int | None]:

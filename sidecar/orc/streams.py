@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sidecar.errors import located
+from sidecar.errors import UnsupportedFeatureError, located
 from sidecar.orc.compression import bound, decompress
 from sidecar.orc.index_streams import positions_of
 from sidecar.orc.row_index import RowIndex
@@ -24,6 +24,9 @@ from sidecar.source import Source, read_ranges
 
 MAX_CONTENT = 1 << 30
 """Bytes of the largest stream that is decoded, decompressed."""
+
+MAX_ROWS = 1 << 28
+"""Rows of the largest row group that is decoded: a few bytes may state any number of equal values."""
 
 _LONGEST_RUN = 4608
 _HEADER = 3
@@ -63,8 +66,18 @@ def read_streams(
     """Content of every data stream of the columns: of the whole stripe, or from a row group on with ``indexes``.
 
     Near neighbours are fetched in one read. Raises :class:`DamagedFileError` for positions that no row index of
-    such a column can have, and for streams that do not decompress.
+    such a column can have, and for streams that do not decompress; :class:`UnsupportedFeatureError` for row groups of
+    more than :data:`MAX_ROWS` rows.
     """
+    stripe = footer.stripe
+    rows = min(stripe.num_rows, stripe.stride or stripe.num_rows)
+    if rows > MAX_ROWS:
+        raise UnsupportedFeatureError(
+            f"a row group of stripe {stripe.ordinal} has too many rows to be decoded",
+            file=tail.name,
+            expected=f"at most {MAX_ROWS}",
+            found=rows,
+        )
     windows = {
         (column, window.stream.kind): window
         for column in columns

@@ -90,22 +90,24 @@ class Stripe:
 
     @property
     def num_row_groups(self) -> int:
-        """Number of row groups: one where the file has no row indexes, none where there are no rows."""
-        return -(-self.num_rows // self.stride) if self.stride else int(self.num_rows > 0)
-
-    @property
-    def row_groups(self) -> list[RowGroup]:
-        """The row groups in their order.
+        """Number of row groups: one where the file has no row indexes, none where there are no rows.
 
         Raises :class:`DamagedFileError` for more of them than the stripe's index can hold.
         """
-        count, most = self.num_row_groups, min(FEW_ROW_GROUPS + self.index_length, MAX_ROW_GROUPS)
+        count = -(-self.num_rows // self.stride) if self.stride else int(self.num_rows > 0)
+        most = min(FEW_ROW_GROUPS + self.index_length, MAX_ROW_GROUPS)
         if count > most:
             raise DamagedFileError(
                 f"stripe {self.ordinal} has more row groups than its index can hold",
                 expected=f"at most {most}",
                 found=count,
             )
+        return count
+
+    @property
+    def row_groups(self) -> list[RowGroup]:
+        """The row groups in their order. Raises as :attr:`num_row_groups`."""
+        count = self.num_row_groups
         stride = self.stride or self.num_rows
         return [
             RowGroup(i, self.first_row + i * stride, min(stride, self.num_rows - i * stride))

@@ -7,6 +7,7 @@ none. A filter that nobody asks and that holds nothing (of a struct, of Java's b
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -17,11 +18,13 @@ from sidecar.orc.filter_values import deny_nothing
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.problem import Problem
+from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAGIC, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
 from sidecar.orc.verify_index import index_problems
-from sidecar.orc.verify_values import Sampler, value_problems
+from sidecar.orc.verify_values import Observed, Sampler, value_problems
 from sidecar.source import Source
 
 
@@ -44,14 +47,51 @@ def verify_file(source: Source, values: Sampler | None = None) -> list[Problem]:
             Problem(file=tail.name, unit=None, column=None, problem=f"metadata: {reason_of(error)}")
         )
     problems += _tail_problems(source, tail, statistics)
-    chosen = set() if values is None else values.choose(tail.num_row_groups)
+    try:
+        groups = tail.num_row_groups
+    except SidecarError as error:
+        return [*problems, Problem(file=tail.name, unit=None, column=None, problem=reason_of(error))]
+    chosen: list[int] = []
+    if values is not None and groups > MAX_UNITS:
+        what = f"values are not looked at: {groups} row groups, at most {MAX_UNITS} are"
+        problems.append(Problem(file=tail.name, unit=None, column=None, problem=what))
+    elif values is not None:
+        chosen = sorted(values.choose(groups))
+    observed = {column.id: Observed() for column in tail.columns}
     first_unit = 0
     for stripe in tail.stripes:
-        of_stripe = {unit - first_unit for unit in chosen if 0 <= unit - first_unit < stripe.num_row_groups}
-        check = _StripeCheck(source, tail, stripe, first_unit, statistics)
+        end = first_unit + stripe.num_row_groups
+        of_stripe = {unit - first_unit for unit in _within(chosen, first_unit, end)}
+        check = _StripeCheck(source, tail, stripe, first_unit, statistics, observed)
         problems += check.problems(of_stripe, values)
-        first_unit += stripe.num_row_groups
+        first_unit = end
+    if values is not None and len(chosen) == groups and not problems:
+        problems += _file_statistics_problems(tail, observed)
     return problems
+
+
+MAX_UNITS = 1 << 20
+"""Row groups of the largest file whose values are looked at."""
+
+
+def _within(chosen: list[int], start: int, end: int) -> list[int]:
+    """The numbers from ``start`` to ``end`` of a rising list."""
+    return chosen[bisect_left(chosen, start) : bisect_left(chosen, end)]
+
+
+def _file_statistics_problems(tail: OrcTail, observed: dict[int, Observed]) -> Iterator[Problem]:
+    """What the statistics of the whole file deny of what its columns have."""
+    found = tail.footer.messages(7)
+    for column, message in zip(tail.columns, found, strict=False):
+        if column.is_compound or column.encrypted:
+            continue
+        try:
+            statistics = decode_statistics(message, column, tail)
+        except SidecarError as error:
+            yield Problem(file=tail.name, unit=None, column=column.path, problem=reason_of(error))
+            continue
+        for text in observed[column.id].problems(statistics, "file"):
+            yield Problem(file=tail.name, unit=None, column=column.path, problem=f"footer: {text}")
 
 
 def _tail_problems(source: Source, tail: OrcTail, statistics: StripeStatistics) -> Iterator[Problem]:
@@ -80,13 +120,20 @@ class _StripeCheck:
     """The checks of one stripe; ``first_unit`` is the number of row groups in front of it."""
 
     def __init__(
-        self, source: Source, tail: OrcTail, stripe: Stripe, first_unit: int, statistics: StripeStatistics
+        self,
+        source: Source,
+        tail: OrcTail,
+        stripe: Stripe,
+        first_unit: int,
+        statistics: StripeStatistics,
+        observed: dict[int, Observed],
     ) -> None:
         self.source = source
         self.tail = tail
         self.stripe = stripe
         self.first_unit = first_unit
         self.statistics = statistics
+        self.observed = observed
 
     def problems(self, groups: set[int], values: Sampler | None) -> Iterator[Problem]:
         """Those of the stripe; ``groups`` are the row groups whose values are looked at."""
@@ -100,12 +147,32 @@ class _StripeCheck:
         for column in self.tail.columns:
             try:
                 index = self._index(footer, column)
-                yield from self._column(footer, index, whole[column.id] if whole else None)
+                of_column = whole[column.id] if whole else None
+                yield from self._column(footer, index, of_column)
                 if values is not None:
-                    for group, what in value_problems(self.source, self.tail, footer, index, groups, values):
-                        yield self._problem(what, column, group)
+                    yield from self._values(footer, index, of_column, groups, values)
             except SidecarError as error:
                 yield self._problem(reason_of(error), column)
+
+    def _values(
+        self,
+        footer: StripeFooter,
+        index: StripeIndex,
+        whole: bytes | None,
+        groups: set[int],
+        values: Sampler,
+    ) -> Iterator[Problem]:
+        """What statistics and filters deny of the values; ``whole`` is the message of the stripe's statistics."""
+        column, observed, complete = index.column, Observed(), True
+        arguments = (self.source, self.tail, footer, index, groups, values, observed)
+        for group, what in value_problems(*arguments):
+            complete &= group is not None
+            yield self._problem(what, column, group)
+        self.observed[column.id].add(observed)
+        if whole and complete and groups and len(groups) == self.stripe.num_row_groups:
+            of_stripe = decode_statistics(decode(whole), column, self.tail, footer.writer_timezone)
+            for text in observed.problems(of_stripe, "stripe"):
+                yield self._problem(text, column)
 
     def _whole(self) -> Generator[Problem, None, list[bytes]]:
         """The stripe's statistics, a message a column; none where there are none, or not as many as columns."""

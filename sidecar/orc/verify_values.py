@@ -1,4 +1,4 @@
-"""Statistics and filters against the values that they are of, row group by row group.
+"""Statistics and filters against the values that they are of: of row groups, stripes and the file.
 
 Values are decoded from their streams (:mod:`sidecar.orc.decode`) and hashed as the file's writer does. Times are asked
 for as :mod:`sidecar.filters.orc_values` does instead, because writers hash some of them by other keys than those of
@@ -8,6 +8,8 @@ what is read back. Filters that are not to be trusted are looked at too: how muc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -18,11 +20,11 @@ from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_hashing import hash_orc
 from sidecar.filters.orc_values import probe_orc
-from sidecar.orc.decode import read_row_groups
+from sidecar.orc.decode import LeafCursor
 from sidecar.orc.index_streams import StripeIndex, statistics_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import Bound, ColumnStatistics
+from sidecar.orc.statistics import ColumnStatistics
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcTail
 from sidecar.source import Source
@@ -41,59 +43,113 @@ class Sampler(Protocol):
         """Some of ``units`` numbers from 0 on."""
 
 
+@dataclass
+class Observed:
+    """What a column has in a row group, a stripe or the whole file, to be held against statistics."""
+
+    values: int = 0
+    nulls: int = 0
+    low: Any = None
+    high: Any = None
+
+    def add(self, other: Observed) -> None:
+        """Count what another part of the file has, too."""
+        self.values += other.values
+        self.nulls += other.nulls
+        if other.low is not None:
+            self.low = other.low if self.low is None else min(self.low, other.low)
+            self.high = other.high if self.high is None else max(self.high, other.high)
+
+    def problems(self, found: ColumnStatistics | None, what: str) -> Iterator[str]:
+        """What statistics of ``what`` (a row group, a stripe, the file) deny of it."""
+        if found is None:
+            return
+        if found.num_values is not None and found.num_values != self.values:
+            yield f"statistics: {found.num_values} values, the {what} has {self.values}"
+        if not found.has_null and self.nulls:
+            yield f"statistics: no nulls, the {what} has {self.nulls}"
+        if found.min is None or found.max is None or self.low is None:
+            return
+        if self.low < found.min or self.high > found.max:
+            yield f"statistics: {found.min} to {found.max}, the {what} has {self.low} to {self.high}"
+
+
 def value_problems(
-    source: Source, tail: OrcTail, footer: StripeFooter, index: StripeIndex, groups: set[int], check: Sampler
+    source: Source,
+    tail: OrcTail,
+    footer: StripeFooter,
+    index: StripeIndex,
+    groups: set[int],
+    check: Sampler,
+    stripe: Observed,
 ) -> Iterator[tuple[int | None, str]]:
-    """What the column's statistics and filters deny of its values in ``groups``, row groups of the stripe."""
+    """What the column's statistics and filters deny of its values in ``groups``, row groups of the stripe.
+
+    ``stripe`` receives what the column has in all row groups in ``groups``.
+    """
     column = index.column
     if not groups or column.is_compound or column.encrypted:
         return
     try:
-        arrays = read_row_groups(source, tail, footer.stripe, footer, column)
+        cursor = LeafCursor(source, tail, footer, column)
+        step = cursor.step
+        for group in footer.stripe.row_groups:
+            one = _RowGroupCheck(tail, footer, index, group.ordinal)
+            for start in range(0, group.rows, step):
+                entries = cursor.take(min(step, group.rows - start))
+                if group.ordinal in groups:
+                    one.add(entries)
+            if group.ordinal in groups:
+                check.values += one.observed.values
+                check.indexes += one.has_statistics
+                stripe.add(one.observed)
+                yield from ((group.ordinal, text) for text in one.problems())
     except SidecarError as error:
         yield None, f"values could not be read: {reason_of(error)}"
-        return
-    for group in sorted(groups):
-        values = arrays[group].drop_null()
-        check.values += len(values)
+
+
+class _RowGroupCheck:
+    """Statistics and filters of one row group, shown its values step by step."""
+
+    def __init__(self, tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: int) -> None:
+        self.observed = Observed()
+        self._column = index.column
+        self._statistics: ColumnStatistics | None = None
         if index.row_index is not None:
-            try:
-                found = statistics_of(index.row_index, group, column, tail, footer)
-            except SidecarError:
-                found = None  # named already, where its bytes are checked
-            if found is not None:
-                check.indexes += 1
-                yield from ((group, text) for text in statistics_problems(found, arrays[group]))
-        by_stream = {f[group].stream_kind: f[group] for f in (index.legacy_filters, index.filters) if f}
-        for kind, one in by_stream.items():
-            denied = 0
+            with suppress(SidecarError):  # named already, where its bytes are checked
+                self._statistics = statistics_of(index.row_index, group, index.column, tail, footer)
+        self._filters = {f[group].stream_kind: f[group] for f in (index.legacy_filters, index.filters) if f}
+        self._denied = dict.fromkeys(self._filters, 0)
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the row group has statistics that are compared."""
+        return self._statistics is not None
+
+    def add(self, entries: pa.Array[Any]) -> None:
+        self.observed.add(observed_in(entries))
+        values = entries.drop_null()
+        for kind, one in self._filters.items():
             if one.filter is not None and one.encoding is not None:
-                denied = count_denied(one.filter, one.encoding, column, values) or 0
+                self._denied[kind] += count_denied(one.filter, one.encoding, self._column, values) or 0
+
+    def problems(self) -> Iterator[str]:
+        yield from self.observed.problems(self._statistics, "row group")
+        for kind, denied in self._denied.items():
             if denied:
                 yield (
-                    group,
-                    f"{kind}: the filter denies {denied} of {len(values)} values that the row group has",
+                    f"{kind}: the filter denies {denied} of {self.observed.values} values"
+                    " that the row group has"
                 )
 
 
-def statistics_problems(found: ColumnStatistics, entries: pa.Array[Any]) -> Iterator[str]:
-    """What the statistics of a row group deny of the ``entries`` of its column."""
-    values = entries.drop_null()
-    if found.num_values is not None and found.num_values != len(values):
-        yield f"statistics: {found.num_values} values, the row group has {len(values)}"
-    if not found.has_null and entries.null_count:
-        yield f"statistics: no nulls, the row group has {entries.null_count}"
-    if found.min is None or found.max is None or not len(values):
-        return
-    low, high = _extremes(values)
-    if low is None or high is None:
-        return
-    if low < found.min or high > found.max:  # type: ignore[operator]
-        yield f"statistics: {found.min} to {found.max}, the row group has {low} to {high}"
+def observed_in(entries: pa.Array[Any]) -> Observed:
+    """What a column's ``entries``, nulls among them, have."""
+    return Observed(len(entries) - entries.null_count, entries.null_count, *_extremes(entries.drop_null()))
 
 
-def _extremes(values: pa.Array[Any]) -> tuple[Bound | None, Bound | None]:
-    """Least and greatest in the unit of bounds; NaN is passed over."""
+def _extremes(values: pa.Array[Any]) -> tuple[Any, Any]:
+    """Least and greatest in the unit of bounds, ``None`` without any; NaN is passed over."""
     if pa.types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
     factor = 1

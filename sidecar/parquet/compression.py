@@ -15,17 +15,29 @@ import pyarrow as pa
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
 MAX_PAGE = 32 << 20
-"""Bytes of the largest page body, compressed or not, that is taken into memory."""
+"""Bytes of the largest page body that is taken into memory, compressed or not, whatever its compression."""
+
+MAX_RATIO = 8
+"""Bytes that a byte of a page beyond :data:`MAX_PAGE` may decompress to."""
+
+
+def check_page_size(compressed: int, size: int) -> None:
+    """Raise :class:`UnsupportedFeatureError` for a page that is too large to be decompressed, whoever asks for it.
+
+    A page of any writer has its ``size`` at once, so memory is bounded by :data:`MAX_PAGE` or by the file's own size.
+    """
+    most = max(MAX_PAGE, MAX_RATIO * compressed)
+    if not 0 <= size <= most:
+        raise UnsupportedFeatureError("a page is too large", expected=f"at most {most} bytes", found=size)
 
 
 def decompress(codec: str, data: bytes, size: int) -> bytes:
     """``data`` decompressed to ``size`` bytes.
 
     Raises :class:`DamagedFileError` where it cannot be decompressed or has another size, and
-    :class:`UnsupportedFeatureError` for a codec that is not known and a page beyond :data:`MAX_PAGE`.
+    :class:`UnsupportedFeatureError` for a codec that is not known and as :func:`check_page_size` does.
     """
-    if not 0 <= size <= MAX_PAGE:
-        raise UnsupportedFeatureError("a page is too large", expected=f"at most {MAX_PAGE} bytes", found=size)
+    check_page_size(len(data), size)
     function = _FUNCTIONS.get(codec)
     if function is None:
         raise UnsupportedFeatureError("pages of this compression codec cannot be read", found=codec)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
 from sidecar.kernels import rle
-from sidecar.parquet.compression import MAX_PAGE, decompress
+from sidecar.parquet.compression import MAX_PAGE, check_page_size, decompress
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.index_pages import mark_index_pages
 from sidecar.parquet.levels import open_page
@@ -125,8 +125,8 @@ def read_dictionary(source: Source, chunk: ColumnChunk) -> DictionaryPage:
     """The chunk's dictionary page, decompressed and checked: one read where the footer tells its size.
 
     Raises :class:`DamagedFileError` if there is none or its bytes are broken (a wrong checksum included), and
-    :class:`UnsupportedFeatureError` for an unknown encoding or codec and for pages beyond
-    :data:`sidecar.parquet.compression.MAX_PAGE`.
+    :class:`UnsupportedFeatureError` for an unknown encoding or codec and for pages that are too large
+    (:func:`sidecar.parquet.compression.check_page_size`).
     """
     with located(source.name, chunk.leaf.path, chunk.start):
         gap = chunk.data_page_offset - chunk.start
@@ -150,10 +150,7 @@ def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
             expected=f"{page.num_values} values of at least {smallest} bytes",
             found=f"{page.uncompressed_size} bytes",
         )
-    if page.uncompressed_size > MAX_PAGE:
-        raise UnsupportedFeatureError(
-            "a dictionary page is too large", expected=f"at most {MAX_PAGE}", found=page.uncompressed_size
-        )
+    check_page_size(page.compressed_size, page.uncompressed_size)
     return page
 
 

@@ -30,6 +30,7 @@ MAX_FOOTER = 512 << 20
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 
 _SMALLEST = 12  # magic, an empty footer's length, magic
+_MOST_ROWS = (1 << 63) - 1
 _INTERVAL_KEY = "duckdb.interval_bloom_filter"
 
 
@@ -195,6 +196,8 @@ def _decode_footer(source: Source, offset: int, raw: bytes, metadata: Struct) ->
     for ordinal, group in enumerate(metadata.structs(4) or ()):
         groups.append(_row_group(group, ordinal, first_row, columns))
         first_row += groups[-1].num_rows
+        if first_row > _MOST_ROWS:
+            raise DamagedFileError("the row groups have more rows than a file can have", found=first_row)
     return Footer(
         name=source.name,
         size=source.size,

@@ -140,7 +140,9 @@ def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex
     yield from first_row_problems(footer.row_groups[chunk.row_group].num_rows, index)
     if not index.num_pages:
         return
-    if (sizes <= 0).any():
+    if end > footer.size:
+        yield "the column chunk lies outside the file"
+    elif (sizes <= 0).any():
         yield "a page has no bytes"
     elif (sizes > end - offsets).any() or (offsets < chunk.start).any():
         yield "a page lies outside the column chunk"

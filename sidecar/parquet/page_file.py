@@ -7,7 +7,8 @@ place, so pages that were apart in the file may stand side by side here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
-from sidecar.parquet.compression import MAX_PAGE
+from sidecar.parquet.compression import check_page_size
+from sidecar.parquet.decoded_size import bytes_a_value
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
@@ -29,8 +31,8 @@ from sidecar.parquet.pages import (
 from sidecar.parquet.parts import MAGIC, OPTIONS, Part, Shape, finish_file, part_footer
 from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
 
-MAX_RATIO = 4096
-"""Bytes that a byte of a page beyond ``MAX_PAGE`` may decompress to."""
+FREE_RATIO = 8
+"""Bytes that values may take decoded for each byte of their pages, whatever their number."""
 
 _USUAL_HEADER = 1024
 _KEPT_FIELDS = (1, 2, 3, 4)  # type, encodings, path_in_schema, codec
@@ -44,11 +46,13 @@ class ChunkPages:
     dictionary: bytes | memoryview = b""
     data: list[bytes | memoryview] = field(default_factory=list)
     values: list[int] = field(default_factory=list)
+    headers: list[PageHeader] = field(default_factory=list)
 
     def add(self, raw: bytes | memoryview, header: PageHeader) -> None:
         """A data page, header included."""
         self.data.append(raw)
         self.values.append(header.num_values)
+        self.headers.append(header)
 
 
 def read_page(raw: bytes | memoryview, offset: int) -> PageHeader:
@@ -65,8 +69,7 @@ def read_page(raw: bytes | memoryview, offset: int) -> PageHeader:
     end = page.header_length + page.compressed_size
     if end > len(raw):
         raise DamagedFileError("a page reaches beyond its place", offset=offset, expected=len(raw), found=end)
-    if page.uncompressed_size > max(MAX_PAGE, page.compressed_size * MAX_RATIO):
-        raise UnsupportedFeatureError("a page is too large", offset=offset, found=page.uncompressed_size)
+    check_page_size(page.compressed_size, page.uncompressed_size)
     check_page_body(page, memoryview(raw)[page.header_length : end])
     return page
 
@@ -97,12 +100,115 @@ def split_chunk(chunk: ColumnChunk, raw: bytes) -> ChunkPages:
     return pages
 
 
-def decode_part(footer: Footer, shape: Shape, part: Part, chunks: Sequence[ChunkPages], num_rows: int) -> Any:
+class TooManyRows(Exception):
+    """So many rows would take too much memory decoded; ``rows`` may be asked for at a time."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+
+
+def rows_at_once(chunks: Sequence[ChunkPages], num_rows: int, budget: int) -> int:
+    """How many of ``num_rows`` rows of a part may be decoded at a time within ``budget`` bytes.
+
+    Values may always take :data:`FREE_RATIO` times the bytes that their pages have. Raises as
+    :func:`sidecar.parquet.decoded_size.bytes_a_value`.
+    """
+    most = num_rows
+    for pages in chunks:
+        stored = sum(map(len, pages.data)) + len(pages.dictionary)
+        known = list(zip(pages.headers, pages.data, strict=True))
+        size = bytes_a_value(pages.chunk, pages.dictionary, known) * sum(pages.values)
+        allowed = max(budget, FREE_RATIO * stored)
+        if size > allowed:
+            most = min(most, num_rows * allowed // size)
+    return most
+
+
+def decode_part(
+    footer: Footer, shape: Shape, part: Part, chunks: Sequence[ChunkPages], num_rows: int, budget: int
+) -> Any:
     """The part's rows: a chunked array of the top-level field, cut down to this part.
 
-    Raises :class:`DamagedFileError` where pyarrow cannot decode or finds another number of rows, and
-    :class:`UnsupportedFeatureError` where it does not know how.
+    Raises :class:`TooManyRows` where that would take more memory than ``budget`` allows, :class:`DamagedFileError`
+    where pyarrow cannot decode or finds another number of rows, and :class:`UnsupportedFeatureError` where it does not
+    know how.
     """
+    if (most := rows_at_once(chunks, num_rows, budget)) < num_rows:
+        raise TooManyRows(most)
+    return PartCursor(footer, shape, part, chunks, num_rows).take(num_rows)
+
+
+class PartCursor:
+    """Goes through the rows of a part's pages, in order; ``row`` is the one that comes next."""
+
+    def __init__(
+        self, footer: Footer, shape: Shape, part: Part, chunks: Sequence[ChunkPages], num_rows: int
+    ) -> None:
+        self.row = 0
+        self._place: dict[str, Any] = {"file": footer.name, "column": part.path}
+        self._num_rows = num_rows
+        with self._errors():
+            self._file = pq.ParquetFile(
+                pa.BufferReader(_part_file(footer, shape, part, chunks, num_rows)), **OPTIONS
+            )
+        self._batches: Iterator[Any] | None = None
+        self._left: list[Any] = []
+
+    def take(self, rows: int) -> Any:
+        """The next rows, all of them at once if all are asked for; errors as of :func:`decode_part`."""
+        if self.row == 0 and rows == self._num_rows:
+            with self._errors():
+                column: Any = self._file.read(use_threads=False).column(0)
+            if len(column) != rows:
+                raise DamagedFileError(
+                    "the pages have another number of rows", **self._place, expected=rows, found=len(column)
+                )
+            return column
+        found: list[Any] = []
+        missing = rows
+        while missing:
+            part = self._left.pop() if self._left else self._next(missing)
+            if len(part) > missing:
+                self._left.append(part.slice(missing))
+                part = part.slice(0, missing)
+            found.append(part)
+            missing -= len(part)
+        self.row += rows
+        return pa.chunked_array(found)
+
+    def _next(self, rows: int) -> Any:
+        with self._errors():
+            if self._batches is None:
+                self._batches = self._file.iter_batches(rows, use_threads=False)
+            batch = next(self._batches, None)
+        if batch is None:
+            raise DamagedFileError(
+                "the pages have another number of rows", **self._place, expected=self._num_rows
+            )
+        return batch.column(0)
+
+    def skip(self, rows: int, most: int) -> None:
+        """Pass over rows, at most ``most`` at a time."""
+        for start in range(0, rows, most):
+            self.take(min(most, rows - start))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except pa.ArrowNotImplementedError as error:
+            raise UnsupportedFeatureError(
+                f"pyarrow cannot decode: {first_line(error)}", **self._place
+            ) from error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DamagedFileError(f"pyarrow cannot decode: {first_line(error)}", **self._place) from error
+
+
+def _part_file(
+    footer: Footer, shape: Shape, part: Part, chunks: Sequence[ChunkPages], num_rows: int
+) -> bytes:
+    """A Parquet file of the part's pages."""
     pieces: list[bytes | memoryview] = []
     metas, at = [], len(MAGIC)
     for pages in chunks:
@@ -110,27 +216,7 @@ def decode_part(footer: Footer, shape: Shape, part: Part, chunks: Sequence[Chunk
         pieces += [pages.dictionary, *pages.data]
         at += len(pages.dictionary) + sum(map(len, pages.data))
         metas.append(_chunk(footer, pages, start, at))
-    data = finish_file(b"".join(pieces), part_footer(part, shape, metas, num_rows))
-    try:
-        with pq.ParquetFile(pa.BufferReader(data), **OPTIONS) as file:
-            column: Any = file.read(use_threads=False).column(0)
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFeatureError(
-            f"pyarrow cannot decode: {first_line(error)}", file=footer.name, column=part.path
-        ) from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamagedFileError(
-            f"pyarrow cannot decode: {first_line(error)}", file=footer.name, column=part.path
-        ) from error
-    if len(column) != num_rows:
-        raise DamagedFileError(
-            "the pages have another number of rows",
-            file=footer.name,
-            column=part.path,
-            expected=num_rows,
-            found=len(column),
-        )
-    return column
+    return finish_file(b"".join(pieces), part_footer(part, shape, metas, num_rows))
 
 
 def _chunk(footer: Footer, pages: ChunkPages, start: int, end: int) -> Struct:

@@ -10,7 +10,7 @@ make up. Checksums of pages count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -23,7 +23,16 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.known_indexes import PageIndexes
 from sidecar.parquet.page_bounds import offset_index_problems
-from sidecar.parquet.page_file import ChunkPages, count_entries, decode_part, read_page, split_chunk
+from sidecar.parquet.page_file import (
+    ChunkPages,
+    PartCursor,
+    TooManyRows,
+    count_entries,
+    decode_part,
+    read_page,
+    rows_at_once,
+    split_chunk,
+)
 from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, WRONG_CHECKSUM
 from sidecar.parquet.parts import Part, Shape
@@ -35,6 +44,12 @@ _DENSE = 0.9
 
 _SHORT_GAP = 64
 """Rows between wanted ones that a page would hardly leave out."""
+
+BUDGET = 32 << 20
+"""Bytes that the values of all parts that are read together may take, where their pages are small."""
+
+MAX_ROWS = 1 << 20
+"""Rows of the largest row group that is decoded at once; larger ones are read in parts of so many rows."""
 
 _MANY_RANGES = 64
 """Ranges from which on rows are gathered one by one instead of sliced."""
@@ -52,6 +67,29 @@ class PageCounts:
 
 class _Contradiction(Exception):
     """A page is not what the offset index says."""
+
+
+class _Large:
+    """The rows of a part that are too large to be decoded together, ``most`` at a time, in their order."""
+
+    def __init__(self, start: Callable[[], PartCursor], most: int) -> None:
+        self._start = start
+        self._most = most
+        self._cursor: PartCursor | None = None
+
+    def read(self, rows: RowRanges) -> Any:
+        """Some rows; from the first one on again where they are in front of those that were read before."""
+        if self._most < 1:
+            raise UnsupportedFeatureError("a row has too many values to be decoded")
+        if rows.num_rows > self._most:
+            raise TooManyRows(self._most)
+        if self._cursor is None or rows.pairs[0, 0] < self._cursor.row:
+            self._cursor = self._start()
+        found = []
+        for first, end in rows.pairs.tolist():
+            self._cursor.skip(first - self._cursor.row, self._most)
+            found.append(self._cursor.take(end - first))
+        return pa.chunked_array([chunk for column in found for chunk in column.chunks], found[0].type)
 
 
 @dataclass(frozen=True)
@@ -84,6 +122,8 @@ class RowGroupReader:
         self._counts = counts
         self._offset_indexes: dict[int, OffsetIndex | None] = {}
         self._dictionaries: dict[int, bytes] = {}
+        self._large: dict[Part, _Large] = {}
+        """Parts whose rows are too large to be decoded together."""
 
     def know_offset_index(self, chunk: ColumnChunk, answer: OffsetIndexAnswer) -> OffsetIndex | None:
         """Keep an offset index that was read already, if it can be believed."""
@@ -107,7 +147,9 @@ class RowGroupReader:
 
         Raises :class:`DamagedFileError` for broken pages (a wrong checksum included), and
         :class:`UnsupportedFeatureError` for encrypted columns, chunks in other files and what pyarrow cannot decode.
+        Raises :class:`sidecar.parquet.page_file.TooManyRows` where so many rows are too large to be decoded together.
         """
+        self._budget = BUDGET // max(len(parts), 1)
         for part in parts:
             self._check(part)
         if not rows:
@@ -134,7 +176,9 @@ class RowGroupReader:
         sparse = rows.close_gaps(_SHORT_GAP).num_rows < _DENSE * self._group.num_rows
         if sparse:
             self._fetch_offset_indexes(parts)
-        return {part: self._choose(part, rows) if sparse else None for part in parts}
+        return {
+            part: self._choose(part, rows) if sparse and part not in self._large else None for part in parts
+        }
 
     def _chunk(self, leaf_index: int) -> ColumnChunk:
         return self._group.columns[leaf_index]
@@ -187,7 +231,8 @@ class RowGroupReader:
             for at, leaf in enumerate(part.leaves):
                 chunk = self._chunk(leaf.index)
                 if pages is None:
-                    ranges.add((chunk.start, chunk.total_compressed_size))
+                    if part not in self._large:
+                        ranges.add((chunk.start, chunk.total_compressed_size))
                     continue
                 index, numbers = pages.indexes[at], pages.numbers[at]
                 ranges |= set(_places(index, numbers))
@@ -205,9 +250,20 @@ class RowGroupReader:
             except _Contradiction as contradiction:
                 self._doubt(self._chunk(part.leaves[0].index), str(contradiction))
                 raw = self._fetch({part: None})
-        return _cut(self._decode_whole(part, raw), rows, RowRanges.all(self._group.num_rows))
+            except TooManyRows:
+                raw = self._fetch({part: None})
+        if part in self._large:
+            return self._large[part].read(rows)
+        found = self._whole_pages(part, raw)
+        number = self._group.num_rows
+        parts = (self._footer, self._shape, part, found, number)
+        most = min(rows_at_once(found, number, self._budget), MAX_ROWS)
+        if most < number:
+            self._large[part] = _Large(lambda: PartCursor(*parts), most)
+            return self._large[part].read(rows)
+        return _cut(PartCursor(*parts).take(number), rows, RowRanges.all(number))
 
-    def _decode_whole(self, part: Part, raw: dict[tuple[int, int], bytes]) -> Any:
+    def _whole_pages(self, part: Part, raw: dict[tuple[int, int], bytes]) -> list[ChunkPages]:
         found = []
         for leaf in part.leaves:
             chunk = self._chunk(leaf.index)
@@ -221,7 +277,7 @@ class RowGroupReader:
                     )
         self._counts.whole_chunks += len(found)
         self._counts.data_pages += sum(len(pages.data) for pages in found)
-        return decode_part(self._footer, self._shape, part, found, self._group.num_rows)
+        return found
 
     def _decode_pages(self, part: Part, pages: _Pages, raw: dict[tuple[int, int], bytes]) -> Any:
         found = []
@@ -232,7 +288,7 @@ class RowGroupReader:
                 )
         self._counts.data_pages += sum(len(chunk.data) for chunk in found)
         try:
-            column = decode_part(self._footer, self._shape, part, found, pages.held.num_rows)
+            column = decode_part(self._footer, self._shape, part, found, pages.held.num_rows, self._budget)
         except DamagedFileError as error:
             if not part.leaves[0].max_rep:
                 raise

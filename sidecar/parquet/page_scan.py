@@ -16,6 +16,7 @@ predicate asks of one row group, where only the rows themselves can tell.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -28,7 +29,8 @@ import pyarrow as pa
 from sidecar.parquet.conditions import Condition
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.known_indexes import Known, PageIndexes
-from sidecar.parquet.page_reader import PageCounts, RowGroupReader
+from sidecar.parquet.page_file import TooManyRows
+from sidecar.parquet.page_reader import MAX_ROWS, PageCounts, RowGroupReader
 from sidecar.parquet.page_verdicts import IndexUse, Verdicts, Wanted
 from sidecar.parquet.parts import Part, Shape, assemble
 from sidecar.parquet.pruning import asks_for_few
@@ -165,6 +167,8 @@ def scan_pages(
 ) -> Iterator[FoundRows]:
     """The rows of each row group that match, at most ``limit`` in all, in the order of the file.
 
+    A row group whose values are too large to be decoded together comes in parts.
+
     Tables have the fields of ``request.shape``. Raises :class:`TooMuch` before the first of them,
     :class:`sidecar.errors.DamagedFileError` for broken data and :class:`sidecar.errors.UnsupportedFeatureError` for
     encrypted columns and what pyarrow cannot decode.
@@ -177,13 +181,20 @@ def scan_pages(
     if request.too_much < math.inf:
         candidates = scan.few(candidates)
     for group, rows, reader in candidates:
-        found = scan.read(group, rows, reader, left)
-        if found is not None:
-            left -= len(found.positions)
-            scan.count()
-            yield found
-        if left <= 0:
-            return
+        todo = deque(rows.pieces(MAX_ROWS))
+        while todo:
+            try:
+                found = scan.read(group, todo[0], reader, left)
+            except TooManyRows as error:
+                todo = deque(piece for part in todo for piece in part.pieces(error.rows))
+                continue
+            todo.popleft()
+            if found is not None:
+                left -= len(found.positions)
+                scan.count()
+                yield found
+            if left <= 0:
+                return
 
 
 _Candidate = tuple[RowGroup, RowRanges, RowGroupReader]

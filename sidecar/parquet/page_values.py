@@ -378,6 +378,10 @@ def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> None:
     if encoding not in (PLAIN, _BYTE_STREAM_SPLIT):
         if count * max(bits // 8, 1) > MAX_DECODED:
             raise UnsupportedFeatureError("a page has too many values to be decoded", found=count)
+        if encoding == DELTA_BYTE_ARRAY:
+            from sidecar.parquet.decoded_size import check_prefixes
+
+            check_prefixes(count, data)
     elif count * bits > 8 * len(data):
         raise DamagedFileError(
             "a page is too short for its values",

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
-from sidecar.parquet.compression import MAX_PAGE
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.thrift import Struct, TruncatedError, decode_struct
 from sidecar.source import Source
@@ -22,6 +21,9 @@ PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY = 0, 2, 3, 4, 8
 DICTIONARY_ENCODINGS = (PLAIN_DICTIONARY, RLE_DICTIONARY)
 
 WRONG_CHECKSUM = "the checksum of a page is wrong"
+
+MAX_VALUES = 1 << 28
+"""Values of the largest page that is read: a few bytes may state any number of equal values."""
 
 MAX_HEADER = 1 << 20
 """Bytes of the longest page header; statistics of long strings may stand in it."""
@@ -134,13 +136,6 @@ class ChunkReader:
 
     def body(self, page: PageHeader) -> bytes:
         """The body of a page, as stored; its checksum is verified where there is one."""
-        if page.compressed_size > MAX_PAGE:
-            raise UnsupportedFeatureError(
-                "a page is too large",
-                offset=page.offset,
-                expected=f"at most {MAX_PAGE} bytes",
-                found=page.compressed_size,
-            )
         data = self.read(page.body, page.compressed_size)
         check_page_body(page, data)
         return data
@@ -182,6 +177,10 @@ def _page(value: Struct, offset: int, header_length: int) -> PageHeader:
     if detail is None:
         raise DamagedFileError("a page header lacks the part that its type asks for", found=kind)
     num_values = detail.count(1, "num_values")
+    if num_values > MAX_VALUES:
+        raise UnsupportedFeatureError(
+            "a page has too many values", offset=offset, expected=f"at most {MAX_VALUES}", found=num_values
+        )
     if kind == DATA_PAGE_V2:
         compressed = detail.boolean(7)
         return PageHeader(

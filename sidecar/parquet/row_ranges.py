@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +108,15 @@ class RowRanges:
         """Each row, in order."""
         shifts = np.repeat(self.pairs[:, 0] - self._before[:-1], np.diff(self._before))
         return np.arange(self.num_rows, dtype=np.int64) + shifts
+
+    def pieces(self, most: int) -> Iterator[RowRanges]:
+        """The same rows in sets of at most ``most``, in order."""
+        for start in range(0, self.num_rows, most):
+            end = min(start + most, self.num_rows)
+            at = np.arange(*np.searchsorted(self._before, [start, end - 1], side="right") - [1, 0])
+            firsts = np.maximum(self.pairs[at, 0], self.pairs[at, 0] + start - self._before[at])
+            ends = np.minimum(self.pairs[at, 1], self.pairs[at, 0] + end - self._before[at])
+            yield RowRanges(np.stack([firsts, ends], axis=1))
 
     def places_of(self, rows: Rows) -> Rows:
         """Where each of ``rows``, all of them here, stands among the rows of these ranges."""

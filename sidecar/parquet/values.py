@@ -18,8 +18,11 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, first_line
+from sidecar.errors import DamagedFileError, first_line, located
 from sidecar.filters.leaves import flatten
+from sidecar.parquet.compression import check_page_size
+from sidecar.parquet.footer import ColumnChunk
+from sidecar.parquet.pages import walk_pages
 from sidecar.source import BytesSource, Source, SourceFile, local_path
 
 BATCH_ROWS = 32 * 1024
@@ -32,6 +35,16 @@ OPTIONS: dict[str, Any] = {
     "arrow_extensions_enabled": False,
 }
 """How pyarrow opens files: checksums count, and nothing is read that was not asked for."""
+
+
+def check_pages(source: Source, chunk: ColumnChunk) -> None:
+    """Raise for a column chunk whose pages pyarrow must not be handed: it inflates a page whatever its size.
+
+    Errors are :class:`UnsupportedFeatureError` and :class:`DamagedFileError`. Headers of pages are read.
+    """
+    for page in walk_pages(source, chunk):
+        with located(source.name, chunk.leaf.path, page.offset):
+            check_page_size(page.compressed_size, page.uncompressed_size)
 
 
 class ValueReader:

@@ -17,6 +17,7 @@ from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
 from sidecar.parquet.problem import Problem, place_and_reason
 from sidecar.parquet.verify_index import verify_page_index
+from sidecar.parquet.verify_statistics import statistics_problems
 from sidecar.parquet.verify_values import FLOATS, ValueCheck, value_problems
 from sidecar.source import Source
 
@@ -26,7 +27,8 @@ _WINDOW = 4 << 20
 def verify_file(source: Source, values: ValueCheck | None = None) -> list[Problem]:
     """Every defect of footer, filters, page indexes and pages, their checksums included.
 
-    With ``values``, every value of the row groups that it chooses is looked up in its filter. Reads the whole file,
+    With ``values``, every value of the row groups that it chooses is looked up in its filter and held against the
+    statistics of its chunk. Reads the whole file,
     one column chunk at a time. Never raises for what is wrong with the file. Of an encrypted file, ``source`` is the
     plaintext view; columns that stay locked are a problem, too.
     """
@@ -35,11 +37,16 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
     except SidecarError as error:
         return [_problem(source.name, None, None, reason_of(error))]
     problems = [*_footer_problems(footer), *_chunk_problems(source, footer)]
+    chosen = set() if values is None else values.choose(len(footer.row_groups))
     if values is not None:
         values.indexes += sum(
             map(_is_compared, (chunk for group in footer.row_groups for chunk in group.columns))
         )
-    for found in (verify_page_index(source, footer), _value_problems(source, footer, values)):
+    for found in (
+        verify_page_index(source, footer),
+        _value_problems(source, footer, values, chosen),
+        _statistics_problems(source, footer, chosen),
+    ):
         problems += [problem for problem in found if problem not in problems]
     return problems
 
@@ -75,8 +82,9 @@ def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
     yield from _overlaps(footer.name, sorted(taken))
 
 
-def _value_problems(source: Source, footer: Footer, values: ValueCheck | None) -> Iterator[Problem]:
-    chosen = set() if values is None else values.choose(len(footer.row_groups))
+def _value_problems(
+    source: Source, footer: Footer, values: ValueCheck | None, chosen: set[int]
+) -> Iterator[Problem]:
     for group in footer.row_groups:
         asked = [c for c in group.columns if group.ordinal in chosen or c.leaf.encoding.name in FLOATS]
         for chunk, found in read_bloom_filters(source, asked):
@@ -89,6 +97,14 @@ def _value_problems(source: Source, footer: Footer, values: ValueCheck | None) -
 def _is_compared(chunk: ColumnChunk) -> bool:
     """Whether a chunk has a page index that can be held against its pages."""
     return not chunk.encrypted and bool(chunk.column_index_offset or chunk.offset_index_offset)
+
+
+def _statistics_problems(source: Source, footer: Footer, chosen: set[int]) -> Iterator[Problem]:
+    for ordinal in sorted(chosen):
+        for chunk in footer.row_groups[ordinal].columns:
+            if not chunk.encrypted:
+                place = (footer.name, ordinal, chunk.leaf.path)
+                yield from (_problem(*place, text) for text in statistics_problems(source, footer, chunk))
 
 
 def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:

@@ -33,7 +33,7 @@ from pyiceberg.types import (
 
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.orc.schema import OrcColumn
+from sidecar.orc.schema import MAX_DIGITS, OrcColumn
 from sidecar.orc.tail import OrcTail
 from sidecar.parquet.schema import Leaf
 from sidecar.planning.zone_maps import zone_leaf
@@ -51,7 +51,6 @@ _PRIMITIVES: dict[str, PrimitiveType] = {
     **dict.fromkeys(("STRING", "VARCHAR", "CHAR"), StringType()),
     "BINARY": BinaryType(),
 }
-MAX_DECIMAL_DIGITS = 38
 
 
 def orc_columns(tail: OrcTail) -> FileColumns:
@@ -91,7 +90,7 @@ def _type(
     if column.kind == "MAP":
         key, value = (_type(tail, tail.columns[child], path, columns, False) for child in children)
         return MapType(children[0], key, children[1], value)
-    if column.kind == "DECIMAL" and 0 < (column.precision or 0) <= MAX_DECIMAL_DIGITS:
+    if column.kind == "DECIMAL" and 0 < (column.precision or 0) <= MAX_DIGITS:
         return DecimalType(column.precision or 0, column.scale or 0)
     return _PRIMITIVES.get(column.kind, UnknownType())
 

@@ -126,7 +126,7 @@ class OrcScan:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        return selected_schema(self.tail, self.handle.pyarrow.schema, self.chosen)
+        return selected_schema(self.tail, self.handle.schema, self.chosen)
 
     @property
     def _top(self) -> list[OrcColumn]:
@@ -137,7 +137,7 @@ class OrcScan:
         return [top for top in tops if self.chosen.intersection(self.tail.subtree(top.id))]
 
     def found(self) -> Iterator[FoundRows]:
-        """Matching rows with their positions, a stripe at a time."""
+        """Matching rows with their positions, a stripe or, where that is large, a part of it at a time."""
         left = self.tail.num_rows if self.limit is None else self.limit
         whole = self._stripe_statistics()
         for stripe in self.tail.stripes:
@@ -145,12 +145,19 @@ class OrcScan:
                 return
             if not stripe.num_rows:
                 continue
-            groups = self._survivors(stripe, whole)
-            rows = None if groups is None else self._read(*groups, left)
+            survivors = self._survivors(stripe, whole)
             self._count()
-            if rows is not None:
-                left -= len(rows.positions)
-                yield rows
+            if survivors is None:
+                continue
+            reader, groups = survivors
+            for together in reader.steps(groups, self._columns()):
+                rows = self._read(reader, together, left)
+                self._count()
+                if rows is not None:
+                    left -= len(rows.positions)
+                    yield rows
+                if left <= 0:
+                    return
 
     def _stripe_statistics(self) -> StripeStatistics | None:
         """Statistics of all stripes, if they are worth a read."""
@@ -258,6 +265,10 @@ class OrcScan:
         kept = kept[:most]
         if not len(kept):
             return None
+        if len(kept) == len(positions):
+            self.report.rows_found += len(kept)
+            whole = [reader.read(top, self.chosen, groups) for top in self._top]
+            return FoundRows(positions, pa.table(whole, schema=self.schema))
         found = positions[kept]
         starts = np.array([g.first_row for g in groups], np.int64)
         hit = np.unique(np.searchsorted(starts, found, side="right") - 1)
@@ -268,6 +279,15 @@ class OrcScan:
         rows = [reader.read(top, self.chosen, matching).take(places) for top in self._top]
         self.report.rows_found += len(found)
         return FoundRows(found, pa.table(rows, schema=self.schema))
+
+    def _columns(self) -> Iterator[tuple[OrcColumn, set[int] | None]]:
+        """The columns at the top that are read, and what is wanted of them."""
+        columns = self.tail.columns
+        if self.question.residual is not None:
+            for top in map(columns.__getitem__, columns[0].children):
+                if self._is_asked(top):
+                    yield top, set(self.question.ids)
+        yield from ((top, self.chosen) for top in self._top)
 
     def _is_asked(self, top: OrcColumn) -> bool:
         below = self.tail.subtree(top.id)

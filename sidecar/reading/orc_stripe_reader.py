@@ -1,20 +1,24 @@
-"""Columns of one stripe of an ORC file, row groups of them, as pyarrow has them."""
+"""Columns of one stripe of an ORC file, row groups of them, in the Arrow types that pyarrow gives them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from io import IOBase
+from itertools import chain
 from typing import Any, cast
 
 import pyarrow as pa
 from pyarrow import orc
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
-from sidecar.orc.decode import read_row_group, read_row_groups
+from sidecar.orc.compound import ColumnCursor
+from sidecar.orc.decode import STEP, read_row_group
 from sidecar.orc.index_streams import StripeIndex, read_indexes
-from sidecar.orc.schema import OrcColumn
+from sidecar.orc.schema import OrcColumn, check_known_types
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcTail, RowGroup, Stripe
+from sidecar.reading.orc_columns import selected_schema
 from sidecar.source import CountingSource, Source, SourceFile
 
 
@@ -27,53 +31,115 @@ class OrcHandle:
         self.data = CountingSource(source)
 
     @cached_property
-    def pyarrow(self) -> Any:
-        """pyarrow's reader of the file, whose reads are counted."""
+    def schema(self) -> Any:
+        """The Arrow schema that pyarrow gives the file.
+
+        pyarrow ends the process on types that it has no counterpart for, so they are looked at before. Raises
+        :class:`UnsupportedFeatureError` for these, and :class:`DamagedFileError`.
+        """
+        check_known_types(self.tail.columns, self.tail.name)
         try:
-            return orc.ORCFile(pa.PythonFile(cast(IOBase, SourceFile(self.data)), mode="r"))
-        except (pa.ArrowException, OSError, ValueError) as error:
+            return orc.ORCFile(pa.PythonFile(cast(IOBase, SourceFile(self.data)), mode="r")).schema
+        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
             raise DamagedFileError(
                 f"pyarrow cannot open the file: {first_line(error)}", file=self.tail.name
             ) from error
 
 
 class StripeReader:
-    """Columns of one stripe, row groups of them."""
+    """Columns of one stripe, read from its first row on.
+
+    Rows are asked for as row groups, or as parts of them: row groups that are too large to be decoded at once are cut
+    by :meth:`steps`.
+    """
 
     def __init__(self, file: OrcHandle, stripe: Stripe, footer: StripeFooter) -> None:
         self.indexes: dict[int, StripeIndex] = {}
         self._file = file
         self._stripe = stripe
         self._footer = footer
-        self._arrays: dict[tuple[tuple[int, ...], int], Any] = {}
-        """By the columns that were read and the row group."""
+        self._arrays: dict[tuple[tuple[int, ...], RowGroup], Any] = {}
+        """By the columns that were read and the rows."""
+        self._cursors: dict[tuple[int, ...], ColumnCursor] = {}
+        self._few: set[RowGroup] = set()
+        """Row groups that are read by their positions: they are few, and no larger than a step."""
+
+    def steps(
+        self, groups: list[RowGroup], asked: Iterable[tuple[OrcColumn, set[int] | None]]
+    ) -> Iterator[list[RowGroup]]:
+        """``groups`` cut into parts, and collected into runs that are read together in little memory.
+
+        ``asked``: the columns that will be read, as for :meth:`read`.
+        """
+        if 2 * len(groups) <= self._stripe.num_row_groups and all(g.rows <= STEP for g in groups):
+            self._few = set(groups)
+        most = STEP
+        if sum(g.rows for g in groups) * len(self._file.tail.columns) > STEP:
+            most = min((self._cursor(top, chosen).step for top, chosen in asked), default=STEP)
+        together: list[RowGroup] = []
+        rows = 0
+        for part in chain.from_iterable(_parts(group, most) for group in groups):
+            if together and rows + part.rows > most:
+                yield together
+                self._arrays.clear()
+                together, rows = [], 0
+            together.append(part)
+            rows += part.rows
+        if together:
+            yield together
+            self._arrays.clear()
 
     def read(self, top: OrcColumn, chosen: set[int] | None, groups: list[RowGroup]) -> Any:
-        """A column at the top of the file in these row groups, as pyarrow has it; of a struct what is ``chosen``."""
-        below = self._file.tail.subtree(top.id)
-        numbers = (top.id,) if chosen is None or top.id in chosen else tuple(n for n in below if n in chosen)
-        missing = [group for group in groups if (numbers, group.ordinal) not in self._arrays]
-        if missing:
-            arrays = self._compound(top, numbers, missing) if top.is_compound else self._leaf(top, missing)
-            for group, array in zip(missing, arrays, strict=True):
-                self._arrays[numbers, group.ordinal] = array
-        found = [self._arrays[numbers, group.ordinal] for group in groups]
-        return pa.chunked_array(found)
+        """A column at the top of the file in these row groups, as pyarrow has it; of a struct what is ``chosen``.
 
-    def _leaf(self, column: OrcColumn, groups: list[RowGroup]) -> list[Any]:
-        file, stripe, footer = self._file, self._stripe, self._footer
-        arguments = (file.data, file.tail, stripe, footer)
-        row_index = None
-        if 2 * len(groups) <= stripe.num_row_groups:
-            row_index = self._row_index(column)
-        if row_index is not None:
-            arrays = [read_row_group(*arguments, {column.id: row_index}, g.ordinal, column) for g in groups]
-        else:
-            whole = read_row_groups(*arguments, column)
-            arrays = [whole[g.ordinal] for g in groups]
-        kind = file.pyarrow.schema.field(file.tail.columns[0].children.index(column.id)).type
+        Row groups come in their order, and no row before one that was read: the file is read in one direction.
+        """
+        numbers = self._numbers(top, chosen)
+        missing = [group for group in groups if (numbers, group) not in self._arrays]
+        row_index = self._row_index(top) if missing and not top.is_compound and self._few else None
+        for group in missing:
+            by_position = row_index is not None and group in self._few
+            array = self._at(top, row_index, group) if by_position else self._next(top, chosen, group)
+            self._arrays[numbers, group] = array
+        return pa.chunked_array([self._arrays[numbers, group] for group in groups])
+
+    def _numbers(self, top: OrcColumn, chosen: set[int] | None) -> tuple[int, ...]:
+        """What is wanted of a column at the top: itself, or the columns below it that are chosen."""
+        if chosen is None or top.id in chosen:
+            return (top.id,)
+        return tuple(number for number in self._file.tail.subtree(top.id) if number in chosen)
+
+    def _cursor(self, top: OrcColumn, chosen: set[int] | None) -> ColumnCursor:
+        numbers = self._numbers(top, chosen)
+        if numbers not in self._cursors:
+            tail = self._file.tail
+            ids = {below for number in numbers for below in tail.subtree(number)}
+            for number in numbers:
+                above = tail.columns[number]
+                while above.parent:
+                    above = tail.columns[above.parent]
+                    ids.add(above.id)
+            field = selected_schema(tail, self._file.schema, set(numbers))
+            self._cursors[numbers] = ColumnCursor(
+                self._file.data, tail, self._footer, top, field.field(0).type, ids
+            )
+        return self._cursors[numbers]
+
+    def _next(self, top: OrcColumn, chosen: set[int] | None, group: RowGroup) -> Any:
+        """Rows that come behind those that were read of the column so far."""
+        cursor = self._cursor(top, chosen)
+        cursor.skip_to(group.first_row - self._stripe.first_row)
+        return cursor.take(group.rows)
+
+    def _at(self, column: OrcColumn, row_index: Any, group: RowGroup) -> Any:
+        """A leaf in a whole row group, by its positions."""
+        file = self._file
+        array = read_row_group(
+            file.data, file.tail, self._stripe, self._footer, {column.id: row_index}, group.ordinal, column
+        )
+        kind = file.schema.field(file.tail.columns[0].children.index(column.id)).type
         try:
-            return [array.cast(kind) for array in arrays]
+            return array.cast(kind)
         except pa.ArrowException as error:
             raise UnsupportedFeatureError(
                 f"values do not fit the type that pyarrow reads the column as: {first_line(error)}",
@@ -89,13 +155,8 @@ class StripeReader:
             )
         return self.indexes[column.id].row_index
 
-    def _compound(self, column: OrcColumn, numbers: tuple[int, ...], groups: list[RowGroup]) -> list[Any]:
-        file, stripe = self._file, self._stripe
-        try:
-            batch = file.pyarrow.read_stripe(stripe.ordinal, [file.tail.columns[n].path for n in numbers])
-            values = batch.column(0)
-            return [values.slice(g.first_row - stripe.first_row, g.rows) for g in groups]
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise DamagedFileError(
-                f"pyarrow cannot decode: {first_line(error)}", file=file.tail.name, column=column.path
-            ) from error
+
+def _parts(group: RowGroup, most: int) -> Iterator[RowGroup]:
+    """A row group as it is, or cut into parts of at most so many rows."""
+    for start in range(0, group.rows, most):
+        yield RowGroup(group.ordinal, group.first_row + start, min(most, group.rows - start))

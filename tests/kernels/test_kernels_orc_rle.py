@@ -34,10 +34,10 @@ def decoded(
 ) -> Any:
     if signed is None:
         out: Any = np.full(count, 0xEE, np.uint8)
-        end = decode(array(data), at, skip, out)
+        end = decode(array(data), at, skip, out, np.zeros(2, np.int64))
     else:
         out = np.full(count, 0xABAD1DEA, np.int64)
-        end = decode(array(data), at, skip, signed, out)
+        end = decode(array(data), at, skip, signed, out, np.zeros(2, np.int64))
     return None if end < 0 else out.tolist()
 
 
@@ -122,6 +122,36 @@ def test_every_truncation_of_integers_is_seen(name: str, decode: Any, twin: Any,
     count = len(twin(data, True))
     for cut in range(0, len(data), max(1, len(data) // 400)):
         assert decoded(decode, data[:cut], count, signed=True) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_integers_go_on_where_the_last_call_ended(name: str, decode: Any, twin: Any, make: Any) -> None:
+    for seed in range(20):
+        _, data = stream(make, seed, 8)
+        values, found = twin(data, True), []
+        rng, place = random.Random(seed), np.zeros(2, np.int64)
+        while len(found) < len(values):
+            out = np.empty(min(rng.choice((0, 1, 3, 64, 700)), len(values) - len(found)), np.int64)
+            at, skip = place.tolist()
+            assert decode(array(data), at, skip, True, out, place) >= 0
+            found += out.tolist()
+        assert found == values
+        assert place.tolist() == [len(data), 0]
+
+
+def test_bytes_go_on_where_the_last_call_ended() -> None:
+    for seed in range(20):
+        _, data = stream(orc_twins.random_run_bytes, seed, 10)
+        values, found = orc_twins.bytes_rle(data), []
+        rng, place = random.Random(seed), np.zeros(2, np.int64)
+        while len(found) < len(values):
+            out = np.empty(min(rng.choice((0, 1, 3, 64, 700)), len(values) - len(found)), np.uint8)
+            at, skip = place.tolist()
+            assert orc_rle.bytes_rle(array(data), at, skip, out, place) >= 0
+            found += out.tolist()
+        assert found == values
 
 
 def test_bytes_agree_with_the_twin() -> None:

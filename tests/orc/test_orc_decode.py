@@ -60,7 +60,7 @@ class OrcFile:
         return read_row_group(self.source, self.tail, stripe, footer, indexes, row_group, column)
 
     def groups(self, stripe: Stripe, column: OrcColumn) -> list[Any]:
-        return read_row_groups(self.source, self.tail, stripe, self.footers[stripe.ordinal], column)
+        return list(read_row_groups(self.source, self.tail, stripe, self.footers[stripe.ordinal], column))
 
     def leaves(self) -> list[OrcColumn]:
         return [column for column in self.tail.columns if not column.is_compound]
@@ -447,14 +447,19 @@ def test_streams_that_end_early_are_damage() -> None:
         ]
         short = StripeFooter(stripe, kept, footer.encodings, footer.writer_timezone, [], footer.raw)
         with pytest.raises(DamagedFileError, match="ends early"):
-            read_row_groups(file.source, file.tail, stripe, short, column)
+            list(read_row_groups(file.source, file.tail, stripe, short, column))
         gone = [s for s in footer.streams if s.column != column.id or s.kind != "DATA"]
         absent = StripeFooter(stripe, gone, footer.encodings, footer.writer_timezone, [], footer.raw)
         with pytest.raises(DamagedFileError, match="no stream DATA"):
-            read_row_groups(file.source, file.tail, stripe, absent, column)
+            list(read_row_groups(file.source, file.tail, stripe, absent, column))
 
 
-def test_counts_beyond_what_bytes_can_hold_are_refused_before_memory_is_taken() -> None:
+@pytest.mark.parametrize(
+    ("rows", "error"), [(1 << 22, DamagedFileError), (1 << 50, UnsupportedFeatureError)], ids=["2^22", "2^50"]
+)
+def test_counts_beyond_what_bytes_can_hold_are_refused_before_memory_is_taken(
+    rows: int, error: type[Exception]
+) -> None:
     file = orc_file(small_file("uncompressed"))
     stripe, footer = file.tail.stripes[0], file.footers[0]
     huge = Stripe(
@@ -463,11 +468,11 @@ def test_counts_beyond_what_bytes_can_hold_are_refused_before_memory_is_taken() 
         stripe.index_length,
         stripe.data_length,
         stripe.footer_length,
-        1 << 50,
+        rows,
         0,
         0,
         stripe.information,
     )
     for column in file.leaves():
-        with pytest.raises(DamagedFileError):
-            read_row_groups(file.source, file.tail, huge, footer, column)
+        with pytest.raises(error):
+            list(read_row_groups(file.source, file.tail, huge, footer, column))

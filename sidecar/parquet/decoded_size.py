@@ -1,0 +1,94 @@
+"""How large the values of pages become, before they are decoded.
+
+A few bytes of runs, of indices in a dictionary or of prefixes can state any number of values. What is known without
+decoding them: the width of fixed types, the longest entry of a dictionary, the lengths of prefixes in front of a
+DELTA_BYTE_ARRAY page. Pages in other encodings hold at most their own bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.filters.encoding import Encoding
+from sidecar.parquet.compression import decompress
+from sidecar.parquet.dictionary import decode_dictionary
+from sidecar.parquet.footer import ColumnChunk
+from sidecar.parquet.levels import open_page
+from sidecar.parquet.pages import (
+    DICTIONARY_ENCODINGS,
+    DICTIONARY_PAGE,
+    MAX_HEADER,
+    PageHeader,
+    decode_page_header,
+)
+from sidecar.parquet.plain_file import decode_pages
+from sidecar.parquet.schema import Annotation, Leaf
+
+DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY = 5, 7
+
+MAX_PREFIXED = 128 << 20
+"""Bytes that the values of a DELTA_BYTE_ARRAY page may take."""
+
+_LENGTHS = Leaf(0, ("lengths",), None, "INT32", None, Annotation(), Encoding.parse("int32"), 0, 0)
+
+Page = tuple[PageHeader, bytes | memoryview]
+"""A page: its header, and its bytes as stored with the header in front."""
+
+
+def bytes_a_value(chunk: ColumnChunk, dictionary: bytes | memoryview, pages: Sequence[Page]) -> int:
+    """Bytes that a value of these pages may take decoded, besides bytes that it has in its page.
+
+    ``dictionary`` is the dictionary page, header included, or empty. Raises :class:`UnsupportedFeatureError` for pages
+    of prefixes that would become too large, and :class:`DamagedFileError`.
+    """
+    leaf = chunk.leaf
+    if leaf.physical != "BYTE_ARRAY":
+        return max(leaf.width or 1, 1)
+    for header, raw in pages:
+        if header.encoding == DELTA_BYTE_ARRAY:
+            check_prefixes(*_present(chunk, header, raw))
+    if dictionary and any(header.encoding in DICTIONARY_ENCODINGS for header, _ in pages):
+        return 4 + _longest_entry(chunk, dictionary)
+    return 4
+
+
+def check_prefixes(count: int, data: npt.NDArray[np.uint8]) -> None:
+    """Raise :class:`UnsupportedFeatureError` where ``count`` values of a DELTA_BYTE_ARRAY page become too large."""
+    if not count:
+        return
+    if 4 * count > MAX_PREFIXED:
+        raise UnsupportedFeatureError(
+            "a page has too many values to be decoded", expected=f"at most {MAX_PREFIXED // 4}", found=count
+        )
+    lengths = decode_pages(_LENGTHS, [(DELTA_BINARY_PACKED, count, data.data)]).to_numpy()
+    size = int(lengths.sum(dtype=np.int64))
+    if lengths.min() < 0:
+        raise DamagedFileError("a prefix has a negative length")
+    if size > MAX_PREFIXED:
+        raise UnsupportedFeatureError(
+            "the values of a page are too large", expected=f"at most {MAX_PREFIXED} bytes", found=size
+        )
+
+
+def _present(
+    chunk: ColumnChunk, header: PageHeader, raw: bytes | memoryview
+) -> tuple[int, npt.NDArray[np.uint8]]:
+    body = bytes(raw[header.header_length : header.header_length + header.compressed_size])
+    levels, data = open_page(chunk.codec, header, body, chunk.leaf)
+    return levels.num_present, data
+
+
+def _longest_entry(chunk: ColumnChunk, raw: bytes | memoryview) -> int:
+    header = decode_page_header(bytes(raw[:MAX_HEADER]), chunk.start)
+    if header.type != DICTIONARY_PAGE:
+        raise DamagedFileError("there is no dictionary where it should be", offset=chunk.start)
+    body = bytes(raw[header.header_length : header.header_length + header.compressed_size])
+    plain = np.frombuffer(decompress(chunk.codec, body, header.uncompressed_size), np.uint8)
+    if 4 * header.num_values > len(plain):
+        raise DamagedFileError("a dictionary page is too short for its values", found=header.num_values)
+    page = decode_dictionary(plain, header.num_values, chunk.leaf)
+    return int(np.diff(page.offsets).max(initial=0)) if page.offsets is not None else 0

@@ -1,0 +1,73 @@
+"""The statistics of column chunks against the values of their pages: plans and scans drop row groups by them.
+
+Checked is what :func:`sidecar.parquet.page_bounds.chunk_bounds` believes, so bounds in no known order are not. Bounds
+may be wider than the values, because long ones are cut; they may not be narrower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sidecar.errors import SidecarError
+from sidecar.parquet.bounds import Ordering, find_ordering
+from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, is_float
+from sidecar.parquet.page_index_build import ScannedPage, scan_chunk
+from sidecar.parquet.problem import place_and_reason
+from sidecar.source import Source
+
+
+def statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
+    """What the statistics of a chunk deny of its values. Reads the whole chunk if it has some."""
+    bounds = chunk_bounds(footer, chunk)
+    bounded = bounds.lower[0] is not None
+    if not bounded and bounds.null_counts[0] is None:
+        return
+    try:
+        scanned = scan_chunk(source, footer, chunk)
+    except SidecarError as error:
+        yield place_and_reason(error)
+        return
+    yield from _null_problems(chunk, bounds, scanned.pages)
+    ordering = find_ordering(footer, chunk.leaf)
+    if scanned.reason:
+        if bounded:
+            yield f"statistics: values could not be held against them: {scanned.reason}"
+    elif isinstance(ordering, Ordering):
+        yield from _bound_problems(chunk, ordering, bounds, scanned.pages)
+
+
+def _null_problems(chunk: ColumnChunk, bounds: PageBounds, pages: list[ScannedPage]) -> Iterator[str]:
+    """Nulls of flat columns; writers differ in what of a list is a null."""
+    levels = [page.levels for page in pages if page.levels is not None]
+    if len(levels) < len(pages):
+        return
+    nulls, present = sum(one.num_nulls for one in levels), sum(one.num_present for one in levels)
+    if not chunk.leaf.max_rep and bounds.null_counts[0] not in (None, nulls):
+        yield f"statistics: null_count is {bounds.null_counts[0]}, the pages have {nulls} nulls"
+    elif bounds.all_null[0] and present:
+        yield f"statistics: they say that there are only nulls, the pages have {present} values"
+
+
+def _bound_problems(
+    chunk: ColumnChunk, ordering: Ordering, bounds: PageBounds, pages: list[ScannedPage]
+) -> Iterator[str]:
+    low, high = bounds.lower[0], bounds.upper[0]
+    nans = sum(page.values.nan_count for page in pages if page.values is not None)
+    if nans and is_float(chunk.leaf) and not bounds.may_have_nan[0]:
+        yield f"statistics: nan_count is 0, the pages have {nans} NaN"
+    if low is None or high is None:
+        return
+    below = above = False
+    for page in pages:
+        values, levels = page.values, page.levels
+        if values is None or values.lower is None or values.upper is None:
+            continue
+        if levels is not None and values.nan_count == levels.num_present:
+            continue  # NaN is not between the bounds
+        below |= bool(ordering.decode(values.lower) < low)  # type: ignore[operator]
+        above |= bool(ordering.decode(values.upper) > high)  # type: ignore[operator]
+    if below:
+        yield "statistics: there is a value below min_value"
+    if above:
+        yield "statistics: there is a value above max_value"
