@@ -81,6 +81,14 @@ def test_bounds_that_contradict_each_other_are_named() -> None:
     assert bounds(statistics(2, signed(7, 5)), "INT") is None
 
 
+def test_a_writer_that_says_nothing_of_nulls_may_have_some() -> None:
+    message = statistics(2, signed(1, 2))
+    assert decoded(message, "INT").has_null
+    for said in (0, 1):
+        told = Message([*message.fields, (10, VARINT, said)])
+        assert decoded(told, "INT").has_null is bool(said)
+
+
 @pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
 def test_floats_need_a_sum_that_is_a_number(kind: str) -> None:
     assert bounds(statistics(3, doubles(-1.5, 2.5, 1.0)), kind) == (-1.5, 2.5, True)

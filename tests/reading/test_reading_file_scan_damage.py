@@ -107,9 +107,7 @@ def test_flipped_bits_of_offset_indexes(version: str) -> None:
 
 
 @pytest.mark.parametrize("first_row", [38, 39, 41, 42])
-def test_a_page_with_other_rows_than_its_index_says_costs_the_index_alone(
-    column: str, first_row: int
-) -> None:
+def test_a_page_with_other_rows_than_its_index_says_costs_the_index_alone(first_row: int) -> None:
     """The second page of a column that is not asked, 40 rows behind the first, is said to begin elsewhere."""
     data = written()
     footer = read_footer(BytesSource(data))
