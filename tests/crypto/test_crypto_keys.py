@@ -209,6 +209,14 @@ def test_what_are_no_keys_is_refused_without_showing_it(
         encryption_keys_from(str(tmp_path / "none"))
 
 
+def test_an_explicit_key_stands_before_the_one_that_key_metadata_names() -> None:
+    mine, named = b"m" * 16, b"n" * 16
+    keys = EncryptionKeys(ExplicitKeys({b"k": named}), footer_key=mine, column_keys={"a.b": mine})
+    assert keys.for_footer(b"k") == keys.for_column("a.b", b"k") == mine
+    assert keys.for_column("a", b"k") == keys.for_bundle(b"k") == named
+    assert keys.for_column("a", b"other") is keys.for_column("a", None) is None
+
+
 def test_impossible_keys_are_refused() -> None:
     for keys in ({"footer_key": b"short"}, {"column_keys": {"a": b"x" * 17}}):
         with pytest.raises(UsageError, match="impossible length"):
