@@ -211,6 +211,17 @@ def test_values_outside_of_the_bounds_are_excluded() -> None:
         == "no values, only nulls"
     )
     assert cannot_hold(None, 8, "int", column("INT")) == ""
+    uncounted = decoded(Message([(2, BYTES, encode(Message(signed(1, 5))))]), "INT")
+    assert uncounted.num_values is None
+    assert [bool(cannot_hold(uncounted, v, "int", column("INT"))) for v in (0, 1, 5, 6)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert cannot_hold(decoded(Message([]), "INT"), 1, "int", column("INT")) == "", (
+        "nobody counted, nobody knows"
+    )
 
 
 @pytest.mark.parametrize(
