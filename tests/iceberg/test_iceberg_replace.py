@@ -18,6 +18,8 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
     ManifestWriter,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -25,9 +27,10 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, LongType, NestedField
 
 from sidecar.iceberg import snapshot_producer
-from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _Delete, _named
+from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _add, _Delete, _named, _partition_key
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.replace import find_replaceable, new_path
 from sidecar.iceberg.snapshot_producer import _FIELDS
@@ -130,6 +133,33 @@ def test_the_paths_that_position_deletes_name_are_read_or_unknown(table: Table) 
     equality = position_deletes(table, f"{path}-6.parquet", deletes)
     equality[_FIELDS["content"]] = DataFileContent.EQUALITY_DELETES
     assert _named(table.io, equality) is None
+
+
+@pytest.mark.parametrize("numbers", [(3, 7, 5), (7, 3, 5), (5, 3, 7)])
+def test_of_several_position_deletes_of_a_file_the_newest_counts(
+    table: Table, listing: Listing, numbers: tuple[int, ...]
+) -> None:
+    path = listing.files[0].path
+    written = position_deletes(table, f"{table.location()}/data/d.parquet", pa.table({"file_path": [path]}))
+    index = DeleteIndex()
+    for number in numbers:
+        entry = ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED, snapshot_id=1, sequence_number=number, data_file=written
+        )
+        _add(index, entry, (), frozenset([path]))
+    assert index.by_path == {path: 7}
+    assert reason(listing, index, sequence_number=7) == POSITION
+    assert reason(listing, index, sequence_number=8) is None
+
+
+def test_partitions_are_equal_in_whatever_order_a_manifest_has_their_fields() -> None:
+    one, two = NestedField(1000, "a", LongType()), NestedField(1001, "b", DoubleType())
+    there = DataFile.from_args(partition=Record(4, float("nan")))
+    back = DataFile.from_args(partition=Record(float("nan"), 4))
+    assert _partition_key(0, there, (one, two)) == _partition_key(0, back, (two, one))
+    assert _partition_key(0, there, (one, two)) != _partition_key(1, there, (one, two))
+    swapped = DataFile.from_args(partition=Record(float("nan"), 4))
+    assert _partition_key(0, there, (one, two)) != _partition_key(0, swapped, (one, two))
 
 
 def test_files_older_than_an_equality_delete_are_left_alone(table: Table) -> None:

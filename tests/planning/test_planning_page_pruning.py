@@ -207,11 +207,20 @@ def test_segments_that_tell_the_row_groups_of_a_file_differently_keep_them_all(
         assert comparable(read(planned)) == comparable(oracle(made, planned.row_filter))
 
 
-def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_indexes(table: Table) -> None:
+@pytest.mark.parametrize(
+    "units",
+    [
+        (UnitEntry(0, 0, 1500), UnitEntry(1, 1500, 1500)),
+        (UnitEntry(0, 0, 1500), UnitEntry(1, 1500, 500), UnitEntry(2, 2000, 1000)),
+        (UnitEntry(0, 0, 1000), UnitEntry(2, 1000, 1000), UnitEntry(1, 2000, 1000)),
+    ],
+)
+def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_indexes(
+    table: Table, units: tuple[UnitEntry, ...]
+) -> None:
     planned = plan(table, "k >= 1500 and k < 1510")
     [(path, kept)] = planned.row_groups.items()
-    units = (UnitEntry(0, 0, 1500), UnitEntry(1, 1500, 1500))
-    lying = replace(kept, units=units, rows=kept.rows[:1] * 2)
+    lying = replace(kept, units=units, rows=kept.rows[:1] * len(units))
     changed = replace(planned, row_groups={path: lying})
     report = sidecar.TableScanReport()
     assert comparable(read(changed, report=report)) == comparable(oracle(table, planned.row_filter))
