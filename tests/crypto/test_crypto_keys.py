@@ -188,6 +188,7 @@ def test_keys_from_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         '{"footer_key": "hex:30313233"}',
         '{"footer_key": "hex:zz"}',
         '{"footer_key": "base64:*"}',
+        '{"footer_key": "base64:MDEyMzQ1*Njc4OWFiY2RlZg=="}',  # sixteen bytes, were the star not there
         '{"footer_key": "env:NO_SUCH_VARIABLE"}',
         '{"keys": {"kc1": "0123456789abcdef"}}',
         '{"keys": []}',

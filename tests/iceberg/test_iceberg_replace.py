@@ -32,8 +32,8 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from sidecar.iceberg import snapshot_producer
 from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _add, _Delete, _named, _partition_key
 from sidecar.iceberg.listing import Listing, list_snapshot
-from sidecar.iceberg.replace import find_replaceable, new_path
-from sidecar.iceberg.snapshot_producer import _FIELDS
+from sidecar.iceberg.replace import commit_replace, find_replaceable, new_path
+from sidecar.iceberg.snapshot_producer import _FIELDS, NewFile
 
 ARROW = pa.schema([("k", pa.int64())])
 
@@ -170,6 +170,28 @@ def test_files_older_than_an_equality_delete_are_left_alone(table: Table) -> Non
     found = find_replaceable(table)
     assert [reason for _, reason in found.left_alone] == [EQUALITY, EQUALITY]
     assert [file.sequence_number for file in found.files] == [4]
+
+
+def test_a_manifest_of_files_that_stay_goes_on_living(catalog: Any) -> None:
+    """Two replaces of one file: the other file of its manifest keeps who added it, and its rows."""
+    properties = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    table: Table = catalog.create_table(f"db.stays{random.getrandbits(60)}", ARROW, properties=properties)
+    table.append(pa.table({"k": [1, 2]}, schema=ARROW))
+    table.append(pa.table({"k": [3, 4]}, schema=ARROW))
+    before = {entry["data_file"]["file_path"]: entry for entry in table.inspect.entries().to_pylist()}
+    listing = list_snapshot(table)
+    assert len(listing.manifests) == 1
+    first, stays = (file.path for file in listing.files)
+    for _ in range(2):
+        path = new_path(table, first)
+        local(path).write_bytes(local(first).read_bytes())
+        commit_replace(table, list_snapshot(table), {first: NewFile(path, local(path).stat().st_size, None)})
+        table.refresh()
+        first = path
+    assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [1, 2, 3, 4]
+    (entry,) = [e for e in table.inspect.entries().to_pylist() if e["data_file"]["file_path"] == stays]
+    for name in ("snapshot_id", "sequence_number", "file_sequence_number"):
+        assert entry[name] == before[stays][name]
 
 
 def test_a_file_that_is_listed_twice_is_left_alone(table: Table, tmp_path: Any) -> None:

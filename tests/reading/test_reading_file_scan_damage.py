@@ -85,6 +85,7 @@ def outcome(data: bytes, predicate: str) -> list[int] | None:
         rows = part.rows.to_pylist()
         for position, row in zip(part.positions.tolist(), rows, strict=True):
             assert row["k"] == position
+            assert row["n"] == (None if position % 4 == 0 else position)
             assert row["s"] == f"{position:04}"
             assert row["l"] == [position] * (position % 3)
             assert row["m"] == [{"x": position, "y": str(position)}] * (position % 3)
