@@ -84,6 +84,27 @@ def test_where_the_kernel_does_not_copy_we_do(
     assert (tmp_path / "file").read_bytes() == b"bcdefg"
 
 
+@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="the kernel copies nothing here")
+def test_what_the_kernel_copied_is_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives up in the middle: the rest is copied by hand, from where it stopped."""
+    data = os.urandom(5_000)
+    (tmp_path / "source").write_bytes(data)
+    copy, calls = os.copy_file_range, []
+
+    def partly(source: int, target: int, count: int, **options: Any) -> int:
+        calls.append(count)
+        if len(calls) == 3:
+            raise OSError(errno.EIO, "no more")
+        return copy(source, target, min(count, 700), **options)
+
+    monkeypatch.setattr(os, "copy_file_range", partly)
+    with create_target(str(tmp_path / "file")) as target:
+        target.copy(LocalSource(str(tmp_path / "source")), 11, 4_000)
+        assert target.position == 4_000
+    assert calls == [4_000, 3_300, 2_600]
+    assert (tmp_path / "file").read_bytes() == data[11:4_011]
+
+
 @pytest.mark.parametrize("kernel", [True, False])
 def test_a_source_that_ends_early_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: bool

@@ -266,6 +266,24 @@ def test_a_bundle_of_another_build_keeps_everything():
     assert any("does not belong" in warning for warning in sidecar.warnings)
 
 
+def test_a_bundle_that_names_another_table_keeps_everything():
+    """Its segment and the digest of its units may be right."""
+    data, _ = sound(3)
+    first, other, units, _ = raw_blobs(data)
+    foreign = reword(first, lambda toc: toc.update(table="00000000-0000-0000-0000-00000000000f"))
+    mixed = combine(
+        [
+            (SBBF, (1,), SEGMENT, foreign),
+            (SBBF, (4,), SEGMENT, bytes(other)),
+            (UNITS, (), SEGMENT, bytes(units)),
+        ]
+    )
+    sidecar = open_bytes(mixed)
+    assert sidecar.segments[0].might_match(1, probe_for(5)).all()
+    assert not sidecar.segments[0].might_match(4, probe_for(5000)).all()
+    assert any("does not belong" in warning for warning in sidecar.warnings)
+
+
 def test_a_bundle_without_its_units_and_a_segment_of_another_table_are_unknown():
     data, footer = sound(3)
     first, *_ = raw_blobs(data)

@@ -167,6 +167,16 @@ def test_lemma_widening_by_an_integer_factor_changes_no_answer(data):
         assert twin_check(wide, value) == twin_check(blocks, value)
 
 
+@pytest.mark.parametrize("factor", [1, 2, 5])
+def test_a_range_of_a_widened_filter_may_begin_within_a_repeated_block(factor):
+    own = np.arange(4 * 8, dtype=np.uint32).reshape(4, 8)
+    whole = np.repeat(own, factor, axis=0)
+    for first in range(len(whole)):
+        for count in range(1, len(whole) - first + 1):
+            found = widen_range(own, len(whole), first, count)
+            assert (found == whole[first : first + count]).all()
+
+
 def test_widening_holds_for_integer_factors_alone():
     with pytest.raises(UsageError):
         widen_range(np.zeros((64, 8), np.uint32), 80, 0, 80)

@@ -215,6 +215,7 @@ def test_dense_holes_are_a_bitmap_and_runs_are_runs():
         {"runs": [[0, True]]},
         {"runs": [0]},
         {"bitmap": "AAAI"},
+        {"bitmap": "AAQ="},  # unit 10, the first that there is not
         {"bitmap": "A"},
         {"bitmap": 5},
     ],

@@ -188,6 +188,7 @@ def test_keys_from_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         '{"footer_key": "hex:30313233"}',
         '{"footer_key": "hex:zz"}',
         '{"footer_key": "base64:*"}',
+        '{"footer_key": "base64:MDEyMzQ1*Njc4OWFiY2RlZg=="}',  # sixteen bytes, were the star not there
         '{"footer_key": "env:NO_SUCH_VARIABLE"}',
         '{"keys": {"kc1": "0123456789abcdef"}}',
         '{"keys": []}',
@@ -207,6 +208,14 @@ def test_what_are_no_keys_is_refused_without_showing_it(
             assert secret not in str(raised.value)
     with pytest.raises(StorageError):
         encryption_keys_from(str(tmp_path / "none"))
+
+
+def test_an_explicit_key_stands_before_the_one_that_key_metadata_names() -> None:
+    mine, named = b"m" * 16, b"n" * 16
+    keys = EncryptionKeys(ExplicitKeys({b"k": named}), footer_key=mine, column_keys={"a.b": mine})
+    assert keys.for_footer(b"k") == keys.for_column("a.b", b"k") == mine
+    assert keys.for_column("a", b"k") == keys.for_bundle(b"k") == named
+    assert keys.for_column("a", b"other") is keys.for_column("a", None) is None
 
 
 def test_impossible_keys_are_refused() -> None:

@@ -152,6 +152,11 @@ REFUSED = [
     (pa.array([1.5]), "int32/decimal:1"),
     (pa.array([Decimal("99999999.99")], pa.decimal128(10, 2)), "int32/decimal:2"),
     (pa.array([Decimal(10**20)], pa.decimal128(22, 1)), "int64/decimal:1"),
+    # one value that does not fit among others that do
+    (pa.array(dec("1.50", "99999999.99", "-0.01"), pa.decimal128(10, 2)), "int32/decimal:2"),
+    (pa.array([Decimal(1), Decimal(10**20), Decimal(-1)], pa.decimal128(22, 1)), "int64/decimal:1"),
+    (pa.array([Decimal(1), Decimal(2**39), Decimal(-1)], pa.decimal128(22, 1)), "flba:5/decimal:1"),
+    (pa.array([1, 2**40, 3]), "int32"),
     (pa.array([Decimal(2**39)], pa.decimal128(22, 1)), "flba:5/decimal:1"),
     (pa.array([Decimal(10**40)], pa.decimal256(50, 1)), "flba:16/decimal:1"),
     (pa.array([1], pa.timestamp("ns")), "int64/timestamp-us"),
@@ -199,6 +204,8 @@ def test_twins_of_zeros_and_nan(bits: Any, name: str, zeros: list[bytes], nan: b
         assert found([one, zero], True) == hashes(one, *zeros)
         assert found([one, zero], False) == hashes(one, zero)
     assert found([odd_nan], True) == hashes(odd_nan, nan)
+    assert found([one, odd_nan, one], True) == hashes(one, odd_nan, nan), "one NaN among numbers"
+    assert found([odd_nan, one, zeros[1]], True) == hashes(odd_nan, one, nan, *zeros)
     assert found([odd_nan], False) == hashes(odd_nan)
 
 

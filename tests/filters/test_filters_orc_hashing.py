@@ -15,6 +15,7 @@ from sidecar.errors import UsageError
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_hash import hash_bytes, hash_long
 from sidecar.filters.orc_hashing import hash_orc
+from sidecar.filters.orc_values import decimal_text
 
 PAYLOAD_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
 
@@ -121,6 +122,10 @@ def test_twins_are_both_zeros_the_nan_that_readers_ask_for_and_both_milliseconds
     times = pa.array([-1_001, 1_001, -2_000], pa.timestamp("us"))
     assert set(hash_orc(times, OrcEncoding.parse(CPP)).tolist()) == set(hashes_of([-1, -2, 1]))
     assert len(hash_orc(times, OrcEncoding.parse("orc/timestamp:java:UTC"))) == 3
+    times = pa.array([-1_001, -5_001, 1_001, -9_999], pa.timestamp("us"))
+    assert set(hash_orc(times, OrcEncoding.parse(CPP)).tolist()) == set(
+        hashes_of([-1, -2, -5, -6, 1, -9, -10])
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,10 +155,16 @@ def test_values_of_another_type_are_refused(values: Any, name: str) -> None:
         hash_orc(values, OrcEncoding.parse(name))
 
 
+@pytest.mark.parametrize("count", [1, 2, 16_383, 16_384, 16_385, 32_768, 32_769])
+def test_the_last_decimal_of_a_column_is_hashed_wherever_a_step_ends(count: int) -> None:
+    numbers = [Decimal(i).scaleb(-2) for i in range(count)]
+    hashes = hash_orc(pa.array(numbers, pa.decimal128(9, 2)), OrcEncoding.parse("orc/decimal:2"))
+    assert len(hashes) == count
+    assert int(hashes[-1]) == hash_bytes(decimal_text(count - 1, 2))
+
+
 def test_many_decimals_are_hashed_step_by_step() -> None:
     numbers = [Decimal(i).scaleb(-2) for i in range(-20_000, 20_000)]
     hashes = hash_orc(pa.array(numbers, pa.decimal128(9, 2)), OrcEncoding.parse("orc/decimal:2"))
     asked = [0, 1, 16_383, 16_384, 16_385, 20_000, 32_768, 39_999]
-    from sidecar.filters.orc_values import decimal_text
-
     assert [int(hashes[i]) for i in asked] == [hash_bytes(decimal_text(i - 20_000, 2)) for i in asked]

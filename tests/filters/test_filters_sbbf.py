@@ -100,6 +100,8 @@ def test_fold_to_leaves_what_cannot_be_folded() -> None:
     assert odd.fold_to(0.5) is odd
     tailed = SplitBlockBloomFilter.from_bytes(bytes(1000))
     assert tailed.fold_to(0.5) is tailed
+    tailed = SplitBlockBloomFilter.from_bytes(bytes(1024 + 8))
+    assert tailed.fold_to(0.5) is tailed, "32 blocks fold, but the odd bytes behind them would be lost"
     assert SplitBlockBloomFilter.empty(64).fold_to(0.01).z == 1
     assert made(random_hashes(1), 96).fold_to(0.5).z == 3
 

@@ -101,10 +101,11 @@ def test_union_of_nothing_is_empty() -> None:
 
 def test_union_respects_the_smallest_theta() -> None:
     small, large = sketch_of(0, 100_000, 10), sketch_of(50_000, 100_000)
-    union = ThetaSketch.union([small, large])
-    assert union.theta <= min(small.theta, large.theta)
     every = np.unique(np.concatenate([hashes_of(0, 100_000), hashes_of(50_000, 100_000)]))
-    assert union.retained.tolist() == every[every < union.theta].tolist()
+    for order in ([small, large], [large, small], [ThetaSketch(), large, small]):
+        union = ThetaSketch.union(order)
+        assert union.theta <= min(small.theta, large.theta)
+        assert union.retained.tolist() == every[every < union.theta].tolist()
 
 
 # --- estimates ----------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
     ManifestWriter,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -25,13 +27,14 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, LongType, NestedField
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import CommitConflictError
 from sidecar.iceberg import snapshot_producer
-from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _Delete, _named
+from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _add, _Delete, _named, _partition_key
 from sidecar.iceberg.listing import Listing, list_snapshot
-from sidecar.iceberg.replace import _rebase, find_replaceable, new_path
+from sidecar.iceberg.replace import _rebase, commit_replace, find_replaceable, new_path
 from sidecar.iceberg.snapshot_producer import _FIELDS, NewFile
 
 ARROW = pa.schema([("k", pa.int64())])
@@ -165,6 +168,33 @@ def test_the_paths_that_position_deletes_name_are_read_or_unknown(table: Table) 
     assert _named(table.io, equality) is None
 
 
+@pytest.mark.parametrize("numbers", [(3, 7, 5), (7, 3, 5), (5, 3, 7)])
+def test_of_several_position_deletes_of_a_file_the_newest_counts(
+    table: Table, listing: Listing, numbers: tuple[int, ...]
+) -> None:
+    path = listing.files[0].path
+    written = position_deletes(table, f"{table.location()}/data/d.parquet", pa.table({"file_path": [path]}))
+    index = DeleteIndex()
+    for number in numbers:
+        entry = ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED, snapshot_id=1, sequence_number=number, data_file=written
+        )
+        _add(index, entry, (), frozenset([path]))
+    assert index.by_path == {path: 7}
+    assert reason(listing, index, sequence_number=7) == POSITION
+    assert reason(listing, index, sequence_number=8) is None
+
+
+def test_partitions_are_equal_in_whatever_order_a_manifest_has_their_fields() -> None:
+    one, two = NestedField(1000, "a", LongType()), NestedField(1001, "b", DoubleType())
+    there = DataFile.from_args(partition=Record(4, float("nan")))
+    back = DataFile.from_args(partition=Record(float("nan"), 4))
+    assert _partition_key(0, there, (one, two)) == _partition_key(0, back, (two, one))
+    assert _partition_key(0, there, (one, two)) != _partition_key(1, there, (one, two))
+    swapped = DataFile.from_args(partition=Record(float("nan"), 4))
+    assert _partition_key(0, there, (one, two)) != _partition_key(0, swapped, (one, two))
+
+
 def test_files_older_than_an_equality_delete_are_left_alone(table: Table) -> None:
     table.append(pa.table({"k": [4, 5]}, schema=ARROW))
     delete_by_equality(table, pa.table({"k": [2]}, schema=ARROW), [1])
@@ -173,6 +203,28 @@ def test_files_older_than_an_equality_delete_are_left_alone(table: Table) -> Non
     found = find_replaceable(table)
     assert [reason for _, reason in found.left_alone] == [EQUALITY, EQUALITY]
     assert [file.sequence_number for file in found.files] == [4]
+
+
+def test_a_manifest_of_files_that_stay_goes_on_living(catalog: Any) -> None:
+    """Two replaces of one file: the other file of its manifest keeps who added it, and its rows."""
+    properties = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    table: Table = catalog.create_table(f"db.stays{random.getrandbits(60)}", ARROW, properties=properties)
+    table.append(pa.table({"k": [1, 2]}, schema=ARROW))
+    table.append(pa.table({"k": [3, 4]}, schema=ARROW))
+    before = {entry["data_file"]["file_path"]: entry for entry in table.inspect.entries().to_pylist()}
+    listing = list_snapshot(table)
+    assert len(listing.manifests) == 1
+    first, stays = (file.path for file in listing.files)
+    for _ in range(2):
+        path = new_path(table, first)
+        local(path).write_bytes(local(first).read_bytes())
+        commit_replace(table, list_snapshot(table), {first: NewFile(path, local(path).stat().st_size, None)})
+        table.refresh()
+        first = path
+    assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [1, 2, 3, 4]
+    (entry,) = [e for e in table.inspect.entries().to_pylist() if e["data_file"]["file_path"] == stays]
+    for name in ("snapshot_id", "sequence_number", "file_sequence_number"):
+        assert entry[name] == before[stays][name]
 
 
 def test_a_file_that_is_listed_twice_is_left_alone(table: Table, tmp_path: Any) -> None:

@@ -33,6 +33,7 @@ from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, Time
 
 from sidecar.filters.hashing import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.parquet import stored_values
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.source import FileIOSource, LocalSource
@@ -207,6 +208,19 @@ def test_a_chunk_that_fell_back_to_plain_pages_is_scanned(tmp_path: Path) -> Non
     assert {"RLE_DICTIONARY", "PLAIN"} <= set(encodings)
     (record,) = columns_of(records := stage_one([path], plan_for(LONG)), 1)
     assert record.how == "scanned"
+    assert misses(filter_of(record), "int64", "long", keys.tolist()) == []
+    assert sketch_of(records, 1).estimate == pytest.approx(len(np.unique(keys)), rel=0.06)
+
+
+@pytest.mark.parametrize("known", [(0,), (2, 8)])
+def test_a_chunk_of_which_some_pages_are_not_understood_is_read_by_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: tuple[int, ...]
+) -> None:
+    """What was taken of the others is no filter of the chunk."""
+    keys = rng().integers(0, 2**60, 30_000)
+    path = _ints(tmp_path / "k.parquet", keys, dictionary_pagesize_limit=20_000, data_page_size=4096)
+    monkeypatch.setattr(stored_values, "KNOWN_ENCODINGS", known)
+    (record,) = columns_of(records := stage_one([path], plan_for(LONG)), 1)
     assert misses(filter_of(record), "int64", "long", keys.tolist()) == []
     assert sketch_of(records, 1).estimate == pytest.approx(len(np.unique(keys)), rel=0.06)
 

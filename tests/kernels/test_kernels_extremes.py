@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,6 +35,16 @@ def test_spans_beyond_the_data_are_refused(cut: int) -> None:
     assert byte_array_spans(data, 2, starts, lengths)
     assert not byte_array_spans(data[:-cut], 2, starts, lengths)
     assert not byte_array_spans(data, 3, np.empty(3, np.int64), np.empty(3, np.int64))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 5, 7, 8, 9, 16, 20])
+def test_extremes_of_few_rows_in_every_order(width: int, signed: bool) -> None:
+    """Also where the first row is the highest, and one lower row stands in front of a middle one."""
+    for numbers in permutations((-3, -2, 5, 9) if signed else (1, 3, 5, 9)):
+        rows = b"".join(number.to_bytes(width, "big", signed=signed) for number in numbers)
+        low, high = row_extremes(np.frombuffer(rows, np.uint8), width, len(numbers), signed)
+        assert (numbers[low], numbers[high]) == (min(numbers), max(numbers)), numbers
 
 
 @pytest.mark.parametrize("signed", [False, True])

@@ -132,8 +132,34 @@ def test_filters_that_are_none_are_named_and_unused(change: object, reason: str)
         assert unit["might_contain"] is not False
 
 
-def with_filters(path: str, change: object) -> BytesSource:
-    """The uncompressed file with another stream of filters for one column, all places and lengths made right."""
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_an_empty_filter_among_others_is_not_trusted(at: int) -> None:
+    """Wherever it stands: its row group has values, and asked, it would deny them all."""
+    empty = b"\x08\x07\x1a\xb0\x09" + bytes(1200)
+    rebuilt = with_filters("c_int", lambda filters: [*filters[:at], empty, *filters[at + 1 :]])
+    tail, (stripe,) = read_all(rebuilt)
+    column = tail.column("c_int")
+    assert column is not None
+    found = stripe.indexes[column.id].filters or []
+    assert [one.trusted for one in found] == [i != at for i in range(3)]
+    assert "the filter is empty" in found[at].reason
+
+
+def test_two_filter_streams_of_one_column_are_not_trusted() -> None:
+    """Readers differ in which of them they take."""
+    rebuilt = with_filters("c_int", lambda filters: filters, twice=True)
+    tail, (stripe,) = read_all(rebuilt)
+    column = tail.column("c_int")
+    assert column is not None
+    found = stripe.indexes[column.id].filters or []
+    assert [one.reason for one in found] == ["the column has two filter streams of one kind"] * 3
+
+
+def with_filters(path: str, change: object, *, twice: bool = False) -> BytesSource:
+    """The uncompressed file with another stream of filters for one column, all places and lengths made right.
+
+    ``twice``: an empty stream of the same kind is listed in front of it.
+    """
     whole = source(PLAIN).read(0, source(PLAIN).size)
     tail, (stripe,) = read_all(source(PLAIN))
     column = tail.column(path)
@@ -150,10 +176,13 @@ def with_filters(path: str, change: object) -> BytesSource:
     made = encode(filters)
     grown = len(made) - stream.length
     footer = stripe.footer.raw
-    footer.set_all(1, [
-        with_length(message, len(made)) if message.varint(1) == 8 and message.varint(2) == column.id else message
-        for message in footer.messages(1)
-    ])  # fmt: skip
+    streams: list[Message] = []
+    for message in footer.messages(1):
+        if (message.varint(1), message.varint(2)) == (8, column.id):
+            streams += [Message([(1, VARINT, 8), (2, VARINT, column.id), (3, VARINT, 0)])] if twice else []
+            message = with_length(message, len(made))
+        streams.append(message)
+    footer.set_all(1, streams)
     footer_bytes = encode(footer)
     (info,) = tail.footer.messages(3)
     info.set(2, info.varint(2) + grown)

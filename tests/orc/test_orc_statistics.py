@@ -81,6 +81,14 @@ def test_bounds_that_contradict_each_other_are_named() -> None:
     assert bounds(statistics(2, signed(7, 5)), "INT") is None
 
 
+def test_a_writer_that_says_nothing_of_nulls_may_have_some() -> None:
+    message = statistics(2, signed(1, 2))
+    assert decoded(message, "INT").has_null
+    for said in (0, 1):
+        told = Message([*message.fields, (10, VARINT, said)])
+        assert decoded(told, "INT").has_null is bool(said)
+
+
 @pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
 def test_floats_need_a_sum_that_is_a_number(kind: str) -> None:
     assert bounds(statistics(3, doubles(-1.5, 2.5, 1.0)), kind) == (-1.5, 2.5, True)
@@ -203,6 +211,17 @@ def test_values_outside_of_the_bounds_are_excluded() -> None:
         == "no values, only nulls"
     )
     assert cannot_hold(None, 8, "int", column("INT")) == ""
+    uncounted = decoded(Message([(2, BYTES, encode(Message(signed(1, 5))))]), "INT")
+    assert uncounted.num_values is None
+    assert [bool(cannot_hold(uncounted, v, "int", column("INT"))) for v in (0, 1, 5, 6)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert cannot_hold(decoded(Message([]), "INT"), 1, "int", column("INT")) == "", (
+        "nobody counted, nobody knows"
+    )
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,21 @@ def test_what_is_not_ordinary_is_left_to_the_slow_decoder(changes: Any) -> None:
     assert walked(header(**changes)) == 0
 
 
+def header_v2(def_length: int, rep_length: int, uncompressed: int, compressed: int) -> Struct:
+    numbers = {1: 10, 2: 0, 3: 10, 4: 8, 5: def_length, 6: rep_length}
+    part = Struct({key: (I32, value) for key, value in numbers.items()})
+    return Struct({1: (I32, 3), 2: (I32, uncompressed), 3: (I32, compressed), 8: (STRUCT, part)})
+
+
+def test_levels_of_both_kinds_fit_into_the_page_together() -> None:
+    """Otherwise a loop without bounds checks would read behind the page."""
+    assert walked(header_v2(3, 4, 7, 7)) == 1
+    for def_length, rep_length in ((4, 4), (3, 5), (0, 8), (8, 0)):
+        assert walked(header_v2(def_length, rep_length, 7, 7)) == 0
+        assert walked(header_v2(def_length, rep_length, 8, 7)) == 0
+        assert walked(header_v2(def_length, rep_length, 7, 6)) == 0
+
+
 def test_missing_parts_of_a_data_header_are_not_ordinary() -> None:
     for gone in (1, 2, 3, 4):
         value = header()

@@ -14,6 +14,7 @@ from foreign import DATA, WRITERS, leaf_values
 from page_files import CODECS, LZO, check_index, rewrite, write
 
 from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.parquet import page_values
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_bounds import PageBounds, page_bounds
@@ -100,6 +101,20 @@ def test_every_encoding_codec_and_page_version(codec: str, encoding: str, versio
         assert built.reason == ""
         assert built.column_index is not None
         assert built.column_index.num_pages > (3 if name != "flag" else 0)
+
+
+@pytest.mark.parametrize("room", [1, 700, 3000])
+def test_pages_that_wait_to_be_decoded_are_decoded_when_there_are_many(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that waited keep their bounds when the next one is more than is decoded at once."""
+    monkeypatch.setattr(page_values, "BATCH_BYTES", room)
+    source = BytesSource(encoded("DELTA_BINARY_PACKED", 2))
+    footer = read_footer(source)
+    for chunk, name in zip(footer.row_groups[0].columns, [*NUMBERS, "list"], strict=True):
+        built = check_index(source, footer, chunk, COLUMNS[name].to_pylist())
+        assert built.column_index is not None
+        assert built.column_index.num_pages > 3
 
 
 @pytest.mark.parametrize("version", [1, 2])

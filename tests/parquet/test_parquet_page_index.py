@@ -362,12 +362,14 @@ def test_statistics_of_chunks_count_only_if_sound(change: Any, nulls: bool, lowe
     assert bool(found.reason) != lower
 
 
-def test_a_chunk_of_nulls_has_no_bounds() -> None:
+@pytest.mark.parametrize("bound", [1, 2, 5, 6])
+def test_a_chunk_of_nulls_has_no_bounds(bound: int) -> None:
+    """Neither those of today nor the older pair: where one of them stands, the null count is wrong."""
     _, footer = open_file("j118_v1_none")
     chunk = chunk_of(footer, "all_null")
     assert chunk_bounds(footer, chunk).all_null == [True]
     statistics = footer.metadata.structs(4)[0].structs(1)[chunk.leaf.index].struct(3).struct(12)  # type: ignore
-    statistics.fields[5] = (BINARY, b"0000")
+    statistics.fields[bound] = (BINARY, b"0000")
     assert chunk_bounds(footer, chunk).all_null == [False]
 
 

@@ -15,9 +15,10 @@ from foreign import DATA
 
 from sidecar.errors import DamagedFileError
 from sidecar.filters.hashing import hash_arrow
-from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.bloom import FoundFilter, encode_header, header_doubt, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
+from sidecar.parquet.thrift import STRUCT, Struct, decode_struct
 from sidecar.parquet.verify import verify_file
 from sidecar.source import LocalSource
 
@@ -184,3 +185,17 @@ def test_the_hash_is_the_one_of_the_specification() -> None:
     hashes = [xxhash.xxh64_intdigest(value.to_bytes(4, "little", signed=True)) for value in first.to_pylist()]
     assert chunk.row_group == 0
     assert found.filter.check(np.array(hashes, np.uint64)).all()
+
+
+@pytest.mark.parametrize(("field_id", "what"), [(2, "algorithm"), (3, "hash"), (4, "compression")])
+@pytest.mark.parametrize("members", [None, [], [2], [1, 2]])
+def test_a_header_that_does_not_say_the_known_way_is_not_trusted(
+    field_id: int, what: str, members: list[int] | None
+) -> None:
+    """Left out, without a member, with another one, with two."""
+    header, _ = decode_struct(encode_header(1024))
+    assert header_doubt(header) == ""
+    header.fields.pop(field_id)
+    if members is not None:
+        header.fields[field_id] = (STRUCT, Struct({member: (STRUCT, Struct()) for member in members}))
+    assert f"the header's {what} is not known" in header_doubt(header)

@@ -158,22 +158,69 @@ def test_row_groups_that_are_not_told_apart_are_all_kept(
             "rows": lambda u: UnitEntry(u.row_group, u.first_row, u.rows - 1),
             "places": lambda u: UnitEntry(u.row_group, u.first_row + 1, u.rows),
             "ordinals": lambda u: UnitEntry(u.row_group + 1, u.first_row, u.rows),
+            "end": lambda u: UnitEntry(u.row_group, u.first_row, u.rows - 1),
         }[what]
-        return [f and replace(f, units=tuple(map(changed, f.units))) for f in right(self, wanted)]
+        cut = 2 if what == "end" else 0  # of the last row group alone
+        return [
+            f and replace(f, units=(*f.units[:cut], *map(changed, f.units[cut:])))
+            for f in right(self, wanted)
+        ]
 
     monkeypatch.setattr(Segment, "files", wrong)
-    for what in ("rows", "places", "ordinals"):  # noqa: B007  (a closure reads it)
+    for what in ("rows", "places", "ordinals", "end"):  # noqa: B007  (a closure reads it)
         planned = plan(table, text)
         assert planned.funnel.row_groups_kept == 3
         assert "not told apart" in planned.warnings[0]
         assert comparable(read(planned)) == comparable(oracle(table, planned.row_filter))
 
 
-def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_indexes(table: Table) -> None:
+def test_segments_that_tell_the_row_groups_of_a_file_differently_keep_them_all(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either could be right, and each is in itself."""
+    made: Table = catalog.create_table(
+        "db.page_pruning_twice",
+        pa.schema([("k", pa.int64()), ("v", pa.int64())]),
+        properties={"write.parquet.row-group-limit": "1000", "write.parquet.page-row-limit": "100"},
+    )
+    made.append(pa.table({"k": np.arange(3000), "v": np.arange(3000)}))
+    for column in ("k", "v"):
+        sidecar.build(made, [column], kinds=["bloom", "page-index"], engine="local")
+        made = catalog.load_table("db.page_pruning_twice")
+    text = "k >= 1500 and k < 1510 and v >= 1505"
+    assert plan(made, text).funnel.row_groups_kept == 1
+    right, first = Segment.files, set[str]()
+    monkeypatch.setattr(Segment, "files", lambda self, wanted: (first.add(self.id), right(self, wanted))[1])
+    plan(made, text)
+    assert len(first) == 2
+    for changed in sorted(first):
+        units = (UnitEntry(0, 0, 1500), UnitEntry(1, 1500, 500), UnitEntry(2, 2000, 1000))
+
+        def files(self: Segment, wanted: Any, only: str = changed, units: Any = units) -> Any:
+            found = right(self, wanted)
+            return [f and replace(f, units=units) for f in found] if self.id == only else found
+
+        monkeypatch.setattr(Segment, "files", files)
+        planned = plan(made, text)
+        assert planned.funnel.row_groups_kept == 3
+        assert "segments differ" in planned.warnings[0]
+        assert comparable(read(planned)) == comparable(oracle(made, planned.row_filter))
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        (UnitEntry(0, 0, 1500), UnitEntry(1, 1500, 1500)),
+        (UnitEntry(0, 0, 1500), UnitEntry(1, 1500, 500), UnitEntry(2, 2000, 1000)),
+        (UnitEntry(0, 0, 1000), UnitEntry(2, 1000, 1000), UnitEntry(1, 2000, 1000)),
+    ],
+)
+def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_indexes(
+    table: Table, units: tuple[UnitEntry, ...]
+) -> None:
     planned = plan(table, "k >= 1500 and k < 1510")
     [(path, kept)] = planned.row_groups.items()
-    units = (UnitEntry(0, 0, 1500), UnitEntry(1, 1500, 1500))
-    lying = replace(kept, units=units, rows=kept.rows[:1] * 2)
+    lying = replace(kept, units=units, rows=kept.rows[:1] * len(units))
     changed = replace(planned, row_groups={path: lying})
     report = sidecar.TableScanReport()
     assert comparable(read(changed, report=report)) == comparable(oracle(table, planned.row_filter))

@@ -17,7 +17,7 @@ import pytest
 
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.page_index import decode_column_index
+from sidecar.parquet.page_index import decode_column_index, decode_offset_index, encode_offset_index
 from sidecar.parquet.pages import walk_pages
 from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource
@@ -85,6 +85,7 @@ def outcome(data: bytes, predicate: str) -> list[int] | None:
         rows = part.rows.to_pylist()
         for position, row in zip(part.positions.tolist(), rows, strict=True):
             assert row["k"] == position
+            assert row["n"] == (None if position % 4 == 0 else position)
             assert row["s"] == f"{position:04}"
             assert row["l"] == [position] * (position % 3)
             assert row["m"] == [{"x": position, "y": str(position)}] * (position % 3)
@@ -104,6 +105,32 @@ def test_flipped_bits_of_offset_indexes(version: str) -> None:
             assert found is None or found == PREDICATES[predicate], (at, predicate)
             kept += found is not None
     assert kept > 40
+
+
+@pytest.mark.parametrize("first_row", [38, 39, 41, 42])
+def test_a_page_with_other_rows_than_its_index_says_costs_the_index_alone(first_row: int) -> None:
+    """The second page of a column that is not asked, 40 rows behind the first, is said to begin elsewhere."""
+    data = written()
+    footer = read_footer(BytesSource(data))
+    leaf = next(leaf.index for leaf in footer.columns if leaf.path == "n")
+    chunk = footer.row_groups[1].columns[leaf]
+    at, length = chunk.offset_index_offset or 0, chunk.offset_index_length or 0
+    index = decode_offset_index(data[at : at + length])
+    rows = index.first_row_indexes.tolist()
+    assert rows[:3] == [0, 40, 80]
+
+    def encoded(rows: list[int]) -> bytes:
+        places = zip(index.offsets.tolist(), index.compressed_page_sizes.tolist(), rows, strict=True)
+        return encode_offset_index(list(places)).raw
+
+    assert encoded(rows) == data[at : at + length]
+    wrong = data[:at] + encoded([0, first_row, *rows[2:]]) + data[at + length :]
+    for predicate, wanted in {
+        "k = 333": [333],
+        "k = 343": [343],
+        "k >= 337 and k <= 341": [*range(337, 342)],
+    }.items():
+        assert outcome(wrong, predicate) == wanted
 
 
 def test_flipped_bits_of_column_indexes() -> None:

@@ -29,6 +29,7 @@ from pyiceberg.types import (
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicate import as_expression
+from sidecar.orc.protobuf import decode, encode
 from sidecar.orc.tail import read_tail
 from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource, CountingSource
@@ -185,6 +186,28 @@ def test_stripes_that_do_not_survive_are_not_read(data: bytes) -> None:
     assert set(found["a"].to_pylist()) == {10}
     for stripe in tail.stripes[1:-1]:  # the end of the last one comes with the tail
         assert not any(at < stripe.end and stripe.offset < end for at, end in source.ranges), stripe.ordinal
+
+
+@pytest.mark.parametrize("lost", [0, 1, -1])
+def test_statistics_of_fewer_stripes_than_there_are_say_nothing(
+    data: bytes, table: pa.Table, lost: int
+) -> None:
+    """Which of the stripes they are of nobody knows."""
+    tail = read_tail(BytesSource(data))
+    metadata = decode(data[tail.metadata_offset : tail.footer_offset])
+    stripes = metadata.all_bytes(1)
+    assert len(stripes) == len(tail.stripes)
+    del stripes[lost]
+    metadata.set_all(1, stripes)
+    shorter, postscript = encode(metadata), tail.postscript
+    postscript.set(5, len(shorter))
+    last = encode(postscript)
+    footer = data[tail.footer_offset : tail.size - data[-1] - 1]
+    changed = data[: tail.metadata_offset] + shorter + footer + last + bytes([len(last)])
+    for number in range(0, 5_000, 250):
+        with open_scan(BytesSource(changed), f"a = {number}") as scan:
+            found = sum(len(part.positions) for part in scan.found())
+        assert found == pc.sum(pc.equal(table["a"], number)).as_py()
 
 
 def test_row_groups_are_decoded_from_their_positions() -> None:

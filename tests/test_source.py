@@ -1,0 +1,93 @@
+"""Sources: the bytes that are asked for, however reads are joined, cut short, or hit damage."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.errors import DamagedFileError
+from sidecar.source import BytesSource, CountingSource, FileIOSource, LocalSource, read_ranges, try_ranges
+
+DATA = bytes(range(256)) * 8
+
+
+class Torn(BytesSource):
+    """Every read that touches byte 100 hits damage."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset <= 100 < offset + length:
+            raise DamagedFileError("torn", file=self.name, offset=100)
+        return super().read(offset, length)
+
+
+class Drips:
+    """A file of an ``io`` whose stream gives at most seven bytes at once, and has no ranged reads."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def new_input(self, path: str) -> Drips:
+        return self
+
+    def open(self) -> Drips:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def seek(self, offset: int) -> None:
+        self._at = offset
+
+    def read(self, length: int) -> bytes:
+        part = self._data[self._at : self._at + min(length, 7)]
+        self._at += len(part)
+        return part
+
+    def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [(0, 100), (10, 5)],  # one inside the other, which goes on behind it
+        [(10, 5), (0, 100), (20, 200), (30, 1)],
+        [(0, 10), (0, 100), (0, 1)],
+        [(5, 0), (5, 10), (2000, 48)],
+        [(0, 50), (500, 10), (40, 30), (505, 700)],
+    ],
+)
+@pytest.mark.parametrize("gap", [0, 16, None])
+def test_ranges_that_overlap_or_hold_one_another_get_their_own_bytes(ranges: Any, gap: int | None) -> None:
+    source = CountingSource(BytesSource(DATA))
+    assert read_ranges(source, ranges, gap) == [DATA[start : start + length] for start, length in ranges]
+    assert source.reads <= len(ranges)
+
+
+def test_damage_between_or_in_ranges_costs_only_what_it_hits() -> None:
+    ranges = [(80, 10), (95, 10), (110, 10), (1000, 5)]
+    found = try_ranges(Torn(DATA), ranges, 1 << 20)
+    assert [isinstance(answer, bytes) for answer in found] == [True, False, True, True]
+    assert [found[i] for i in (0, 2, 3)] == [DATA[80:90], DATA[110:120], DATA[1000:1005]]
+    assert read_ranges(Torn(DATA), [(90, 5), (105, 5)], 1 << 20) == [DATA[90:95], DATA[105:110]]
+
+
+def test_a_short_read_of_a_local_file_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(DATA)
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, length, offset: read(fd, min(length, 100), offset))
+    source = LocalSource(str(tmp_path / "f"))
+    assert source.read(30, 777) == DATA[30:807]
+    source.close()
+
+
+@pytest.mark.parametrize("length", [1, 6, 7, 8, 14, 15, 22, 2048])
+def test_a_stream_that_gives_few_bytes_at_once_is_read_on(length: int) -> None:
+    source = FileIOSource(Drips(DATA), "drips", None)  # type: ignore[arg-type]
+    assert source.read(0, length) == DATA[:length]
+    with pytest.raises(DamagedFileError, match="ended early"):
+        source.read(2048 - 5, 6)
