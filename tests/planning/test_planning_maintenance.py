@@ -104,6 +104,23 @@ def call(spark: Any, procedure: str) -> list[Any]:
     return found
 
 
+def copy_table(spark: Any, catalog: Any, catalog_dir: Path, name: str, copy: str) -> str:
+    """The table at another place, registered as ``copy``; its new location."""
+    old, new = f"file:{catalog_dir}/wh/db/{name}", f"file:{catalog_dir}/elsewhere/{copy}"
+    assert catalog.load_table(f"db.{name}").location() == old
+    (done,) = call(
+        spark,
+        f"rewrite_table_path(table => 'db.{name}', source_prefix => '{old}', target_prefix => '{new}', "
+        f"staging_location => 'file:{catalog_dir}/staging/{copy}')",
+    )
+    for source, target in spark.read.csv(done.file_list_location).collect():
+        to = Path(local_path(target) or "")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(local_path(source) or "", to)
+    call(spark, f"register_table('db.{copy}', '{new}/metadata/{done.latest_version}')")
+    return new
+
+
 def test_statistics_manifests_and_data_written_again(spark: Any, catalog: Any) -> None:
     create(spark, "life")
     indexed(catalog, "life")
@@ -183,21 +200,7 @@ def test_branches_tags_and_a_table_that_is_copied(spark: Any, catalog: Any, cata
     sidecar.build(catalog.load_table("db.refs_jvm"), ["k", "v"], engine="local", ref="side")
     assert after(spark, catalog, "refs_jvm", "version as of 'side'", ref="side") == (5, 5, 0, 0)
 
-    table = catalog.load_table("db.refs_jvm")
-    old, new, staging = (
-        f"file:{catalog_dir}/{part}" for part in ("wh/db/refs_jvm", "elsewhere/t", "staging")
-    )
-    assert table.location() == old
-    (done,) = call(
-        spark,
-        f"rewrite_table_path(table => 'db.refs_jvm', source_prefix => '{old}', target_prefix => '{new}', "
-        f"staging_location => '{staging}')",
-    )
-    for source, target in spark.read.csv(done.file_list_location).collect():
-        to = Path(local_path(target) or "")
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(local_path(source) or "", to)
-    call(spark, f"register_table('db.copied_jvm', '{new}/metadata/{done.latest_version}')")
+    new = copy_table(spark, catalog, catalog_dir, "refs_jvm", "copied_jvm")
     moved = sidecar.plan(catalog.load_table("db.copied_jvm"), f"k = {ABSENT}")
     assert all(path.startswith(new) for path in moved.kept_files)
     assert any("matched by their path within the table" in note for note in moved.notes)
@@ -207,6 +210,46 @@ def test_branches_tags_and_a_table_that_is_copied(spark: Any, catalog: Any, cata
     indexed(catalog, "copied_jvm")
     assert after(spark, catalog, "copied_jvm") == (5, 5, 0, 0)
     assert ndv(spark, "copied_jvm")["k"] == FILES * ROWS - 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_keep_who_added_them_until_they_are_added_again(
+    spark: Any, catalog: Any, catalog_dir: Path, version: int
+) -> None:
+    """Manifests written again, an upgrade, branches, and a move; format version 1 has no sequence numbers."""
+    name = f"added_v{version}"
+    create(spark, name, f"tblproperties ('format-version'='{version}')")
+    indexed(catalog, name)
+    call(spark, f"rewrite_manifests('db.{name}')")
+    assert after(spark, catalog, name) == (4, 4, 0, 1)
+    copy_table(spark, catalog, catalog_dir, name, f"{name}_copy")
+    assert after(spark, catalog, f"{name}_copy", "") == (4, 4, 0, 1)
+
+    spark.sql(f"alter table cat.db.{name} set tblproperties ('format-version'='2')")
+    spark.sql(f"insert into cat.db.{name} {values(1)}")
+    call(spark, f"rewrite_manifests('db.{name}')")
+    table = catalog.load_table(f"db.{name}")
+    assert len(table.current_snapshot().manifests(table.io)) == 1
+    assert after(spark, catalog, name) == (5, 4, 1, 3)
+    copy_table(spark, catalog, catalog_dir, name, f"{name}_upgraded")
+    assert after(spark, catalog, f"{name}_upgraded", "") == (5, 4, 1, 3)
+
+    spark.sql(f"alter table cat.db.{name} create branch side")
+    spark.sql(f"insert into cat.db.{name}.branch_side {values(2)}")
+    sidecar.build(catalog.load_table(f"db.{name}"), ["k", "v"], engine="local", ref="side")
+    call(spark, f"fast_forward('db.{name}', 'main', 'side')")
+    assert after(spark, catalog, name) == (6, 6, 0, 0)
+
+    spark.sql(f"alter table cat.db.{name} create branch picked")
+    spark.sql(f"insert into cat.db.{name}.branch_picked {values(3)}")
+    table = catalog.load_table(f"db.{name}")
+    sidecar.build(table, ["k", "v"], engine="local", ref="picked")
+    picked = table.refresh().metadata.refs["picked"].snapshot_id
+    spark.sql(f"insert into cat.db.{name} {values(0)}")
+    call(spark, f"cherrypick_snapshot('db.{name}', {picked})")
+    assert after(spark, catalog, name) == (8, 6, 2, 2)
+    indexed(catalog, name)
+    assert after(spark, catalog, name) == (8, 8, 0, 0)
 
 
 def test_files_without_ids_columns_dropped_and_added_and_defaults(

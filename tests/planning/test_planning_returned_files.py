@@ -19,6 +19,7 @@ from rest_server import client, serving
 
 import sidecar
 from sidecar.iceberg.listing import list_snapshot
+from sidecar.iceberg.live_files import LiveFiles
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import listed_files
 from sidecar.planning.reasons import NOT_LISTED
@@ -227,7 +228,11 @@ def test_a_path_that_two_live_entries_have_is_of_neither(catalog: Any, tmp_path:
     index(table, "k", kinds=("bloom", "page-index"))
     write(path, 0, NEW)
     table.add_files([f"file:{path}"], check_duplicate_files=False)
-    planned = sidecar.plan(table.refresh(), "k >= 900")
+    (new, old) = list_snapshot(table.refresh()).files
+    assert old.data_file == new.data_file
+    live = LiveFiles(table.io, table.current_snapshot().manifests(table.io))
+    assert live.find(new.data_file) is live.find(old.data_file) is None
+    planned = sidecar.plan(table, "k >= 900")
     assert planned.files_kept == 2
     assert planned.row_groups == {}
     assert comparable(planned.to_arrow()) == comparable(
