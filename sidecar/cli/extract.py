@@ -34,6 +34,13 @@ def extract(
             help="Record the digest of all stored pages, by which embed --from knows the file; else of local files.",
         ),
     ] = None,
+    witness: Annotated[
+        bool | None,
+        typer.Option(
+            "--witness/--no-witness",
+            help="Hold one page of each Parquet column against what is taken; else of local files.",
+        ),
+    ] = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
     as_json: Json = False,
@@ -60,6 +67,7 @@ def extract(
             encryption_keys=encryption_keys(keys),
             allow_plaintext=allow_plaintext,
             digest=digest,
+            witness=witness,
             progress=progress,
         )
     out.warn(report.warnings)

@@ -3,9 +3,11 @@
 Taken is what may be believed: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`, :mod:`sidecar.orc.trust`) and
 a page index that nothing contradicts (:mod:`sidecar.convert.sound_page_index`); :mod:`sidecar.convert.extract_parquet`
 and :mod:`sidecar.convert.extract_orc` take them. What is not taken has its reason in the report and in the coverage of
-the Puffin file, where it means *keep*. Values are not decoded. Of local files the digest of all stored pages is
-recorded, which later proves that a file is the one that was indexed; others are not read for it unless that is asked
-for.
+the Puffin file, where it means *keep*.
+
+Of local files the digest of all stored pages is recorded, which later proves that a file is the one that was indexed,
+and one page of each Parquet column is decoded, so that no filter is taken that denies the values it is of. Other files
+are not read for that unless it is asked for.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from sidecar.convert.extract_parquet import ParquetWanted, parquet_keys, take_pa
 from sidecar.convert.identity import is_local
 from sidecar.convert.outcome import NONE, Moved, ways_of
 from sidecar.convert.protection import Protection
+from sidecar.convert.witness import NONE as NO_WITNESS
+from sidecar.convert.witness import PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError
 from sidecar.orc.tail import is_orc, read_tail
@@ -50,6 +54,8 @@ class ExtractReport:
     units: list[Moved] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    witness: Witness = field(default_factory=lambda: Witness("", PAGE))
+    """What was looked at of the files' values."""
 
     @property
     def damaged(self) -> bool:
@@ -68,6 +74,7 @@ class ExtractReport:
             "units": units,
             "warnings": self.warnings,
             "seconds": self.seconds,
+            "witness": self.witness.to_dict(),
         }
 
 
@@ -81,6 +88,7 @@ def extract_files(
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
     digest: bool | None = None,
+    witness: bool | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> ExtractReport:
@@ -90,19 +98,21 @@ def extract_files(
     bits, odd bytes at their end included, page indexes their Thrift bytes, and row indexes, which are an ORC file's
     page indexes, their protobuf bytes; values are not decoded. ``digest`` records the SHA-256 of each file's stored
     pages, for which all of them are read; by default of local files alone. Without it, who embeds the indexes has to
-    look every value up (:func:`sidecar.embed_from`). ``encryption_keys`` open encrypted Parquet files. Of their
-    encrypted columns nothing is taken, unless ``bundle_keys`` of the keys name them (then it is kept encrypted) or
-    ``allow_plaintext`` says so; ``columns`` that name one are refused. Nothing is at ``target`` after an error:
-    :class:`UsageError` if no file has anything to take, for unknown columns and a target that exists,
-    :class:`UnsupportedFeatureError` for encrypted files without their footer key, :class:`DamagedFileError` for a
-    broken footer, and :class:`StorageError`. A broken index costs that index alone.
+    look every value up (:func:`sidecar.embed_from`). ``witness`` decodes one page of each Parquet column that
+    something is taken of, and holds it against the first filter and page index of the column: one that is denied is
+    not taken, and neither are the column's others; by default of local files alone. ``encryption_keys`` open
+    encrypted Parquet files. Of their encrypted columns nothing is taken, unless ``bundle_keys`` of the keys name them
+    (then it is kept encrypted) or ``allow_plaintext`` says so; ``columns`` that name one are refused. Nothing is at
+    ``target`` after an error: :class:`UsageError` if no file has anything to take, for unknown columns and a target
+    that exists, :class:`UnsupportedFeatureError` for encrypted files without their footer key,
+    :class:`DamagedFileError` for a broken footer, and :class:`StorageError`. A broken index costs that index alone.
     """
     start = time.monotonic()
     if not files:
         raise UsageError("no file to extract from")
     protection = Protection(encryption_keys, allow_plaintext)
     with closing(Collection(protection)) as collection:
-        taken = Taker(collection, bloom, page_index, columns, digest)
+        taken = Taker(collection, bloom, page_index, columns, digest, witness)
         for number, path in enumerate(files):
             if progress is not None:
                 progress("files", number, len(files))
@@ -121,6 +131,8 @@ def extract_files(
         fields=fields,
         units=taken.units,
         seconds=time.monotonic() - start,
+        witness=taken.witness,
+        warnings=[f"not taken: {text}" for text in taken.witness.denials],
     )
 
 
@@ -137,6 +149,7 @@ class Taker:
         page_index: bool,
         columns: Sequence[str] | None,
         digest: bool | None = None,
+        witness: bool | None = None,
     ) -> None:
         self.units: list[Moved] = []
         self.paths: dict[str, Key] = collection.paths
@@ -144,6 +157,9 @@ class Taker:
         self._bloom = bloom
         self._page_index = page_index
         self._digest = digest
+        self._asks = witness
+        self.witness = Witness("", PAGE)
+        """What was looked at of the values of all files."""
         self._wanted = None if columns is None else dict.fromkeys(columns)
         self._seen: set[str] = set()
 
@@ -157,7 +173,7 @@ class Taker:
     def _take_orc(self, source: Source) -> None:
         tail = read_tail(source)
         columns = self._named([column for column in tail.columns if not column.is_compound], tail.column)
-        what = OrcWanted(columns, self._bloom, self._page_index, self._with_digest(source))
+        what = OrcWanted(columns, self._bloom, self._page_index, _or_local(self._digest, source))
         keys = orc_keys(tail)
         self.paths.update({column.path: keys[column.id] for column in columns})
         for unit, key, moved in take_orc(source, tail, self._collection, what, keys):
@@ -168,15 +184,13 @@ class Taker:
         footer = read_footer(source)
         check_embeddable(source, footer)
         leaves = self._named(footer.columns, footer.leaf)
-        by_name, digest = self._wanted is not None, self._with_digest(source)
-        what = ParquetWanted(leaves, self._bloom, self._page_index, by_name, digest)
+        by_name, digest = self._wanted is not None, _or_local(self._digest, source)
+        witness = self.witness if _or_local(self._asks, source) else Witness("", NO_WITNESS)
+        what = ParquetWanted(leaves, self._bloom, self._page_index, by_name, digest, witness)
         keys = parquet_keys(footer)
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves})
         for unit, key, moved in take_parquet(source, footer, self._collection, what, keys):
             self.note(moved, key, unit)
-
-    def _with_digest(self, source: Source) -> bool:
-        return is_local(source.name) if self._digest is None else self._digest
 
     def check(*takers: Taker) -> None:
         """Raise :class:`UsageError` if nothing was there to be taken by any of them, or a column is in no file."""
@@ -205,3 +219,8 @@ class Taker:
         self.units.append(moved)
         if moved.way == NONE:
             self._collection.columns[key].reasons[moved.kind, unit] = moved.reason
+
+
+def _or_local(asked: bool | None, source: Source) -> bool:
+    """What was asked for, or whether the file lies on this machine, where reading more of it costs little."""
+    return is_local(source.name) if asked is None else asked

@@ -15,6 +15,7 @@ from sidecar.convert.identity import file_entry, identity_of_parquet
 from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved
 from sidecar.convert.protection import ENCRYPTED, REFUSED, refusal
 from sidecar.convert.sound_page_index import sound_page_index
+from sidecar.convert.witness import FileWitness, GivenIndexes, Witness
 from sidecar.errors import DamagedFileError, SidecarError, StorageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
@@ -35,7 +36,7 @@ Moves = Iterator[tuple[ColumnChunk, Moved]]
 class ParquetWanted:
     """What to take of a file: leaves, whether they were named one by one, their filters, their page indexes.
 
-    ``digest``: record that of all stored pages too.
+    ``digest``: record that of all stored pages too. ``witness``: asked one page a column, unless its mode is ``none``.
     """
 
     leaves: Sequence[Leaf]
@@ -43,6 +44,7 @@ class ParquetWanted:
     page_index: bool
     by_name: bool
     digest: bool
+    witness: Witness
 
 
 def take_parquet(
@@ -55,14 +57,15 @@ def take_parquet(
     """
     first = collection.add_file(file_entry(identity_of_parquet(source, footer), digest=what.digest))
     protected = _protected(footer, collection, what, keys)
+    witness = FileWitness(source, footer, what.witness)
     for group in footer.row_groups:
         unit = first + group.ordinal
         chunks = [group.columns[leaf.index] for leaf in what.leaves if leaf.index not in protected]
         moves = [_left(group, protected, what, source.name)]
         if what.bloom:
-            moves.append(_filters(source, chunks, collection, keys, unit))
+            moves.append(_filters(source, chunks, collection, keys, unit, witness))
         if what.page_index:
-            moves.append(_page_indexes(source, footer, group, chunks, collection, keys, unit))
+            moves.append(_page_indexes(source, footer, group, chunks, collection, keys, unit, witness))
         for chunk, moved in chain.from_iterable(moves):
             yield unit, keys[chunk.leaf.index], moved
 
@@ -113,7 +116,12 @@ def _left(group: RowGroup, protected: Mapping[int, str], what: ParquetWanted, na
 
 
 def _filters(
-    source: Source, chunks: Sequence[ColumnChunk], collection: Collection, keys: Mapping[int, Key], unit: int
+    source: Source,
+    chunks: Sequence[ColumnChunk],
+    collection: Collection,
+    keys: Mapping[int, Key],
+    unit: int,
+    witness: FileWitness,
 ) -> Moves:
     having = [chunk for chunk in chunks if chunk.bloom_filter_offset]
     for chunk, found in read_bloom_filters(source, having):
@@ -126,7 +134,7 @@ def _filters(
             continue
         if found is None:
             continue
-        reason = _not_taken(found)
+        reason = _not_taken(found) or witness.denial(chunk, GivenIndexes(found.filter))
         rate = found.filter.estimated_fpp()
         if reason or not isinstance(found.filter, SplitBlockBloomFilter):
             yield chunk, Moved(*place, NONE, rate_before=rate, reason=reason)
@@ -144,6 +152,7 @@ def _page_indexes(
     collection: Collection,
     keys: Mapping[int, Key],
     unit: int,
+    witness: FileWitness,
 ) -> Moves:
     with_columns = [chunk for chunk in chunks if chunk.column_index_offset]
     with_offsets = [chunk for chunk in chunks if chunk.offset_index_offset]
@@ -156,6 +165,9 @@ def _page_indexes(
         place = (source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
         if sound.offset_index is None:
             yield chunk, Moved(*place, NONE, reason=sound.reason, damaged=sound.damaged)
+            continue
+        if denial := witness.denial(chunk, GivenIndexes(None, sound.column_index, sound.offset_index)):
+            yield chunk, Moved(*place, NONE, reason=denial)
             continue
         column = b"" if sound.column_index is None else sound.column_index.raw
         offset = sound.offset_index.raw

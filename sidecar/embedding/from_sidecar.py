@@ -1,7 +1,7 @@
 """``embed --from``: a file's filters and page indexes out of a sidecar, put back byte for byte.
 
 No index of another file may get in, because readers lose the rows that it denies. So a proof is asked for that the file
-is the one that was indexed, and its values are looked at before it is published: see :mod:`sidecar.embedding.witness`.
+is the one that was indexed, and its values are looked at before it is published: see :mod:`sidecar.convert.witness`.
 
 One filter of a bundle costs reading its whole group. For a single file out of many that can be more than reading
 the column's values, and then the filter is built from those; the report names the way and why. All files of a
@@ -24,12 +24,12 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.filter_pool import FilterPool, Part
 from sidecar.convert.match import Finder
+from sidecar.convert.witness import NONE, PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
 from sidecar.embedding.report import EmbedReport, Progress
 from sidecar.embedding.restorer import Choice, Restorer, plan_restore
-from sidecar.embedding.witness import NONE, PAGE, Witness
 from sidecar.errors import StorageError, UsageError
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.orc.tail import is_orc, read_tail

@@ -20,6 +20,7 @@ from sidecar.convert.identity import first_units, identity_of_orc
 from sidecar.convert.match import Finder, Match
 from sidecar.convert.outcome import BLOOM
 from sidecar.convert.restore import orc_coverage, orc_filter_parts
+from sidecar.convert.witness import ANOTHER_FILE, NONE, Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
 from sidecar.embedding.orc_filters import (
     Instead,
@@ -38,7 +39,6 @@ from sidecar.embedding.restorer import (
     replace_unreadable,
     why_not_bundle,
 )
-from sidecar.embedding.witness import ANOTHER_FILE, NONE, Testimony, Witness
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
@@ -149,7 +149,7 @@ class OrcRestorer:
         self._loaded.set_result(None)
 
     def _hold_against_values(self) -> None:
-        """Have the filters of another file built from the values; see :mod:`sidecar.embedding.witness`.
+        """Have the filters of another file built from the values; see :mod:`sidecar.convert.witness`.
 
         Raises :class:`UsageError` where nothing may be built instead.
         """

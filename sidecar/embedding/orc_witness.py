@@ -1,5 +1,5 @@
 """Filters that are about to be put into a stripe of an ORC file, held against its values; see
-:mod:`sidecar.embedding.witness`.
+:mod:`sidecar.convert.witness`.
 
 One row group of the column is decoded from its positions, or all of them.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sidecar.embedding.witness import Testimony
+from sidecar.convert.witness import Testimony
 from sidecar.errors import SidecarError, StorageError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding

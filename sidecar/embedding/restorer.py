@@ -23,12 +23,7 @@ from sidecar.convert.restore import (
     leaves_with_orc_filters,
     restore_pages,
 )
-from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.beside import notes_on
-from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
-from sidecar.embedding.pages import PageIndexMaker
-from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
-from sidecar.embedding.witness import (
+from sidecar.convert.witness import (
     ANOTHER_FILE,
     NONE,
     PAGE,
@@ -37,6 +32,11 @@ from sidecar.embedding.witness import (
     Witness,
     ask_pages,
 )
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.embedding.beside import notes_on
+from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
+from sidecar.embedding.pages import PageIndexMaker
+from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
@@ -65,7 +65,7 @@ class Choice:
     """What is to come out of a sidecar: ``bloom`` and ``page_index`` name leaves, ``None`` all of them.
 
     ``fallback``: what cannot be read of the sidecar, or is of another file, is built from the file's values.
-    ``witness``: how much is looked at before the file is published, see :mod:`sidecar.embedding.witness`.
+    ``witness``: how much is looked at before the file is published, see :mod:`sidecar.convert.witness`.
     """
 
     bloom: Sequence[str] | None = None
@@ -240,7 +240,7 @@ class Restorer:
         return _Loaded(parts, rates, pages, lacking, unreadable if choice.fallback else {})
 
     def _held_against_values(self, loaded: _Loaded) -> _Loaded:
-        """What is left of it once the file's values were looked at; see :mod:`sidecar.embedding.witness`.
+        """What is left of it once the file's values were looked at; see :mod:`sidecar.convert.witness`.
 
         Raises :class:`UsageError` where the file is another one, and nothing may be built instead.
         """

@@ -1,9 +1,10 @@
-"""extract and embed --from: out of Parquet files and back, byte for byte, without a page being read."""
+"""extract and embed --from: out of Parquet files and back, byte for byte, and what is read for that."""
 
 from __future__ import annotations
 
 import random
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from convert_cases import FOREIGN, foreign, indexed, indexes, plain_of, rows
 import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
+from sidecar.convert.collection import Collection
+from sidecar.convert.extract import Taker
 from sidecar.embedding import from_sidecar as module
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.identity import is_distinctive, pages_fingerprint
 from sidecar.parquet.verify import verify_file
-from sidecar.source import CountingSource, LocalSource
+from sidecar.source import BytesSource, CountingSource, LocalSource
 from sidecar.target import create_target
 
 
@@ -197,12 +200,63 @@ def test_a_digest_is_all_that_extraction_reads_pages_for(
             return super().read(offset, length)
 
     monkeypatch.setattr("sidecar.convert.extract.open_source", lambda p, io=None: Noted(p))
-    sidecar.extract_files([str(path)], str(tmp_path / "a.puffin"), digest=False)
+    sidecar.extract_files([str(path)], str(tmp_path / "a.puffin"), digest=False, witness=False)
     without = list(reads)
     reads.clear()
-    sidecar.extract_files([str(path)], str(tmp_path / "b.puffin"))
+    sidecar.extract_files([str(path)], str(tmp_path / "b.puffin"), witness=False)
     assert sorted(reads) == sorted([*without, *chunks])
     assert not set(chunks) & set(without)
+
+
+def _swapped(folder: Path) -> Path:
+    """A file of two columns, each with the other's filters: sound in themselves, and of one size."""
+    bare, path = folder / "bare.parquet", folder / "swapped.parquet"
+    table = pa.table({"a": range(3000), "b": range(10_000, 13_000), "c": range(3000)})
+    pq.write_table(table, bare, use_dictionary=False, row_group_size=1000)
+    sidecar.embed_file(str(bare), str(path), bloom=["a", "b", "c"], page_index=True)
+    data = bytearray(path.read_bytes())
+    for group in read_footer(LocalSource(str(path))).row_groups:
+        a, b = (
+            slice(
+                chunk.bloom_filter_offset, (chunk.bloom_filter_offset or 0) + (chunk.bloom_filter_length or 0)
+            )
+            for chunk in group.columns[:2]
+        )
+        data[a], data[b] = data[b], data[a]
+    path.write_bytes(data)
+    return path
+
+
+def test_one_page_tells_that_a_filter_is_not_its_columns(tmp_path: Path) -> None:
+    path = str(_swapped(tmp_path))
+    report = sidecar.extract_files([path], str(tmp_path / "a.puffin"))
+    ways = {(unit.column, unit.kind): unit.way for unit in report.units}
+    assert {place for place, way in ways.items() if way == "none"} == {("a", "bloom"), ("b", "bloom")}
+    assert all("the filter denies" in unit.reason for unit in report.units if unit.way == "none")
+    assert report.witness.chunks == report.witness.pages == 6  # two looks at one row group of three columns
+    assert len(report.warnings) == 2
+    blind = sidecar.extract_files([path], str(tmp_path / "b.puffin"), witness=False)
+    assert {unit.way for unit in blind.units} == {"exact"}
+    assert blind.to_dict()["witness"]["pages"] == 0
+
+
+def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path) -> None:
+    """By its name the file is not local; what is read of it are its indexes and its footer."""
+    path = indexed(tmp_path, 1, 60_000)
+    inner = LocalSource(str(path))
+    footer = read_footer(inner)
+    reads = {}
+    for witness, digest in ((None, None), (True, None), (None, True)):
+        source = CountingSource(BytesSource(path.read_bytes(), "s3://bucket/part-1.parquet"))
+        with closing(Collection()) as collection:
+            taker = Taker(collection, True, True, None, digest, witness)
+            taker.take(source)
+        reads[witness, digest] = (source.reads, source.bytes_read)
+        assert taker.witness.pages == (7 if witness else 0)
+    sizes = sum(chunk.total_compressed_size for group in footer.row_groups for chunk in group.columns)
+    assert reads[None, True][1] - reads[None, None][1] == sizes
+    assert 0 < reads[True, None][0] - reads[None, None][0] <= 4 * 7
+    assert reads[True, None][1] - reads[None, None][1] < sizes / 5
 
 
 def test_the_path_may_differ_and_the_file_may_have_lost_its_indexes(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.identity import identity_of_orc, identity_of_parquet
 from sidecar.convert.match import BY_DIGEST, BY_TABLE
-from sidecar.embedding.witness import GivenIndexes, ask_pages
+from sidecar.convert.witness import GivenIndexes, ask_pages
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.tail import read_tail

@@ -4,6 +4,8 @@ An index of another file denies values that the file has, and its readers then l
 the file is the one that was indexed (:attr:`sidecar.convert.match.Match.proof`), one page of each column chunk is a
 cheap witness on top. Where nothing does, all values are looked at, which proves that the indexes lose none of them.
 
+Whoever takes indexes out of a file may ask one page of each column too (:class:`FileWitness`).
+
 The values of a page are looked up in the filter, in the bytes in which they are stored and by which the filter's writer
 hashed them; and what the page has is held against the page index: its place, rows, nulls and levels exactly, its
 values against bounds that may be wider. Of ORC, :mod:`sidecar.embedding.orc_witness` looks values up.
@@ -153,3 +155,24 @@ def _unseen(footer: Footer, chunk: ColumnChunk, given: GivenIndexes, scanned: Sc
 
 def _incomplete(lookup: ValueLookup) -> str:
     return "" if lookup.complete else "not all values could be decoded"
+
+
+class FileWitness:
+    """One page a column of a file, asked about the first filter and the first page index that are taken of it."""
+
+    def __init__(self, source: Source, footer: Footer, witness: Witness) -> None:
+        self._source = source
+        self._footer = footer
+        self._witness = witness
+        self._said: dict[tuple[int, bool], str] = {}
+
+    def denial(self, chunk: ColumnChunk, given: GivenIndexes) -> str:
+        """What the column's page contradicts; empty if nothing, or if it cannot be looked at."""
+        if self._witness.mode == NONE or chunk.encrypted:
+            return ""
+        place = chunk.leaf.index, given.filter is None
+        if place not in self._said:
+            said = ask_pages(self._source, self._footer, chunk, given, whole=False)
+            self._witness.hear(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, said)
+            self._said[place] = said.denial or said.misplaced
+        return self._said[place]
