@@ -31,6 +31,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: not needs_jvm(item.path))
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what the random cases of each door came to."""
+    from equivalence_tally import summary
+
+    reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
+    for line in summary(pair for report in reports for pair in report.user_properties):
+        terminalreporter.write_line(line)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hand out tests by files, whose fixtures are made once; files that need the JVM are one group, with one JVM.

@@ -73,6 +73,7 @@ TRANSFORMS: dict[str, list[Transform[Any, Any]]] = {
     "tz": [DayTransform(), HourTransform()],
 }
 """Transforms by the values of a column; of timestamps every few rows are of another hour."""
+UPGRADED = "upgrade to version 2"
 ROWS = (8, 30)
 """The least and the most rows of an append."""
 
@@ -94,8 +95,9 @@ class History:
     indexed: list[str] = field(default_factory=list)
     """Columns of the last build, as they were named then."""
     features: tuple[str, ...] = ()
-    imported: dict[str, DataFile | None] = field(default_factory=dict)
-    """Files that may come back under their name, ``None`` those that did."""
+    imported: dict[str, DataFile] = field(default_factory=dict)
+    """Files that may come back under their name."""
+    changed_in_spark: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -327,7 +329,7 @@ def _upgrade(history: History) -> str | None:
         return None
     with history.table.transaction() as transaction:
         transaction.upgrade_table_version(2)
-    return "upgrade to version 2"
+    return UPGRADED
 
 
 def _delete_by_position(history: History) -> str | None:

@@ -25,7 +25,8 @@ from pyiceberg.io.pyarrow import (
     write_file,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey, partition_record_value
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, WriteTask
 from pyiceberg.transforms import IdentityTransform
 
@@ -45,9 +46,16 @@ def partitions(table: Table, data: pa.Table) -> list[tuple[PartitionKey, pa.Tabl
     sources = [schema.find_field(f.source_id).name for f in spec.fields]
     for at, row in enumerate(data.select(sources).to_pylist() if sources else [{}] * data.num_rows):
         fields = zip(spec.fields, sources, strict=True)
-        key = PartitionKey([PartitionFieldValue(f, row[name]) for f, name in fields], spec, schema)
+        values = [PartitionFieldValue(f, _transformed(schema, f, row[name])) for f, name in fields]
+        key = PartitionKey(values, spec, schema)
         groups.setdefault(repr(key.partition), (key, []))[1].append(at)
     return [(key, data.take(pa.array(places, pa.int64()))) for key, places in groups.values()]
+
+
+def _transformed(schema: Schema, field: PartitionField, value: Any) -> Any:
+    return field.transform.transform(schema.find_type(field.source_id))(
+        partition_record_value(field, value, schema)
+    )
 
 
 def data_files(table: Table, data: pa.Table) -> list[DataFile]:

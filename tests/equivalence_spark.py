@@ -13,30 +13,40 @@ from equivalence_cases import History
 
 
 def go_on_in_spark(spark: Any, history: History) -> None:
-    """Change the table further; ``cat`` is Spark's name of the catalog."""
+    """Change the table further, once; ``cat`` is Spark's name of the catalog."""
+    if history.changed_in_spark:
+        return
+    history.changed_in_spark = True
     name = "cat." + ".".join(history.table.name())
     rng = history.rng
     # parquet-java cannot write pages as small as those of the files so far
     sizes = ", ".join(f"'write.parquet.{what}-size-bytes'='65536'" for what in ("page", "dict"))
     spark.sql(f"alter table {name} set tblproperties ({sizes})")
+    if history.table.format_version == 1:
+        spark.sql(f"alter table {name} set tblproperties ('format-version'='2')")
+    unpartitioned = any(not spec.fields for spec in history.table.specs().values())
     steps: list[Callable[[Any, str, History], str]] = [
         rng.choice([_append_avro, _append_orc, _append_parquet]),
         _delete_merge_on_read,
         rng.choice([_partition, _rewrite_files, _rewrite_manifests]),
-        rng.choice([_delete_by_vector, _delete_by_equality]),
+        rng.choice([_delete_by_vector, _delete_by_equality]) if unpartitioned else _delete_by_vector,
     ]
+    if "side" in history.table.metadata.refs:
+        steps.insert(rng.randrange(1, 4), _append_to_branch)
+    if "schema" in history.features:
+        steps.append(_change_schema)
     for step in steps:
         history.log.append(step(spark, name, history))
     history.table.refresh()
 
 
-def _append(spark: Any, name: str, history: History, form: str) -> str:
+def _append(spark: Any, name: str, history: History, form: str, branch: str = "") -> str:
     """Some of the rows once more, under new ids."""
     from pyspark.sql import functions as f
 
     spark.sql(f"alter table {name} set tblproperties ('write.format.default'='{form}')")
     rows = spark.table(name).where(f.col("id") % 3 == history.rng.randrange(3))
-    rows.withColumn("id", f.col("id") + history.ids).coalesce(1).writeTo(name).append()
+    rows.withColumn("id", f.col("id") + history.ids).coalesce(1).writeTo(name + branch).append()
     history.ids *= 2
     return f"append {form} in Spark"
 
@@ -51,6 +61,29 @@ def _append_orc(spark: Any, name: str, history: History) -> str:
 
 def _append_parquet(spark: Any, name: str, history: History) -> str:
     return _append(spark, name, history, "parquet")
+
+
+def _append_to_branch(spark: Any, name: str, history: History) -> str:
+    _append(spark, name, history, "parquet", ".branch_side")
+    return "append to the branch in Spark"
+
+
+def _change_schema(spark: Any, name: str, history: History) -> str:
+    """Two columns swap their names, or one is dropped and added again; there is no new snapshot."""
+    history.table.refresh()
+    alike: dict[str, list[str]] = {}
+    used = {f.source_id for spec in history.table.specs().values() for f in spec.fields}
+    for field in history.table.schema().fields:
+        if field.name in history.values and field.name != "id" and field.field_id not in used:
+            alike.setdefault(str(field.field_type), []).append(field.name)
+    pairs = [names for names in alike.values() if len(names) > 1]
+    if not pairs:
+        return "change nothing"
+    one, two = history.rng.sample(history.rng.choice(pairs), 2)
+    for old, new in ((one, "between"), (two, one), ("between", two)):
+        spark.sql(f"alter table {name} rename column {old} to {new}")
+    history.values[one], history.values[two] = history.values[two], history.values[one]
+    return f"swap {one} and {two} in Spark"
 
 
 def _some_ids(rng: random.Random, history: History) -> str:
