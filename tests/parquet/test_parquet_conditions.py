@@ -36,7 +36,12 @@ FLOATS = [np.nextafter(TENTH, np.float32(0)), TENTH, np.nextafter(TENTH, np.floa
 STORED: dict[str, tuple[str, str, list[Any], pa.DataType]] = {
     "milliseconds": ("int64/timestamp-ms", "timestamp", [-2, -1, 0, 1, 2, 3], pa.timestamp("ms")),
     "milliseconds of a day": ("int32/time-ms", "time", [0, 1, 2, 3], pa.time32("ms")),
-    "nanoseconds": ("int64/timestamp-ns", "timestamp_ns", [-1001, -1000, 999, 1000, 1001], pa.timestamp("ns")),
+    "nanoseconds": (
+        "int64/timestamp-ns",
+        "timestamp_ns",
+        [-1001, -1000, 999, 1000, 1001],
+        pa.timestamp("ns"),
+    ),
     "float": ("float", "float", sorted(map(float, FLOATS)), pa.float32()),
     "promoted float": ("float", "double", sorted(map(float, FLOATS)), pa.float32()),
     "decimal": ("int32/decimal:2", "decimal(9, 2)", [-151, -150, 150, 151], pa.decimal128(9, 2)),
@@ -115,10 +120,17 @@ def test_scans_find_rows_on_both_sides_of_a_literal_between_two_values() -> None
     ms = pa.array(np.repeat(np.arange(1, 9), 64), pa.timestamp("ms"))
     sink = BytesIO()
     pq.write_table(
-        pa.table({"t": ms}), sink, use_dictionary=False, write_page_index=True, data_page_size=64, write_batch_size=64
+        pa.table({"t": ms}),
+        sink,
+        use_dictionary=False,
+        write_page_index=True,
+        data_page_size=64,
+        write_batch_size=64,
     )
     for operator, compare in OPERATORS.items():
-        with open_scan(BytesSource(sink.getvalue()), f"t {operator} '1970-01-01 00:00:00.0045'", None) as scan:
+        with open_scan(
+            BytesSource(sink.getvalue()), f"t {operator} '1970-01-01 00:00:00.0045'", None
+        ) as scan:
             found = sorted(row for rows in scan.found() for row in rows.rows["t"].to_pylist())
             assert scan.report.data_pages <= 5
         expected = compare(ms, pa.scalar(4500, pa.timestamp("us")))
