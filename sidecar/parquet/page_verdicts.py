@@ -163,7 +163,7 @@ class _GroupVerdict:
         problem = contradicts(found, self.statistics(chunk.leaf))
         if problem:
             return problem
-        if not self.statistics(chunk.leaf).may_have_nan:
+        if not self.statistics(chunk.leaf).may_have_nan[0]:
             found = replace(found, may_have_nan=[False] * offset.num_pages)
         self._pages[chunk.leaf.index] = found, offset
         return ""

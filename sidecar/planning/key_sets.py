@@ -1,7 +1,7 @@
 """The keys of a join's other side: one column's values, up to millions of them, that rows must be among.
 
-Keys are given as an Arrow array and never become an expression. Here they are checked against the type of their
-column, freed of nulls and repeats, and sorted once, in a form that numpy can search:
+Keys are given as an Arrow array or a list and never become an expression. Here they are checked against the type of
+their column, freed of nulls and repeats, and sorted once, in a form that numpy can search:
 
     integers, dates, times, timestamps      int64, in the column's own unit
     float, double                           float64; 0.0 stands for both zeros, NaN is kept apart
@@ -15,7 +15,7 @@ null matches nothing, 0.0 equals -0.0, and NaN equals NaN, as in the joins of Sp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -38,11 +38,12 @@ from pyiceberg.types import NestedField, StructType
 from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
 from sidecar.filters.values import decimal_scale
 from sidecar.iceberg.exact import PredicateColumn, find_column
+from sidecar.planning.key_lists import key_list
 
 Search = npt.NDArray[Any]
 """Sorted keys, or values to look up among them: int64, float64, or objects (bytes, integers)."""
 
-Keys: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+Keys: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any] | Sequence[Any]"
 
 _COUNTED = {
     "int",
@@ -119,7 +120,7 @@ class KeySet:
 
 
 def key_set(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True) -> KeySet:
-    """The keys of ``{column: Arrow array}``.
+    """The keys of ``{column: Arrow array or list}``.
 
     Raises :class:`UsageError` for other than one column, an unknown one, and for an array whose type is not the
     column's; integers and decimals may be narrower or wider if every value fits.
@@ -137,21 +138,30 @@ def key_set(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
 def key_array(
     keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
 ) -> tuple[PredicateColumn, Any]:
-    """The column of ``{column: Arrow array}`` and the keys without nulls, in its Arrow type (of UUIDs the storage's).
+    """The column of ``{column: keys}`` and the keys without nulls, in its Arrow type (of UUIDs the storage's).
+
+    Keys are an Arrow array, or a list or tuple of Python values as :mod:`sidecar.planning.key_lists` takes them.
 
     Raises what :func:`key_set` raises.
     """
     if not isinstance(keys, Mapping) or len(keys) != 1:
-        raise UsageError("keys are of one column", expected="{column: Arrow array}", found=_shown(keys))
+        raise UsageError(
+            "keys are of one column", expected="{column: Arrow array or list}", found=_shown(keys)
+        )
     ((name, array),) = keys.items()
     column = find_column(schema, name, case_sensitive)
     if isinstance(column.type, StructType):
         raise UsageError("a struct cannot be compared", column=column.name, hint="Name one of its fields.")
+    kind, wanted = str(column.type), arrow_type(column.type)
+    if isinstance(wanted, pa.BaseExtensionType):
+        wanted = wanted.storage_type
+    if isinstance(array, list | tuple):
+        return column, key_list(array, kind, column.name, wanted)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if not isinstance(array, pa.Array):
-        raise UsageError("keys are an Arrow array", column=column.name, found=type(array).__name__)
-    return column, _fitted(array, str(column.type), column.name, arrow_type(column.type))
+        raise UsageError("keys are an Arrow array or a list", column=column.name, found=type(array).__name__)
+    return column, _fitted(array, kind, column.name, wanted)
 
 
 def arrow_type(kind: Any) -> pa.DataType:
@@ -236,11 +246,9 @@ def _fitted(array: Any, kind: str, column: str, wanted: pa.DataType) -> Any:
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if isinstance(wanted, pa.BaseExtensionType):
-        wanted = wanted.storage_type
-    array = array.drop_null()
     try:
         array.validate(full=True)
+        array = _without_views(array).drop_null()
         if pa.types.is_null(array.type) or _alike(array.type, wanted):
             return array.cast(wanted)
         problem = "keys are of another type than their column"
@@ -248,6 +256,13 @@ def _fitted(array: Any, kind: str, column: str, wanted: pa.DataType) -> Any:
         problem = f"keys do not fit their column: {first_line(error)}"
     hint = f"Cast them to {wanted}, so that none is rounded or cut on the way."
     raise UsageError(problem, column=column, expected=kind, found=str(given), hint=hint)
+
+
+def _without_views(array: Any) -> Any:
+    """Strings and binaries of the older layout: pyarrow cannot take nulls out of views."""
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def _alike(given: Any, wanted: Any) -> bool:
@@ -258,9 +273,9 @@ def _alike(given: Any, wanted: Any) -> bool:
     if t.is_decimal(wanted):
         return bool(t.is_decimal(given)) and given.scale == wanted.scale
     if t.is_string(wanted) or t.is_large_string(wanted):
-        return bool(t.is_string(given) or t.is_large_string(given) or t.is_string_view(given))
+        return bool(t.is_string(given) or t.is_large_string(given))
     if t.is_binary(wanted) or t.is_large_binary(wanted):
-        return bool(t.is_binary(given) or t.is_large_binary(given) or t.is_binary_view(given))
+        return bool(t.is_binary(given) or t.is_large_binary(given))
     if t.is_timestamp(wanted):
         return bool(t.is_timestamp(given)) and given.unit == wanted.unit and bool(given.tz) == bool(wanted.tz)
     return bool(given == wanted)

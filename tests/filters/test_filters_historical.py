@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from pathlib import Path
+from typing import Any
 
 import mmh3
 import numpy as np
@@ -284,3 +285,15 @@ def test_no_header_of_the_present_form_looks_historical() -> None:
 
     sizes = [32 << k for k in range(23)] + [96, 1000, MAX_BYTES]
     assert not any(historical.is_header(encode_header(size) + bytes(32)) for size in sizes)
+
+
+@pytest.mark.parametrize("form", [SplitBlockBloomFilter, HistoricalBloomFilter])
+@pytest.mark.parametrize(("kind", "encoding"), [(pa.float32(), "float"), (pa.float64(), "double")])
+def test_one_of_two_equal_zeros_in_a_filter_is_enough(form: Any, kind: Any, encoding: str) -> None:
+    """Foreign writers insert the zero that is stored, and readers ask for either of them."""
+    for stored in (0.0, -0.0):
+        made = form.empty(64)
+        made.insert_arrow(pa.array([stored], kind), Encoding.parse(encoding), strict=True)
+        for asked in (0.0, -0.0):
+            assert made.might_contain(asked, encoding, Encoding.parse(encoding))
+        assert not made.might_contain(1.0, encoding, Encoding.parse(encoding))

@@ -131,6 +131,32 @@ def test_zeros_are_equal_nan_is_nan_and_null_is_nothing(types: Table) -> None:
             assert (found.num_rows > 0) == (values != [None])
 
 
+def test_plain_lists_are_keys_as_arrays_are(types: Table) -> None:
+    everything = types.scan().to_arrow()
+    columns = ["i", "l", "f", "d", "dec9", "dec38", "s", "b", "fx", "day", "t", "ts", "tz", "u", "bo", "st.y"]
+    for column in columns:
+        values = [value_of(row, column) for row in everything.to_pylist()[:60]]
+        keys = [math.nan if value == "NaN" else value for value in [*values, None]]
+        if column == "u":
+            keys = [None if value is None else uuid.UUID(bytes=value) for value in keys]
+        assert any(value is not None for value in keys)
+        found = sidecar.scan(types, AlwaysTrue(), keys={column: keys})
+        plain = pa.array(values, type_of(types, column)) if "NaN" not in values else pa.array(keys[:-1])
+        assert comparable(found) == semi_join(everything, column, plain), column
+        assert comparable(found) == comparable(sidecar.scan(types, AlwaysTrue(), keys={column: tuple(keys)}))
+
+
+def test_a_null_struct_stays_null_where_the_keys_are_of_another_column(types: Table) -> None:
+    """The keys' column is read along and taken out again: structs are put together anew."""
+    everything = types.scan().to_arrow()
+    ids = everything["id"]
+    for columns in (["st"], ["st.y"]):
+        found = sidecar.scan(types, AlwaysTrue(), columns=columns, keys={"id": ids})
+        theirs = types.scan(selected_fields=tuple(columns)).to_arrow()
+        assert None in theirs["st"].to_pylist()
+        assert found["st"].to_pylist() == theirs["st"].to_pylist()
+
+
 def test_columns_and_limits(types: Table) -> None:
     keys = pa.array([0, 3, 6, -1500, 300, 600, 900], pa.int64())
     whole = sidecar.scan(types, AlwaysTrue(), keys={"st.x": keys})
@@ -278,7 +304,20 @@ def test_a_damaged_index_keeps_the_files(catalog: Any) -> None:
         ("day", pa.array(["2024-01-01"]), "another type"),
         ("st", pa.array([1]), "struct"),
         ("nope", pa.array([1]), "nope"),
-        ("i", [1, 2], "Arrow array"),
+        ("i", {1, 2}, "Arrow array or a list"),
+        ("i", [1, 1.5], "not a value of its column"),
+        ("i", [True], "not a value of its column"),
+        ("i", [2**31], "do not fit"),
+        ("f", [0.1], "not a value of its column"),
+        ("d", [2**53 + 1], "not a value of its column"),
+        ("dec9", [Decimal("1.005")], "do not fit"),
+        ("dec9", [1.5], "not a value of its column"),
+        ("s", [b"a"], "not a value of its column"),
+        ("fx", [b"abc"], "do not fit"),
+        ("ts", [dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)], "not a value of its column"),
+        ("tz", [dt.datetime(2024, 1, 1)], "not a value of its column"),
+        ("day", [dt.datetime(2024, 1, 1)], "not a value of its column"),
+        ("u", ["f79c3e09-677c-4bbd-a479-3f349cb785e7"], "not a value of its column"),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(types: Table, column: str, keys: Any, problem: str) -> None:
@@ -300,6 +339,9 @@ def test_types_of_keys_that_fit(types: Table) -> None:
         ("i", pa.array([5]).dictionary_encode(), [5]),
         ("s", pa.array(["b", "a"], pa.large_string()), [b"a", b"b"]),
         ("s", pa.array(["b", "a"], pa.string_view()), [b"a", b"b"]),
+        ("s", pa.array(["b", None, "a" * 40], pa.string_view()), [b"a" * 40, b"b"]),
+        ("b", pa.array([b"b", None, b"a" * 40], pa.binary_view()), [b"a" * 40, b"b"]),
+        ("s", pa.chunked_array([pa.array([None, "a"], pa.string_view())]), [b"a"]),
         ("dec9", pa.array([Decimal("-1.50"), Decimal("0.01")], pa.decimal128(30, 2)), [-150, 1]),
         ("dec38", pa.array([Decimal("-1.5"), Decimal(10) ** 30], pa.decimal128(38, 4)), [-15000, 10**34]),
         ("u", pa.array([uuid.UUID(int=7).bytes], pa.binary(16)), [uuid.UUID(int=7).bytes]),

@@ -1,0 +1,102 @@
+"""Keys that are given as plain Python values, as an Arrow array of their column's type.
+
+Every value must be one that the column could hold, so that none is rounded, cut or moved to another zone on the way:
+
+| column | values |
+| --- | --- |
+| boolean | bool |
+| int, long | int |
+| float, double | float or int, if a number of that width equals it |
+| decimal(P, S) | Decimal or int, with no more than S decimal places |
+| date, time | date, time |
+| timestamp, timestamptz | datetime, without and with a zone |
+| string | str |
+| binary, fixed[N] | bytes |
+| uuid | UUID, or its 16 bytes |
+
+``None`` stands for a null, which no row matches.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from sidecar.errors import UsageError, first_line
+from sidecar.filters.float32 import nearest_float32
+
+
+def key_list(values: Sequence[Any], kind: str, column: str, wanted: pa.DataType) -> Any:
+    """``values`` without nulls, in the Arrow type ``wanted`` of a column of Iceberg type ``kind``.
+
+    Raises :class:`UsageError` naming the first value that is not one of the column's.
+    """
+    fits = _FITS.get(kind.partition("(")[0].partition("[")[0].strip())
+    held = [value for value in values if value is not None]
+    for value in held:
+        if fits is None or not fits(value):
+            raise _misfit(value, kind, column)
+    plain: list[Any] = [value.bytes if isinstance(value, UUID) else value for value in held]
+    if pa.types.is_floating(wanted):
+        plain = [float(value) for value in plain]
+    elif pa.types.is_decimal(wanted):
+        plain = [Decimal(value) for value in plain]
+    try:
+        return pa.array(plain, wanted)
+    except (pa.ArrowException, OverflowError, ValueError) as error:
+        raise UsageError(
+            f"keys do not fit their column: {first_line(error)}", column=column, expected=kind
+        ) from error
+
+
+def _misfit(value: object, kind: str, column: str) -> UsageError:
+    return UsageError(
+        "a key is not a value of its column",
+        column=column,
+        expected=kind,
+        found=f"{type(value).__name__} {value!r}",
+    )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_double(value: Any) -> bool:
+    if not isinstance(value, float) and not _is_int(value):
+        return False
+    try:
+        return bool(float(value) == value or value != value)
+    except OverflowError:
+        return False
+
+
+def _is_float32(value: Any) -> bool:
+    return _is_double(value) and bool(nearest_float32(float(value)) == value or value != value)
+
+
+def _is_moment(zoned: bool) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, dt.datetime) and (value.tzinfo is not None) == zoned
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "boolean": lambda value: isinstance(value, bool),
+    "int": _is_int,
+    "long": _is_int,
+    "float": _is_float32,
+    "double": _is_double,
+    "decimal": lambda value: _is_int(value) or (isinstance(value, Decimal) and value.is_finite()),
+    "date": lambda value: isinstance(value, dt.date) and not isinstance(value, dt.datetime),
+    "time": lambda value: isinstance(value, dt.time) and value.tzinfo is None,
+    "timestamp": _is_moment(zoned=False),
+    "timestamptz": _is_moment(zoned=True),
+    "string": lambda value: isinstance(value, str),
+    "binary": lambda value: isinstance(value, bytes),
+    "fixed": lambda value: isinstance(value, bytes),
+    "uuid": lambda value: isinstance(value, UUID) or (isinstance(value, bytes) and len(value) == 16),
+}
