@@ -154,20 +154,18 @@ class SidecarFile:
         """The segments that may be believed by who asks for these fields.
 
         These are all, unless the key of one of the fields is at hand: then those whose units are bound to a key, that
-        is, with a blob that a key opens. What other segments say of files and units could be anybody's; they are
-        doubted.
+        is, with a blob that a key opens. What other segments say of files and units could be anybody's; those that
+        have something of the fields are doubted.
         """
-        if not any(map(self._keys.protects, field_ids)):
+        protected = set(filter(self._keys.protects, field_ids))
+        if not protected:
             return self.segments
-        return [segment for segment in self.segments if self._is_vouched(segment)]
+        return [segment for segment in self.segments if self._is_vouched(segment, protected)]
 
-    def _is_vouched(self, segment: Segment) -> bool:
-        why: SidecarError = DamagedFileError(
-            "a segment has no blob that is encrypted with a key that was given, so that its files are not known",
-            found=segment.id,
-        )
+    def _is_vouched(self, segment: Segment, protected: set[int]) -> bool:
+        why: SidecarError | None = None
         for blob in segment.blobs:
-            if blob.toc.lock is None:
+            if blob.toc.lock is None and blob.toc.field_id not in protected:
                 continue
             try:
                 blob.check_key()
@@ -175,7 +173,8 @@ class SidecarFile:
                 why = error
             else:
                 return True
-        self.doubts.add(why)
+        if why is not None:
+            self.doubts.add(why)
         return False
 
     @property

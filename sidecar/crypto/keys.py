@@ -62,6 +62,10 @@ class EncryptionKeys:
     ``bundle_keys`` says which columns of a sidecar are to be encrypted: by column, the key metadata of the master key
     (which ``retriever`` must have) that the keys of its bundles are wrapped with. Reading them needs ``retriever``
     alone, but who names a column here believes nothing that a sidecar has of it in plaintext or under another key.
+
+    A plain Parquet file is refused where ``footer_key`` or ``column_keys`` are given, since anybody could have put it
+    in the place of the encrypted one, and logged as a warning where only ``retriever`` is. With
+    ``allow_plaintext_files`` it is read.
     """
 
     retriever: KeyRetriever | None = None
@@ -69,6 +73,7 @@ class EncryptionKeys:
     column_keys: Mapping[str, bytes] = field(default_factory=dict)
     aad_prefix: bytes | PrefixRule | None = None
     bundle_keys: Mapping[str, bytes] = field(default_factory=dict)
+    allow_plaintext_files: bool = False
 
     def __post_init__(self) -> None:
         for key in (self.footer_key, *self.column_keys.values()):
@@ -107,15 +112,15 @@ def encryption_keys_from(place: str) -> EncryptionKeys:
     """Keys from a JSON file, or from an environment variable that holds the JSON (``env:NAME``).
 
     ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT, "bundle_keys":
-    {PATH: KEY METADATA}}``, all of them optional. A KEY is ``hex:...``, ``base64:...`` or ``env:NAME`` (a variable that
-    holds one of these). ``bundle_keys`` name keys among ``keys``. Raises :class:`UsageError` for anything else,
-    :class:`StorageError` for a file that cannot be read.
+    {PATH: KEY METADATA}, "allow_plaintext_files": true}``, all of them optional. A KEY is ``hex:...``, ``base64:...``
+    or ``env:NAME`` (a variable that holds one of these). ``bundle_keys`` name keys among ``keys``. Raises
+    :class:`UsageError` for anything else, :class:`StorageError` for a file that cannot be read.
     """
     try:
         value = json.loads(_text(place))
     except (ValueError, RecursionError):
         raise UsageError("the keys are no JSON", file=place) from None  # its error has the text
-    known = {"footer_key", "column_keys", "keys", "aad_prefix", "bundle_keys"}
+    known = {"footer_key", "column_keys", "keys", "aad_prefix", "bundle_keys", "allow_plaintext_files"}
     if not isinstance(value, dict) or not value.keys() <= known:
         raise UsageError(
             "the keys are no JSON object of known parts", file=place, expected=", ".join(sorted(known))
@@ -123,6 +128,9 @@ def encryption_keys_from(place: str) -> EncryptionKeys:
     footer, prefix = value.get("footer_key"), value.get("aad_prefix")
     if prefix is not None and not isinstance(prefix, str):
         raise UsageError("aad_prefix is no text", file=place)
+    allowed = value.get("allow_plaintext_files", False)
+    if not isinstance(allowed, bool):
+        raise UsageError("allow_plaintext_files is neither true nor false", file=place)
     keys = {name.encode(): key for name, key in _keys(value.get("keys", {}), place).items()}
     return EncryptionKeys(
         ExplicitKeys(keys),
@@ -130,6 +138,7 @@ def encryption_keys_from(place: str) -> EncryptionKeys:
         _keys(value.get("column_keys", {}), place),
         None if prefix is None else prefix.encode(),
         _bundle_keys(value.get("bundle_keys", {}), keys, place),
+        allowed,
     )
 
 

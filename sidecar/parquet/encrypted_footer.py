@@ -7,6 +7,7 @@ the writer wrote; what it says of places is authenticated by the modules themsel
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from sidecar.crypto.keys import EncryptionKeys
@@ -24,6 +25,8 @@ from sidecar.parquet.footer import Tail, read_tail
 from sidecar.parquet.schema import Leaf, decode_leaves
 from sidecar.parquet.thrift import STRUCT, Struct, decode_struct
 from sidecar.source import Source
+
+log = logging.getLogger(__name__)
 
 _ALGORITHM, _SIGNING_KEY = 8, 9  # fields of FileMetaData
 _METADATA, _CRYPTO, _ENCRYPTED_METADATA = 3, 8, 9  # fields of ColumnChunk
@@ -47,7 +50,8 @@ def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncr
 
     In the footer, ColumnMetaData stands in field 3 as it does in plain files; of columns whose key is not to be had,
     fields 8 and 9 are left, and what the file had in field 3. Raises :class:`DamagedFileError` for what does not
-    authenticate, and for another AAD prefix than expected; :class:`UsageError` where footer key or prefix are missing.
+    authenticate, for another AAD prefix than expected, and for a plain file where keys of a file were given;
+    :class:`UsageError` where footer key or prefix are missing.
     """
     keys = keys.beside(name)
     declaration, head, used = _declared(tail)
@@ -58,6 +62,7 @@ def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncr
             raise DamagedFileError(
                 "the file is not encrypted, and so is not the one that the expected AAD prefix names"
             )
+        _check_twin(name, keys)
         return None
     prefix = _checked_prefix(declaration, expected)
     key = keys.for_footer(head.binary(2 if tail.is_encrypted else _SIGNING_KEY))
@@ -74,6 +79,24 @@ def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncr
         metadata.fields.pop(_ALGORITHM)
         metadata.fields.pop(_SIGNING_KEY, None)
     return _unlock_columns(encryption, metadata, keys), metadata
+
+
+def _check_twin(name: str, keys: EncryptionKeys) -> None:
+    """Refuse a plain file for which the keys of a footer or of columns are given, as Arrow does; else warn of it.
+
+    Anybody could have put it in the place of the encrypted one. Keys that are found by key metadata alone may be for
+    other files, and those in ``bundle_keys`` are for sidecars.
+    """
+    if keys.allow_plaintext_files:
+        return
+    if keys.footer_key is not None or keys.column_keys:
+        raise DamagedFileError(
+            "the file is not encrypted, although the keys of its footer or columns were given: anybody could have "
+            "written it in the place of the encrypted one",
+            hint="To read plain files too, allow them in the keys (allow_plaintext_files), or give no keys.",
+        )
+    if keys.retriever is not None and not keys.bundle_keys:
+        log.warning("%s is not encrypted, although keys were given", name)
 
 
 def _check_plain(metadata: Struct, tail: Tail) -> None:

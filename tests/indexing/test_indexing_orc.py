@@ -349,3 +349,25 @@ def test_filters_that_are_not_trusted_or_not_good_are_built_anew(tmp_path: Path)
     assert {r.how for r in columns_of(stage_one(path, plan), 1)} == {"scanned"}
     always = plan_for(schema, filter_format="auto", harvest="always")
     assert {r.how for r in columns_of(stage_one(path, always), 1)} == {"harvested"}
+
+
+@pytest.mark.parametrize("form", ["auto", "parquet", "orc"])
+@pytest.mark.parametrize("harvest", ["always", "never"])
+def test_nothing_is_taken_of_an_encrypted_column(form: str, harvest: str) -> None:
+    """What stands in clear for ``secret`` (filters, row index, statistics) is of the values that mask it."""
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "secret", LongType()),
+        NestedField(3, "name", StringType()),
+    )
+    path = Path(__file__).resolve().parents[1] / "data" / "orc" / "java_encrypted.orc"
+    found = stage_one(path, plan_for(schema, page_index=True, filter_format=form, harvest=harvest))
+    units = sum(record.kind == "unit" for record in found)
+    assert units > 1
+    for field_id, has_some in ((1, True), (2, False), (3, True)):
+        for kind in ("column", "pages"):
+            own = [record for record in found if (record.kind, record.field_id) == (kind, field_id)]
+            assert len(own) == units
+            assert [bool(record.data) for record in own] == [has_some] * units, kind
+            assert {record.reason for record in own} == ({""} if has_some else {"the column is encrypted"})
+    assert not [record for record in found if (record.kind, record.field_id) == ("sketch", 2)]
