@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sidecar.cli import humane
 from sidecar.cli.output import table, to_json
-from sidecar.errors import StorageError, UsageError
+from sidecar.errors import StorageError, UsageError, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa

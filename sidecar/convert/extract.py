@@ -20,7 +20,7 @@ from sidecar.convert.extract_parquet import ParquetWanted, parquet_keys, take_pa
 from sidecar.convert.outcome import NONE, Moved, ways_of
 from sidecar.convert.protection import Protection
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import UsageError
+from sidecar.errors import UsageError, enough_memory
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
@@ -68,6 +68,7 @@ class ExtractReport:
         }
 
 
+@enough_memory()
 def extract_files(
     files: Sequence[str],
     target: str,

@@ -25,7 +25,7 @@ from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
 from sidecar.embedding.report import EmbedReport, Progress
 from sidecar.embedding.restorer import Choice, Restorer, plan_restore
-from sidecar.errors import StorageError, UsageError
+from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
@@ -60,6 +60,7 @@ class RestoreReport(EmbedReport):
         return {**super().to_dict(), "sidecar": self.sidecar, "sidecar_bytes": self.sidecar_bytes}
 
 
+@enough_memory()
 def embed_from(
     sidecar: str | SidecarFile,
     source: str,
@@ -104,6 +105,7 @@ def embed_from(
         return report
 
 
+@enough_memory()
 def embed_all_from(
     sidecar: str | SidecarFile,
     folder: str,
