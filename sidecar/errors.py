@@ -132,3 +132,15 @@ def foreign_reason(error: BaseException, clean: Callable[[str], str] = str) -> s
     """
     first = clean(next(iter(str(error).splitlines()), ""))[:200]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Turn a lack of memory into an :class:`UnsupportedFeatureError`; also a decorator of functions that read files."""
+    try:
+        yield
+    except MemoryError as error:
+        raise UnsupportedFeatureError(
+            "there is not enough memory for what the file asks for",
+            hint="Choose fewer columns, or give it more memory.",
+        ) from error

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError, enough_memory
 from sidecar.source import Source, open_source
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ BLOOM_FILTER = "bloom-filter"
 _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
 
 
+@enough_memory()
 def inspect_file(
     path: str, io: FileIO | None = None, *, encryption_keys: EncryptionKeys | None = None
 ) -> dict[str, Any]:
@@ -62,6 +63,7 @@ def inspect_file(
         return {**inspect_puffin(source), **inspect_sidecar(source)}
 
 
+@enough_memory()
 def probe_file(
     path: str,
     column: str,
@@ -88,6 +90,7 @@ def probe_file(
         return {"file": path, "column": column, "units": _PROBES[kind](source, column, value)}
 
 
+@enough_memory()
 def verify_file(
     path: str,
     io: FileIO | None = None,
@@ -116,6 +119,7 @@ def verify_file(
         return {"checked": 1, "problems": found, "scope": _SCOPES[kind]}
 
 
+@enough_memory()
 def verify_parts(
     paths: Iterable[str],
     prefixes: Iterable[bytes | str],

@@ -28,7 +28,7 @@ from sidecar.cli import (
     strip,
     verify,
 )
-from sidecar.errors import SidecarError, UsageError, visible
+from sidecar.errors import SidecarError, UsageError, enough_memory, visible
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
@@ -39,16 +39,14 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; see the module for the exit codes."""
         try:
-            return super().invoke(ctx)
+            with enough_memory():
+                return super().invoke(ctx)
         except SidecarError as error:
             _complain(error, str(error))
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
         except BrokenPipeError as error:
             # The reader of a pipe went away (`sidecar scan ... | head`): nobody is left to write to.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(1) from error
-        except MemoryError as error:
-            _complain(error, "there is not enough memory for what was asked")
             raise typer.Exit(1) from error
         except OSError as error:
             _complain(error, f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))

@@ -27,7 +27,7 @@ from sidecar.convert.protection import Protection
 from sidecar.convert.witness import NONE as NO_WITNESS
 from sidecar.convert.witness import PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import UsageError
+from sidecar.errors import UsageError, enough_memory
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
@@ -78,6 +78,7 @@ class ExtractReport:
         }
 
 
+@enough_memory()
 def extract_files(
     files: Sequence[str],
     target: str,

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
 from sidecar.convert.rebuild import Build, Rebuilt, rebuild
-from sidecar.errors import UsageError
+from sidecar.errors import UsageError, enough_memory
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.hashing import hash_arrow
@@ -57,6 +57,7 @@ class FilterConversion:
         return {**told, **self.rebuilt.to_dict()}
 
 
+@enough_memory()
 def convert_filter(
     source: str, target: str, *, values: str | None, fpp: float = DEFAULT_FPP, io: FileIO | None = None
 ) -> FilterConversion:

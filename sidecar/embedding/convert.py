@@ -32,7 +32,7 @@ from sidecar.embedding.from_sidecar import embed_from
 from sidecar.embedding.other_kind import Into, take_as_orc, take_as_parquet
 from sidecar.embedding.peer_file import convert_legacy, filters_like
 from sidecar.embedding.report import EmbedReport
-from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.parquet.encrypted_footer import read_declaration
@@ -79,6 +79,7 @@ class ConvertReport:
         }
 
 
+@enough_memory()
 def convert_files(
     sources: Sequence[str],
     target: str,

@@ -24,7 +24,7 @@ from sidecar.embedding.filters import HARVEST_RULES, FilterMaker, FilterRules
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import EmbedReport, Outcome, Progress, has_encrypted_filters
-from sidecar.errors import UsageError
+from sidecar.errors import UsageError, enough_memory
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.decrypted import unlock
@@ -51,6 +51,7 @@ class Wanted:
     placement: str = "end"
 
 
+@enough_memory()
 def embed_file(
     source: str,
     target: str,
@@ -113,6 +114,7 @@ def embed_file(
             return report
 
 
+@enough_memory()
 def strip_file(
     source: str,
     target: str,

@@ -30,7 +30,7 @@ from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
 from sidecar.embedding.report import EmbedReport, Progress
 from sidecar.embedding.restorer import Choice, Restorer, plan_restore
-from sidecar.errors import StorageError, UsageError
+from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.decrypted import unlock
@@ -74,6 +74,7 @@ class RestoreReport(EmbedReport):
         return {**super().to_dict(), **own}
 
 
+@enough_memory()
 def embed_from(
     sidecar: str | SidecarFile,
     source: str,
@@ -129,6 +130,7 @@ def embed_from(
         return report
 
 
+@enough_memory()
 def embed_all_from(
     sidecar: str | SidecarFile,
     folder: str,

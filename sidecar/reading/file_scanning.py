@@ -19,7 +19,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, rewrite_not
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory
 from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.tail import is_orc
 from sidecar.parquet.decrypted import open_parquet
@@ -57,6 +57,7 @@ class FileScan:
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
 
+@enough_memory()
 def scan_file(
     file: str | Source,
     predicate: str | BooleanExpression,
@@ -100,22 +101,23 @@ def open_scan(
         raise UsageError("a limit cannot be negative", found=limit)
     source = open_source(file, io) if isinstance(file, str) else file
     try:
-        counted = CountingSource(source)
-        opened = _open_parquet(counted, encryption_keys)
-        if opened is None and keys is not None:
-            raise UnsupportedFeatureError(
-                "keys are not compared with the rows of ORC files", file=source.name
-            )
-        if opened is None:
-            scan = plan_orc_scan(source, predicate, columns, limit, case_sensitive)
-            yield FileScan(scan.schema, scan.report, scan.found)
-        else:
-            view, footer = opened
-            request = _request(footer, predicate, columns, case_sensitive, keys)
-            report = ScanReport(footer_bytes=counted.bytes_read)
-            data = source if view is counted else view
-            start = partial(scan_pages, data, footer, request, limit, report)
-            yield FileScan(request.shape.schema, report, start)
+        with enough_memory():
+            counted = CountingSource(source)
+            opened = _open_parquet(counted, encryption_keys)
+            if opened is None and keys is not None:
+                raise UnsupportedFeatureError(
+                    "keys are not compared with the rows of ORC files", file=source.name
+                )
+            if opened is None:
+                scan = plan_orc_scan(source, predicate, columns, limit, case_sensitive)
+                yield FileScan(scan.schema, scan.report, scan.found)
+            else:
+                view, footer = opened
+                request = _request(footer, predicate, columns, case_sensitive, keys)
+                report = ScanReport(footer_bytes=counted.bytes_read)
+                data = source if view is counted else view
+                start = partial(scan_pages, data, footer, request, limit, report)
+                yield FileScan(request.shape.schema, report, start)
     finally:
         if isinstance(file, str):
             source.close()
