@@ -338,17 +338,21 @@ def test_changed_page_bodies_under_ctr_are_not_noticed() -> None:
 def test_changed_levels_of_data_pages_v2_by_parquet_java_are_not_noticed() -> None:
     """They are in clear in front of the encrypted values. As above, the checksum notices what is changed by chance."""
     data, keys = LEVELS_IN_CLEAR.read_bytes(), EncryptionKeys(None, footer_key=b"0123456789012345")
-    view, footer = opened(data, keys)
+    _, footer = opened(data, keys)
     leaf = footer.leaf("s")
     assert leaf is not None
     chunk = footer.row_groups[0].columns[leaf.index]
     body = _module(data, chunk.start, Module.DATA_PAGE_HEADER, chunk).end
-    levels = data[body + 1 : body + 14]  # of 100 entries, the lowest bit first; a run's header is in front of them
+    levels = data[
+        body + 1 : body + 14
+    ]  # of 100 entries, the lowest bit first; a run's header is in front of them
     assert (data[body], levels[:2]) == (0x1B, b"\xb6\x6d"), "null, value, value, null, ..."
 
     def read(changed: bytes) -> list[str | None]:
         place = (body + 1, changed)
-        rows: list[str | None] = scan_file(opened(splice(data, place), keys)[0], "true", ["s"])["s"].to_pylist()
+        rows: list[str | None] = scan_file(opened(splice(data, place), keys)[0], "true", ["s"])[
+            "s"
+        ].to_pylist()
         return rows
 
     before = read(levels)
