@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -188,6 +189,22 @@ def test_puffin_by_icebergs_own_writer() -> None:
     assert contents == [(HERE / "theta_java.bin").read_bytes(), b"content " * 40, b""]
     assert reader.metadata.blobs[0].properties == {"ndv": "300"}
     assert verify_file(str(HERE / "iceberg.puffin"))["problems"] == []
+
+
+def test_each_deviation_names_tests_that_exist() -> None:
+    """The last tables of SPEC.md: three cells a row, and in the last one tests of this folder."""
+    text = (HERE.parent / "SPEC.md").read_text()
+    rows = [line for line in text[text.index("## Deviations") :].splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if not row.startswith(("| ---", "| the text"))]
+    assert len(rows) >= 25
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert len(cells) == 3, row
+        assert all(cells)
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", cells[2])
+        assert named, row
+        for path, name in named:
+            assert f"def {name}(" in (HERE.parents[1] / "tests" / path).read_text(), (path, name)
 
 
 def test_every_file_of_the_folder_is_read_by_a_test() -> None:
