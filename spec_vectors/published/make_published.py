@@ -23,7 +23,7 @@ import pyorc
 HERE = Path(__file__).resolve().parent
 KEYS = [(7919 * n - 500_000) << 22 for n in range(300)]
 TEXTS = [f"name {n % 90}" for n in range(300)]
-"""The rows of all data files: `k`, integers beyond 32 bits (py4j makes an Integer of shorter ones), and `s`, strings."""
+"""The rows of all data files: `k`, integers beyond 32 bits (py4j makes an Integer of shorter ones); `s`, strings."""
 ROWS = pa.table({"k": pa.array(KEYS, pa.int64()), "s": TEXTS})
 FOOTER_KEY = b"0123456789012345"
 ENCRYPTED_ROWS = 200
@@ -117,7 +117,7 @@ def orc_by_java(spark: Any) -> None:
 
 
 def orc_by_pyarrow() -> None:
-    options = {"bloom_filter_columns": [0, 1], "bloom_filter_fpp": 0.01, "row_index_stride": 1000}
+    options = {"bloom_filter_columns": [1, 2], "bloom_filter_fpp": 0.01, "row_index_stride": 1000}
     po.write_table(ROWS, HERE / "orc_pyarrow.orc", compression="uncompressed", **options)
 
 

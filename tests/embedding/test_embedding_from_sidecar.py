@@ -217,7 +217,7 @@ def test_damaged_filters_that_are_wanted_exactly_are_an_error(
     data = bytearray(puffin.read_bytes())
     data[_place_of(puffin, 1, "filters")] ^= 16
     puffin.write_bytes(data)
-    with pytest.raises(DamagedFileError, match="filters are damaged.*column field 1"):
+    with pytest.raises(DamagedFileError, match=r"filters are damaged.*column field 1"):
         sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "back.parquet"), way="exact")
     assert not (tmp_path / "back.parquet").exists()
     report = sidecar.embed_from(str(puffin), str(bare), str(tmp_path / "s.parquet"), bloom=["s"], way="exact")

@@ -333,7 +333,7 @@ def test_changed_page_bodies_under_ctr_are_not_noticed() -> None:
 def test_changed_levels_of_data_pages_v2_by_parquet_java_are_not_noticed() -> None:
     """They are in clear in front of the encrypted values. As above, the checksum notices what is changed by chance."""
     data, keys = LEVELS_IN_CLEAR.read_bytes(), EncryptionKeys(None, footer_key=b"0123456789012345")
-    view, footer = opened(data, keys)
+    _, footer = opened(data, keys)
     leaf = footer.leaf("s")
     assert leaf is not None
     chunk = footer.row_groups[0].columns[leaf.index]
