@@ -181,6 +181,10 @@ def test_a_file_is_the_same_with_and_without_a_sequence_number():
     unknown = FILE._replace(added_snapshot_id=None)
     assert not is_same_file(unknown, unknown)
     assert index_of(unknown).find(unknown) is None
+    assert index_of(unknown).find_all(np.frombuffer(fingerprint(unknown), FINGERPRINT)).tolist() == [-1]
+    none = np.empty(0, FINGERPRINT)
+    assert FingerprintIndex(none).find_all(np.frombuffer(fingerprint(FILE), FINGERPRINT)).tolist() == [-1]
+    assert index_of(FILE).find_all(none).tolist() == []
 
 
 def test_a_file_that_stands_twice_says_nothing():
