@@ -216,6 +216,27 @@ def test_copies_in_several_folders_are_told_apart_by_their_pages(tmp_path: Path)
         sidecar.embed_from(unsure, str(moved[0]), str(tmp_path / "no.parquet"))
 
 
+def test_two_pasts_of_one_path_are_gathered_as_two_files(tmp_path: Path) -> None:
+    """The filters of one column are of the file as it was, those of the other of the file that came to its path."""
+    path, parts = tmp_path / "a.parquet", []
+    for seed, column in ((1, "k"), (2, "s")):
+        path.unlink(missing_ok=True)
+        bare = write(tmp_path / f"bare-{seed}.parquet", seed)
+        sidecar.embed_file(str(bare), str(path), bloom=["k", "s"], page_index=True)
+        parts.append(str(tmp_path / f"{column}.puffin"))
+        sidecar.extract_files([str(path)], parts[-1], columns=[column])
+    gathered = str(tmp_path / "both.puffin")
+    sidecar.convert_files(parts, gathered)
+    for seed, column in ((1, "k"), (2, "s")):
+        target = tmp_path / f"out-{seed}.parquet"
+        report = sidecar.embed_from(
+            gathered, str(tmp_path / f"bare-{seed}.parquet"), str(target), witness="none"
+        )
+        filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.way != "none"}
+        assert filters == {(column, "exact")}
+        assert_nothing_lost(target, seed)
+
+
 # --- a table's files ------------------------------------------------------------------------------------------
 
 
