@@ -49,10 +49,8 @@ class Loader:
             if entry is None:
                 raise DamagedFileError("the list of files cannot be read", found=segment.id)
             plain = _plain(segment, entry)
-            known_as = (
-                entry.identity,
-                plain.entry,
-            )  # a plain file that was rewritten under its path is another one
+            # A plain file that was rewritten under its path is another one.
+            known_as = entry.identity, plain.entry
             first = self._first.get(known_as)
             if first is None:
                 first = self._first[known_as] = self._collection.add_file(plain)
