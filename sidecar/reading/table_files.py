@@ -32,6 +32,7 @@ from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_scan import ScanReport, TooMuch, scan_pages
 from sidecar.parquet.pages import WRONG_CHECKSUM
 from sidecar.parquet.parts import finish_file
+from sidecar.parquet.usual_types import usual_footer
 from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
 from sidecar.reading.arrow_reader import Deletes, TableReader
@@ -162,7 +163,7 @@ class DataFileReader:
         footer = read_footer(counted)
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
         report = ScanReport(footer_bytes=counted.bytes_read)
-        view = self.reader.view(task, finish_file(b"", footer.raw))
+        view = self.reader.view(task, finish_file(b"", usual_footer(footer)))
         planner = PagePlanner(view, footer)
         request = planner.request(kept, self._deleted(task), not answered, TOO_MUCH)
         request = replace(request, sample=not self.met_often.is_set())
