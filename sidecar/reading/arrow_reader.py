@@ -261,7 +261,7 @@ class TableReader:
         gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
         with self._io.new_input(task.file.file_path).open() as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
-            view = self._view(task, fragment)
+            view = self.view_of(task, fragment)
             residual, first_row = view.residual(), 0
             names = [column.name for column in view.projected.columns]
             scanner = ds.Scanner.from_fragment(fragment, schema=view.physical_schema, columns=names)
@@ -292,9 +292,10 @@ class TableReader:
     def view(self, task: FileScanTask, footer: bytes) -> FileView:
         """The file of ``task``, given a Parquet file of its footer alone. Raises whatever pyiceberg and Arrow do."""
         alone: Any = pa.BufferReader(footer)
-        return self._view(task, ds.ParquetFileFormat().make_fragment(alone))
+        return self.view_of(task, ds.ParquetFileFormat().make_fragment(alone))
 
-    def _view(self, task: FileScanTask, fragment: Any) -> FileView:
+    def view_of(self, task: FileScanTask, fragment: Any) -> FileView:
+        """As :meth:`view`, given Arrow's fragment of the file."""
         physical = fragment.physical_schema
         file_schema = pyarrow_to_schema(
             physical,

@@ -38,9 +38,15 @@ class OrcHandle:
 
 
 class StripeReader:
-    """Columns of one stripe, row groups of them."""
+    """Columns of one stripe, row groups of them.
 
-    def __init__(self, file: OrcHandle, stripe: Stripe, footer: StripeFooter) -> None:
+    ``timestamps_by_pyarrow``: with pyarrow's mistake before 1970, for rows that must be pyarrow's own.
+    """
+
+    def __init__(
+        self, file: OrcHandle, stripe: Stripe, footer: StripeFooter, timestamps_by_pyarrow: bool = False
+    ) -> None:
+        self._by_pyarrow = ("TIMESTAMP", "TIMESTAMP_INSTANT") if timestamps_by_pyarrow else ()
         self.indexes: dict[int, StripeIndex] = {}
         self._file = file
         self._stripe = stripe
@@ -54,7 +60,8 @@ class StripeReader:
         numbers = (top.id,) if chosen is None or top.id in chosen else tuple(n for n in below if n in chosen)
         missing = [group for group in groups if (numbers, group.ordinal) not in self._arrays]
         if missing:
-            arrays = self._compound(top, numbers, missing) if top.is_compound else self._leaf(top, missing)
+            whole = top.is_compound or top.kind in self._by_pyarrow
+            arrays = self._compound(top, numbers, missing) if whole else self._leaf(top, missing)
             for group, array in zip(missing, arrays, strict=True):
                 self._arrays[numbers, group.ordinal] = array
         found = [self._arrays[numbers, group.ordinal] for group in groups]
