@@ -163,7 +163,7 @@ def _arrow_schema(footer: Footer) -> Any:
             pa.BufferReader(finish_file(b"", Struct(dict(sorted(kept.items()))))), **OPTIONS
         ) as file:
             schema: Any = file.schema_arrow
-            return pa.schema(map(_without_views, schema), schema.metadata)
+            return pa.schema(map(without_views, schema), schema.metadata)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFeatureError(
             f"the schema has no counterpart in Arrow: {first_line(error)}", file=footer.name
@@ -174,9 +174,14 @@ def _arrow_schema(footer: Footer) -> Any:
         ) from error
 
 
-def _without_views(field: Any) -> Any:
-    """The field with strings and binaries in their usual layout: Arrow has hardly a function for their views."""
+def without_views(field: Any) -> Any:
+    """The field with strings, binaries and lists in their usual layout: Arrow has hardly a function for their views."""
     return field.with_type(_usual_layout(field.type))
+
+
+def has_views(kind: Any) -> bool:
+    """Whether an Arrow type is, or has below it, a view of strings, binaries or lists."""
+    return bool(_usual_layout(kind) != kind)
 
 
 def _usual_layout(kind: Any) -> Any:
@@ -186,13 +191,15 @@ def _usual_layout(kind: Any) -> Any:
     if t.is_binary_view(kind):
         return pa.binary()
     if t.is_struct(kind):
-        return pa.struct(map(_without_views, kind))
+        return pa.struct(map(without_views, kind))
     if t.is_map(kind):
-        return pa.map_(_without_views(kind.key_field), _without_views(kind.item_field), kind.keys_sorted)
+        return pa.map_(without_views(kind.key_field), without_views(kind.item_field), kind.keys_sorted)
     if t.is_fixed_size_list(kind):
-        return pa.list_(_without_views(kind.value_field), kind.list_size)
+        return pa.list_(without_views(kind.value_field), kind.list_size)
+    if t.is_list_view(kind) or t.is_large_list_view(kind):
+        return (pa.list_ if t.is_list_view(kind) else pa.large_list)(without_views(kind.value_field))
     if t.is_list(kind) or t.is_large_list(kind):
-        return (pa.list_ if t.is_list(kind) else pa.large_list)(_without_views(kind.value_field))
+        return (pa.list_ if t.is_list(kind) else pa.large_list)(without_views(kind.value_field))
     return kind
 
 

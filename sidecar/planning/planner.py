@@ -30,7 +30,7 @@ from sidecar.iceberg.deletes import EqualityDeletes
 from sidecar.iceberg.internals import read_manifests
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.predicate import as_expression
-from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.iceberg.refs import as_it_was, snapshot_id_of
 from sidecar.planning.advice import Advice
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.internals import plan_tasks
@@ -60,6 +60,9 @@ def plan(
     ``encryption_keys`` open encrypted bundles of the sidecar, which otherwise keep all their files with one warning,
     and encrypted data files that the plan's rows are read from.
 
+    ``predicate`` and ``keys`` name columns of the table's present schema. A snapshot from before the table was replaced
+    may have another type under a column's id; then they name those of the snapshot's own schema.
+
     Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
     snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
     :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own metadata cannot be
@@ -67,6 +70,7 @@ def plan(
     """
     started = time.perf_counter()
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    table = as_it_was(table, snapshot_id)
     schema = table.schema()
     row_filter = as_expression(predicate, schema, case_sensitive)
     among = None if keys is None else key_set(keys, schema, case_sensitive)

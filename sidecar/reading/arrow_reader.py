@@ -12,19 +12,23 @@ scan; :class:`FileView` has the rest, for rows that :mod:`sidecar.reading.table_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, translate_column_names
+from pyiceberg.expressions.visitors import bind, extract_field_ids, translate_column_names
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import (
     ArrowScan,
+    UnsupportedPyArrowTypeException,
     _get_column_projection_values,
+    _get_file_format,
     _read_all_delete_files,
     _to_requested_schema,
     expression_to_pyarrow,
@@ -33,10 +37,16 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import NestedField, StructType, UUIDType
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.page_scan import Residual
+from sidecar.parquet.parts import has_views
+from sidecar.parquet.usual_types import with_usual_types
+from sidecar.reading.file_columns import FileColumn, FileColumns
+from sidecar.reading.residual import residual_of
 from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source
 
 Deletes = Mapping[str, Sequence[Any]]
@@ -61,10 +71,28 @@ class FileView:
 
     def scanned_row_groups(self) -> set[int]:
         """Ordinals of the row groups that Arrow would scan with the filter: those its statistics allow."""
-        if self.arrow_filter is None:
+        if self.arrow_filter is None or self.asks_uuid:
             return set(range(self.fragment.num_row_groups))
         subset = self.fragment.subset(filter=self.arrow_filter, schema=self.physical_schema)
         return {group.id for group in subset.row_groups}
+
+    @property
+    def asks_uuid(self) -> bool:
+        """Whether the filter compares UUIDs, for which Arrow has no function."""
+        fields = map(self.file_schema.find_field, extract_field_ids(self.row_filter))
+        return any(isinstance(field.field_type, UUIDType) for field in fields)
+
+    def residual(self) -> Residual | None:
+        """Which rows match, as pyiceberg has Arrow evaluate it; UUIDs as their bytes. ``None``: all."""
+        if self.arrow_filter is None:
+            return None
+        if not self.asks_uuid:
+            return partial(_matching, self.arrow_filter)
+        columns = {i: FileColumn(path, path, None) for i, path in column_paths(self.file_schema)}
+        ids = sorted(extract_field_ids(self.row_filter))
+        return residual_of(
+            self.row_filter, FileColumns(self.file_schema, columns), ids, zeros_are_equal=False
+        )
 
     def project(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows of the projected columns in the schema that was asked for."""
@@ -79,6 +107,27 @@ class FileView:
             )
 
 
+def _matching(expression: Any, table: pa.Table) -> npt.NDArray[np.int64]:
+    """Where an expression of Arrow holds."""
+    name = "row"
+    while name in table.column_names:
+        name += "_"
+    rows = table.append_column(name, pa.array(np.arange(table.num_rows))).filter(expression)[name]
+    return np.sort(rows.to_numpy())  # Arrow filters in threads
+
+
+def column_paths(schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Field ids of all columns outside of lists and maps, with their names from the top."""
+    open_: list[tuple[tuple[str, ...], Sequence[NestedField]]] = [((), schema.fields)]
+    while open_:
+        above, fields = open_.pop()
+        for column in fields:
+            path = (*above, column.name)
+            yield column.field_id, path
+            if isinstance(column.field_type, StructType):
+                open_.append((path, column.field_type.fields))
+
+
 class _KnownFiles(FileIO):
     """A table's files for pyiceberg to read whole, without asking the storage for lengths that are known."""
 
@@ -90,6 +139,8 @@ class _KnownFiles(FileIO):
         """Lengths of files in bytes, by path."""
         self.parquet: set[str] = set()
         """Paths of those that may be encrypted."""
+        self.with_views: set[str] = set()
+        """Paths of Parquet files that are shown without views."""
 
     def know(self, file: DataFile) -> None:
         """Take note of a file that is to be read."""
@@ -100,6 +151,8 @@ class _KnownFiles(FileIO):
     def new_input(self, location: str) -> Any:
         size = self.sizes.get(location)
         keys = self._keys if location in self.parquet else None
+        if size is not None and location in self.with_views:
+            return _KnownFile(location, self._io, size, keys, with_usual_types)
         if size is None or (keys is None and not has_cheap_ranges(location, self._io, size)):
             return self._io.new_input(location)
         return _KnownFile(location, self._io, size, keys)
@@ -112,8 +165,16 @@ class _KnownFiles(FileIO):
 
 
 class _KnownFile(InputFile):
-    def __init__(self, location: str, io: FileIO, size: int, keys: EncryptionKeys | None) -> None:
+    def __init__(
+        self,
+        location: str,
+        io: FileIO,
+        size: int,
+        keys: EncryptionKeys | None,
+        shown: Callable[[Source], Source] | None = None,
+    ) -> None:
         super().__init__(location)
+        self._shown = shown
         self._io = io
         self._size = size
         self._keys = keys
@@ -126,9 +187,10 @@ class _KnownFile(InputFile):
 
     def open(self, seekable: bool = True) -> Any:
         source = open_source(self.location, self._io, self._size)
-        if self._keys is None and not _ends_as_it_should(source):
+        if self._keys is None and self._shown is None and not _ends_as_it_should(source):
             return self._io.new_input(self.location).open(seekable)  # its length is not what was registered
-        file: Any = SourceFile(unlock(source, self._keys))
+        plain = unlock(source, self._keys)
+        file: Any = SourceFile(plain if self._shown is None else self._shown(plain))
         return pa.PythonFile(file, "r")
 
 
@@ -164,9 +226,52 @@ class TableReader:
         return _read_all_delete_files(self._io, list(tasks))
 
     def read_whole(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
-        """Matching rows of a whole file, by pyiceberg alone."""
+        """Matching rows of a whole file, by pyiceberg alone; a file with views is read as if it had none."""
         self._io.know(task.file)
+        read = self._read_comparing_uuids if self._asks_uuid else self._read_whole
+        batches = read(task, deletes)
+        try:
+            first = next(batches, None)
+            if first is None:
+                return
+            again = any(map(has_views, first.schema.types))
+        except (pa.ArrowNotImplementedError, UnsupportedPyArrowTypeException):
+            if task.file.file_format != FileFormat.PARQUET or task.file.file_path in self._io.with_views:
+                raise
+            again, first = True, None
+        if again:
+            self._io.with_views.add(task.file.file_path)
+            batches = read(task, deletes)
+        elif first is not None:
+            yield first
+        yield from batches
+
+    def _read_whole(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
         return self._scan._record_batches_from_scan_tasks_and_deletes([task], dict(deletes))  # type: ignore[arg-type]
+
+    @cached_property
+    def _asks_uuid(self) -> bool:
+        schema = self._metadata.schema()
+        asked = extract_field_ids(self.row_filter)
+        return any(isinstance(schema.find_field(field_id).field_type, UUIDType) for field_id in asked)
+
+    def _read_comparing_uuids(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
+        """As pyiceberg reads a whole file, but for the filter, which Arrow cannot evaluate."""
+        deleted = [positions.to_numpy() for positions in deletes.get(task.file.file_path, ())]
+        gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
+        with self._io.new_input(task.file.file_path).open() as file:
+            fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)
+            view = self.view_of(task, fragment)
+            residual, first_row = view.residual(), 0
+            names = [column.name for column in view.projected.columns]
+            scanner = ds.Scanner.from_fragment(fragment, schema=view.physical_schema, columns=names)
+            for batch in scanner.to_batches():
+                rows = np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row
+                first_row += len(batch)
+                table = pa.Table.from_batches([batch]).take(rows)
+                found = table if residual is None else table.take(residual(table))
+                if found.num_rows:
+                    yield from view.project(found)
 
     @property
     def row_filter(self) -> BooleanExpression:
@@ -187,7 +292,10 @@ class TableReader:
     def view(self, task: FileScanTask, footer: bytes) -> FileView:
         """The file of ``task``, given a Parquet file of its footer alone. Raises whatever pyiceberg and Arrow do."""
         alone: Any = pa.BufferReader(footer)
-        fragment = ds.ParquetFileFormat().make_fragment(alone)
+        return self.view_of(task, ds.ParquetFileFormat().make_fragment(alone))
+
+    def view_of(self, task: FileScanTask, fragment: Any) -> FileView:
+        """As :meth:`view`, given Arrow's fragment of the file."""
         physical = fragment.physical_schema
         file_schema = pyarrow_to_schema(
             physical,

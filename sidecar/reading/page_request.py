@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from pyiceberg.expressions.visitors import extract_field_ids, rewrite_not
-from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from sidecar.bundle.page_index_use import decode_page_index, page_index_kind
@@ -22,13 +19,13 @@ from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.known_indexes import KnownIndex
-from sidecar.parquet.page_scan import Request, Residual
+from sidecar.parquet.page_scan import Request
 from sidecar.parquet.parts import Shape, read_shape
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.schema import Leaf
 from sidecar.planning.conditions import condition_of
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
-from sidecar.reading.arrow_reader import FileView
+from sidecar.reading.arrow_reader import FileView, column_paths
 
 Path = tuple[str, ...]
 
@@ -46,7 +43,7 @@ class PagePlanner:
             raise UnsupportedFeatureError("pyiceberg reads columns of the file as other types")
         if not view.projected.fields:
             raise UnsupportedFeatureError("no column of the file is read")
-        self._paths = dict(_column_paths(view.file_schema))
+        self._paths = dict(column_paths(view.file_schema))
         self._leaves = {leaf.parts: leaf for leaf in footer.columns}
 
     def request(
@@ -78,7 +75,7 @@ class PagePlanner:
             shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
             condition=condition_of(rewrite_not(view.row_filter), self._leaf),
             asked=self._asked(),
-            residual=None if view.arrow_filter is None else _residual(view.arrow_filter),
+            residual=view.residual(),
             wanted=wanted,
             known=known,
             filters=filters,
@@ -134,19 +131,6 @@ class PagePlanner:
         return found[0] if len(found) == 1 else None
 
 
-def _residual(expression: Any) -> Residual:
-    """Where rows match, as Arrow evaluates pyiceberg's expression."""
-
-    def matching(table: pa.Table) -> npt.NDArray[np.int64]:
-        name = "row"
-        while name in table.column_names:
-            name += "_"
-        rows = table.append_column(name, pa.array(np.arange(table.num_rows))).filter(expression)[name]
-        return np.sort(rows.to_numpy())  # Arrow filters in threads
-
-    return matching
-
-
 def _of_part(part: FilePart, group: RowGroup) -> RowRanges:
     """The rows of a row group, counted from its first, that lie in a part of the file."""
     end = group.num_rows if part[1] is None else part[1] - group.first_row
@@ -157,18 +141,6 @@ def _within(positions: npt.NDArray[np.int64], group: RowGroup) -> npt.NDArray[np
     """Positions in the file that lie in a row group, counted from its first row."""
     start, end = np.searchsorted(positions, [group.first_row, group.first_row + group.num_rows])
     return positions[start:end] - group.first_row
-
-
-def _column_paths(schema: Schema) -> Iterator[tuple[int, Path]]:
-    """Field ids of all columns outside of lists and maps, with their names from the top."""
-    open_: list[tuple[Path, Sequence[NestedField]]] = [((), schema.fields)]
-    while open_:
-        above, fields = open_.pop()
-        for column in fields:
-            path = (*above, column.name)
-            yield column.field_id, path
-            if isinstance(column.field_type, StructType):
-                open_.append((path, column.field_type.fields))
 
 
 def _leaf_paths(fields: Sequence[NestedField], above: Path = ()) -> Iterator[Path]:

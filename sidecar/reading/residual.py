@@ -29,12 +29,19 @@ from sidecar.parquet.page_scan import Residual
 from sidecar.reading.file_columns import FileColumns, comparable_column, residual_name
 
 
-def residual_of(bound: BooleanExpression, known: FileColumns, ids: list[int]) -> Residual:
-    """The predicate on a flat table of its columns, by pyiceberg's own translation."""
+def residual_of(
+    bound: BooleanExpression, known: FileColumns, ids: list[int], zeros_are_equal: bool = True
+) -> Residual:
+    """The predicate on a flat table of its columns, by pyiceberg's own translation.
+
+    ``zeros_are_equal`` in lists too, where pyiceberg tells them apart.
+    """
     fields = [known.schema.find_field(field_id) for field_id in ids]
     flat = Schema(*(NestedField(f.field_id, residual_name(f.field_id), _flat_type(f)) for f in fields))
     try:
-        unbound = _zeros_made_equal(translate_column_names(bound, flat))
+        unbound = translate_column_names(bound, flat)
+        if zeros_are_equal:
+            unbound = _zeros_made_equal(unbound)
         expression = expression_to_pyarrow(bind(flat, unbound, True))
     except RecursionError as error:
         raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error

@@ -4,6 +4,8 @@
 groups that the plan and Arrow's statistics leave, pages that the indexes leave, deleted rows taken out by their
 position in the file, then the filter, then the projection. Page indexes come from the sidecar where it has them.
 
+ORC files are read by the row groups that the plan leaves (:mod:`sidecar.reading.orc_table_rows`).
+
 pyiceberg gets the whole file wherever anything is in doubt: other formats, types that Arrow reads in two ways
 (INT96), encryption, columns that cannot be found. It also gets those whose rows indexes cannot rule out: filters that
 none can help, for which none is read, and files of which so much is left that pages are the slower way.
@@ -32,9 +34,11 @@ from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_scan import ScanReport, TooMuch, scan_pages
 from sidecar.parquet.pages import WRONG_CHECKSUM
 from sidecar.parquet.parts import finish_file
+from sidecar.parquet.usual_types import usual_footer
 from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
 from sidecar.reading.arrow_reader import Deletes, TableReader
+from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
 from sidecar.source import REMOTE_TAIL, CountingSource, Source, open_source
 
@@ -85,6 +89,8 @@ class DataFileReader:
         """
         part = None if kept is None else kept.part
         whole = partial(self._whole, task, part)
+        if task.file.file_format == FileFormat.ORC and kept is not None:
+            return self._orc(task, kept)
         if task.file.file_format != FileFormat.PARQUET:
             return whole(f"the file is {task.file.file_format.value}, not Parquet")
         if self.is_locked:
@@ -123,6 +129,31 @@ class DataFileReader:
         finally:
             source.close()
 
+    def _orc(self, task: FileScanTask, kept: KeptRowGroups) -> FileRows:
+        """From the row groups that the plan left; by pyiceberg where these are most of the file, or in doubt."""
+        if len(kept.kept) > TOO_MUCH * kept.total:
+            return self._whole(task, kept.part, MUCH_IS_LEFT)
+        try:
+            with closing(open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)) as source:
+                rows = OrcFileRows(self.reader, task, source, kept, self._deleted(task))
+                batches = self._up_to_limit(self._until_stopped(rows.batches()))
+                return FileRows(batches, rows.report)
+        except StorageError:
+            raise
+        except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
+            why = error.what if isinstance(error, SidecarError) else f"{error}"[:200]
+            return self._whole(task, kept.part, why)
+
+    def _up_to_limit(self, found: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Batches until they have the rows of the limit."""
+        batches, rows = list[pa.RecordBatch](), 0
+        for batch in found:
+            batches.append(batch)
+            rows += batch.num_rows
+            if self.limit is not None and rows >= self.limit:
+                break
+        return batches
+
     def _check_readable(self, task: FileScanTask) -> None:
         with closing(open_source(task.file.file_path, self.io, task.file.file_size_in_bytes)) as source:
             footer = read_footer(unlock(source, self.reader.encryption_keys))
@@ -138,18 +169,13 @@ class DataFileReader:
         """By pyiceberg; of a part of a file, all other rows are deleted for it."""
         path = task.file.file_path
         report = ScanReport(file=path, file_bytes=task.file.file_size_in_bytes)
-        batches, rows = list[pa.RecordBatch](), 0
         deletes = self.deletes
         if part is not None:
             others = np.r_[
                 : part[0], task.file.record_count if part[1] is None else part[1] : task.file.record_count
             ]
             deletes = {**deletes, path: [*deletes.get(path, ()), pa.chunked_array([others])]}
-        for batch in self._until_stopped(self.reader.read_whole(task, deletes)):
-            batches.append(batch)
-            rows += batch.num_rows
-            if self.limit is not None and rows >= self.limit:
-                break
+        batches = self._up_to_limit(self._until_stopped(self.reader.read_whole(task, deletes)))
         return FileRows(batches, report, whole=why)
 
     def _until_stopped(self, parts: Iterator[_Part]) -> Iterator[_Part]:
@@ -162,7 +188,7 @@ class DataFileReader:
         footer = read_footer(counted)
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
         report = ScanReport(footer_bytes=counted.bytes_read)
-        view = self.reader.view(task, finish_file(b"", footer.raw))
+        view = self.reader.view(task, finish_file(b"", usual_footer(footer)))
         planner = PagePlanner(view, footer)
         request = planner.request(kept, self._deleted(task), not answered, TOO_MUCH)
         request = replace(request, sample=not self.met_often.is_set())

@@ -1,0 +1,87 @@
+"""A Parquet file as if its writer had known no views: strings, binaries and lists in Arrow's usual layout.
+
+The layout is a matter of Arrow alone. Writers keep their Arrow schema in the footer, under ``ARROW:schema``; readers of
+Arrow give the columns these types, and hardly a function of pyarrow knows views. With another schema in the footer
+the same pages are read as the usual types.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pyarrow as pa
+
+from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.parts import ARROW_SCHEMA, MAGIC, has_views, without_views
+from sidecar.parquet.thrift import BINARY, LIST, STRUCT, Items, Struct, encode_struct
+from sidecar.source import Source, check_range, gap_of, requests_at_once
+
+_KEY_VALUES = 5
+
+
+def usual_footer(footer: Footer) -> bytes:
+    """The Thrift bytes of the footer, with an Arrow schema without views."""
+    schema = _arrow_schema(footer)
+    if schema is None or not any(map(has_views, schema.types)):
+        return footer.raw
+    usual = pa.schema(map(without_views, schema), schema.metadata).serialize()
+    text = base64.b64encode(usual.to_pybytes())
+    pairs = footer.metadata.structs(_KEY_VALUES) or []
+    changed = [
+        Struct(pair.fields | {2: (BINARY, text)}) if pair.text(1) == ARROW_SCHEMA else pair for pair in pairs
+    ]
+    fields = footer.metadata.fields | {_KEY_VALUES: (LIST, Items(STRUCT, changed))}
+    return encode_struct(Struct(fields))
+
+
+def _arrow_schema(footer: Footer) -> Any | None:
+    """The schema that the writer kept; ``None`` where there is none that can be read."""
+    try:
+        kept = base64.b64decode(footer.key_value.get(ARROW_SCHEMA, ""), validate=True)
+        return pa.ipc.read_schema(pa.py_buffer(kept)) if kept else None
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def with_usual_types(source: Source) -> Source:
+    """The file without views; ``source`` itself where it has none. Raises what :func:`read_footer` raises."""
+    footer = read_footer(source)
+    usual = usual_footer(footer)
+    return source if usual == footer.raw else _OtherFooter(source, footer.offset, usual)
+
+
+class _OtherFooter:
+    """A file with another footer; as safe to share between threads as the file below, which :meth:`close` closes."""
+
+    def __init__(self, inner: Source, offset: int, footer: bytes) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._offset = offset
+        self._end = footer + len(footer).to_bytes(4, "little") + MAGIC
+
+    @property
+    def size(self) -> int:
+        """Length in bytes, which may differ from that of the file below."""
+        return self._offset + len(self._end)
+
+    @property
+    def gap(self) -> int:
+        """That of the file below."""
+        return gap_of(self._inner)
+
+    @property
+    def requests_at_once(self) -> int:
+        """Those of the file below."""
+        return requests_at_once(self._inner)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :meth:`Source.read`."""
+        check_range(self.name, self.size, offset, length)
+        below = self._inner.read(offset, min(length, self._offset - offset)) if offset < self._offset else b""
+        start = max(offset - self._offset, 0)
+        return below + self._end[start : start + length - len(below)]
+
+    def close(self) -> None:
+        """Close the file below."""
+        self._inner.close()

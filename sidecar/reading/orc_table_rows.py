@@ -1,0 +1,132 @@
+"""The rows of one ORC file of a table, from the row groups that a plan leaves.
+
+The steps are pyiceberg's (:mod:`sidecar.reading.arrow_reader`): columns by field ids or name mapping, deleted rows
+taken out by their positions, the filter on what is left, the projection. Columns at the top are decoded from the row
+groups that are left. Every value must be the one that pyiceberg gives, so a file whose timestamps may lie before 1970
+is not read here: pyarrow takes a second too many off fractions of a second there.
+
+Whatever is in doubt raises an error, and the caller has pyiceberg read the file whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from io import IOBase
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyiceberg.table import FileScanTask
+
+from sidecar.errors import UnsupportedFeatureError
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import decode_statistics
+from sidecar.orc.stripe import read_stripe_footer
+from sidecar.orc.tail import OrcTail, RowGroup, Stripe, read_tail
+from sidecar.parquet.page_scan import ScanReport
+from sidecar.planning.row_groups import KeptRowGroups
+from sidecar.reading.arrow_reader import FileView, TableReader
+from sidecar.reading.orc_columns import column_name
+from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader
+from sidecar.source import CountingSource, Source, SourceFile
+
+Positions = npt.NDArray[np.int64]
+
+
+class OrcFileRows:
+    """Matching rows of one file: iterate :meth:`batches` once; ``report`` fills in meanwhile."""
+
+    def __init__(
+        self,
+        reader: TableReader,
+        task: FileScanTask,
+        source: Source,
+        kept: KeptRowGroups,
+        deleted: Positions | None,
+    ) -> None:
+        counted = CountingSource(source)
+        self._tail = read_tail(counted)
+        self._groups = _left_of(self._tail, kept)
+        file: Any = pa.PythonFile(cast(IOBase, SourceFile(counted)), "r")
+        self._view: FileView = reader.view_of(task, ds.OrcFileFormat().make_fragment(file))
+        self._handle = OrcHandle(source, self._tail)
+        self._columns = _columns(self._tail, [column.name for column in self._view.projected.columns])
+        _refuse_early_times(self._tail, self._columns.values())
+        self._part = kept.part
+        self._deleted = np.array([], np.int64) if deleted is None else deleted
+        self.report = ScanReport(
+            file=self._tail.name,
+            file_bytes=self._tail.size,
+            rows=self._tail.num_rows,
+            row_groups=kept.total,
+            footer_bytes=counted.bytes_read,
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Matching rows in the schema that was asked for, a stripe at a time."""
+        residual = self._view.residual()
+        for stripe, groups in self._groups:
+            footer = read_stripe_footer(self._handle.index, self._tail, stripe)
+            reader = StripeReader(self._handle, stripe, footer)
+            arrays = {name: reader.read(top, None, groups) for name, top in self._columns.items()}
+            table = pa.table(arrays).take(self._wanted(groups))
+            found = table if residual is None else table.take(residual(table))
+            self._count(groups, found.num_rows)
+            if found.num_rows:
+                yield from self._view.project(found)
+
+    def _wanted(self, groups: Sequence[RowGroup]) -> npt.NDArray[np.int64]:
+        """The rows of these row groups, counted from the first of them, that are neither deleted nor someone else's."""
+        positions = np.concatenate([np.arange(g.first_row, g.first_row + g.rows) for g in groups])
+        wanted = ~np.isin(positions, self._deleted)
+        if self._part is not None:
+            first, end = self._part
+            wanted &= (positions >= first) & (positions < (self._tail.num_rows if end is None else end))
+        return np.flatnonzero(wanted)
+
+    def _count(self, groups: Sequence[RowGroup], found: int) -> None:
+        report, index, data = self.report, self._handle.index, self._handle.data
+        report.row_groups_read += len(groups)
+        report.rows_may_match += sum(group.rows for group in groups)
+        report.rows_found += found
+        report.index_bytes, report.index_reads = index.bytes_read, index.reads
+        report.data_bytes, report.data_reads = data.bytes_read, data.reads
+
+
+def _left_of(tail: OrcTail, kept: KeptRowGroups) -> list[tuple[Stripe, list[RowGroup]]]:
+    """The row groups that are left, by stripe. Raises where the file has others than the sidecar says."""
+    all_groups = [(stripe, group) for stripe in tail.stripes for group in stripe.row_groups]
+    known = [(unit.first_row, unit.rows) for unit in kept.units]
+    if known != [(group.first_row, group.rows) for _, group in all_groups]:
+        raise UnsupportedFeatureError("the file has other row groups than the sidecar says", file=tail.name)
+    left: dict[int, tuple[Stripe, list[RowGroup]]] = {}
+    for (stripe, group), rows in zip(all_groups, kept.rows, strict=True):
+        if rows:
+            left.setdefault(stripe.ordinal, (stripe, []))[1].append(group)
+    return list(left.values())
+
+
+def _columns(tail: OrcTail, names: Sequence[str]) -> dict[str, OrcColumn]:
+    """The columns at the top of the file by name. Raises where a name is not that of just one."""
+    tops = [tail.columns[number] for number in tail.columns[0].children]
+    found = {name: [top for top in tops if column_name(tail, top) == name] for name in names}
+    if not found or any(len(same) != 1 for same in found.values()):
+        raise UnsupportedFeatureError("columns of the file are not known by their names", file=tail.name)
+    return {name: same[0] for name, same in found.items()}
+
+
+def _refuse_early_times(tail: OrcTail, tops: Iterable[OrcColumn]) -> None:
+    """Raise :class:`UnsupportedFeatureError` where a column may have instants before 1970, by the file's statistics."""
+    statistics = tail.footer.messages(7)
+    for number in (below for top in tops for below in tail.subtree(top.id)):
+        column = tail.columns[number]
+        if column.kind not in ("TIMESTAMP", "TIMESTAMP_INSTANT"):
+            continue
+        found = decode_statistics(statistics[number], column, tail) if number < len(statistics) else None
+        is_late = found is not None and isinstance(found.min, int) and found.min >= 0
+        if not is_late and (found is None or found.num_values != 0):
+            raise UnsupportedFeatureError(
+                "the file may have timestamps before 1970", file=tail.name, column=column.path
+            )
