@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import time
@@ -16,7 +17,7 @@ import pytest
 from pyarrow import orc
 
 import sidecar
-from sidecar.errors import SidecarError
+from sidecar.errors import UsageError
 from sidecar.orc.protobuf import Message, encode
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
@@ -120,10 +121,8 @@ def seconds(door: Door, path: Path, folder: Path) -> float:
     found = []
     for _ in range(2):
         started = time.process_time()
-        try:
+        with contextlib.suppress(UsageError):  # extract: the files have no index
             door(str(path), folder)
-        except SidecarError as error:
-            assert "expected" in str(error) or "no index" in str(error)
         found.append(time.process_time() - started)
     return min(found)
 
