@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.encoding import Encoding
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.dictionary import decode_dictionary
@@ -20,7 +20,6 @@ from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.levels import open_page
 from sidecar.parquet.pages import (
     DICTIONARY_ENCODINGS,
-    DICTIONARY_PAGE,
     MAX_HEADER,
     PageHeader,
     decode_page_header,
@@ -83,12 +82,14 @@ def _present(
 
 
 def _longest_entry(chunk: ColumnChunk, raw: bytes | memoryview) -> int:
+    """Bytes of the longest entry of a dictionary; where it is not decoded here, of the whole dictionary."""
     header = decode_page_header(bytes(raw[:MAX_HEADER]), chunk.start)
-    if header.type != DICTIONARY_PAGE:
-        raise DamagedFileError("there is no dictionary where it should be", offset=chunk.start)
     body = bytes(raw[header.header_length : header.header_length + header.compressed_size])
-    plain = np.frombuffer(decompress(chunk.codec, body, header.uncompressed_size), np.uint8)
-    if 4 * header.num_values > len(plain):
-        raise DamagedFileError("a dictionary page is too short for its values", found=header.num_values)
-    page = decode_dictionary(plain, header.num_values, chunk.leaf)
+    try:
+        plain = np.frombuffer(decompress(chunk.codec, body, header.uncompressed_size), np.uint8)
+        if 4 * header.num_values > len(plain):
+            raise DamagedFileError("a dictionary page is too short for its values", found=header.num_values)
+        page = decode_dictionary(plain, header.num_values, chunk.leaf)
+    except SidecarError:  # pyarrow will say what is wrong, or read it all the same
+        return header.uncompressed_size
     return int(np.diff(page.offsets).max(initial=0)) if page.offsets is not None else 0
