@@ -97,7 +97,8 @@ def test_a_hostile_sidecar_of_a_table_keeps_every_file(catalog: Any, name: str) 
     Path(entry.statistics_path.removeprefix("file:")).write_bytes(data)
     footer = int.from_bytes(data[-12:-8], "little") + 16
     for lengths in ((entry.file_size_in_bytes, entry.file_footer_size_in_bytes), (len(data), footer)):
-        entry.file_size_in_bytes, entry.file_footer_size_in_bytes = lengths
+        stated = dict(zip(("file_size_in_bytes", "file_footer_size_in_bytes"), lengths, strict=True))
+        table.metadata.statistics[0] = entry.model_copy(update=stated)
         plan = sidecar.plan(table, "i = 3")
         assert plan.to_arrow().num_rows == table.scan("i = 3").to_arrow().num_rows
         assert plan.files_kept == len(list(table.scan("i = 3").plan_files()))
