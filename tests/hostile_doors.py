@@ -24,11 +24,19 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 import sidecar
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import (
+    DamagedFileError,
+    SidecarError,
+    StorageError,
+    UnsupportedFeatureError,
+    UsageError,
+)
 from sidecar.files import format_of
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
 from sidecar.source import open_source
+
+OURS = (DamagedFileError, UnsupportedFeatureError, UsageError, StorageError)
 
 COLUMNS = 4
 """Columns of a file that are asked for, at most."""
@@ -151,7 +159,7 @@ def attempt(call: Callable[[], object]) -> dict[str, Any]:
         call()
         answer = "value"
     except SidecarError as error:
-        answer = type(error).__name__
+        answer = next(kind.__name__ for kind in OURS if isinstance(error, kind))
         detail = str(error)
     except BaseException:
         answer = "foreign: " + traceback.format_exc()

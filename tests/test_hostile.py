@@ -12,6 +12,7 @@ from typing import Any
 
 import hostile_doors
 import pytest
+from iceberg_cases import create
 
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
@@ -83,6 +84,27 @@ def test_a_filter_from_pages_beyond_the_limit_is_not_built(tmp_path: Path) -> No
     report = sidecar.embed_file(path, str(tmp_path / "a.parquet"), bloom=["k"])
     assert {one.way for one in report.outcomes} == {"none"}
     assert all("a page is too large" in one.reason for one in report.outcomes)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in HOSTILE.glob("*.stats")))
+def test_a_hostile_sidecar_of_a_table_keeps_every_file(catalog: Any, name: str) -> None:
+    """The bytes are those that the table's statistics entry leads to, whatever lengths the entry states."""
+    table = create(catalog, f"db.hostile_{name.split('_')[2]}", files=2, partitioned=False)
+    sidecar.build(table, ["i"], engine="local")
+    table.refresh()
+    (entry,) = table.metadata.statistics
+    data = (HOSTILE / name).read_bytes()
+    Path(entry.statistics_path.removeprefix("file:")).write_bytes(data)
+    footer = int.from_bytes(data[-12:-8], "little") + 16
+    for lengths in ((entry.file_size_in_bytes, entry.file_footer_size_in_bytes), (len(data), footer)):
+        stated = dict(zip(("file_size_in_bytes", "file_footer_size_in_bytes"), lengths, strict=True))
+        table.metadata.statistics[0] = entry.model_copy(update=stated)
+        plan = sidecar.plan(table, "i = 3")
+        assert plan.to_arrow().num_rows == table.scan("i = 3").to_arrow().num_rows
+        assert plan.files_kept == len(list(table.scan("i = 3").plan_files()))
+        sidecar.inspect_table(table)
+        sidecar.probe_table(table, "i", 3)
+        assert sidecar.verify_table(table)["problems"]
 
 
 def test_row_group_statistics_that_lie_are_named() -> None:

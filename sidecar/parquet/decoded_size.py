@@ -12,15 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.encoding import Encoding
 from sidecar.parquet.compression import decompress
-from sidecar.parquet.dictionary import decode_dictionary
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.levels import open_page
 from sidecar.parquet.pages import (
     DICTIONARY_ENCODINGS,
-    DICTIONARY_PAGE,
     MAX_HEADER,
     PageHeader,
     decode_page_header,
@@ -32,6 +29,9 @@ DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY = 5, 7
 
 MAX_PREFIXED = 128 << 20
 """Bytes that the values of a DELTA_BYTE_ARRAY page may take."""
+
+_MOST_ENTRIES = 1 << 18
+"""Entries of the largest dictionary whose longest one is looked for."""
 
 _LENGTHS = Leaf(0, ("lengths",), None, "INT32", None, Annotation(), Encoding.parse("int32"), 0, 0)
 
@@ -77,18 +77,27 @@ def check_prefixes(count: int, data: npt.NDArray[np.uint8]) -> None:
 def _present(
     chunk: ColumnChunk, header: PageHeader, raw: bytes | memoryview
 ) -> tuple[int, npt.NDArray[np.uint8]]:
+    from sidecar.parquet.levels import open_page  # loads compiled code, which few scans need
+
     body = bytes(raw[header.header_length : header.header_length + header.compressed_size])
     levels, data = open_page(chunk.codec, header, body, chunk.leaf)
     return levels.num_present, data
 
 
 def _longest_entry(chunk: ColumnChunk, raw: bytes | memoryview) -> int:
+    """Bytes of the longest entry of a dictionary; of the whole dictionary where it is damaged or has many entries."""
     header = decode_page_header(bytes(raw[:MAX_HEADER]), chunk.start)
-    if header.type != DICTIONARY_PAGE:
-        raise DamagedFileError("there is no dictionary where it should be", offset=chunk.start)
     body = bytes(raw[header.header_length : header.header_length + header.compressed_size])
-    plain = np.frombuffer(decompress(chunk.codec, body, header.uncompressed_size), np.uint8)
-    if 4 * header.num_values > len(plain):
-        raise DamagedFileError("a dictionary page is too short for its values", found=header.num_values)
-    page = decode_dictionary(plain, header.num_values, chunk.leaf)
-    return int(np.diff(page.offsets).max(initial=0)) if page.offsets is not None else 0
+    if header.num_values > _MOST_ENTRIES:
+        return header.uncompressed_size
+    try:
+        plain = decompress(chunk.codec, body, header.uncompressed_size)
+    except SidecarError:  # pyarrow will say what is wrong, or read it all the same
+        return header.uncompressed_size
+    longest = at = 0
+    for _ in range(header.num_values):
+        length = int.from_bytes(plain[at : at + 4], "little")
+        longest, at = max(longest, length), at + 4 + length
+        if at > len(plain):
+            return header.uncompressed_size
+    return longest

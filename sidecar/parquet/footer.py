@@ -115,6 +115,14 @@ class Footer:
     def _by_path(self) -> dict[str, Leaf]:
         return {leaf.path: leaf for leaf in self.columns}
 
+    @cached_property
+    def _groups(self) -> list[Struct]:
+        return self.metadata.structs(4) or []
+
+    def chunk_metadata(self, chunk: ColumnChunk) -> Struct:
+        """The ColumnMetaData of a chunk as it stands in the footer; empty where it is not there."""
+        return (self._groups[chunk.row_group].structs(1) or [])[chunk.leaf.index].struct(3) or Struct()
+
     def leaf(self, path: str) -> Leaf | None:
         """The leaf with that dotted path."""
         return self._by_path.get(path)

@@ -316,9 +316,7 @@ def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> PageBounds:
     compared as signed bytes by some writers. A bound without its partner, bounds the wrong way round and
     null counts beyond the chunk's values are unknown.
     """
-    group = (footer.metadata.structs(4) or [])[chunk.row_group]
-    meta = (group.structs(1) or [])[chunk.leaf.index].struct(3) or Struct()
-    statistics = meta.struct(12) or Struct()
+    statistics = footer.chunk_metadata(chunk).struct(12) or Struct()
     nulls, nans = statistics.integer(3), statistics.integer(9)
     nulls = nulls if nulls is not None and 0 <= nulls <= chunk.num_values else None
     bounded = any(field_id in statistics.fields for field_id in (1, 2, 5, 6))  # which only values have

@@ -221,8 +221,7 @@ def _part_file(
 
 def _chunk(footer: Footer, pages: ChunkPages, start: int, end: int) -> Struct:
     """The metadata of a chunk from ``start`` to ``end`` in the new file."""
-    groups = footer.metadata.structs(4) or []
-    old = (groups[pages.chunk.row_group].structs(1) or [])[pages.chunk.leaf.index].struct(3) or Struct()
+    old = footer.chunk_metadata(pages.chunk)
     fields = {k: v for k, v in old.fields.items() if k in _KEPT_FIELDS}
     size = (I64, end - start)
     fields |= {5: (I64, sum(pages.values)), 6: size, 7: size, 9: (I64, start + len(pages.dictionary))}

@@ -80,7 +80,9 @@ class _Large:
     def read(self, rows: RowRanges) -> Any:
         """Some rows; from the first one on again where they are in front of those that were read before."""
         if self._most < 1:
-            raise UnsupportedFeatureError("a row has too many values to be decoded")
+            raise UnsupportedFeatureError(
+                "the values of one row are too large to be decoded", expected=f"at most {BUDGET} bytes"
+            )
         if rows.num_rows > self._most:
             raise TooManyRows(self._most)
         if self._cursor is None or rows.pairs[0, 0] < self._cursor.row:

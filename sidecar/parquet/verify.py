@@ -47,8 +47,13 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
         _value_problems(source, footer, values, chosen),
         _statistics_problems(source, footer, chosen),
     ):
-        problems += [problem for problem in found if problem not in problems]
+        known = {_key(problem) for problem in problems}
+        problems += [problem for problem in found if _key(problem) not in known]
     return problems
+
+
+def _key(problem: Problem) -> tuple[object, ...]:
+    return problem["unit"], problem["column"], problem["problem"]
 
 
 def _problem(file: str, unit: int | None, column: str | None, problem: str) -> Problem:

@@ -54,7 +54,7 @@ class FileScan:
     def to_table(self) -> pa.Table:
         """All matching rows."""
         tables = [found.rows for found in self.found()]
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+        return pa.concat_tables(tables) if tables else pa.Table.from_batches([], self.schema)
 
 
 @enough_memory()

@@ -1,0 +1,52 @@
+"""Compiled code reads and writes beyond arrays without a word: all tests of kernels once more, with bounds checks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LEFT_OUT = ("test_kernels_bounds.py", "test_kernels_jit.py")  # this file, and the one about the cache
+PLANTED = """
+import numpy as np
+from sidecar.kernels._jit import kernel
+
+@kernel
+def read_too_far(data):
+    total = 0
+    for i in range(len(data) + 1):
+        total += data[i]
+    return total
+
+read_too_far(np.zeros(8, np.int64))
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Bounds checks, and a cache of its own: code with checks must not be taken for code without."""
+    root = str(HERE.parents[1])
+    paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
+
+
+def test_a_kernel_that_reads_too_far_is_caught(environment: dict[str, str], tmp_path: Path) -> None:
+    planted = tmp_path / "planted.py"
+    planted.write_text(PLANTED)
+    done = subprocess.run([sys.executable, planted], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "IndexError" in done.stderr
+    unchecked = {**environment, "NUMBA_BOUNDSCHECK": "0", "NUMBA_CACHE_DIR": str(tmp_path / "unchecked")}
+    assert subprocess.run([sys.executable, planted], env=unchecked, capture_output=True).returncode == 0
+
+
+def test_no_kernel_leaves_its_arrays(environment: dict[str, str]) -> None:
+    tests = sorted(path for path in HERE.glob("test_*.py") if path.name not in LEFT_OUT)
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    done = subprocess.run(command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "passed" in done.stdout

@@ -1,0 +1,139 @@
+"""Files of very many parts are read in time that grows as the parts do, or refused with the limit that they exceed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import time
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+import sidecar
+from sidecar.errors import UsageError
+from sidecar.orc.protobuf import Message, encode
+from sidecar.orc.tail import read_tail
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.thrift import I64, LIST, STRUCT, Items, Struct, encode_struct
+from sidecar.source import BytesSource
+
+ROWS = 3
+
+
+def many_stripes(path: Path, count: int) -> None:
+    """A sound file of so many equal stripes."""
+    out = BytesIO()
+    orc.write_table(pa.table({"k": pa.array(range(ROWS), pa.int64())}), out, compression="uncompressed")
+    data = out.getvalue()
+    tail = read_tail(BytesSource(data))
+    (stripe,) = tail.stripes
+    raw = data[stripe.offset : stripe.end]
+    stripes = []
+    for number in range(count):
+        fields = Message(list(stripe.information.fields))
+        fields.set(1, 3 + number * len(raw))
+        stripes.append(fields)
+    tail.footer.set_all(3, stripes)
+    tail.footer.set(6, count * ROWS)
+    tail.footer.set_all(7, [])
+    footer = encode(tail.footer)
+    tail.postscript.set(1, len(footer))
+    tail.postscript.set(5, None)
+    postscript = encode(tail.postscript)
+    path.write_bytes(b"ORC" + raw * count + footer + postscript + bytes([len(postscript)]))
+
+
+def many_row_groups(path: Path, count: int) -> None:
+    """A file of so many row groups that share one chunk."""
+    out = BytesIO()
+    pq.write_table(pa.table({"k": pa.array(range(ROWS), pa.int64())}), out, store_schema=False)
+    data = out.getvalue()
+    footer = read_footer(BytesSource(data))
+    (group,) = footer.metadata.structs(4) or ()
+    fields = footer.metadata.fields | {3: (I64, ROWS * count), 4: (LIST, Items(STRUCT, [group] * count))}
+    raw = encode_struct(Struct(fields))
+    path.write_bytes(data[: footer.offset] + raw + struct.pack("<I", len(raw)) + b"PAR1")
+
+
+def many_blobs(path: Path, count: int) -> None:
+    """A Puffin file of so many blobs without bytes."""
+    blob = {"type": "x", "fields": [1], "snapshot-id": 1, "sequence-number": 1, "offset": 4, "length": 0}
+    footer = json.dumps({"blobs": [blob] * count}).encode()
+    path.write_bytes(b"PFA1PFA1" + footer + struct.pack("<I4s", len(footer), bytes(4)) + b"PFA1")
+
+
+def inspect(path: str, folder: Path) -> object:
+    return sidecar.inspect_file(path)
+
+
+def verify(path: str, folder: Path) -> object:
+    return sidecar.verify_file(path)
+
+
+def verify_data(path: str, folder: Path) -> object:
+    return sidecar.verify_file(path, data=True)
+
+
+def probe(path: str, folder: Path) -> object:
+    return sidecar.probe_file(path, "k", "1")
+
+
+def scan(path: str, folder: Path) -> object:
+    return sidecar.scan_file(path, "k = 77")
+
+
+def extract(path: str, folder: Path) -> object:
+    return sidecar.extract_files([path], fresh(folder / "extracted.puffin"))
+
+
+def embed(path: str, folder: Path) -> object:
+    return sidecar.embed_file(path, fresh(folder / f"embedded{Path(path).suffix}"), bloom=["k"])
+
+
+def strip(path: str, folder: Path) -> object:
+    return sidecar.strip_file(path, fresh(folder / f"stripped{Path(path).suffix}"))
+
+
+def fresh(path: Path) -> str:
+    path.unlink(missing_ok=True)
+    return str(path)
+
+
+Door = Callable[[str, Path], object]
+ALL = (inspect, verify, verify_data, probe, scan, extract, embed, strip)
+FILES: list[tuple[str, Callable[[Path, int], None], int, tuple[Door, ...]]] = [
+    ("stripes.orc", many_stripes, 500, ALL),
+    ("groups.parquet", many_row_groups, 500, ALL),
+    ("blobs.puffin", many_blobs, 5000, (inspect, verify)),
+]
+CASES = [(name, make, count, door) for name, make, count, doors in FILES for door in doors]
+
+
+def seconds(door: Door, path: Path, folder: Path) -> float:
+    """CPU time of a door, the better of two."""
+    found = []
+    for _ in range(2):
+        started = time.process_time()
+        with contextlib.suppress(UsageError):  # extract: the files have no index
+            door(str(path), folder)
+        found.append(time.process_time() - started)
+    return min(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "count", "door"), CASES, ids=[f"{case[0]}-{case[3].__name__}" for case in CASES]
+)
+def test_eight_times_the_parts_take_no_more_than_their_time(
+    tmp_path: Path, name: str, make: Callable[[Path, int], None], count: int, door: Any
+) -> None:
+    few, many = tmp_path / f"few-{name}", tmp_path / f"many-{name}"
+    make(few, count)
+    make(many, 8 * count)
+    assert seconds(door, many, tmp_path) < 24 * seconds(door, few, tmp_path) + 0.2
