@@ -23,7 +23,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from duckdb_predicates import duckdb_condition
+from duckdb_predicates import duckdb_condition, spark_condition
 from equivalence_cases import UPGRADED, History, damaged, features_of, local, make_history
 from equivalence_files import rows_of_all_files
 from equivalence_spark import go_on_in_spark
@@ -215,7 +215,7 @@ def test_duckdb(history: Any, duckdb_iceberg: Any, seed: int, flavour: str, reco
             with pytest.raises(duckdb.Error, match="'sequence_number' is NULL"):
                 duckdb_iceberg.execute(
                     live
-                )  # DuckDB 1.4 does not read snapshots of version 1 in tables of version 2
+                )  # DuckDB 1.5 does not read snapshots of version 1 in tables of version 2
             return
         duckdb_iceberg.execute(live)
         stands_in = _files_of_ids(made, duckdb_iceberg)
@@ -297,11 +297,9 @@ def test_pyiceberg_after_spark(
     tally.finish(record_property)
 
 
-def _condition(made: History, text: str) -> Any:
-    from sidecar.spark.columns import spark_column
-
+def _condition(made: History, text: str) -> str:
     schema = made.table.schema()
-    return spark_column(bind(schema, parse_predicate(text, schema), True), schema)
+    return spark_condition(bind(schema, parse_predicate(text, schema), True), schema)
 
 
 def _numbered(frame: Any, number: int) -> Any:

@@ -165,6 +165,8 @@ def write_sidecar(table: Table, units: int) -> None:
             manifest=file.manifest,
             entry=file.raw_entry,
             units=row_groups,
+            added_snapshot_id=file.known_as.added_snapshot_id,
+            file_sequence_number=file.known_as.file_sequence_number,
             partition=file.partition,
             bounds={
                 i: FieldBounds(b.lower, b.upper, b.value_count, b.null_count, b.nan_count)

@@ -11,7 +11,11 @@ A wrong "same" loses rows, a wrong "not the same" reads a file in vain: what is 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import numpy.typing as npt
+
+Sequences = TypeVar("Sequences", int, npt.NDArray[Any])
 
 UNKNOWN_SEQUENCE = 0
 """The file sequence number of files of format version 1, and of those of which it is not recorded."""
@@ -42,10 +46,11 @@ def is_same_file(one: DataFileIdentity, other: DataFileIdentity) -> bool:
     return (
         one.is_certain
         and one[:4] == other[:4]
-        and sequences_agree(one.file_sequence_number, other.file_sequence_number)
+        and bool(sequences_agree(one.file_sequence_number, other.file_sequence_number))
     )
 
 
-def sequences_agree(one: int, other: int) -> bool:
-    """Whether two file sequence numbers can be of one file: they are equal, or one of them is not known."""
-    return one == other or one <= UNKNOWN_SEQUENCE or other <= UNKNOWN_SEQUENCE
+def sequences_agree(one: Sequences, other: Sequences) -> Sequences:
+    """Whether two file sequence numbers, or each two of arrays, can be of one file: equal, or one is not known."""
+    agree: Sequences = (one == other) | (one <= UNKNOWN_SEQUENCE) | (other <= UNKNOWN_SEQUENCE)
+    return agree

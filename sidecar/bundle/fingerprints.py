@@ -23,6 +23,7 @@ from sidecar.bundle.file_identity import DataFileIdentity, sequences_agree
 
 FINGERPRINT = np.dtype([("name", "<u8"), ("added", "<u8"), ("sequence", "<i8")])
 FINGERPRINT_BYTES = FINGERPRINT.itemsize
+_KEY_BYTES = 16
 _NUMBERS = struct.Struct("<QQ")
 _ADDED = struct.Struct("<q")
 _FINGERPRINT = struct.Struct("<QQq")
@@ -49,23 +50,27 @@ class FingerprintIndex:
     """Finds files by their fingerprints; one that stands twice in a segment is not found, as it says nothing."""
 
     def __init__(self, fingerprints: Fingerprints) -> None:
-        names, added = fingerprints["name"].tolist(), fingerprints["added"].tolist()
-        self._names = names
-        self._sequences: list[int] = fingerprints["sequence"].tolist()
-        self._ordinals = _unique(zip(names, added, strict=True))
+        self._sequences = fingerprints["sequence"]
+        self._names = fingerprints["name"]
+        self._ordinals = _unique(_keys(fingerprints))
 
     def find(self, file: DataFileIdentity) -> int | None:
         """The ordinal of the same file; ``None`` if it is not there, or not certain to be the same."""
         try:
-            return self._find(*_FINGERPRINT.unpack(fingerprint(file)))
+            ordinal = self._ordinals.get(fingerprint(file)[:_KEY_BYTES]) if file.is_certain else None
         except ValueError:
             return None
+        if ordinal is None or not sequences_agree(int(self._sequences[ordinal]), file.file_sequence_number):
+            return None
+        return ordinal
 
     def find_all(self, fingerprints: Fingerprints) -> npt.NDArray[np.int64]:
-        """The ordinals of files of another segment, int64[n]; -1 for those that are not here."""
-        found = (self._find(*one) for one in fingerprints.tolist())
-        ordinals = (-1 if ordinal is None else ordinal for ordinal in found)
-        return np.fromiter(ordinals, np.int64, len(fingerprints))
+        """The ordinals of files, of another segment perhaps, int64[n]; -1 for those that :meth:`find` does not find."""
+        found = np.array([self._ordinals.get(key, -1) for key in _keys(fingerprints)], np.int64)
+        there = (found >= 0) & (fingerprints["added"] != 0)
+        there[there] = sequences_agree(self._sequences[found[there]], fingerprints["sequence"][there])
+        found[~there] = -1
+        return found
 
     def find_named(self, path: str, file_size: int, record_count: int) -> int | None:
         """The ordinal of the one file of this path, size and record count, which may have other content."""
@@ -77,13 +82,14 @@ class FingerprintIndex:
 
     @cached_property
     def _by_name(self) -> dict[int, int]:
-        return _unique(self._names)
+        return _unique(self._names.tolist())
 
-    def _find(self, name: int, added: int, sequence: int) -> int | None:
-        ordinal = self._ordinals.get((name, added)) if added else None
-        if ordinal is None or not sequences_agree(self._sequences[ordinal], sequence):
-            return None
-        return ordinal
+
+def _keys(fingerprints: Fingerprints) -> list[bytes]:
+    """The first two numbers of each, as bytes."""
+    rows = np.ascontiguousarray(fingerprints).view(np.uint8).reshape(-1, FINGERPRINT_BYTES)
+    keys: list[bytes] = np.ascontiguousarray(rows[:, :_KEY_BYTES]).view(f"V{_KEY_BYTES}").ravel().tolist()
+    return keys
 
 
 def _unique(keys: Iterable[K]) -> dict[K, int]:

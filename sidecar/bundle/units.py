@@ -14,7 +14,7 @@ from sidecar.bundle import arrow_tables
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.coverage import decode_coverage
 from sidecar.bundle.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
-from sidecar.bundle.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints
+from sidecar.bundle.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
 from sidecar.bundle.model import Coverage, FieldBounds, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sections import (
     BOUNDS,
@@ -201,7 +201,7 @@ class UnitsReader:
 
     def verify(self) -> None:
         """Read and decode everything; raises at the first damage."""
-        self.fingerprints()
+        fingerprints = self.fingerprints()
         self.first_units()
         self.partitions()
         self.schemas()
@@ -210,7 +210,7 @@ class UnitsReader:
         for field_id in self.bounded_fields:
             self.bounds(field_id)
         for batch in range(self._by_file(FILES, FILES_PER_BATCH).count):
-            self.file_batches([batch])
+            _check_fingerprints(self.file_batches([batch])[batch], fingerprints[batch * FILES_PER_BATCH :])
         for section in self.toc.sections:
             self._sections.ranges(section)
 
@@ -241,3 +241,9 @@ class UnitsReader:
         if table.num_rows != self.toc.num_files:
             raise DamagedFileError(f"{name} are not those of all files", expected=self.toc.num_files)
         return table.combine_chunks()
+
+
+def _check_fingerprints(files: Sequence[FileEntry], fingerprints: Fingerprints) -> None:
+    for file, found in zip(files, fingerprints[: len(files)], strict=True):
+        if found.tobytes() != fingerprint(file.identity):
+            raise DamagedFileError(f"the fingerprint of {file.path} is not the one of its entry")

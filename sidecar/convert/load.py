@@ -27,7 +27,7 @@ class Loader:
         self.units: list[Moved] = []
         self._collection = collection
         self._wanted = None if columns is None else set(columns)
-        self._first: dict[DataFileIdentity, int] = {}
+        self._first: dict[tuple[DataFileIdentity, bytes], int] = {}
 
     def load(self, sidecar: SidecarFile) -> None:
         """Take everything. Raises :class:`DamagedFileError` for the first damage: half a copy helps nobody."""
@@ -48,9 +48,12 @@ class Loader:
         for entry in segment.files(range(segment.num_files)):
             if entry is None:
                 raise DamagedFileError("the list of files cannot be read", found=segment.id)
-            first = self._first.get(entry.identity)
+            plain = _plain(segment, entry)
+            # A plain file that was rewritten under its path is another one.
+            known_as = entry.identity, plain.entry
+            first = self._first.get(known_as)
             if first is None:
-                first = self._first[entry.identity] = self._collection.add_file(_plain(segment, entry))
+                first = self._first[known_as] = self._collection.add_file(plain)
             places += [(entry.path, unit.row_group, first + i) for i, unit in enumerate(entry.units)]
         return places
 

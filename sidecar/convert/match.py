@@ -99,7 +99,7 @@ class Finder:
 
     def _live_entry(self, file: Identity) -> DataFileIdentity | None:
         entries = (self._live.get(path) for path in _spellings(file.name))
-        return next((e for e in entries if e is not None and e[1:3] == (file.size, file.num_rows)), None)
+        return next((entry for entry in entries if entry is not None), None)
 
     def find_live(self, known_as: DataFileIdentity, file: Identity) -> list[Match]:
         """A live file of the sidecar's table, in every segment that lists this very file, the oldest first.

@@ -83,7 +83,9 @@ class EqualityDeletes:
         if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
             self.deletes.append(entry)
         else:
-            self.sequence_numbers[entry.data_file.file_path] = entry.sequence_number or 0
+            path, sequence = entry.data_file.file_path, entry.sequence_number or 0
+            # two live entries may have one path: deletes that apply to the older one count
+            self.sequence_numbers[path] = min(sequence, self.sequence_numbers.get(path, sequence))
 
     def apply_to(self, file: DataFile) -> bool:
         """Whether one of them can delete rows of a file that was seen."""

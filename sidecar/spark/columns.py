@@ -159,7 +159,7 @@ def _literal(value: Any, kind: IcebergType) -> Column:
         except OverflowError as error:
             raise UnsupportedFeatureError("Spark is not asked for timestamps beyond year 9999") from error
     if isinstance(kind, UUIDType):
-        return f.lit(str(value))
+        return f.lit(str(UUID(bytes=value)))  # as Spark reads them
     if isinstance(kind, FixedType | BinaryType):
         return f.lit(bytearray(value)).cast("binary")
     casts = {"int": "int", "long": "bigint", "float": "float", "double": "double"}

@@ -90,6 +90,17 @@ def test_unit_counts_that_are_off_by_one_are_damage(counts, wrong):
         reader.first_units()
 
 
+def test_verify_holds_fingerprints_against_the_entries_of_files():
+    table = units_table(100)
+    other = replace(table.files[70], added_snapshot_id=4)
+    reader, _ = reader_of(table)
+    reader.verify()
+    wrong, _ = reader_of(replace(table, files=[*table.files[:70], other, *table.files[71:]]))
+    reader.fingerprints = wrong.fingerprints
+    with pytest.raises(DamagedFileError, match=r"fingerprint of .*part-00070"):
+        reader.verify()
+
+
 def test_files_of_unlisted_manifests_stand_behind_the_others():
     table = units_table(60)
     free = replace(table.files[0], manifest=UNLISTED, path="x")
@@ -170,6 +181,10 @@ def test_a_file_is_the_same_with_and_without_a_sequence_number():
     unknown = FILE._replace(added_snapshot_id=None)
     assert not is_same_file(unknown, unknown)
     assert index_of(unknown).find(unknown) is None
+    assert index_of(unknown).find_all(np.frombuffer(fingerprint(unknown), FINGERPRINT)).tolist() == [-1]
+    none = np.empty(0, FINGERPRINT)
+    assert FingerprintIndex(none).find_all(np.frombuffer(fingerprint(FILE), FINGERPRINT)).tolist() == [-1]
+    assert index_of(FILE).find_all(none).tolist() == []
 
 
 def test_a_file_that_stands_twice_says_nothing():

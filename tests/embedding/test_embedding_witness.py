@@ -23,8 +23,12 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.identity import identity_of_orc, identity_of_parquet
 from sidecar.convert.match import BY_DIGEST, BY_TABLE
 from sidecar.convert.witness import GivenIndexes, ask_pages
+from sidecar.embedding.orc_witness import ask_row_groups
 from sidecar.errors import DamagedFileError, UsageError
+from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify import verify_file as verify_orc
 from sidecar.orc.verify_values import Sampler
@@ -210,6 +214,27 @@ def test_copies_in_several_folders_are_told_apart_by_their_pages(tmp_path: Path)
     sidecar.extract_files([str(path) for path in paths], unsure, digest=False)
     with pytest.raises(UsageError, match="several files"):
         sidecar.embed_from(unsure, str(moved[0]), str(tmp_path / "no.parquet"))
+
+
+def test_two_pasts_of_one_path_are_gathered_as_two_files(tmp_path: Path) -> None:
+    """The filters of one column are of the file as it was, those of the other of the file that came to its path."""
+    path, parts = tmp_path / "a.parquet", []
+    for seed, column in ((1, "k"), (2, "s")):
+        path.unlink(missing_ok=True)
+        bare = write(tmp_path / f"bare-{seed}.parquet", seed)
+        sidecar.embed_file(str(bare), str(path), bloom=["k", "s"], page_index=True)
+        parts.append(str(tmp_path / f"{column}.puffin"))
+        sidecar.extract_files([str(path)], parts[-1], columns=[column])
+    gathered = str(tmp_path / "both.puffin")
+    sidecar.convert_files(parts, gathered)
+    for seed, column in ((1, "k"), (2, "s")):
+        target = tmp_path / f"out-{seed}.parquet"
+        report = sidecar.embed_from(
+            gathered, str(tmp_path / f"bare-{seed}.parquet"), str(target), witness="none"
+        )
+        filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.way != "none"}
+        assert filters == {(column, "exact")}
+        assert_nothing_lost(target, seed)
 
 
 # --- a table's files ------------------------------------------------------------------------------------------
@@ -400,6 +425,26 @@ def test_one_page_costs_few_reads(tmp_path: Path) -> None:
         assert counted.bytes_read <= 100_000 < chunk.total_compressed_size
 
 
+def test_what_cannot_be_looked_at_is_not_taken_without_a_proof(tmp_path: Path) -> None:
+    """A page whose checksum is wrong: with the table's word for it the filter stays, without it nobody knows."""
+    bare, path = write(tmp_path / "bare" / "a.parquet", 1, write_page_checksum=True), tmp_path / "a.parquet"
+    sidecar.embed_file(str(bare), str(path), bloom=["k", "s"], page_index=True)
+    puffin = extracted(path, digest=False)
+    data = bytearray(bare.read_bytes())
+    data[opened(bare)[1].row_groups[1].columns[0].data_page_offset + 200] ^= 1
+    bare.write_bytes(data)
+    with pytest.raises(UsageError, match="nothing proves"):
+        sidecar.embed_from(puffin, str(bare), str(tmp_path / "no.parquet"), way="exact")
+    report = sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.parquet"))
+    assert [text[:24] for text in report.witness.unseen] == ["column k, row group 1: t"]
+    ways = {(o.column, o.row_group, o.way) for o in report.outcomes if o.kind == "bloom"}
+    assert ways == {(c, g, "exact") for c in "s" for g in range(3)} | {
+        ("k", 0, "values"),
+        ("k", 1, "none"),
+        ("k", 2, "values"),
+    }
+
+
 def test_overlapping_chunks_are_not_read_again_and_again(indexed: Path) -> None:
     source = LocalSource(str(indexed))
     with pytest.raises(DamagedFileError, match="longer than the file"):
@@ -460,3 +505,19 @@ def test_orc_values_that_are_denied_are_those_of_another_file(orc: Path, tmp_pat
     with pytest.raises(UsageError, match="of another file"):
         sidecar.embed_from(puffin, str(other), str(tmp_path / "no.orc"), way="exact")
     assert not (tmp_path / "no.orc").exists()
+
+
+def test_row_groups_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Path) -> None:
+    path = tmp_path / "nulls.orc"
+    values = pa.array([None] * 3000 + [f"{n:05}" for n in range(3000)])
+    pyarrow.orc.write_table(pa.table({"s": values}), path, row_index_stride=1000, compression="uncompressed")
+    source = LocalSource(str(path))
+    tail = read_tail(source)
+    (stripe,) = tail.stripes
+    column = tail.column("s")
+    assert column is not None
+    footer = read_stripe_footer(source, tail, stripe)
+    empty = OrcBloomFilter.empty(*size_for(1000, 0.01)), OrcEncoding.parse("orc/bytes")
+    for whole in (False, True):
+        said = ask_row_groups(source, tail, footer, column, [empty] * stripe.num_row_groups, whole=whole)
+        assert (said.pages, said.denial) == (4, "the filter denies 1000 of 1000 values")

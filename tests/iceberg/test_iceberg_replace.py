@@ -32,7 +32,16 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import CommitConflictError
 from sidecar.iceberg import snapshot_producer
-from sidecar.iceberg.deletes import EQUALITY, POSITION, DeleteIndex, _add, _Delete, _named, _partition_key
+from sidecar.iceberg.deletes import (
+    EQUALITY,
+    POSITION,
+    DeleteIndex,
+    EqualityDeletes,
+    _add,
+    _Delete,
+    _named,
+    _partition_key,
+)
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.replace import _rebase, commit_replace, find_replaceable, new_path
 from sidecar.iceberg.snapshot_producer import _FIELDS, NewFile
@@ -75,6 +84,20 @@ def test_position_deletes_apply_to_files_that_are_not_newer(
 def test_equality_deletes_apply_to_files_that_are_older(listing: Listing, data: int, applies: bool) -> None:
     index = DeleteIndex(everywhere=[_Delete(5, True, None, None)])
     assert reason(listing, index, sequence_number=data) == (EQUALITY if applies else None)
+
+
+@pytest.mark.parametrize("ages", [(1, 5), (5, 1)])
+def test_equality_deletes_apply_to_the_older_of_two_entries_with_one_path(
+    listing: Listing, ages: tuple[int, int]
+) -> None:
+    (file,) = listing.files
+    seen = EqualityDeletes()
+    for sequence in ages:
+        seen.see(ManifestEntry.from_args(sequence_number=sequence, data_file=file.data_file))
+    assert not seen.apply_to(file.data_file)
+    delete = DataFile.from_args(content=DataFileContent.EQUALITY_DELETES, file_path="d", partition=Record())
+    seen.see(ManifestEntry.from_args(sequence_number=3, data_file=delete))
+    assert seen.apply_to(file.data_file)
 
 
 def test_bounds_of_paths_narrow_position_deletes(listing: Listing) -> None:

@@ -12,6 +12,7 @@ from indexing_cases import filters_of, sidecar_of, sketches_of
 from pyiceberg.types import LongType
 
 import sidecar
+from sidecar.bundle import units_writer
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
 from sidecar.source import LocalSource, local_path
@@ -207,6 +208,23 @@ def test_a_damaged_sidecar_is_not_built_upon(table: Any) -> None:
     assert (report.units, len(_segments(table))) == (3, 1)
     assert "the earlier sidecar is damaged" in report.warnings[0]
     _assert_ndv(report, table)
+
+
+def test_units_of_another_version_answer_nothing_and_are_built_anew(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a file that was written before units said who added a file."""
+    with monkeypatch.context() as patch:
+        patch.setattr(units_writer, "UNITS_VERSION", 1)
+        sidecar.build(table, ["k"], engine="local")
+    table = table.catalog.load_table(table.name())
+    planned = sidecar.plan(table, f"k = {2**59 + 1}")
+    assert planned.files_kept == 3
+    assert any("units of another version" in warning for warning in planned.warnings)
+    report, table = _build(table, "k")
+    assert (report.units, len(_segments(table))) == (3, 1)
+    planned = sidecar.plan(table, f"k = {2**59 + 1}")
+    assert (planned.files_kept, planned.warnings) == (0, ())
 
 
 def test_two_builds_of_different_columns_at_once_lose_nothing(table: Any) -> None:

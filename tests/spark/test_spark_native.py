@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, UUIDType
 
 import sidecar
 from sidecar.errors import UsageError
@@ -185,6 +188,24 @@ def test_binary_values(spark: Any, table: Any) -> None:
 
     with sidecar.spark_read(spark, NAME, table, EqualTo("b", (77).to_bytes(3, "big")), ["k"]) as frame:
         assert [row["k"] for row in frame.collect()] == [77]
+
+
+def test_uuids(spark: Any, catalog: Any) -> None:
+    """Spark reads them as text."""
+    schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "u", UUIDType()))
+    table = catalog.create_table("db.native_uuids", schema)
+    made = [UUID(int=n << 100) for n in range(4)]
+    for key, value in enumerate(made):
+        table.append(pa.Table.from_pylist([{"k": key, "u": value.bytes}], schema=schema.as_arrow()))
+    sidecar.build(table, ["u"], engine="local", fpp=1e-4)
+    for text, expected in {
+        f"u = '{made[2]}'": [2],
+        f"u in ('{made[1]}', '{made[3]}')": [1, 3],
+        f"u < '{made[2]}'": [0, 1],
+        f"u != '{made[0]}'": [1, 2, 3],
+    }.items():
+        with sidecar.spark_read(spark, "cat.db.native_uuids", table, text, ["k"]) as frame:
+            assert sorted(row["k"] for row in frame.collect()) == expected, text
 
 
 def test_nan_and_null_mean_what_they_mean_to_spark(spark: Any, table: Any) -> None:
