@@ -135,10 +135,12 @@ def _fine(found: Any) -> str:
     data = {key: humane.count(count) for key, count in found["looked_up"].items()}
     of_units = f"of {data['units']} of {data['units_total']} units"
     compared = f", {data['indexes']} indexes compared" if found["looked_up"]["indexes"] else ""
+    left = found["looked_up"].get("files_not_indexed")
+    missed = f"; {humane.count(left)} data files are not indexed" if left else ""
     if found["looked_up"]["values"]:
-        return f"[green]fine[/]: {checked}, {data['values']} values {of_units} looked up{compared}"
+        return f"[green]fine[/]: {checked}, {data['values']} values {of_units} looked up{compared}{missed}"
     if compared:
-        return f"[green]fine[/]: {checked}, {data['indexes']} indexes {of_units} compared, no filters"
+        return f"[green]fine[/]: {checked}, {data['indexes']} indexes {of_units} compared, no filters{missed}"
     return f"structure fine: {checked}; nothing was there to look up: no filter and no index"
 
 

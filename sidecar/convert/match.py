@@ -111,6 +111,8 @@ class Finder:
             ordinal = segment.file_ordinal(known_as)
             if ordinal is not None:
                 entry = _entry(segment, ordinal)
+                if _is_unread(entry, file):
+                    continue
                 if entry.file_size != file.size or not _same_data(segment, entry, file):
                     raise _is_another(entry, file)
                 matches.append(replace(self._match(segment, ordinal, entry, file), proof=BY_TABLE))

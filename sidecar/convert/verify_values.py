@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 
 class DataPlace(NamedTuple):
-    """A live data file and its format: ORC, else Parquet."""
+    """A live data file: its path, what a sidecar lists it as, and whether it is ORC, else Parquet."""
 
-    file: DataFileIdentity
+    path: str
+    listed: DataFileIdentity
     is_orc: bool
 
 
@@ -64,19 +65,19 @@ def sidecar_value_problems(
             yield from _load(pool, sidecar, segment, indexed)
         for place in indexed:
             try:
-                with closing(open_source(place.file.path, io)) as opened:
+                with closing(open_source(place.path, io)) as opened:
                     if place.is_orc:
-                        yield from _orc_problems(opened, place.file, finder, pool, check)
+                        yield from _orc_problems(opened, place.listed, finder, pool, check)
                     else:
                         source = unlock(opened, encryption_keys)
-                        yield from _parquet_problems(source, place.file, finder, pool, check)
+                        yield from _parquet_problems(source, place.listed, finder, pool, check)
             except SidecarError as error:
-                yield _problem(place.file.path, error.column, place_and_reason(error))
+                yield _problem(place.path, error.column, place_and_reason(error))
 
 
 def _units(segment: Segment, place: DataPlace) -> range:
     """The unit ordinals that a segment has of a file; none if it does not list it."""
-    ordinal = segment.file_ordinal(place.file)
+    ordinal = segment.file_ordinal(place.listed)
     return range(0) if ordinal is None else range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
 
 

@@ -19,6 +19,7 @@ from sidecar.iceberg.listing import identity_of, snapshot_of
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.statistics import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.parquet.verify_values import ValueCheck
+from sidecar.planning.moved import Moved
 from sidecar.planning.verdicts import is_listed
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
@@ -48,8 +49,8 @@ def verify_table(
     With ``data``, every value of the indexed columns is looked up in the filters, page indexes are held against the
     pages and row indexes of ORC files against the values of their row groups, in all data files or in a ``sample`` of
     them (a share, chosen at random). The answer then has ``looked_up``: ``units`` (files), ``units_total``,
-    ``values`` and ``indexes``. That nothing was looked up, while there are data files, is a problem. Without ``data``
-    the answer has ``scope``, which says what was not checked.
+    ``values``, ``indexes``, and ``files_not_indexed``, of which the sidecar has nothing. That nothing was looked up,
+    while there are data files, is a problem. Without ``data`` the answer has ``scope``: what was not checked.
 
     ``encryption_keys`` open encrypted bundles and data files; a bundle without its key cannot be checked, which is a
     problem.
@@ -86,7 +87,8 @@ def verify_table(
         problems += _of_values(table, found, files, check, encryption_keys)
     finally:
         found.sidecar.close()
-    return {"checked": checked, "problems": problems, "looked_up": check.to_dict()}
+    looked_up = check.to_dict() | {"files_not_indexed": len(files) - check.units_total}
+    return {"checked": checked, "problems": problems, "looked_up": looked_up}
 
 
 def _of_values(
@@ -97,8 +99,9 @@ def _of_values(
     encryption_keys: EncryptionKeys | None,
 ) -> list[dict[str, Any]]:
     """What the sidecar denies of the values of the data files, or that there was nothing to look up."""
+    moved = Moved(found.sidecar.segments, table.location())
     places = [
-        DataPlace(identity_of(entry), entry.data_file.file_format == FileFormat.ORC)
+        _place(entry, found.sidecar.segments, moved)
         for entry in files
         if entry.data_file.file_format in (FileFormat.PARQUET, FileFormat.ORC)
     ]
@@ -112,6 +115,17 @@ def _of_values(
         )
         problems.append(_problem(found.statistics.statistics_path, nothing))
     return problems
+
+
+def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: Moved) -> DataPlace:
+    """A data file, and what it is listed as: under an earlier path where the table has moved since."""
+    file = identity_of(entry)
+    listed = file
+    if not any(segment.file_ordinal(file) is not None for segment in segments):
+        for number, ordinal in moved.places(file):
+            (known,) = segments[number].files([ordinal])
+            listed = listed if known is None else file._replace(path=known.path)
+    return DataPlace(file.path, listed, entry.data_file.file_format == FileFormat.ORC)
 
 
 def _of_listed_manifest(table: Table, line: ManifestFile, found: FoundSidecar) -> list[dict[str, Any]] | None:

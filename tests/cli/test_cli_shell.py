@@ -117,7 +117,8 @@ def test_the_readme_has_each_option_at_just_the_commands_that_take_it() -> None:
     taken: dict[str, set[str]] = {}
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
         for parameter in command.params:
-            for option in parameter.opts if parameter.param_type_name == "option" else ():
+            options = [*parameter.opts, *parameter.secondary_opts]
+            for option in options if parameter.param_type_name == "option" else ():
                 if option.startswith("--"):
                     taken.setdefault(option, set()).add(name)
     assert documented().options == taken

@@ -58,6 +58,13 @@ def test_files_are_found_again_by_relative_path(copied: Table) -> None:
     assert sidecar.inspect_table(copied)["files"] == {"live": 3, "listed": 3}
     units = sidecar.probe_table(copied, "k", 42)["units"]
     assert sorted(unit["might_contain"] for unit in units) == [False, False, True]
+
+
+def test_verify_looks_their_values_up(copied: Table) -> None:
+    found = sidecar.verify_table(copied, data=True)
+    assert found["problems"] == []
+    assert (found["looked_up"]["units"], found["looked_up"]["values"]) == (3, 120)
+    assert found["looked_up"]["files_not_indexed"] == 0
     for predicate in ("k = 42", "k > 70 and k < 80"):
         assert sidecar.scan(copied, predicate) == copied.scan(predicate).to_arrow()
     copied.append(keys(3))  # and life goes on at the new place

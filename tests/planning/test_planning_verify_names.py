@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from encrypted_tables import bundle_keys, encrypted_table, file_keys
+from encrypted_tables import add_encrypted, bundle_keys, encrypted_table, file_keys
 from iceberg_cases import create, local, replaced
 from pyiceberg.table import Table
 from typer.testing import CliRunner
@@ -128,6 +128,21 @@ def test_encrypted_files_that_were_listed_without_keys_were_not_written_anew(
         places = table.metadata.statistics[0].statistics_path, str(path), f"{path}.new"
         with pytest.raises(sidecar.SidecarError, match="could not be read when it was indexed"):
             sidecar.embed_from(*places, encryption_keys=file_keys())
+
+
+def test_a_segment_that_could_not_read_a_file_leaves_it_to_a_later_one(catalog: Any) -> None:
+    """The first segment stays for its plain files. It lists the encrypted ones too, without row groups."""
+    table = encrypted_table(catalog, "db.verify_two_segments", files=2, encrypted=False)
+    add_encrypted(table, range(2, 4), plaintext_footer=False)
+    table.refresh()
+    sidecar.build(table, ["id"], kinds=["bloom", "page-index"], engine="local")
+    table.refresh()
+    sidecar.build(table, ["id"], kinds=["bloom", "page-index"], engine="local", encryption_keys=file_keys())
+    table.refresh()
+    assert len(sidecar.open_sidecar(table).segments) == 2
+    found = verify_table(table, data=True, encryption_keys=file_keys())
+    assert found["problems"] == []
+    assert (found["looked_up"]["units"], found["looked_up"]["values"]) == (4, 400)
 
 
 def test_the_command_says_how_far_it_looked(table: Table, tmp_path: Path) -> None:

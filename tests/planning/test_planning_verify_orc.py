@@ -73,8 +73,16 @@ def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
     assert found == {
         "checked": 3,
         "problems": [],
-        "looked_up": {"units": 2, "units_total": 2, "values": 2 * 2 * 120, "indexes": 2 * 2 * 3},
+        "looked_up": {
+            "units": 2,
+            "units_total": 2,
+            "values": 2 * 2 * 120,
+            "indexes": 2 * 2 * 3,
+            "files_not_indexed": 0,
+        },
     }
+    append_narrow(table, 2)
+    assert verify_table(table, data=True)["looked_up"]["files_not_indexed"] == 1
     sample = verify_table(table, sample=0.5)["looked_up"]
     assert (sample["units"], sample["values"]) == (1, 2 * 120)
 
