@@ -22,6 +22,8 @@ from sidecar.convert.collection import Collection
 from sidecar.convert.extract import Taker
 from sidecar.embedding import from_sidecar as module
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.parquet.embed import GroupIndexes, embed
+from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.identity import is_distinctive, pages_fingerprint
 from sidecar.parquet.verify import verify_file
@@ -51,6 +53,35 @@ def test_a_filter_of_1000_bytes_keeps_its_odd_bytes(tmp_path: Path) -> None:
     (segment,) = SidecarFile.open(LocalSource(str(puffin)), strict=True).segments
     assert {group.layout.tail for groups in segment.fields.values() for group in groups} == {8, 0}
     assert not segment.page_index_blobs
+
+
+@pytest.mark.parametrize("having", [{0}, {1}, {0, 2}])
+def test_row_groups_without_a_filter_beside_others_with_one_stay_without(
+    having: set[int], tmp_path: Path
+) -> None:
+    full, some = indexed(tmp_path, 1), tmp_path / "some.parquet"
+    source = LocalSource(str(full))
+    footer = read_footer(source)
+    groups = [
+        GroupIndexes(
+            {
+                chunk.leaf.index: Range(chunk.bloom_filter_offset, chunk.bloom_filter_length or 0)
+                for chunk in group.columns
+                if chunk.bloom_filter_offset and group.ordinal in having
+            }
+        )
+        for group in footer.row_groups
+    ]
+    with create_target(str(some)) as target:
+        embed(source, footer, target, iter(groups))
+    source.close()
+    wanted = indexes(some)
+    assert {row_group for row_group, _, _ in wanted} == having
+    puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.parquet", tmp_path / "back.parquet"
+    sidecar.extract_files([str(some)], str(puffin))
+    sidecar.strip_file(str(some), str(bare))
+    sidecar.embed_from(str(puffin), str(bare), str(back))
+    assert indexes(back) == wanted
 
 
 def test_untrusted_filters_are_not_taken_and_say_why(tmp_path: Path) -> None:

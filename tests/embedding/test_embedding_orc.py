@@ -301,6 +301,29 @@ def with_stripe_footers(path: Path, change: Any) -> bytes:
     return bytes(data)
 
 
+def test_filters_that_only_java_asks_are_made_anew(tmp_path: Path) -> None:
+    """BLOOM_FILTER_UTF8 in a column that does not say bloomEncoding 1: C++ passes over it."""
+
+    def unsaid(footer: StripeFooter) -> None:
+        messages = footer.raw.messages(2)
+        for message in messages:
+            if message.has(3):
+                message.set(3, 0)
+        footer.raw.set_all(2, messages)
+
+    old, target = tmp_path / "old.orc", tmp_path / "new.orc"
+    old.write_bytes(with_stripe_footers(DATA / "java_none_utf8.orc", unsaid))
+    assert ways(embed_file(str(DATA / "java_none_utf8.orc"), str(tmp_path / "x.orc"), bloom=["c_int"]))[
+        "c_int"
+    ] == {"exact"}
+    assert "exact" not in ways(embed_file(str(old), str(target), bloom=["c_int"]))["c_int"]
+    source, tail = opened(target)
+    column = tail.column("c_int")
+    assert column is not None
+    for stripe in tail.stripes:
+        assert read_stripe_footer(source, tail, stripe).encodings[column.id].bloom_encoding == 1
+
+
 def test_older_forms_become_the_new_one(tmp_path: Path) -> None:
     """BLOOM_FILTER of numbers has the bits of BLOOM_FILTER_UTF8: no value is read."""
 

@@ -185,6 +185,31 @@ def test_clustered_keys_are_cut_to_bounds(catalog: Any) -> None:
     assert "dropped by partition or bounds" in found.explain()
 
 
+@pytest.mark.parametrize("kind", ["long", "double", "string"])
+def test_keys_at_the_very_bounds_of_files_are_within_them(catalog: Any, kind: str) -> None:
+    arrow = {"long": pa.int64(), "double": pa.float64(), "string": pa.string()}[kind]
+    table: Table = catalog.create_table(f"db.keys_at_bounds_{kind}", pa.schema([("k", arrow)]))
+    files = [[100, 150, 199], [200, 250, 299], [300, 350, 399]]
+    for numbers in files:
+        table.append(pa.table({"k": pa.array(numbers).cast(arrow)}))
+    for keys, kept in (
+        ([200], 1),
+        ([299], 1),
+        ([200, 299], 1),
+        ([199, 200], 2),
+        ([100, 399], 2),
+        ([100, 200, 300], 3),
+        ([201, 298], 1),
+        ([0, 99], 0),
+    ):
+        array = pa.array(keys).cast(arrow)
+        found = sidecar.plan(table, AlwaysTrue(), keys={"k": array})
+        there = {number for numbers in files for number in numbers} & set(keys)
+        assert found.to_arrow().num_rows == len(there), keys
+        if there:
+            assert found.files_kept == kept, keys
+
+
 def test_float_keys_are_cut_to_bounds_of_row_groups(catalog: Any) -> None:
     """Rising values, indexed by pages alone: of row groups outside of the keys' range, that with NaN is kept."""
     schema = pa.schema([("k", pa.float64()), ("g", pa.float32())])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,11 @@ from pyiceberg.types import (
 import sidecar
 from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
+from sidecar.bundle.row_index_use import decode_row_index
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.statistics import find_sidecar
 from sidecar.planning.planner import plan
-from sidecar.planning.zone_maps import zone_bounds, zone_leaf
+from sidecar.planning.zone_maps import statistics_bounds, zone_bounds, zone_leaf
 from sidecar.reading.scanning import read
 
 EPOCH = dt.datetime(2000, 1, 1)
@@ -181,6 +183,17 @@ def test_what_is_not_believed(table: Table) -> None:
     repeated = zone_bounds(entry._replace(kind=entry.kind._replace(repeated=True)), 10, leaf)
     assert not isinstance(repeated, str)
     assert repeated.null_counts == [None]
+
+
+def test_only_a_count_of_0_says_that_all_is_null(table: Table) -> None:
+    entry = stored(table, "s")
+    statistics = decode_row_index(entry).statistics
+    assert statistics is not None
+    for count, all_null, nulls in ((None, False, None), (0, True, STRIDE), (1, False, STRIDE - 1)):
+        said = replace(statistics, num_values=count)
+        found = statistics_bounds(said, "STRING", False, STRIDE, zone_leaf(entry.kind, 6, "string"))
+        assert not isinstance(found, str)
+        assert (found.all_null, found.null_counts) == ([all_null], [nulls])
 
 
 @pytest.mark.parametrize(
