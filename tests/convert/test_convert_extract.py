@@ -30,7 +30,6 @@ from sidecar.parquet.verify import verify_file
 from sidecar.source import BytesSource, CountingSource, LocalSource
 from sidecar.target import create_target
 
-
 NAN_UNCOUNTED = {"pa26_v1_none": [(0, "f32_nan", "column"), (0, "f64_nan", "column")]}
 """ColumnIndexes of pages with NaN that do not count them. Spark loses rows by these, so no file gets them back."""
 
