@@ -33,6 +33,7 @@ from forging import Forgery, encoded, put_sections, sections_of
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
@@ -239,7 +240,8 @@ def swapped_fingerprints(forged: Forgery, digests: bool = True) -> None:
     units = forged.units()
     parts = sections_of(units)
     prints = parts["fingerprints", 0][0]
-    parts["fingerprints", 0] = [prints[:16] + prints[32:48] + prints[16:32] + prints[48:]]
+    n = FINGERPRINT_BYTES
+    parts["fingerprints", 0] = [prints[:n] + prints[2 * n : 3 * n] + prints[n : 2 * n] + prints[3 * n :]]
     put_sections(units, parts, digests=digests)
 
 
