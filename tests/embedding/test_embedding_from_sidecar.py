@@ -160,7 +160,7 @@ def test_a_file_that_was_read_at_the_second_build_keeps_its_filters(catalog: Any
     for path in map(local_path, _paths(table)):
         report = sidecar.embed_from(plain, path or "", str(tmp_path / Path(path or "").name), way="exact")
         assert report.ways() == {"bloom": {"exact": 1}}
-        assert report.witness.values == 100 and not report.witness.denials
+        assert report.witness.values == 100
 
 
 @pytest.fixture
