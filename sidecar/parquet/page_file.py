@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
 from sidecar.parquet.compression import check_page_size
-from sidecar.parquet.decoded_size import bytes_a_value
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
@@ -114,6 +113,8 @@ def rows_at_once(chunks: Sequence[ChunkPages], num_rows: int, budget: int) -> in
     Values may always take :data:`FREE_RATIO` times the bytes that their pages have. Raises as
     :func:`sidecar.parquet.decoded_size.bytes_a_value`.
     """
+    from sidecar.parquet.decoded_size import bytes_a_value  # compiles loops, which a plan does not need
+
     most = num_rows
     for pages in chunks:
         stored = sum(map(len, pages.data)) + len(pages.dictionary)
