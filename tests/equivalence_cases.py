@@ -11,13 +11,18 @@ What only some histories have are its *features* (:data:`FEATURES`), which are p
 - ``transform``: partitioned from the start, by bucket, truncate, day, month or hour;
 - ``floats``: floats that are no quarters, and literals beside them;
 - ``returning``: files that leave the table and come back under their name with other rows, of the same size and number;
-- ``schema``: changes of the schema after the last snapshot.
+- ``schema``: changes of the schema after the last snapshot;
+- ``equality``: rows deleted by equality at the end;
+- ``branch``: rows in a branch that ``main`` does not have;
+- ``formats``: Avro and ORC files that Spark has written.
+
+What a feature is for is asked often: predicates of such tables look for the rows and columns that it changed.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,8 +66,22 @@ WIDER: dict[str, PrimitiveType] = {"i": LongType(), "f": DoubleType(), "dec9": D
 NEW: dict[str, PrimitiveType] = {
     "l": LongType(), "d": DoubleType(), "s": StringType(), "day": DateType(), "ts": TimestampType(),
 }  # fmt: skip
-FEATURES = {"v1": 0.25, "transform": 0.5, "floats": 0.3, "returning": 0.25, "schema": 0.35}
-"""How often a history has them."""
+FEATURES = {
+    "v1": 0.25, "upgrade": 0.3, "transform": 0.5, "floats": 0.3, "returning": 0.25, "schema": 0.35, "equality": 0.3,
+    "branch": 0.3, "formats": 0.5,
+}  # fmt: skip
+"""How often a history has them, if they go together with its other ones."""
+FIRST: dict[tuple[int, str], tuple[str, ...]] = {
+    (0, "parquet"): ("v1", "returning"),
+    (1, "parquet"): ("floats", "returning"),
+    (2, "mixed"): ("floats", "schema"),
+    (3, "parquet"): ("floats", "equality"),
+    (4, "parquet"): ("v1", "transform", "schema"),
+    (5, "mixed"): ("returning",),
+    (0, "spark"): ("floats", "equality", "branch", "formats"),
+    (1, "spark"): ("transform", "schema", "branch"),
+}
+"""What the first histories have, which are those of a short run."""
 TRANSFORMS: dict[str, list[Transform[Any, Any]]] = {
     "id": [BucketTransform(3), TruncateTransform(40)],
     "l": [BucketTransform(4)],
@@ -73,9 +92,10 @@ TRANSFORMS: dict[str, list[Transform[Any, Any]]] = {
     "tz": [DayTransform(), HourTransform()],
 }
 """Transforms by the values of a column; of timestamps every few rows are of another hour."""
-UPGRADED = "upgrade to version 2"
 ROWS = (8, 30)
 """The least and the most rows of an append."""
+FEW = (1, 4)
+"""The same of a small one."""
 
 
 @dataclass
@@ -93,8 +113,18 @@ class History:
     deleted: set[tuple[str, int]] = field(default_factory=set)
     dropped: list[str] = field(default_factory=list)
     indexed: list[str] = field(default_factory=list)
-    """Columns of the last build, as they were named then."""
+    """Columns that were built, as they were named then."""
     features: tuple[str, ...] = ()
+    asked_ids: list[int] = field(default_factory=list)
+    """Rows that every other predicate is about."""
+    asked_columns: list[str] = field(default_factory=list)
+    """Columns that many predicates are about."""
+    before_equality: int | None = None
+    """The snapshot before rows were deleted by equality."""
+    gone: set[int] = field(default_factory=set)
+    """The ids of these rows."""
+    older: Table | None = None
+    """The table as pyiceberg had it before Spark changed its schema."""
     imported: dict[str, DataFile] = field(default_factory=dict)
     """Files that may come back under their name."""
     changed_in_spark: bool = False
@@ -108,12 +138,16 @@ class History:
     def predicate(self, columns: list[str] | None = None) -> str:
         """A random predicate, often only for some ids: these rise from row to row."""
         rng, chosen = self.rng, columns or self.columns
-        indexed = [name for name in chosen if name in self.indexed]
-        if indexed and rng.random() < 0.6:
-            chosen = indexed
+        for often in (self.indexed, [*self.asked_columns, *(n for n, v in self.values.items() if v == "e")]):
+            known = [name for name in chosen if name in often]
+            if known and rng.random() < 0.6:
+                chosen = known
         asked = rng.sample(chosen, min(len(chosen), 3))
-        text = predicate(rng, asked, self.ids, rng.choice([0, 0, 1, 2]), self.values)
-        start = rng.randrange(self.ids)
+        ids: Sequence[int] = range(self.ids)
+        if self.asked_ids and rng.random() < 0.5:
+            ids = self.asked_ids
+        text = predicate(rng, asked, ids, rng.choice([0, 0, 1, 2]), self.values)
+        start = rng.choice(ids)
         form = rng.choice(
             [*["{0}"] * 5, "id >= {1} and id < {2} and {0}", "id in ({1}, {2}) or {0}", "id = {1} and {0}"]
         )
@@ -127,11 +161,6 @@ class History:
             return None
         return self.rng.choice(self.table.metadata.snapshots).snapshot_id
 
-    @property
-    def reads_parquet_alone(self) -> bool:
-        """Whether no file is of a format of which pyiceberg cannot read all."""
-        return not any("avro" in done or "orc" in done.lower() for done in self.log)
-
     def present(self) -> bool:
         """Whether ``main`` has rows at all."""
         return self.table.current_snapshot() is not None
@@ -139,9 +168,27 @@ class History:
 
 def features_of(seed: int, flavour: str) -> tuple[str, ...]:
     """What the history of a seed has, among :data:`FEATURES`."""
+    if (seed, flavour) in FIRST:
+        return FIRST[seed, flavour]
     rng = random.Random(f"features {flavour} {seed}")
-    has = [name for name, chance in FEATURES.items() if rng.random() < chance]
-    return tuple(name for name in has if flavour != "mixed" or name != "transform")
+    has: list[str] = []
+    for name, chance in FEATURES.items():
+        if rng.random() < chance and _go_together(name, has, flavour):
+            has.append(name)
+    return tuple(has)
+
+
+def _go_together(name: str, has: list[str], flavour: str) -> bool:
+    """Whether a history can have a feature along with those before it."""
+    if name == "upgrade":
+        return "v1" in has and flavour != "spark"  # Spark upgrades all tables
+    if name == "transform":
+        return flavour != "mixed"  # pyiceberg writes no ORC: the manifests of these files have no partitions
+    if name == "equality":  # deletes are of an unpartitioned spec, and not of version 1
+        return "transform" not in has and ("v1" not in has or flavour == "spark")
+    if name == "branch":  # what is written anew is another file in the branch too
+        return "returning" not in has
+    return name != "formats" or flavour == "spark"
 
 
 def make_history(catalog: Any, name: str, seed: int, flavour: str, steps: int = 10) -> History:
@@ -166,12 +213,15 @@ def make_history(catalog: Any, name: str, seed: int, flavour: str, steps: int = 
     built, known = rng.randrange(steps), _steps_of(features)
     for step in range(steps):
         _do(history, _build if step == built else rng.choice(known))
-    unpartitioned = any(not spec.fields for spec in history.table.specs().values())
-    if rng.random() < 0.15 and flavour != "spark" and history.table.format_version > 1 and unpartitioned:
+    if "returning" in features:
+        _return_indexed(history)
+    if "branch" in features:
+        first = history.ids
+        _do(history, _append_to_branch)
+        history.asked_ids += range(first, history.ids)
+    if "equality" in features and flavour != "spark":
         # Iceberg in Java cannot read the ids as pyiceberg writes them
         _do(history, _delete_by_equality)
-        if rng.random() < 0.5:
-            _do(history, _append)
     if "schema" in features:
         for doing in rng.sample([_promote, _rename, _rename, _drop, _add, _drop_and_add], 2):
             _do(history, doing)
@@ -194,8 +244,8 @@ def _first_spec(rng: random.Random, schema: Schema) -> PartitionSpec:
 
 def _steps_of(features: tuple[str, ...]) -> list[Callable[[History], str | None]]:
     steps = list(_STEPS)
-    if "v1" in features:
-        steps += [_upgrade]
+    if "upgrade" in features:
+        steps += [*[_upgrade] * 4]
     if "returning" in features:  # what goes back to an old snapshot finds other content in its files
         steps = [step for step in steps if step not in (_roll_back, _append_to_branch)]
         steps += [*[_import] * 3, *[_return] * 8]
@@ -229,7 +279,16 @@ def rows_of(history: History, count: int, schema: pa.Schema) -> pa.Table:
 
 
 def _some_rows(history: History) -> pa.Table:
-    return rows_of(history, history.rng.randint(*ROWS), history.table.schema().as_arrow())
+    """Few ones of floats: a literal beside a float matters where the float is a bound of its file.
+
+    Few ones where every other row is a file of its own too.
+    """
+    least, most = ROWS
+    if files.has_transforms(history.table):
+        least, most = FEW[1], ROWS[0]
+    elif "floats" in history.features and history.rng.random() < 0.6:
+        least, most = FEW
+    return rows_of(history, history.rng.randint(least, most), history.table.schema().as_arrow())
 
 
 def _append(history: History) -> str:
@@ -321,16 +380,29 @@ def _return(history: History) -> str | None:
     if made is None:
         return f"remove {name}"
     files.append(table, [made])
+    history.asked_ids += rows.slice(0, wanted)["id"].to_pylist()
     history.deleted = {(path, at) for path, at in history.deleted if not path.endswith(name)}
     return f"return {name}"
 
 
+def _return_indexed(history: History) -> None:
+    """A file comes back after a sidecar was built for it; at times another one is built for other columns then."""
+    for _ in range(3):
+        _do(history, _import)
+        _do(history, _build)
+        _do(history, _return)
+        if history.log[-1].startswith("return"):
+            break
+    if history.rng.random() < 0.4:
+        _do(history, _build)
+
+
 def _upgrade(history: History) -> str | None:
-    if history.table.format_version > 1 or history.rng.random() < 0.5:
+    if history.table.format_version > 1:
         return None
     with history.table.transaction() as transaction:
         transaction.upgrade_table_version(2)
-    return UPGRADED
+    return "upgrade to version 2"
 
 
 def _delete_by_position(history: History) -> str | None:
@@ -359,12 +431,20 @@ def _first_id(file: DataFile) -> tuple[bytes, int]:
     return (file.lower_bounds or {}).get(1, b"")[::-1], file.record_count
 
 
-def _delete_by_equality(history: History) -> str:
-    ids = history.rng.sample(range(history.ids), 5)
+def _delete_by_equality(history: History) -> str | None:
+    """Some rows by their ids, after which others come. The deletes are for files of all partition specs."""
+    table, rng = history.table, history.rng
+    if not history.present() or all(spec.fields for spec in table.specs().values()):
+        return None
+    ids = rng.sample(range(history.ids), 12)
+    history.before_equality = table.metadata.current_snapshot_id
     field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
-    delete_by_equality(history.table, pa.table([pa.array(ids)], schema=pa.schema([field])), [1])
-    history.equality_deletes = True
-    return "delete by equality"
+    delete_by_equality(table, pa.table([pa.array(ids)], schema=pa.schema([field])), [1])
+    history.equality_deletes, history.gone = True, set(ids)
+    table.refresh()
+    history.asked_ids += [*ids, *range(history.ids, history.ids + ROWS[0])]
+    _append(history)
+    return "delete by equality and append"
 
 
 def _changeable(history: History) -> list[str]:
@@ -493,7 +573,7 @@ def _build(history: History) -> str | None:
     options: dict[str, Any] = {"filter_format": rng.choice(["auto", "parquet", "orc"])}
     options["snapshot_id"] = None if snapshot is None else snapshot.snapshot_id
     sidecar.build(table, chosen, kinds=kinds, fpp=fpp, engine="local", threads=1, **options)
-    history.indexed = chosen
+    history.indexed = sorted({*history.indexed, *chosen})
     return f"build {','.join(chosen)} as {','.join(kinds)}"
 
 

@@ -24,19 +24,21 @@ def go_on_in_spark(spark: Any, history: History) -> None:
     spark.sql(f"alter table {name} set tblproperties ({sizes})")
     if history.table.format_version == 1:
         spark.sql(f"alter table {name} set tblproperties ('format-version'='2')")
+    features = history.features
     unpartitioned = any(not spec.fields for spec in history.table.specs().values())
     steps: list[Callable[[Any, str, History], str]] = [
-        rng.choice([_append_avro, _append_orc, _append_parquet]),
+        rng.choice([_append_avro, _append_orc]) if "formats" in features else _append_parquet,
         _delete_merge_on_read,
         rng.choice([_partition, _rewrite_files, _rewrite_manifests]),
-        rng.choice([_delete_by_vector, _delete_by_equality]) if unpartitioned else _delete_by_vector,
+        _delete_by_equality if "equality" in features and unpartitioned else _delete_by_vector,
     ]
     if "side" in history.table.metadata.refs:
         steps.insert(rng.randrange(1, 4), _append_to_branch)
-    if "schema" in history.features:
-        steps.append(_change_schema)
     for step in steps:
         history.log.append(step(spark, name, history))
+    if "schema" in features:
+        history.older = history.table.catalog.load_table(history.table.name())
+        history.log.append(_change_schema(spark, name, history))
     history.table.refresh()
 
 
@@ -71,18 +73,27 @@ def _append_to_branch(spark: Any, name: str, history: History) -> str:
 def _change_schema(spark: Any, name: str, history: History) -> str:
     """Two columns swap their names, or one is dropped and added again; there is no new snapshot."""
     history.table.refresh()
+    rng, kinds = history.rng, {"long": "bigint", "string": "string", "double": "double", "date": "date"}
     alike: dict[str, list[str]] = {}
     used = {f.source_id for spec in history.table.specs().values() for f in spec.fields}
     for field in history.table.schema().fields:
         if field.name in history.values and field.name != "id" and field.field_id not in used:
             alike.setdefault(str(field.field_type), []).append(field.name)
     pairs = [names for names in alike.values() if len(names) > 1]
+    again = [(column, kinds[kind]) for kind, names in alike.items() if kind in kinds for column in names]
+    if again and (not pairs or rng.random() < 0.3):
+        column, kind = rng.choice(again)
+        spark.sql(f"alter table {name} drop column {column}")
+        spark.sql(f"alter table {name} add column {column} {kind}")
+        history.asked_columns.append(column)
+        return f"drop {column} and add it again in Spark"
     if not pairs:
         return "change nothing"
-    one, two = history.rng.sample(history.rng.choice(pairs), 2)
+    one, two = rng.sample(rng.choice(pairs), 2)
     for old, new in ((one, "between"), (two, one), ("between", two)):
         spark.sql(f"alter table {name} rename column {old} to {new}")
     history.values[one], history.values[two] = history.values[two], history.values[one]
+    history.asked_columns += [one, two]
     return f"swap {one} and {two} in Spark"
 
 
@@ -132,7 +143,10 @@ def _delete_by_equality(spark: Any, name: str, history: History) -> str:
     table.refresh()
     path = f"{table.location()}/data/equality-delete-{history.rng.getrandbits(60)}.parquet"
     key = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
-    keys = pa.array(history.rng.sample(range(history.ids), 8))
+    keys = pa.array(
+        history.rng.sample(range(history.ids // 2), 12)
+    )  # ids were doubled: most are of the first half
+    history.asked_ids += keys.to_pylist()
     with table.io.new_output(path).create() as stream:
         pq.write_table(pa.table([keys], schema=pa.schema([key])), stream)
     native = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)

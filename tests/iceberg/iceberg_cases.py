@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import random
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -188,15 +188,18 @@ LITERALS = {
 }  # fmt: skip
 
 
-def literal(rng: random.Random, leaf: str, ids: int) -> str:
-    """A literal of values of a column ``leaf``: mostly one that some row has, else an absent or a special one."""
+def literal(rng: random.Random, leaf: str, ids: int | Sequence[int]) -> str:
+    """A literal of values of a column ``leaf``: mostly one that some row has, else an absent or a special one.
+
+    ``ids`` are the rows, or how many there are.
+    """
     special = [v for v in SPECIAL.get(leaf, []) if v == v]
-    if leaf == "e":
-        special += [spelt for n in (rng.randrange(ids),) for spelt in _spellings(_value("e", n))]
+    value = _value(leaf, rng.choice(range(int(ids * 1.3)) if isinstance(ids, int) else ids))
     if special and rng.random() < 0.25:
-        text = str(LITERALS[leaf](rng.choice(special)))
-    else:
-        text = str(LITERALS[leaf](_value(leaf, rng.randrange(int(ids * 1.3)))))
+        value = rng.choice(special)
+    elif leaf == "e" and rng.random() < 0.6:
+        value = rng.choice(_spellings(value))
+    text = str(LITERALS[leaf](value))
     return f"'{text}'" if text in ("inf", "-inf") else text
 
 
@@ -207,7 +210,11 @@ def _spellings(value: float) -> list[float]:
 
 
 def predicate(
-    rng: random.Random, columns: list[str], ids: int, depth: int = 2, values: Mapping[str, str] | None = None
+    rng: random.Random,
+    columns: list[str],
+    ids: int | Sequence[int],
+    depth: int = 2,
+    values: Mapping[str, str] | None = None,
 ) -> str:
     """A random predicate over ``columns``; ``values`` says whose values those have that go by another name."""
     if depth and rng.random() < 0.45:
