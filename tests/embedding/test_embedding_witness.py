@@ -546,11 +546,14 @@ def test_a_file_that_is_written_to_meanwhile_is_not_published(tmp_path: Path, wa
         if what == "row groups" and path.stat().st_mtime_ns == state:
             _rewrite(path, 2)
 
-    with pytest.raises(StorageError, match="written to while it was read"):
+    def run() -> None:
         if way == "embed":
             sidecar.embed_file(str(path), str(target), bloom=["k"], progress=progress)
         else:
             sidecar.embed_from(str(puffin), str(path), str(target), progress=progress)
+
+    with pytest.raises(StorageError, match="written to while it was read"):
+        run()
     assert path.stat().st_mtime_ns != state
     assert not target.exists()
     sidecar.embed_file(str(path), str(target), bloom=["k"])
@@ -573,7 +576,10 @@ def test_nothing_is_extracted_of_a_file_that_is_written_to_meanwhile(tmp_path: P
         sidecar.embed_file(
             str(write(tmp_path / str(seed) / name, seed)), str(tmp_path / name), bloom=["k"], ndv={"k": ROWS}
         )
-    with closing(Collection()) as collection, closing(_RewrittenBehind(str(tmp_path / "a.parquet"))) as source:
+    with (
+        closing(Collection()) as collection,
+        closing(_RewrittenBehind(str(tmp_path / "a.parquet"))) as source,
+    ):
         taker = Taker(collection, bloom=True, page_index=True, columns=None, witness=False)
         with pytest.raises(StorageError, match="written to while it was read"):
             taker.take(source)
