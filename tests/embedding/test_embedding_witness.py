@@ -546,14 +546,14 @@ def test_a_file_that_is_written_to_meanwhile_is_not_published(tmp_path: Path, wa
         if what == "row groups" and path.stat().st_mtime_ns == state:
             _rewrite(path, 2)
 
-    def embed() -> None:
+    def run() -> None:
         if way == "embed":
             sidecar.embed_file(str(path), str(target), bloom=["k"], progress=progress)
         else:
             sidecar.embed_from(str(puffin), str(path), str(target), progress=progress)
 
     with pytest.raises(StorageError, match="written to while it was read"):
-        embed()
+        run()
     assert path.stat().st_mtime_ns != state
     assert not target.exists()
     sidecar.embed_file(str(path), str(target), bloom=["k"])
