@@ -96,7 +96,7 @@ class LocalSource:
         self.name = path
         try:
             self._fd = os.open(path, os.O_RDONLY)
-            self._size = os.fstat(self._fd).st_size
+            self._size, self._written_at = _state(self._fd)
         except OSError as error:
             raise StorageError(f"cannot open the file: {error.strerror}", file=path) from error
 
@@ -125,6 +125,15 @@ class LocalSource:
         """The file descriptor, for what the kernel can do with it alone."""
         return self._fd
 
+    def check_unchanged(self) -> None:
+        """See :func:`check_unchanged`."""
+        if _state(self._fd) != (self._size, self._written_at):
+            raise StorageError(
+                "the file was written to while it was read",
+                file=self.name,
+                hint="Try again when nobody writes to it.",
+            )
+
     def close(self) -> None:
         """Close the file descriptor."""
         if self._fd >= 0:
@@ -135,6 +144,12 @@ class LocalSource:
         if getattr(self, "_fd", -1) >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _state(fd: int) -> tuple[int, int]:
+    """Length of an open file, and when it was last written to, in nanoseconds."""
+    found = os.fstat(fd)
+    return found.st_size, found.st_mtime_ns
 
 
 class FileIOSource:
@@ -423,6 +438,18 @@ def _try(source: Source, offset: int, length: int) -> bytes | DamagedFileError:
         return source.read(offset, length)
     except DamagedFileError as error:
         return error
+
+
+def check_unchanged(source: Source) -> None:
+    """Raise :class:`StorageError` if a local file was written to since it was opened.
+
+    Whoever reads values first and pages later would mix two files. One that was replaced by another file is read on as
+    it was. Of files that are not local nothing is known.
+    """
+    while (inner := getattr(source, "inner", None)) is not None:
+        source = inner
+    if isinstance(source, LocalSource):
+        source.check_unchanged()
 
 
 def gap_of(source: Source) -> int:

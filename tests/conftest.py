@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("sidecar", deadline=None)  # how long a case takes is the machine's affair
+settings.load_profile("sidecar")
 
 ICEBERG_PACKAGES = (
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",

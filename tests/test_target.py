@@ -239,3 +239,15 @@ def test_a_folder_of_many_files_is_listed_once(tmp_path: Path, monkeypatch: pyte
         with create_target(str(tmp_path / str(number))) as target:
             target.write(b"x")
     assert listed == [str(tmp_path)]
+
+
+def test_each_folder_is_cleared(tmp_path: Path) -> None:
+    """A command that writes into several folders clears what killed runs left in every one of them."""
+    for name in ("one", "two"):
+        left = tmp_path / name / f"a.{'0' * 32}.sidecar-tmp"
+        left.parent.mkdir()
+        left.write_bytes(b"half")
+        os.utime(left, (0, 0))
+        with create_target(str(tmp_path / name / "b")) as target:
+            target.write(b"x")
+        assert not left.exists()

@@ -35,7 +35,7 @@ from sidecar.bundle.row_index_blob import RowIndexBlob
 from sidecar.bundle.row_index_toc import ROW_INDEXES
 from sidecar.bundle.rules import RULES, IndexRule, OrcRule, SplitBlockRule
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
-from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place, read_toc
+from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, parse_place, read_toc
 from sidecar.bundle.units import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
@@ -209,19 +209,19 @@ class SidecarFile:
         """Copies of all tables of contents: where the file's property says, or the footer, or none."""
         for place in self._directory_places():
             try:
-                return read_toc(self.puffin.read_at, *place)
+                return read_toc(self.puffin.read_at, place)
             except SidecarError as error:
                 self.doubts.add(error)
         return []
 
-    def _directory_places(self) -> Iterable[tuple[int, int]]:
-        blobs = [(b.offset, b.length) for b in self.puffin.metadata.blobs if b.type == TOC]
+    def _directory_places(self) -> Iterable[DirectoryPlace]:
+        blobs = [DirectoryPlace(b.offset, b.length) for b in self.puffin.metadata.blobs if b.type == TOC]
         text = self.puffin.metadata.properties.get(TOC_PROPERTY)
         if text is None:
             self.doubts.add(f"the footer lacks the property {TOC_PROPERTY}")
             return blobs
         try:
-            return dict.fromkeys([parse_place(text), *blobs])
+            return [parse_place(text), *blobs]
         except SidecarError as error:
             self.doubts.add(error)
             return blobs

@@ -7,14 +7,14 @@ It has the envelope of the other blobs: header, the copies one after the other, 
 
 The file's property ``sidecar.toc`` says where it lies: ``{"offset", "length", "digest"}``, the digest being that of
 the directory. Since it stands next to the footer, one read of the file's tail gets every table of contents. It is a
-copy: a reader that finds it damaged, or at odds with the footer, takes each blob's own TOC instead.
+copy: a reader that finds it damaged, or at odds with the footer or the property, takes each blob's own TOC instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidecar.bundle.envelope import (
     DIRECTORY_MAGIC,
@@ -39,6 +39,14 @@ TOC_PROPERTY = "sidecar.toc"
 """Property of the Puffin file: it is a sidecar, and where its directory lies."""
 
 ReadAt = Callable[[int, int], bytes]
+
+
+class DirectoryPlace(NamedTuple):
+    """Where the directory's blob lies in a file; ``digest`` is that of its TOC, ``None`` where nobody says it."""
+
+    offset: int
+    length: int
+    digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,22 +93,32 @@ def write_toc(
     return blob
 
 
-def parse_place(text: str) -> tuple[int, int]:
-    """(offset, length) of the blob from the file's property. Raises :class:`DamagedFileError`."""
+def parse_place(text: str) -> DirectoryPlace:
+    """The place that the file's property says. Raises :class:`DamagedFileError`."""
     content = decode_toc(text.encode("utf-8"))
-    return integer(content, "offset"), integer(content, "length", HEADER_BYTES)
+    length, digest = integer(content, "length", HEADER_BYTES), member(content, "digest", str)
+    return DirectoryPlace(integer(content, "offset"), length, digest)
 
 
-def read_toc(read_at: ReadAt, offset: int, length: int) -> list[TocEntry]:
+def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
     """The verified directory at this place of the file, every copy checked against its digest.
 
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """
+    offset, length, expected = place
     data = read_at(offset, length)
     header: Header = decode_header(data[:HEADER_BYTES], DIRECTORY_MAGIC, length)
     directory = data[header.toc_offset :]
     if toc_digest(directory) != header.toc_digest:
         raise DamagedFileError("the directory has a wrong checksum", offset=offset + header.toc_offset)
+    found = f"{header.toc_digest:016x}"
+    if expected not in (None, found):
+        raise DamagedFileError(
+            f"the property {TOC_PROPERTY} is of another directory",
+            offset=offset,
+            expected=expected,
+            found=found,
+        )
     content = decode_toc(directory)
     if (content.get("kind"), content.get("version")) != ("toc", VERSION):
         raise UnsupportedFeatureError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from sidecar.bundle.sidecar_file import MAGICS, Segment, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
-from sidecar.puffin.types import TOC
+from sidecar.puffin.types import TOC, is_ours
 from sidecar.source import Source
 
 _BY_NAME = "name:"
@@ -70,6 +71,7 @@ def verify_sidecar(
             problems += [_problem(source.name, text, name(field_id)) for text in rows.verify()]
     problems += [_problem(source.name, str(cause), cause.column) for cause in sidecar.doubts.causes]
     problems += [_problem(source.name, text) for text in _directory_problems(sidecar)]
+    problems += [_problem(source.name, text) for text in _snapshot_problems(sidecar)]
     return problems
 
 
@@ -82,10 +84,26 @@ def _directory_problems(sidecar: SidecarFile) -> Iterator[str]:
     if len(places) != 1:
         yield f"the footer has {len(places)} {TOC} blobs, not one"
     try:
-        if text is not None and places and parse_place(text) != places[0]:
+        if text is not None and places and parse_place(text)[:2] != places[0]:
             yield f"the property {TOC_PROPERTY} and the footer place the directory differently"
     except DamagedFileError as error:
         yield str(error)
+
+
+def _snapshot_problems(sidecar: SidecarFile) -> Iterator[str]:
+    """All our blobs are of the snapshot that the file was written for, as the footer says of each."""
+    blobs = [blob for blob in sidecar.puffin.metadata.blobs if is_ours(blob.type)]
+    counts = Counter((blob.snapshot_id, blob.sequence_number) for blob in blobs)
+    if len(counts) > 1:
+        found = ", ".join(f"{snapshot} (sequence number {number})" for snapshot, number in counts)
+        yield f"the footer has sidecar blobs of several snapshots, but a file is of one: {found}"
+    for segment in sidecar.segments:
+        numbers = {number for snapshot, number in counts if snapshot == segment.snapshot_id}
+        if not numbers <= {segment.header.sequence_number}:
+            yield (
+                f"the footer gives the snapshot {segment.snapshot_id} another sequence number than its segment, "
+                f"{segment.header.sequence_number}; found {', '.join(map(str, sorted(numbers)))}"
+            )
 
 
 def _column_name(sidecar: SidecarFile, field_id: int) -> str:

@@ -32,7 +32,7 @@ from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.footer import read_footer
-from sidecar.source import Source, open_source
+from sidecar.source import Source, check_unchanged, open_source
 from sidecar.target import create_target
 
 if TYPE_CHECKING:
@@ -165,11 +165,15 @@ class Taker:
         self._seen: set[str] = set()
 
     def take(self, source: Source) -> None:
-        """Everything that is asked for of one file, Parquet or ORC."""
+        """Everything that is asked for of one file, Parquet or ORC.
+
+        Raises :class:`StorageError` if somebody wrote to the file meanwhile.
+        """
         if is_orc(source):
             self._take_orc(source)
         else:
             self._take_parquet(source)
+        check_unchanged(source)  # or the digest could be of other pages than the indexes
 
     def _take_orc(self, source: Source) -> None:
         tail = read_tail(source)

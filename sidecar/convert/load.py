@@ -20,14 +20,19 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 _PAGE_INDEXES_AT_ONCE = 4096
 
 
+_KnownAs = tuple[DataFileIdentity, bytes]
+"""A file's identity and, of a plain file, what its data is known by: one rewritten under its path is another one."""
+
+
 class Loader:
-    """Loads one sidecar after the other; a file that several segments list is loaded once."""
+    """Loads one sidecar after the other; a file that several segments list is loaded once. To be finished."""
 
     def __init__(self, collection: Collection, columns: Sequence[str] | None = None) -> None:
         self.units: list[Moved] = []
         self._collection = collection
         self._wanted = None if columns is None else set(columns)
-        self._first: dict[tuple[DataFileIdentity, bytes], int] = {}
+        self._first: dict[_KnownAs, int] = {}
+        self._unread: dict[_KnownAs, FileEntry] = {}
 
     def load(self, sidecar: SidecarFile) -> None:
         """Take everything. Raises :class:`DamagedFileError` for the first damage: half a copy helps nobody."""
@@ -49,13 +54,21 @@ class Loader:
             if entry is None:
                 raise DamagedFileError("the list of files cannot be read", found=segment.id)
             plain = _plain(segment, entry)
-            # A plain file that was rewritten under its path is another one.
             known_as = entry.identity, plain.entry
+            if not entry.units:
+                self._unread.setdefault(known_as, plain)
+                continue
             first = self._first.get(known_as)
             if first is None:
                 first = self._first[known_as] = self._collection.add_file(plain)
             places += [(entry.path, unit.row_group, first + i) for i, unit in enumerate(entry.units)]
         return places
+
+    def finish(self) -> None:
+        """List the files of which no segment has row groups: they could not be read when they were indexed."""
+        for known_as, plain in self._unread.items():
+            if known_as not in self._first:
+                self._collection.add_file(plain)
 
     def _filters(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         for field_id in sorted(segment.fields):

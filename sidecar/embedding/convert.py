@@ -227,6 +227,7 @@ def _collect(given: Collection, sources: Sequence[str], asked: _Given) -> _Colle
                 taker.take(source)
             else:
                 _KINDS[asked.kind or ""](source, rebuilt, asked.columns)
+    loader.finish()
     if loader.units:
         return _Collected(loader.units, {})
     Taker.check(*takers)

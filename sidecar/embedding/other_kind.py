@@ -39,7 +39,7 @@ from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
-from sidecar.source import Source
+from sidecar.source import Source, check_unchanged
 
 Wanted = Collection[str] | None
 Place = tuple[str, int, str, str]
@@ -120,6 +120,7 @@ def take_as_orc(source: Source, into: Into, columns: Wanted) -> None:
                 continue
             build = orc_filter_of(OrcEncoding.parse(encoding), group.num_rows, into.fpp)
             into.put(place, key, unit, encoding, evidence, build, rate)
+    check_unchanged(source)
 
 
 def take_as_parquet(source: Source, into: Into, columns: Wanted) -> None:
@@ -137,6 +138,7 @@ def take_as_parquet(source: Source, into: Into, columns: Wanted) -> None:
         for column in having:
             one = _StripeColumn(source, tail, footer, indexes[column.id])
             one.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
+    check_unchanged(source)
 
 
 def _has_filters(footer: StripeFooter, column: OrcColumn, columns: Wanted) -> bool:

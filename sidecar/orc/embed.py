@@ -40,7 +40,7 @@ from sidecar.orc.compression import compress
 from sidecar.orc.protobuf import Message, encode
 from sidecar.orc.stripe import INDEX_STREAMS, STREAMS, Stream, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAGIC, OrcTail, Stripe
-from sidecar.source import Source
+from sidecar.source import Source, check_unchanged
 from sidecar.target import Target
 
 FILTER_STREAMS = frozenset({"BLOOM_FILTER", "BLOOM_FILTER_UTF8"})
@@ -93,8 +93,9 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
     """Write the file ``source`` with ``filters``, one for each stripe in order, to the empty ``target``.
 
     ``filters`` is asked for a stripe when the ones before it are written: memory holds the filters of one stripe
-    and the footers. Raises as :func:`check_embeddable`, and :class:`DamagedFileError` where the lengths of
-    streams, stripes and footers contradict each other.
+    and the footers. Raises as :func:`check_embeddable`, :class:`DamagedFileError` where the lengths of
+    streams, stripes and footers contradict each other, and :class:`sidecar.errors.StorageError` if somebody wrote to
+    the file meanwhile.
     """
     check_embeddable(tail)
     target.copy(source, 0, _header_length(tail))
@@ -112,6 +113,7 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
             "the postscript has no room", file=tail.name, expected=_LONGEST_POSTSCRIPT, found=len(last)
         )
     target.write(b"".join((footer, last, bytes([len(last)]))))
+    check_unchanged(source)  # or the filters could be of other values than those that were copied
     return Embedded(target.position, sum(place.filter_bytes for place in places), len(footer))
 
 

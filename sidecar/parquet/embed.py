@@ -29,7 +29,7 @@ from sidecar.parquet.extents import MAGIC_LENGTH, Extents, Range, find_extents
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
 from sidecar.parquet.sealing import MAGIC, NO_KEY, Sealing, sealing_of
-from sidecar.source import Source
+from sidecar.source import Source, check_unchanged
 from sidecar.target import COPY_LENGTH, Target
 
 PLACEMENTS = ("end", "row-group")
@@ -105,8 +105,9 @@ def embed(
     ``indexes`` is asked for a row group when the pages before it are written, so it may build one at a time:
     memory holds one row group's filters, 16 MiB of page indexes and the footer. Raises as
     :func:`check_embeddable`, :class:`DamagedFileError` for column chunks outside the file,
-    :class:`UnsupportedFeatureError` for placement ``row-group`` where row groups interleave, and
-    :class:`UsageError` for an unknown placement.
+    :class:`UnsupportedFeatureError` for placement ``row-group`` where row groups interleave,
+    :class:`UsageError` for an unknown placement, and :class:`sidecar.errors.StorageError` if somebody wrote to the
+    file meanwhile.
     """
     if placement not in PLACEMENTS:
         raise UsageError("unknown placement", expected=" or ".join(PLACEMENTS), found=placement)
@@ -117,7 +118,9 @@ def embed(
     with SpooledTemporaryFile(_SPOOL_LENGTH) as first, SpooledTemporaryFile(_SPOOL_LENGTH) as second:
         rewrite = _Rewrite(sealing, footer, target, extents, placement, first, second)
         rewrite.body(indexes)
-        return rewrite.finish()
+        written = rewrite.finish()
+    check_unchanged(source)  # or the indexes could be of other pages than those that were copied
+    return written
 
 
 def _check_order(footer: Footer, extents: Extents) -> None:

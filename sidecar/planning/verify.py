@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -22,7 +22,7 @@ from sidecar.parquet.verify_values import ValueCheck
 from sidecar.planning.moved import Moved
 from sidecar.planning.verdicts import is_listed
 from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import THETA
+from sidecar.puffin.types import THETA, is_ours
 from sidecar.source import open_source
 
 if TYPE_CHECKING:
@@ -200,6 +200,7 @@ def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> li
         (blob.type, blob.fields, blob.snapshot_id, blob.sequence_number): dict(blob.properties)
         for blob in puffin.metadata.blobs
     }
+    problems += [_problem(path, text) for text in _of_another_snapshot(table, entry, puffin)]
     for blob in entry.blob_metadata:
         key = (blob.type, tuple(blob.fields), blob.snapshot_id, blob.sequence_number)
         told = []
@@ -212,6 +213,21 @@ def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> li
         column = _columns(table, blob.fields)
         problems += [_problem(path, f"the {blob.type} blob {text}", column) for text in told]
     return problems
+
+
+def _of_another_snapshot(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> Iterator[str]:
+    """Our blobs are of the snapshot that the file is registered for, as the footer says of each."""
+    snapshot = table.snapshot_by_id(entry.snapshot_id)
+    if snapshot is None:
+        return
+    expected = snapshot.snapshot_id, snapshot.sequence_number or 0
+    for blob in puffin.metadata.blobs:
+        found = blob.snapshot_id, blob.sequence_number
+        if is_ours(blob.type) and found != expected:
+            yield (
+                f"the {blob.type} blob is of snapshot {found[0]} (sequence number {found[1]}), but the file is "
+                f"registered for {expected[0]} (sequence number {expected[1]})"
+            )
 
 
 def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) -> list[dict[str, Any]]:

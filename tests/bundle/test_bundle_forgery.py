@@ -33,6 +33,7 @@ from forging import Forgery, encoded, put_sections, sections_of
 from sidecar.bundle.checksum import Place
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
@@ -141,7 +142,7 @@ def lost(data: bytes, keys: EncryptionKeys = KEYS, named: dict[int, bytes] | Non
     for segment in sidecar.segments:
         filters = _taken_out(segment)
         for number, file in enumerate(file_table().files):
-            ordinal = segment.file_ordinal(file.path, file.file_size, file.record_count)
+            ordinal = segment.file_ordinal(file.identity)
             if ordinal is None:
                 continue  # not listed, so it is kept
             first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
@@ -239,7 +240,8 @@ def swapped_fingerprints(forged: Forgery, digests: bool = True) -> None:
     units = forged.units()
     parts = sections_of(units)
     prints = parts["fingerprints", 0][0]
-    parts["fingerprints", 0] = [prints[:16] + prints[32:48] + prints[16:32] + prints[48:]]
+    n = FINGERPRINT_BYTES
+    parts["fingerprints", 0] = [prints[:n] + prints[2 * n : 3 * n] + prints[n : 2 * n] + prints[3 * n :]]
     put_sections(units, parts, digests=digests)
 
 
@@ -397,7 +399,7 @@ def test_a_changed_piece_with_a_good_seal_is_not_the_one_that_was_written(sound)
     problems = verify_sidecar(BytesSource(data), encryption_keys=KEYS)
     assert [p for p in problems if "fingerprints" in p["problem"]]
     sidecar = open_bytes(data, encryption_keys=KEYS)
-    assert sidecar.segments[0].file_ordinal("file:/lake/db/t/data/part-00001.parquet", 1001, 100) is None
+    assert sidecar.segments[0].file_ordinal(file_table().files[1].identity) is None
     assert any("not the one that the table of contents names" in warning for warning in sidecar.warnings)
 
 
@@ -477,6 +479,6 @@ def test_binding_costs_no_read(sound):
         segment.might_match(1, asked(5))
         segment.might_match(2, asked(5))
         segment.page_index(1, 7)
-        segment.file_ordinal("file:/lake/db/t/data/part-00001.parquet", 1001, 100)
+        segment.file_ordinal(file_table().files[1].identity)
         reads[name] = opened, source.reads
     assert reads["plain"] == reads["encrypted"]

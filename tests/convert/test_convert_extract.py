@@ -30,6 +30,9 @@ from sidecar.parquet.verify import verify_file
 from sidecar.source import BytesSource, CountingSource, LocalSource
 from sidecar.target import create_target
 
+NAN_UNCOUNTED = {"pa26_v1_none": [(0, "f32_nan", "column"), (0, "f64_nan", "column")]}
+"""ColumnIndexes of pages with NaN that do not count them. Spark loses rows by these, so no file gets them back."""
+
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_there_and_back_to_the_byte(name: str, tmp_path: Path) -> None:
@@ -42,7 +45,9 @@ def test_there_and_back_to_the_byte(name: str, tmp_path: Path) -> None:
     sidecar.embed_from(str(puffin), str(bare), str(back))
     before = indexes(foreign(name))
     assert len(before) > 30
-    assert indexes(back) == before
+    assert indexes(back) == {
+        place: index for place, index in before.items() if place not in NAN_UNCOUNTED.get(name, ())
+    }
     assert repr(pq.read_table(back).to_pylist()) == repr(pq.read_table(foreign(name)).to_pylist())
 
 

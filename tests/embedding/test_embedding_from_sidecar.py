@@ -142,6 +142,27 @@ def test_a_tables_sidecar_becomes_one_of_plain_files(table: Any, tmp_path: Path)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
 
 
+def test_a_file_that_was_read_at_the_second_build_keeps_its_filters(catalog: Any, tmp_path: Path) -> None:
+    """The first segment lists it without row groups; its filters must not become those of the file behind it."""
+    table = catalog.create_table("db.read_later", SCHEMA)
+    for number in range(3):
+        keys = np.random.default_rng(number).integers(0, 2**60, 100)
+        table.append(pa.table({"k": keys, "s": list(map(str, keys.tolist()))}, schema=SCHEMA))
+    late = Path(local_path(next(iter(table.scan().plan_files())).file.file_path) or "")
+    data = late.read_bytes()
+    late.write_bytes(b"x" * len(data))
+    sidecar.build(table, ["k"], engine="local")
+    late.write_bytes(data)
+    sidecar.build(table.refresh(), ["k"], engine="local")
+    statistics = local_path(table.refresh().metadata.statistics[0].statistics_path)
+    plain = str(tmp_path / "plain.puffin")
+    sidecar.convert_files([statistics], plain)
+    for path in map(local_path, _paths(table)):
+        report = sidecar.embed_from(plain, path or "", str(tmp_path / Path(path or "").name), way="exact")
+        assert report.ways() == {"bloom": {"exact": 1}}
+        assert report.witness.values == 100
+
+
 @pytest.fixture
 def two_columns(tmp_path: Path) -> tuple[Path, Path]:
     """A Parquet file of three row groups, and a Puffin file with what was embedded into it."""

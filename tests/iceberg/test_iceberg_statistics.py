@@ -635,7 +635,7 @@ class FakeSidecarFile:
         self.source, self.segments = source, segments
 
     @classmethod
-    def open(cls, source: Any, *, file_size: int, footer_length: int, table_uuid: str) -> Any:
+    def open(cls, source: Any, *, file_size: int, footer_length: int, table_uuid: str, columns: Any) -> Any:
         reader = PuffinReader(source, footer_length=footer_length)
         return cls(source, [blob for blob in reader.metadata.blobs if blob.type == TOC])
 

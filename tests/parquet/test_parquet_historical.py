@@ -178,7 +178,9 @@ def test_files_are_recognised_by_their_front_door(tmp_path: Path) -> None:
     assert (shown["format"], shown["bloom_filter"]["hash"]) == ("bloom-filter", "MURMUR3_X64_128")
     assert "historical" in shown["form"]
     assert "XXH64" in sidecar.inspect_file(str(NEW))["form"]
-    assert sidecar.verify_file(str(path)) == {"checked": 1, "problems": []}
+    verified = sidecar.verify_file(str(path))
+    assert (verified["checked"], verified["problems"]) == (1, [])
+    assert verified["scope"] == "structure only; nothing says which values it has"
     assert sidecar.probe_file(str(path), "string", "hello")["units"][0] == {
         "row_group": None,
         "might_contain": True,

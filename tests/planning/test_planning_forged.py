@@ -20,6 +20,7 @@ from forging import Forgery, put_sections, sections_of
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.indexing.driver import build
 from sidecar.planning.planner import plan
@@ -90,7 +91,7 @@ def swapped_files(forgery: Forgery) -> None:
     units = forgery.units()
     parts = sections_of(units)
     prints = parts["fingerprints", 0][0]
-    parts["fingerprints", 0] = [prints[16:] + prints[:16]]
+    parts["fingerprints", 0] = [prints[FINGERPRINT_BYTES:] + prints[:FINGERPRINT_BYTES]]
     put_sections(units, parts)
 
 

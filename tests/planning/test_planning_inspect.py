@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -163,25 +163,79 @@ def test_a_large_sketch_is_estimated_whole(catalog: Any) -> None:
 
 
 def test_damage_is_found_wherever_it_is(table: Table) -> None:
+    """A flipped bit in blobs, framing and footer, evenly spread over the file.
+
+    Left out are the sketches, which have no checksum (one hash may become another), and ``created-by``, which
+    nothing reads.
+    """
     path = statistics_file(table)
     whole = path.read_bytes()
-    rng = random.Random(3)
+    silent = [*_spans(whole, THETA), _of_created_by(whole)]
+    places = [at for at in range(len(whole)) if not any(first <= at < last for first, last in silent)]
     missed = []
-    sketches = _spans(whole, THETA)
-    for position in rng.sample(range(len(whole)), 60):
-        data = bytearray(whole)
-        data[position] ^= 1 << rng.randrange(8)
-        with replaced(path, bytes(data)):
-            found = verify_table(table)
-        if not found["problems"] and not any(first <= position < last for first, last in sketches):
-            missed.append(position)  # a sketch has no checksum: one hash may become another
-        assert all(str(path) in str(problem) for problem in found["problems"])
+    for number, position in enumerate(places[:: len(places) // 60]):
+        problems = _problems_of_flip(table, path, whole, position, number % 8)
+        missed += [] if problems else [position]
+        assert all(str(path) in str(problem) for problem in problems)
     assert missed == []
+
+
+def test_damage_of_the_footer_is_found_at_every_byte(catalog: Any) -> None:
+    made = create(catalog, "db.inspect_footer", files=1, partitioned=False)
+    sidecar.build(made, ["i"], engine="local")
+    made.refresh()
+    path = statistics_file(made)
+    whole = path.read_bytes()
+    first, last = _of_created_by(whole)
+    footer = PuffinReader(BytesSource(whole)).footer_offset
+    places = [at for at in range(footer, len(whole)) if not first <= at < last]
+    assert len(places) > 600
+    # The lowest bits make another digit of a digit and another letter of a letter, so the footer stays JSON.
+    missed = [at for at in places if not _problems_of_flip(made, path, whole, at, at % 2)]
+    assert missed == []
+
+
+@pytest.mark.parametrize("key", ["snapshot-id", "sequence-number"])
+@pytest.mark.parametrize("all_blobs", [False, True])
+def test_blobs_of_another_snapshot_are_named(table: Table, key: str, all_blobs: bool) -> None:
+    path = statistics_file(table)
+    whole = path.read_bytes()
+    puffin = PuffinReader(BytesSource(whole))
+    payload = json.loads(whole[puffin.footer_offset + 4 : -12])
+    ours = [blob for blob in payload["blobs"] if blob["type"].startswith("sidecar-")]
+    for blob in ours if all_blobs else ours[1:2]:
+        blob[key] += 1
+    text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+    footer = b"".join((b"PFA1", text, len(text).to_bytes(4, "little"), whole[-8:]))
+    assert len(footer) == puffin.footer_length
+    with replaced(path, whole[: puffin.footer_offset] + footer):
+        problems = [problem["problem"] for problem in verify_table(table)["problems"]]
+    named = [text for text in problems if "registered for" in text]
+    assert len(named) == (len(ours) if all_blobs else 1)
+    assert any("several snapshots" in text for text in problems) is not all_blobs
+
+
+def _problems_of_flip(
+    table: Table, path: Path, whole: bytes, position: int, bit: int
+) -> list[dict[str, Any]]:
+    data = bytearray(whole)
+    data[position] ^= 1 << bit
+    with replaced(path, bytes(data)):
+        found: list[dict[str, Any]] = verify_table(table)["problems"]
+    return found
 
 
 def _spans(whole: bytes, blob_type: str) -> list[tuple[int, int]]:
     blobs = PuffinReader(BytesSource(whole)).metadata.blobs
     return [(blob.offset, blob.offset + blob.length) for blob in blobs if blob.type == blob_type]
+
+
+def _of_created_by(whole: bytes) -> tuple[int, int]:
+    """Where the footer says who wrote the file, key and value."""
+    value = PuffinReader(BytesSource(whole)).metadata.properties["created-by"]
+    first = whole.rindex(b'"created-by":')
+    last = whole.index(value.encode(), first) + len(value)
+    return first + 1, last
 
 
 def test_a_missing_file_is_a_problem(table: Table) -> None:
