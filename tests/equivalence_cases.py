@@ -94,7 +94,7 @@ TRANSFORMS: dict[str, list[Transform[Any, Any]]] = {
 """Transforms by the values of a column; of timestamps every few rows are of another hour."""
 ROWS = (8, 30)
 """The least and the most rows of an append."""
-FEW = (1, 3)
+FEW = (1, 2)
 """The same of a small one."""
 
 
@@ -220,6 +220,9 @@ def make_history(catalog: Any, name: str, seed: int, flavour: str, steps: int = 
         first = history.ids
         _do(history, _append_to_branch)
         history.asked_ids += range(first, history.ids)
+    if "floats" in features:
+        for _ in range(4):
+            _do(history, _append_floats)
     if "equality" in features and flavour != "spark":
         # Iceberg in Java cannot read the ids as pyiceberg writes them
         _do(history, _delete_by_equality)
@@ -279,29 +282,30 @@ def rows_of(history: History, count: int, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(made, schema=schema)
 
 
-def _some_rows(history: History) -> pa.Table:
-    """Few ones of floats: a literal beside a float matters where the float is a bound of its file.
-
-    Few ones where every other row is a file of its own too.
-    """
-    least, most = ROWS
-    if files.has_transforms(history.table):
-        least, most = 4, ROWS[0]
-    elif "floats" in history.features and history.rng.random() < 0.6:
-        least, most = FEW
+def _some_rows(history: History, between: tuple[int, int] = ROWS) -> pa.Table:
+    """Few ones where every other row is a file of its own."""
+    least, most = (4, 8) if files.has_transforms(history.table) else between
     return rows_of(history, history.rng.randint(least, most), history.table.schema().as_arrow())
 
 
-def _append(history: History) -> str:
+def _append(history: History, between: tuple[int, int] = ROWS) -> str:
     table, rng = history.table, history.rng
     if history.flavour == "mixed" and rng.random() < 0.5 and not table.spec().fields:
-        append_orc(table, _some_rows(history), row_index_stride=20)
+        append_orc(table, _some_rows(history, between), row_index_stride=20)
         return "append ORC"
     if files.has_transforms(table):
-        files.append(table, files.data_files(table, _some_rows(history)))
+        files.append(table, files.data_files(table, _some_rows(history, between)))
         return "append by transforms"
-    table.append(_some_rows(history))
+    table.append(_some_rows(history, between))
     return "append"
+
+
+def _append_floats(history: History) -> str:
+    """A literal beside a float matters where the float is a bound of its file."""
+    first = history.ids
+    done = _append(history, FEW)
+    history.asked_ids += range(first, history.ids)
+    return done
 
 
 def _append_to_branch(history: History) -> str | None:
