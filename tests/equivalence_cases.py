@@ -22,7 +22,7 @@ What a feature is for is asked often: predicates of such tables look for the row
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,11 +73,11 @@ FEATURES = {
 """How often a history has them, if they go together with its other ones."""
 FIRST: dict[tuple[int, str], tuple[str, ...]] = {
     (0, "parquet"): ("v1", "returning"),
-    (1, "parquet"): ("floats", "returning"),
-    (2, "mixed"): ("floats", "schema"),
+    (1, "parquet"): ("floats",),
+    (2, "mixed"): ("returning",),
     (3, "parquet"): ("floats", "equality"),
     (4, "parquet"): ("v1", "transform", "schema"),
-    (5, "mixed"): ("returning",),
+    (5, "mixed"): ("floats", "schema"),
     (0, "spark"): ("floats", "equality", "branch", "formats"),
     (1, "spark"): ("transform", "schema", "branch"),
 }
@@ -94,7 +94,7 @@ TRANSFORMS: dict[str, list[Transform[Any, Any]]] = {
 """Transforms by the values of a column; of timestamps every few rows are of another hour."""
 ROWS = (8, 30)
 """The least and the most rows of an append."""
-FEW = (1, 4)
+FEW = (1, 2)
 """The same of a small one."""
 
 
@@ -116,7 +116,7 @@ class History:
     """Columns that were built, as they were named then."""
     features: tuple[str, ...] = ()
     asked_ids: list[int] = field(default_factory=list)
-    """Rows that every other predicate is about."""
+    """Rows that most predicates are about."""
     asked_columns: list[str] = field(default_factory=list)
     """Columns that many predicates are about."""
     before_equality: int | None = None
@@ -138,13 +138,14 @@ class History:
     def predicate(self, columns: list[str] | None = None) -> str:
         """A random predicate, often only for some ids: these rise from row to row."""
         rng, chosen = self.rng, columns or self.columns
-        for often in (self.indexed, [*self.asked_columns, *(n for n, v in self.values.items() if v == "e")]):
+        for often in ([*self.asked_columns, *(n for n, v in self.values.items() if v == "e")], self.indexed):
             known = [name for name in chosen if name in often]
             if known and rng.random() < 0.6:
                 chosen = known
+                break
         asked = rng.sample(chosen, min(len(chosen), 3))
         ids: Sequence[int] = range(self.ids)
-        if self.asked_ids and rng.random() < 0.5:
+        if self.asked_ids and rng.random() < 0.6:
             ids = self.asked_ids
         text = predicate(rng, asked, ids, rng.choice([0, 0, 1, 2]), self.values)
         start = rng.choice(ids)
@@ -219,6 +220,9 @@ def make_history(catalog: Any, name: str, seed: int, flavour: str, steps: int = 
         first = history.ids
         _do(history, _append_to_branch)
         history.asked_ids += range(first, history.ids)
+    if "floats" in features:
+        for _ in range(4):
+            _do(history, _append_floats)
     if "equality" in features and flavour != "spark":
         # Iceberg in Java cannot read the ids as pyiceberg writes them
         _do(history, _delete_by_equality)
@@ -278,29 +282,30 @@ def rows_of(history: History, count: int, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(made, schema=schema)
 
 
-def _some_rows(history: History) -> pa.Table:
-    """Few ones of floats: a literal beside a float matters where the float is a bound of its file.
-
-    Few ones where every other row is a file of its own too.
-    """
-    least, most = ROWS
-    if files.has_transforms(history.table):
-        least, most = FEW[1], ROWS[0]
-    elif "floats" in history.features and history.rng.random() < 0.6:
-        least, most = FEW
+def _some_rows(history: History, between: tuple[int, int] = ROWS) -> pa.Table:
+    """Few ones where every other row is a file of its own."""
+    least, most = (4, 8) if files.has_transforms(history.table) else between
     return rows_of(history, history.rng.randint(least, most), history.table.schema().as_arrow())
 
 
-def _append(history: History) -> str:
+def _append(history: History, between: tuple[int, int] = ROWS) -> str:
     table, rng = history.table, history.rng
     if history.flavour == "mixed" and rng.random() < 0.5 and not table.spec().fields:
-        append_orc(table, _some_rows(history), row_index_stride=20)
+        append_orc(table, _some_rows(history, between), row_index_stride=20)
         return "append ORC"
     if files.has_transforms(table):
-        files.append(table, files.data_files(table, _some_rows(history)))
+        files.append(table, files.data_files(table, _some_rows(history, between)))
         return "append by transforms"
-    table.append(_some_rows(history))
+    table.append(_some_rows(history, between))
     return "append"
+
+
+def _append_floats(history: History) -> str:
+    """A literal beside a float matters where the float is a bound of its file."""
+    first = history.ids
+    done = _append(history, FEW)
+    history.asked_ids += range(first, history.ids)
+    return done
 
 
 def _append_to_branch(history: History) -> str | None:
@@ -380,7 +385,7 @@ def _return(history: History) -> str | None:
     if made is None:
         return f"remove {name}"
     files.append(table, [made])
-    history.asked_ids += rows.slice(0, wanted)["id"].to_pylist()
+    history.asked_ids = rows.slice(0, wanted)["id"].to_pylist()
     history.deleted = {(path, at) for path, at in history.deleted if not path.endswith(name)}
     return f"return {name}"
 
@@ -389,12 +394,15 @@ def _return_indexed(history: History) -> None:
     """A file comes back after a sidecar was built for it; at times another one is built for other columns then."""
     for _ in range(3):
         _do(history, _import)
+        before, history.indexed = history.indexed, []
         _do(history, _build)
+        history.asked_columns, history.indexed = history.indexed, sorted({*before, *history.indexed})
         _do(history, _return)
         if history.log[-1].startswith("return"):
             break
-    if history.rng.random() < 0.4:
-        _do(history, _build)
+    others = sorted({*history.values} - {*history.asked_columns})
+    if others and history.rng.random() < 0.4:
+        _do(history, lambda it: _build(it, others))
 
 
 def _upgrade(history: History) -> str | None:
@@ -553,11 +561,12 @@ def _expire(history: History) -> str | None:
     return "expire a snapshot"
 
 
-def _build(history: History) -> str | None:
+def _build(history: History, among: Collection[str] | None = None) -> str | None:
     rng, table = history.rng, history.table
     if not history.present():
         return None
     columns = [n for n, v in history.values.items() if v != "bo" or rng.random() < 0.3]
+    columns = [n for n in columns if among is None or n in among]
     chosen = rng.sample(sorted(columns), rng.randint(len(columns) // 3, len(columns)))
     kinds = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta", "page-index"]])
     fpp: Any = rng.choice(["auto", "auto", 0.01, 0.2])

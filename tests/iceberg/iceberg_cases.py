@@ -197,7 +197,7 @@ def literal(rng: random.Random, leaf: str, ids: int | Sequence[int]) -> str:
     value = _value(leaf, rng.choice(range(int(ids * 1.3)) if isinstance(ids, int) else ids))
     if special and rng.random() < 0.25:
         value = rng.choice(special)
-    elif leaf == "e" and rng.random() < 0.6:
+    elif leaf == "e" and rng.random() < 0.8:
         value = rng.choice(_spellings(value))
     text = str(LITERALS[leaf](value))
     return f"'{text}'" if text in ("inf", "-inf") else text
@@ -206,7 +206,14 @@ def literal(rng: random.Random, leaf: str, ids: int | Sequence[int]) -> str:
 def _spellings(value: float) -> list[float]:
     """The double that a person writes for a float, the floats beside it, and a double between it and its neighbour."""
     below, above = (float(np.nextafter(np.float32(value), np.float32(end))) for end in (-math.inf, math.inf))
-    return [round(value, 1), below, above, (value + above) / 2, value + (above - value) / 4]
+    return [
+        *[round(value, 1)] * 3,
+        below,
+        above,
+        (value + above) / 2,
+        value + (above - value) / 4,
+        value - (value - below) / 4,
+    ]
 
 
 def predicate(
