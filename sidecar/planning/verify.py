@@ -50,7 +50,7 @@ def verify_table(
     pages and row indexes of ORC files against the values of their row groups, in all data files or in a ``sample`` of
     them (a share, chosen at random). The answer then has ``looked_up``: ``units`` (files), ``units_total``,
     ``values``, ``indexes``, and ``files_not_indexed``, of which the sidecar has nothing. If there are data files and
-    nothing was looked up, that is a problem. Without ``data`` the answer has ``scope``, which says what was not checked.
+    nothing was looked up, that is a problem. Without ``data`` the answer has ``scope``, which says what was left out.
 
     ``encryption_keys`` open encrypted bundles and data files; a bundle without its key cannot be checked, which is a
     problem.

@@ -252,7 +252,7 @@ def _flip(piece: bytes, offset: int) -> bytes:
 
 
 def test_a_wrapped_key_fits_its_blob_alone():
-    """Of another table, segment, field or purpose, or with another table of contents, it opens nothing."""
+    """A wrapped key opens nothing of another table, segment, field or purpose, or with another table of contents."""
     lock = key_of().lock("sbbf", b"toc of units", b"toc")
     tocs = sha256(b"toc of units").digest(), sha256(b"toc").digest()
     right = Owner(TABLE, SEGMENT, 1, "sbbf", *tocs)
