@@ -99,11 +99,12 @@ def verify_file(
     sample: float | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> dict[str, Any]:
-    """Check a file's structure and checksums; with ``data`` a data file's filters against its values too.
+    """Check a file's structure and checksums; with ``data`` also a data file's indexes against its values.
 
     ``sample``: the share of the row groups whose values are looked up, chosen at random, all by default. Answers
     ``checked`` and ``problems``: ``file``, ``unit``, ``column`` and ``problem`` of each; with ``data`` also
-    ``looked_up``: ``units`` (row groups), ``units_total`` and ``values``. With ``encryption_keys`` every module of an
+    ``looked_up``: ``units`` (row groups), ``units_total``, ``values`` and ``indexes``; without it ``scope``, which says
+    what was not checked. With ``encryption_keys`` every module of an
     encrypted file is opened; what there is no key for is a problem too. Damage is a problem, not an exception;
     :class:`sidecar.errors.StorageError` is raised, and :class:`UsageError` where the file has no values, or no key of
     its footer is at hand.

@@ -70,7 +70,7 @@ FEATURES = {
     "v1": 0.25, "upgrade": 0.3, "transform": 0.5, "floats": 0.3, "returning": 0.25, "schema": 0.35, "equality": 0.3,
     "branch": 0.3, "formats": 0.5,
 }  # fmt: skip
-"""How often a history has them, if they go together with its other ones."""
+"""How often a history has each feature, if it fits the history's other ones."""
 FIRST: dict[tuple[int, str], tuple[str, ...]] = {
     (0, "parquet"): ("v1", "returning"),
     (1, "parquet"): ("floats",),
@@ -81,7 +81,7 @@ FIRST: dict[tuple[int, str], tuple[str, ...]] = {
     (0, "spark"): ("floats", "equality", "branch", "formats"),
     (1, "spark"): ("transform", "schema", "branch"),
 }
-"""What the first histories have, which are those of a short run."""
+"""The features of the first histories, which a short run has."""
 TRANSFORMS: dict[str, list[Transform[Any, Any]]] = {
     "id": [BucketTransform(3), TruncateTransform(40)],
     "l": [BucketTransform(4)],

@@ -1,4 +1,4 @@
-"""What many comparisons of rows came to: counted for the figures at the end of a run, and told apart for messages."""
+"""Counts the rows of many comparisons, for messages and for the figures at the end of a run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PROPERTY = "equivalence"
-"""Under which a test hands its figures to the process that prints them."""
+"""The name under which a test hands its figures to the process that prints them."""
 SHOWN = 5
 
 
 @dataclass
 class Tally:
-    """Of one door: ``lost`` rows are missing, ``foreign`` ones too many, ``wrong`` ones differ."""
+    """The counts of one door: ``lost`` rows are missing, ``foreign`` ones are too many, ``wrong`` ones differ."""
 
     door: str
     cases: int = 0

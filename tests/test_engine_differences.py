@@ -1,4 +1,4 @@
-"""The list of differences between engines is true, complete for its rows, and stands in the README."""
+"""The list of differences between engines is true, complete for its rows, and is in the README."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def _duckdb_rows(duckdb_iceberg: Any, table: str, condition: str) -> list[dict[s
 
 
 def _files_of_ids(made: History, duckdb_iceberg: Any) -> dict[int, str]:
-    """The file that each id stands in, as DuckDB reads the files."""
+    """The file that each id is in, as DuckDB reads the files."""
     files = sidecar.plan(made.table, "true", allow_equality_deletes=True).kept_files
     listed = {str(local(file)): file for file in files}
     if not listed:

@@ -1,4 +1,4 @@
-"""Hostile files through every door: a value or our error, soon and in little memory; see data/hostile/README.md."""
+"""Every door gives a value or our error for hostile files, soon and in little memory; see data/hostile/README.md."""
 
 from __future__ import annotations
 

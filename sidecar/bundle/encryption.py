@@ -13,7 +13,7 @@ number of its group and its place in the group, so that no key is used for more 
 (:func:`key_name`). Random nonces are safe for 2**32 modules of a key.
 
 The table of contents of each blob has, under ``encryption``, the data key wrapped by the master key and the master
-key's key metadata, from which the reader's keys find it; both in base64. They stand nowhere else. What the table of
+key's key metadata, from which the reader's keys find it; both in base64. They are nowhere else. What the table of
 contents itself says (units, encodings, sizes of groups) is not encrypted, but it is *bound*: the wrapped key is a
 module whose AAD has the SHA-256 of the rest of the table of contents and the SHA-256 of the table of contents of the
 units blob, which has the SHA-256 of every piece of that blob (:func:`_wrap_aad`). Whoever changes what a position
@@ -47,7 +47,7 @@ ENCRYPTED_VERSION = 3
 """Version of encrypted blobs: readers that know other versions alone keep their units. Version 2 did not bind its
 tables of contents, so it must not be believed."""
 MODULES_PER_KEY = 1 << 31
-"""No key encrypts more pieces; with random nonces 2**32 are the limit of AES-GCM."""
+"""Pieces that one key encrypts at most; with random nonces the limit of AES-GCM is 2**32."""
 
 NONCE_BYTES, TAG_BYTES = 12, 16
 _BY_NAME = "name:"
@@ -94,7 +94,7 @@ class Cipher:
             return None
 
     def _gcm(self, context: bytes) -> AESGCM:
-        """For the key of a piece; made once a key, as setting a key up costs more than a small piece."""
+        """The cipher with the key of a piece. It is made once for each key: that costs more than a small piece."""
         name = key_name(context, self._modules_per_key)
         found = self._aes.get(name)
         if found is None:
@@ -110,7 +110,7 @@ class Cipher:
 
 
 def key_name(context: bytes, modules_per_key: int = MODULES_PER_KEY) -> bytes:
-    """What the key of a piece is made from: ``sidecar piece key`` | u32 kind | u32 group | u32 number of the key.
+    """The source of a piece's key: ``sidecar piece key`` | u32 kind | u32 group | u32 number of the key.
 
     The number counts up with the places in the group: (256 position + row) // ``modules_per_key``. So a key has at
     most that many pieces, whoever encrypts them and in whatever order.
@@ -223,8 +223,8 @@ class KeyRing:
     """Unlocks the blobs of one file with the keys that are at hand, and asks for each key once.
 
     A field is *protected* if its key is at hand: ``bundle_keys`` name its column, or the keys have the one that some
-    blob of the field in this file is encrypted with. Of a protected field nothing in plaintext is believed, and
-    nothing under another key than the named one: both could be anybody's.
+    blob of the field in this file is encrypted with. The ring refuses plaintext blobs of a protected field, and blobs
+    under another key than the named one, because anybody could have written them.
     """
 
     def __init__(self, keys: EncryptionKeys | None = None) -> None:
@@ -237,7 +237,7 @@ class KeyRing:
         self.refused = False
         """Whether a blob could not be unlocked."""
 
-    def use(self, keys: EncryptionKeys | None, named: Mapping[int, bytes] | None = None) -> None:
+    def use_keys(self, keys: EncryptionKeys | None, named: Mapping[int, bytes] | None = None) -> None:
         """Take these keys from now on; ``named``: key metadata of the fields whose blobs must be encrypted, by id.
 
         Without it they stay those that were named before.
@@ -247,13 +247,13 @@ class KeyRing:
         self._master.clear()
         self._places.clear()
 
-    def name(self, fields: Mapping[int, bytes]) -> None:
+    def require_encrypted(self, fields: Mapping[int, bytes]) -> None:
         """Take note of more fields whose blobs must be encrypted."""
         self._named = {**self._named, **fields}
         self._places.clear()
 
-    def know(self, field_id: int, lock: Lock | None, resolutions: Iterable[str]) -> None:
-        """Be told of a blob of the file, and how its column was found: where by name, ``bundle_keys`` may name it."""
+    def note_blob(self, field_id: int, lock: Lock | None, resolutions: Iterable[str]) -> None:
+        """Take note of a blob of the file; ``resolutions`` may name its column, by which ``bundle_keys`` finds it."""
         if lock is not None:
             self._locks.setdefault(field_id, set()).add(lock.key_metadata)
         for resolution in resolutions:

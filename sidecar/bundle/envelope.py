@@ -32,7 +32,7 @@ HEADER_BYTES = HEADER.size
 VERSION = 1
 UNITS_VERSION = 2
 VERSIONS = (1, 2, 3)
-"""Those that are read: 2 is of units, 3 of encrypted blobs."""
+"""Versions that can be read: 1, 2 (units) and 3 (encrypted blobs)."""
 MAX_TOC_BYTES = 64 << 20
 """No TOC may be longer: far above what a million units need."""
 

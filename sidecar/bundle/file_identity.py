@@ -1,12 +1,12 @@
-"""Which live data file of a table is the one that a segment lists: the only place that answers this question.
+"""Decides whether a live data file of a table is the one that a segment lists. No other module decides this.
 
-A path alone does not tell: a file may leave a table and come back under its path with other content, of the same size
-and with as many rows. What tells is who added it, so a file is the same only if path, size, record count and the id of
-the snapshot that added it agree, and the file sequence numbers do where both are known. Format version 1 has no
+A path is not enough: a file may leave a table and come back under its path with other content, of the same size and
+with as many rows. So a file is the same only if path, size, record count and the id of the snapshot that added it
+agree, and the file sequence numbers agree where both are known. Format version 1 has no
 sequence numbers, and its files keep 0 after an upgrade. Rewriting manifests, moving a table, fast-forwarding a branch
 and registering a table keep both numbers; adding the file again changes them, and then it is another file.
 
-A wrong "same" loses rows, a wrong "not the same" reads a file in vain: what is not known is not the same.
+A wrong "same" loses rows; a wrong "not the same" reads a file in vain. So a file counts as another one when in doubt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 Sequences = TypeVar("Sequences", int, npt.NDArray[Any])
 
 UNKNOWN_SEQUENCE = 0
-"""The file sequence number of files of format version 1, and of those of which it is not recorded."""
+"""The file sequence number of files in format version 1, and of files for which none is recorded."""
 
 
 class DataFileIdentity(NamedTuple):

@@ -72,7 +72,7 @@ class FilterBundle:
         return self._keys.place(self.toc.lock, self._owner)
 
     def check_key(self) -> None:
-        """Raise what :attr:`place` does."""
+        """Raise the error that :attr:`place` raises, if any."""
         self._keys.place(self.toc.lock, self._owner)
 
     def usable_place(self) -> Place | None:

@@ -113,10 +113,10 @@ class FilterToc:
     lock: Lock | None = None
     """Of an encrypted bundle."""
     digest: bytes = b""
-    """SHA-256 of the TOC without the lock; of a plain bundle nothing."""
+    """SHA-256 of the TOC without the lock; empty for a plain bundle."""
 
     def owner(self, units_digest: bytes) -> Owner:
-        """Whose key an encrypted bundle's is; ``units_digest`` is that of its units."""
+        """The owner of the bundle's wrapped key; ``units_digest`` is the SHA-256 of its units' table of contents."""
         place = self.table_uuid, self.segment_id, self.field_id
         return Owner(*place, self.rule_type.name, units_digest, self.digest)
 

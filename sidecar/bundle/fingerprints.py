@@ -35,7 +35,7 @@ Fingerprints = npt.NDArray[np.void]
 
 
 def fingerprint(file: DataFileIdentity) -> bytes:
-    """The 24 bytes; ValueError for numbers that do not fit and for text that is no Unicode."""
+    """The 24 bytes of a file. Raises ValueError for numbers that do not fit and a path that is not valid Unicode."""
     try:
         named = file.path.encode("utf-8") + _NUMBERS.pack(file.file_size, file.record_count)
         added = 0
@@ -47,7 +47,7 @@ def fingerprint(file: DataFileIdentity) -> bytes:
 
 
 class FingerprintIndex:
-    """Finds files by their fingerprints; one that stands twice in a segment is not found, as it says nothing."""
+    """Finds files by their fingerprints, but for fingerprints that occur twice in a segment: these are ambiguous."""
 
     def __init__(self, fingerprints: Fingerprints) -> None:
         self._sequences = fingerprints["sequence"]
@@ -93,7 +93,7 @@ def _keys(fingerprints: Fingerprints) -> list[bytes]:
 
 
 def _unique(keys: Iterable[K]) -> dict[K, int]:
-    """The place of each key; one that stands twice is left out."""
+    """The place of each key; a key that occurs twice is left out."""
     found: dict[K, int] = {}
     twice: set[K] = set()
     for place, key in enumerate(keys):

@@ -119,14 +119,15 @@ class IndexBlob(ABC, Generic[K, S]):
 
     @property
     def place(self) -> Place:
-        """Where the pieces belong.
+        """The place that seals or encrypts the pieces.
 
-        Raises :class:`UsageError` without the key of an encrypted blob and for a plain one whose key is at hand.
+        Raises :class:`UsageError` if the key of an encrypted blob is missing, and for a plain blob of a field whose key
+        was given.
         """
         return self._keys.place(self.toc.lock, self._owner)
 
     def check_key(self) -> None:
-        """Raise what :attr:`place` does."""
+        """Raise the error that :attr:`place` raises, if any."""
         self._keys.place(self.toc.lock, self._owner)
 
     def read(self, units: Iterable[int]) -> dict[int, S]:

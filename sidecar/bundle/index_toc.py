@@ -175,10 +175,10 @@ class IndexToc(Generic[K]):
     lock: Lock | None = None
     """Of an encrypted blob."""
     digest: bytes = b""
-    """SHA-256 of the TOC without the lock; of a plain blob nothing."""
+    """SHA-256 of the TOC without the lock; empty for a plain blob."""
 
     def owner(self, units_digest: bytes) -> Owner:
-        """Whose key an encrypted blob's is; ``units_digest`` is that of its units."""
+        """The owner of the blob's wrapped key; ``units_digest`` is the SHA-256 of its units' table of contents."""
         return Owner(self.table_uuid, self.segment_id, self.field_id, self.kind, units_digest, self.digest)
 
     @property

@@ -64,7 +64,7 @@ class FileEntry:
 
     @property
     def identity(self) -> DataFileIdentity:
-        """By which a live file is known to be this one."""
+        """The identity that a live file is compared with."""
         return DataFileIdentity(
             self.path, self.file_size, self.record_count, self.added_snapshot_id, self.file_sequence_number
         )

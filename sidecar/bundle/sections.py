@@ -86,7 +86,7 @@ class Section:
         return [self.name, self.field_id, self.offset, self.count, self.length, digests]
 
     def is_piece(self, ordinal: int, data: bytes) -> bool:
-        """Whether these are the bytes of a piece."""
+        """Whether ``data`` has the digest of a piece."""
         at = DIGEST_BYTES * ordinal
         return hashlib.sha256(data).digest() == self.digests[at : at + DIGEST_BYTES]
 

@@ -45,7 +45,7 @@ ColumnNames = Callable[[int], "str | None"]
 class Doubts:
     """Collects causes of doubt, each once; raises them instead if strict.
 
-    ``columns`` names the columns of fields in what is told.
+    ``columns`` gives the names of columns for the messages.
     """
 
     def __init__(self, file: str, strict: bool = False, columns: ColumnNames | None = None) -> None:
@@ -57,11 +57,11 @@ class Doubts:
         self._columns = columns
 
     def known_column(self, field_id: int) -> str | None:
-        """The name of a field's column, ``None`` where nobody told it."""
+        """The name of a field's column, ``None`` if it is not known."""
         return None if self._columns is None else self._columns(field_id)
 
     def column(self, field_id: int) -> str:
-        """What a field is called: its column's name where that is known, else its id."""
+        """The name of a field in messages: its column's name if that is known, else ``field`` and its id."""
         return self.known_column(field_id) or f"field {field_id}"
 
     def add(self, cause: SidecarError | str, field_id: int | None = None) -> None:

@@ -144,18 +144,18 @@ class SidecarFile:
         ``fields``: by id those whose blobs must be encrypted, with the key metadata of their key. Plaintext of these,
         and of fields for which the keys have the key of some blob, is not believed.
         """
-        self._keys.use(encryption_keys, fields)
+        self._keys.use_keys(encryption_keys, fields)
 
     def name_fields(self, fields: Mapping[int, bytes]) -> None:
-        """More fields whose blobs must be encrypted, as for :meth:`use_keys`."""
-        self._keys.name(fields)
+        """Require encrypted blobs of these fields too; ``fields`` is as in :meth:`use_keys`."""
+        self._keys.require_encrypted(fields)
 
     def vouched_segments(self, field_ids: Iterable[int]) -> list[Segment]:
-        """The segments that may be believed by who asks for these fields.
+        """The segments that a query on these fields may believe.
 
-        These are all, unless the key of one of the fields is at hand: then those whose units are bound to a key, that
-        is, with a blob that a key opens. What other segments say of files and units could be anybody's; those that
-        have something of the fields are doubted.
+        These are all segments, unless the key of one of the fields is at hand. Then they are the segments with a blob
+        that a key opens, because that key authenticates their units too. Anybody could have written the others; a
+        segment that has something for the fields and is left out is a doubt.
         """
         protected = set(filter(self._keys.protects, field_ids))
         if not protected:
@@ -309,7 +309,7 @@ class SidecarFile:
         doubt = partial(self.doubts.add, field_id=toc.field_id)
         read_ranges = partial(self.puffin.read_ranges, blob)
         bundle = FilterBundle(toc, read_ranges, doubt, self._keys, segment.units_digest)
-        self._keys.know(toc.field_id, toc.lock, (group.resolution for group in toc.groups))
+        self._keys.note_blob(toc.field_id, toc.lock, (group.resolution for group in toc.groups))
         _put(place(segment), toc.field_id, bundle, blob)
         segment.entries.append(entry)
 
@@ -326,7 +326,7 @@ class SidecarFile:
         doubt = partial(self.doubts.add, field_id=toc.field_id)
         read_ranges = partial(self.puffin.read_ranges, blob)
         indexes = reader(toc, read_ranges, doubt, self._keys, segment.units_digest)
-        self._keys.know(toc.field_id, toc.lock, (group.kind.resolution for group in toc.groups))
+        self._keys.note_blob(toc.field_id, toc.lock, (group.kind.resolution for group in toc.groups))
         _put(place(segment), toc.field_id, indexes, blob)
         segment.entries.append(entry)
 

@@ -42,7 +42,7 @@ ReadAt = Callable[[int, int], bytes]
 
 
 class DirectoryPlace(NamedTuple):
-    """Where the directory's blob lies in a file; ``digest`` is that of its TOC, ``None`` where nobody says it."""
+    """Where the directory's blob lies in a file; ``digest`` is that of its TOC, ``None`` if it is not recorded."""
 
     offset: int
     length: int

@@ -28,7 +28,7 @@ class Way(str, Enum):
 
 
 class Look(str, Enum):
-    """What is looked at of a file that is proven to be the one that was indexed; of others everything is."""
+    """How many values are looked at if a file is proven to be the one that was indexed; otherwise all are."""
 
     page = "page"
     full = "full"
@@ -139,7 +139,7 @@ def draw_all(to: Console, data: Any) -> None:
 
 
 def looked_at(files: Sequence[Any]) -> list[tuple[str, str]]:
-    """What proved the files to be those that were indexed, and what was looked at; nothing of files without sidecar."""
+    """Lines that say which proofs the files have and what was looked at; none if no file came from a sidecar."""
     heard = [file["witness"] for file in files if "witness" in file]
     if not heard:
         return []

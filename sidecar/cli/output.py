@@ -146,7 +146,7 @@ def to_json(data: object, indent: int | None = None) -> str:
 
 
 def _json_escape(character: str) -> str:
-    """Of what JSON leaves as it is, characters that a terminal obeys; line breaks here are those of the layout."""
+    """A hidden character as a JSON escape. Other characters stay, and so do line breaks, which are the layout's own."""
     if character == "\n" or not is_hidden(character):
         return character
     return json.dumps(character)[1:-1]

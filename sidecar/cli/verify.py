@@ -125,7 +125,7 @@ def draw(to: Console, found: Any) -> None:
 
 
 def _fine(found: Any) -> str:
-    """What was found without a problem, and how far it was looked: never fine about nothing."""
+    """The line for a result without problems. It says what was checked, and never "fine" if nothing was."""
     checked = f"{humane.count(found['checked'])} checked"
     if not found["checked"]:
         return "nothing was there to check"

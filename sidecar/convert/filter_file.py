@@ -140,5 +140,5 @@ def _explain(again: BlockFilter, old: BlockFilter, values: pa.Array[Any], encodi
 
 
 def _unexplained(old: BlockFilter, again: BlockFilter) -> int:
-    """How many bits the old filter has that ``again`` has not."""
+    """The number of bits that are set in the old filter and not in ``again``."""
     return int(np.bitwise_count(old.blocks & ~again.blocks).sum(dtype=np.int64))

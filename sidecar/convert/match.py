@@ -14,7 +14,7 @@ In each case the row groups must be those that were indexed. Whatever is in doub
 What was found so may still be another file: names repeat in other folders, and footers of equal sizes and bounds may
 have other values between. :attr:`Match.proof` says what proves that it is not: the table's live entry, the digest of
 the stored pages that was recorded beside the fingerprint, or the id that encryption gave the file. A recorded digest
-that is another one is refused. Where there is no proof, nobody may take an index without looking at all values.
+that is another one is refused. Without a proof, an index may be taken only after all values were looked at.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Match:
 
     @property
     def is_proven(self) -> bool:
-        """Whether the pages certainly are those that were indexed; they may stand at other places of the file."""
+        """Whether the pages certainly are those that were indexed; they may be at other places in the file."""
         return bool(self.proof)
 
 
@@ -147,7 +147,7 @@ class Finder:
         return Match(segment, entry, tuple(range(first, stop)), self._proof(segment, entry, file))
 
     def _proof(self, segment: Segment, entry: FileEntry, file: Identity) -> str:
-        """What proves a plain file; raises :class:`UsageError` where its recorded digest is another one."""
+        """The proof for a plain file, or empty. Raises :class:`UsageError` if the recorded digest is not the file's."""
         if not is_plain(segment) or not entry.entry:
             return ""
         if file.is_unique:

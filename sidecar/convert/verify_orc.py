@@ -1,8 +1,8 @@
-"""What a sidecar says of an ORC file, held against the file's values.
+"""Holds the indexes that a sidecar has of an ORC file against the file's values.
 
 Every value is looked up in each filter that the sidecar has of its row group: split-block filters and ORC filters,
 those of every segment. Row indexes must be those of the file, and their statistics must not deny a value. Values come
-from sidecar's own decoder (:mod:`sidecar.orc.decode`), while a build reads most types through pyarrow.
+from :mod:`sidecar.orc.decode`, as in a build.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _OrcStripe:
 def orc_value_problems(
     source: Source, tail: OrcTail, matches: list[Match], pool: FilterPool, check: ValueCheck
 ) -> Iterator[Problem]:
-    """Whatever the sidecar denies of the file's values; ``pool`` has the filters of its units."""
+    """Problems for values of the file that the sidecar denies; ``pool`` has the filters of the file's units."""
     parts = [part for part in every_part(matches, locate_orc(tail)) if part.units]
     row_indexes = stored_row_indexes(matches, tail)
     columns = sorted({part.column for part in parts} | {column for _, column in row_indexes})

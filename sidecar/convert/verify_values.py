@@ -51,7 +51,7 @@ def sidecar_value_problems(
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None = None,
 ) -> Iterator[Problem]:
-    """Whatever the sidecar denies of those of ``files`` that ``check`` chooses.
+    """Problems for values that the sidecar denies, in those of ``files`` that ``check`` chooses.
 
     Files of which the sidecar has no row groups are passed over: those that it does not list, and those whose footer
     could not be read when it was built. Damage is a problem, not an exception.

@@ -1,4 +1,4 @@
-"""Indexes that are about to be put into a file, held against its values before the file is published.
+"""Holds indexes that are about to go into a file against its values, before the file is published.
 
 An index of another file denies values that the file has, and its readers then lose rows. Where something proves that
 the file is the one that was indexed (:attr:`sidecar.convert.match.Match.proof`), one page of each column chunk is a
@@ -35,10 +35,10 @@ ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they are of
 
 @dataclass(frozen=True)
 class Testimony:
-    """What a column chunk says: how many pages were decoded (of ORC: row groups), how many values were looked up.
+    """The result of looking at one column chunk: ``pages`` decoded (in ORC row groups) and ``values`` looked up.
 
-    ``denial`` is what contradicts a filter or the bounds and counts of a page index, ``misplaced`` which pages do not
-    stand where the page index says, ``unseen`` why something of the chunk could not be looked at.
+    ``denial`` says what contradicts a filter or the bounds and counts of a page index, ``misplaced`` which pages are
+    not where the page index says, ``unseen`` why something of the chunk could not be looked at. Empty means nothing.
     """
 
     pages: int = 0
@@ -50,7 +50,7 @@ class Testimony:
 
 @dataclass
 class Witness:
-    """What was looked at of one file, and what it said.
+    """What was looked at in one file, and the contradictions that were found.
 
     ``proof`` says what proves that the file is the one that was indexed, empty if nothing does; ``mode`` how much was
     looked at, one of :data:`WITNESSES`: everything where there is no proof.
@@ -60,12 +60,12 @@ class Witness:
     mode: str
     chunks: int = 0
     pages: int = 0
-    """Data pages that were decoded, of ORC row groups."""
+    """Data pages that were decoded, in ORC row groups."""
     values: int = 0
     """Values that were looked up in filters."""
     denials: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
-    """What could not be looked at, and why."""
+    """Column chunks that could not be looked at, and why."""
 
     @classmethod
     def called(cls, asked: str, proof: str) -> Witness:
@@ -79,8 +79,8 @@ class Witness:
         """Whether all values are looked at."""
         return self.mode == FULL
 
-    def hear(self, column: str, row_group: int, said: Testimony) -> None:
-        """Add what a chunk says."""
+    def add(self, column: str, row_group: int, said: Testimony) -> None:
+        """Add the result of one chunk."""
         self.chunks += 1
         self.pages += said.pages
         self.values += said.values
@@ -97,7 +97,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class GivenIndexes:
-    """What a chunk is to get: a filter, a page index, or some of it."""
+    """The indexes that a column chunk is to get; ``None`` for those that it does not get."""
 
     filter: BlockFilter | None = None
     column_index: ColumnIndex | None = None
@@ -158,7 +158,7 @@ def _incomplete(lookup: ValueLookup) -> str:
 
 
 class FileWitness:
-    """One page a column of a file, asked about the first filter and the first page index that are taken of it."""
+    """Looks at one page of each column for the first filter and the first page index that are taken out of a file."""
 
     def __init__(self, source: Source, footer: Footer, witness: Witness) -> None:
         self._source = source
@@ -167,12 +167,12 @@ class FileWitness:
         self._said: dict[tuple[int, bool], str] = {}
 
     def denial(self, chunk: ColumnChunk, given: GivenIndexes) -> str:
-        """What the column's page contradicts; empty if nothing, or if it cannot be looked at."""
+        """What the column's page contradicts; empty if it contradicts nothing or cannot be looked at."""
         if self._witness.mode == NONE or chunk.encrypted:
             return ""
         place = chunk.leaf.index, given.filter is None
         if place not in self._said:
             said = ask_pages(self._source, self._footer, chunk, given, whole=False)
-            self._witness.hear(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, said)
+            self._witness.add(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, said)
             self._said[place] = said.denial or said.misplaced
         return self._said[place]

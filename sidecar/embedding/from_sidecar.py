@@ -380,7 +380,7 @@ def _loading(
 
 
 def _live_files(table: Table | None) -> dict[str, DataFileIdentity]:
-    """The live files of a table's current snapshot by path; a path that stands there twice is left out."""
+    """The live files of a table's current snapshot by path; a path that occurs twice is left out."""
     if table is None or table.current_snapshot() is None:
         return {}
     files = list_snapshot(table).files

@@ -149,7 +149,7 @@ class OrcRestorer:
         self._loaded.set_result(None)
 
     def _hold_against_values(self) -> None:
-        """Have the filters of another file built from the values; see :mod:`sidecar.convert.witness`.
+        """Look at the values, and have denied filters built from them; see :mod:`sidecar.convert.witness`.
 
         Raises :class:`UsageError` where nothing may be built instead.
         """
@@ -160,9 +160,9 @@ class OrcRestorer:
         for stripe in self._work.tail.stripes if columns else ():
             footer = read_stripe_footer(self._source, self._work.tail, stripe)
             for column in columns if stripe.num_rows else ():
-                said = self._ask(footer, self._work.tail.columns[column])
+                said = self._look_at(footer, self._work.tail.columns[column])
                 if said is not None:
-                    witness.hear(self._work.tail.columns[column].path, self._firsts[stripe.ordinal], said)
+                    witness.add(self._work.tail.columns[column].path, self._firsts[stripe.ordinal], said)
                     doubtful |= {column} if said.unseen and not witness.proof else set()
         if witness.denials:
             doubtful = set(columns)
@@ -174,8 +174,8 @@ class OrcRestorer:
         self._work.from_values.update(dict.fromkeys(doubtful, reason))
         self.doubts += [f"{reason}: {text}" for text in witness.denials or witness.unseen]
 
-    def _ask(self, footer: StripeFooter, column: OrcColumn) -> Testimony | None:
-        """What a stripe's values say of the filters that its column is to get; ``None`` if it gets none of these."""
+    def _look_at(self, footer: StripeFooter, column: OrcColumn) -> Testimony | None:
+        """The result of looking a stripe's values up in the filters for its column; ``None`` if there are none."""
         found = self.filters(footer, column)
         if not isinstance(found, list):
             return None

@@ -36,8 +36,10 @@ def ask_row_groups(
     *,
     whole: bool,
 ) -> Testimony:
-    """Look values of a stripe's column up in its filters, one a row group: all (``whole``), or of the first row group
-    that has some. Raises :class:`StorageError`; what cannot be decoded or hashed is unseen.
+    """Look values of a stripe's column up in its filters, one filter for each row group.
+
+    These are all values (``whole``), or those of the first row group that has some. Raises :class:`StorageError`;
+    values that cannot be decoded or hashed are unseen.
     """
     groups = values = denied = 0
     try:

@@ -136,7 +136,7 @@ def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str, proo
 def why_not_bundle(parts: Sequence[Part], bundle: int, values: int, proof: str) -> str:
     """Why filters are built from so many bytes of values rather than read out of a bundle; empty if they are read.
 
-    Of a table's file without a proof all values are read in any case.
+    Without a proof all values of a table's file are read in any case.
     """
     if bundle > allowed_bytes(parts, values):
         return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
@@ -240,7 +240,7 @@ class Restorer:
         return _Loaded(parts, rates, pages, lacking, unreadable if choice.fallback else {})
 
     def _held_against_values(self, loaded: _Loaded) -> _Loaded:
-        """What is left of it once the file's values were looked at; see :mod:`sidecar.convert.witness`.
+        """``loaded`` without indexes that the file's values deny or cannot confirm (:mod:`sidecar.convert.witness`).
 
         Raises :class:`UsageError` where the file is another one, and nothing may be built instead.
         """
@@ -249,9 +249,9 @@ class Restorer:
             return loaded
         doubtful: set[tuple[int, int]] = set()
         for place in sorted(loaded.parts.keys() | loaded.pages.keys()):
-            said = self._ask(place, loaded)
+            said = self._look_at(place, loaded)
             if said is not None:
-                witness.hear(self._work.footer.columns[place[1]].path, place[0], said)
+                witness.add(self._work.footer.columns[place[1]].path, place[0], said)
                 doubtful |= {place} if said.unseen and not witness.proof else set()
                 if said.misplaced:
                     loaded.pages[place] = RestoredPages(None, None, f"of other pages: {said.misplaced}")
@@ -264,8 +264,8 @@ class Restorer:
             raise UsageError(reason, file=self._source.name, found=(witness.denials + witness.unseen)[0])
         return self._without(loaded, doubtful, reason)
 
-    def _ask(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:
-        """What the pages of a chunk say of what it is to get; ``None`` if that is nothing."""
+    def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:
+        """The result of holding a chunk's pages against the indexes that it is to get; ``None`` without indexes."""
         row_group, leaf = place
         chunk = self._work.footer.row_groups[row_group].columns[leaf]
         part, pages = loaded.parts.get(place), loaded.pages.get(place)
@@ -285,7 +285,7 @@ class Restorer:
         return ask_pages(self._source, self._work.footer, chunk, given, whole=self.witness.is_whole)
 
     def _without(self, loaded: _Loaded, doubtful: set[tuple[int, int]], reason: str) -> _Loaded:
-        """The same without what is in doubt, which is built from the values."""
+        """``loaded`` without the doubtful places, whose indexes are built from the values instead."""
         leaves = {leaf for _, leaf in doubtful}
         for place in loaded.parts:
             if place[1] in leaves:

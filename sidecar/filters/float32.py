@@ -1,4 +1,4 @@
-"""Where a double is among the values of a 32-bit float column.
+"""Finds the 32-bit floats that are next to a double.
 
 Engines compare a FLOAT column with a double in two ways: they round the double to 32 bits first, or they widen the
 column's values. A number that is not a float32 gets other rows in each of them. Between its two neighbours there is no

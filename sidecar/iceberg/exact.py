@@ -4,7 +4,7 @@ pyiceberg's parser turns a number into a double or a long before it knows the co
 (``i = 1.5`` finds 2, ``dec = 1.505`` finds 1.50) or refuses what a person would write (``dec = 1.5`` on a
 decimal(9, 2)). Every literal here goes through :func:`sidecar.filters.literals.literal_from_text` or a
 conversion that loses nothing, and becomes the pyiceberg literal that binds to itself. Floats are the nearest double; of
-a FLOAT column that cannot be bound if it lies beyond 32 bits, for which there is :mod:`sidecar.iceberg.comparisons`.
+a FLOAT column that cannot be bound if it is beyond the range of 32 bits; see :mod:`sidecar.iceberg.comparisons`.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ class ListedFile:
     raw_entry: bytes
     spec_id: int
     sequence_number: int
-    """That of the file's data; where it was compacted, it is older than the file."""
+    """The data sequence number; after a compaction it is older than the file."""
     known_as: DataFileIdentity
-    """By which a sidecar knows the file."""
+    """The identity by which a sidecar knows the file."""
     partition: tuple[bytes | None, ...]
     """One value for each field of the spec, in its order: the single-value serialization in the type that the
     manifest gives the field, ``None`` for null."""
@@ -128,7 +128,7 @@ class Listing:
 
 
 def identity_of(entry: ManifestEntry) -> DataFileIdentity:
-    """By which a sidecar knows the data file of a live entry that has inherited from its manifest."""
+    """The identity by which a sidecar knows the data file of a live entry, once it has inherited from its manifest."""
     file = entry.data_file
     return DataFileIdentity(
         file.file_path,

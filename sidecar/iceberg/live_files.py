@@ -1,6 +1,6 @@
 """Live data files of a snapshot by path, for scan tasks that come without their manifest entries.
 
-A catalog that plans on the server gives data files alone. Who added a file stands in its manifest entry, so the
+A catalog that plans on the server gives data files alone. The manifest entry says who added a file, so the
 snapshot's manifests are read, once, when the first file is asked for.
 """
 
@@ -26,7 +26,7 @@ class LiveFiles:
         self._lines = [line for line in lines if line.content == ManifestContent.DATA]
 
     def find(self, file: DataFile) -> DataFileIdentity | None:
-        """The live file that has this path, size and record count; ``None`` without one, or if the path stands twice.
+        """The live file that has this path, size and record count; ``None`` without one, or if the path occurs twice.
 
         Raises :class:`sidecar.errors.DamagedFileError` or :class:`sidecar.errors.StorageError` naming a manifest.
         """

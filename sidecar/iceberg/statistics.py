@@ -39,7 +39,7 @@ class FoundSidecar:
 
 
 class StatisticsDoubt(NamedTuple):
-    """Why the statistics file ``file`` is not used; or, where that is ``None``, a fault of what is registered."""
+    """The reason why the statistics file ``file`` is not used, or, without ``file``, a fault of a registration."""
 
     file: str | None
     text: str

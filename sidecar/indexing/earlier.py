@@ -146,7 +146,7 @@ def _served(
 
 
 def _stale(segments: Sequence[Segment], plan: Plan) -> set[tuple[bytes, int]]:
-    """Segments and fields with a blob that readers with the key of the column would not believe.
+    """Segments and fields with a blob that a reader with the column's key refuses.
 
     Raises :class:`UsageError` for a blob under the right key that does not open: the sidecar was changed.
     """

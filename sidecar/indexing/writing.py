@@ -135,7 +135,7 @@ class Registrar:
     def _is_wanted(self, entry: TocEntry) -> bool:
         """Whether an earlier blob of a field is still of use.
 
-        It is not if the column is gone, is kept in another way by now, or is built anew for all files.
+        False if the column is gone, if its blobs are now kept in another way, or if it is built anew for all files.
         """
         anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
         live = self.table.schema().field_ids

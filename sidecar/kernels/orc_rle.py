@@ -23,7 +23,7 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 
 @kernel
 def _set_place(place: NDArray[np.int64], begin: int, end: int, count: int, beyond: int) -> None:
-    """Where to go on: in the run of ``count`` values from ``begin``, of which ``beyond`` are left, or at ``end``."""
+    """Store where to go on: in the run of ``count`` values from ``begin`` if ``beyond`` are left, else at ``end``."""
     place[0] = begin if beyond else end
     place[1] = count - beyond if beyond else 0
 

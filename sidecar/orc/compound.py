@@ -141,8 +141,8 @@ class _Union(_Compound):
             members[present] = tags
         fields = []
         for number, child in enumerate(self._children):
-            mine = members == number
-            fields.append(spread(child.take(int(np.count_nonzero(mine))), mine))
+            is_member = members == number
+            fields.append(spread(child.take(int(np.count_nonzero(is_member))), is_member))
         types = np.where(members == 255, 0, members).astype(np.int8)
         buffers = [None, pa.py_buffer(types)]  # type: ignore[arg-type]
         return pa.Array.from_buffers(self._kind, count, buffers, children=fields)

@@ -129,7 +129,7 @@ class LeafCursor:
         return self._readers[-1].step
 
     def take(self, rows: int) -> pa.Array[Any]:
-        """What the column has in the next rows; errors as in :func:`read_row_group`."""
+        """The entries of the next rows. Raises as :func:`read_row_group`."""
         for above in self._readers[:-1]:
             rows = above.take_parents(rows)
         return self._readers[-1].take(rows)
@@ -228,7 +228,7 @@ class ColumnDecoder:
             return present, tags
 
     def present(self, count: int) -> NDArray[np.bool_] | None:
-        """Which of the next entries are not null; ``None`` if all are not."""
+        """Which of the next entries are not null; ``None`` if no entry is null."""
         if count > MOST_TOGETHER:
             raise UnsupportedFeatureError(
                 "too many values to be decoded together", expected=f"at most {MOST_TOGETHER}", found=count
@@ -237,7 +237,7 @@ class ColumnDecoder:
 
     @contextmanager
     def _located(self) -> Iterator[None]:
-        """What goes wrong inside names the column; Arrow's errors become ours."""
+        """Adds the column to errors that are raised inside, and turns Arrow's errors into ours."""
         with located(self.tail.name, self.column.path):
             try:
                 yield

@@ -80,7 +80,7 @@ def _within(chosen: list[int], start: int, end: int) -> list[int]:
 
 
 def _file_statistics_problems(tail: OrcTail, observed: dict[int, Observed]) -> Iterator[Problem]:
-    """What the statistics of the whole file deny of what its columns have."""
+    """Problems where the statistics of the whole file contradict the values of its columns."""
     found = tail.footer.messages(7)
     for column, message in zip(tail.columns, found, strict=False):
         if column.is_compound or column.encrypted:
@@ -162,7 +162,7 @@ class _StripeCheck:
         groups: set[int],
         values: Sampler,
     ) -> Iterator[Problem]:
-        """What statistics and filters deny of the values; ``whole`` is the message of the stripe's statistics."""
+        """Problems where statistics or filters deny the values; ``whole`` is the stripe's statistics, encoded."""
         column, observed, complete = index.column, Observed(), True
         if column.is_compound or column.encrypted:
             return  # a struct's statistics count rows, which are not looked at here

@@ -45,7 +45,7 @@ class Sampler(Protocol):
 
 @dataclass
 class Observed:
-    """What a column has in a row group, a stripe or the whole file, to be held against statistics."""
+    """Counts and bounds of a column's values in a row group, a stripe or the whole file, to compare with statistics."""
 
     values: int = 0
     nulls: int = 0
@@ -61,7 +61,7 @@ class Observed:
             self.high = other.high if self.high is None else max(self.high, other.high)
 
     def problems(self, found: ColumnStatistics | None, what: str) -> Iterator[str]:
-        """What statistics of ``what`` (a row group, a stripe, the file) deny of it."""
+        """Problems where statistics of ``what`` (a row group, a stripe, the file) contradict the observed values."""
         if found is None:
             return
         if found.num_values is not None and found.num_values != self.values:
@@ -83,9 +83,9 @@ def value_problems(
     check: Sampler,
     stripe: Observed,
 ) -> Iterator[tuple[int | None, str]]:
-    """What the column's statistics and filters deny of its values in ``groups``, row groups of the stripe.
+    """Problems where the column's statistics or filters contradict its values in ``groups``, row groups of the stripe.
 
-    ``stripe`` receives what the column has in all row groups in ``groups``.
+    The counts and bounds of all row groups in ``groups`` are added to ``stripe``.
     """
     column = index.column
     if not groups or column.is_compound or column.encrypted:
@@ -144,7 +144,7 @@ class _RowGroupCheck:
 
 
 def observed_in(entries: pa.Array[Any]) -> Observed:
-    """What a column's ``entries``, nulls among them, have."""
+    """Counts and bounds of a column's ``entries``, nulls among them."""
     return Observed(len(entries) - entries.null_count, entries.null_count, *_extremes(entries.drop_null()))
 
 

@@ -120,7 +120,7 @@ class Footer:
         return self.metadata.structs(4) or []
 
     def chunk_metadata(self, chunk: ColumnChunk) -> Struct:
-        """The ColumnMetaData of a chunk as it stands in the footer; empty where it is not there."""
+        """The ColumnMetaData of a chunk as it is in the footer; empty if the footer has none."""
         return (self._groups[chunk.row_group].structs(1) or [])[chunk.leaf.index].struct(3) or Struct()
 
     def leaf(self, path: str) -> Leaf | None:

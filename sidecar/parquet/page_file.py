@@ -100,7 +100,7 @@ def split_chunk(chunk: ColumnChunk, raw: bytes) -> ChunkPages:
 
 
 class TooManyRows(Exception):
-    """So many rows would take too much memory decoded; ``rows`` may be asked for at a time."""
+    """Raised if decoding so many rows would take too much memory; ``rows`` of them may be decoded at a time."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()

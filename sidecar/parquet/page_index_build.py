@@ -284,7 +284,7 @@ class _Scan:
         return bool(self.result.reason) or (last is not None and last.num_present > 0)
 
     def hand_over(self) -> None:
-        """The pages so far are all that are wanted."""
+        """End the scan after the pages so far: hand their values to the taker."""
         self._sum_up()
         if self._taker is not None:
             try:

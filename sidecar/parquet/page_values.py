@@ -370,7 +370,7 @@ def _sum_up_rows(page: PageValues, count: int, data: Bytes, width: int, *, signe
 
 
 def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> int:
-    """About as many bytes as the values of a page take encoded and decoded.
+    """Roughly how many bytes the values of a page take, encoded and decoded.
 
     Refuses numbers of values that the bytes cannot hold, or that pyarrow would allocate far more for.
     Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError`.

@@ -67,12 +67,12 @@ class _OtherFooter:
 
     @property
     def gap(self) -> int:
-        """That of the file below."""
+        """The gap of the file below."""
         return gap_of(self._inner)
 
     @property
     def requests_at_once(self) -> int:
-        """Those of the file below."""
+        """The requests at once of the file below."""
         return requests_at_once(self._inner)
 
     def read(self, offset: int, length: int) -> bytes:

@@ -64,9 +64,9 @@ def chunk_index_problems(
     *,
     forms: bool = True,
 ) -> Iterator[str]:
-    """What is wrong with the page index of one chunk, wherever it was kept. Reads the chunk if it has one.
+    """Problems of the page index of one chunk, wherever it is stored. Reads the chunk if it has a page index.
 
-    Without ``forms`` the index is one that sidecar alone asks, which expects NaN wherever no count denies it.
+    Without ``forms`` the index is for sidecar's own plans alone, which expect NaN unless a count rules it out.
     """
     for name, answer in (("column index", column), ("offset index", offset)):
         if isinstance(answer, SidecarError):
@@ -121,9 +121,9 @@ def misplaced_pages(index: OffsetIndex, scanned: ScannedChunk, *, whole: bool) -
 def contradictions(
     footer: Footer, chunk: ColumnChunk, index: ColumnIndex, scanned: ScannedChunk, *, whole: bool
 ) -> Iterator[str]:
-    """What pages that were scanned, all of the chunk (``whole``) or its first ones, contradict of a ColumnIndex.
+    """Contradictions between a ColumnIndex and scanned pages: all of the chunk (``whole``), or its first ones.
 
-    NaN that are not counted are no contradiction: writers leave them out of bounds.
+    NaN that are not counted do not contradict it, because writers leave them out of bounds.
     """
     pages = scanned.pages
     if pages and not _fits(index.num_pages, len(pages), whole):
@@ -156,7 +156,7 @@ def _location_problems(index: OffsetIndex, scanned: ScannedChunk, is_arrow: bool
 
 
 def _located_elsewhere(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
-    """Pages, of which the index has at least as many, that do not stand where it says."""
+    """Pages that are not where the index says; the index has at least as many pages."""
     pages, first_row = scanned.pages, 0
     for i, page in enumerate(pages):
         if not page.starts_row:

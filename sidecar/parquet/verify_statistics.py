@@ -18,7 +18,7 @@ from sidecar.source import Source
 
 
 def statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
-    """What the statistics of a chunk deny of its values. Reads the whole chunk if it has some."""
+    """Problems where the statistics of a chunk contradict its values. Reads the whole chunk if it has statistics."""
     bounds = chunk_bounds(footer, chunk)
     bounded = bounds.lower[0] is not None
     if not bounded and bounds.null_counts[0] is None:

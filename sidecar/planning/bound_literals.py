@@ -1,4 +1,4 @@
-"""Predicates as bounds are asked: with room for what engines make of literals that a 32-bit float cannot hold.
+"""Widens predicates for bounds, because engines round literals that a 32-bit float cannot hold.
 
 ``f = 0.1`` on a FLOAT column finds the float32 next to 0.1 in Spark, DuckDB and on pyiceberg's rows, as they round the
 literal. pyiceberg's evaluators of partitions and bounds compare the double, and drop a file that has only that value.
@@ -14,7 +14,7 @@ So they get a predicate that the neighbours meet too:
 A DOUBLE column is treated alike, since files from before its promotion hold 32-bit floats, and pyiceberg rounds the
 literal for them. Literals that a float32 equals stay as they are.
 
-Partitions of NaN are another matter: NaN is greater than every number in Spark and DuckDB, and pyiceberg's evaluator of
+Partitions of NaN differ: NaN is greater than every number in Spark and DuckDB, and pyiceberg's evaluator of
 partitions finds it greater than none. So of partitions, ``x > v`` is asked as ``x > v OR x IS NAN``. Of files it is
 not: bounds say nothing of NaN, counts of NaN are rarely there, and all engines that prune by bounds drop such files.
 
@@ -56,15 +56,15 @@ _LISTS: dict[type[BooleanExpression], Any] = {EqualTo: In, BoundEqualTo: BoundIn
 
 
 def for_bounds(expression: BooleanExpression) -> BooleanExpression:
-    """What inclusive evaluators are asked for ``expression``, bound or not, whose literals have their columns' types.
+    """``expression`` widened for inclusive evaluators. It may be bound or not; its literals have their columns' types.
 
-    NOT is pushed down to the leaves first: what is widened must not be negated afterwards.
+    NOT is pushed down to the leaves first, because a widened leaf must not be negated afterwards.
     """
     return _widened(rewrite_not(expression))
 
 
 def for_partitions(expression: BooleanExpression) -> BooleanExpression:
-    """As :func:`for_bounds`, for evaluators of partition values: what is greater than a float may be NaN."""
+    """``expression`` widened for evaluators of partition values: as :func:`for_bounds`, with NaN above any float."""
     return _with_nan(for_bounds(expression))
 
 

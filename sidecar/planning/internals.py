@@ -29,9 +29,9 @@ from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
 
 Identify = Callable[[], DataFileIdentity | None]
-"""By which a sidecar knows a data file, ``None`` if that cannot be told; asking may read manifests, and raise."""
+"""Gives the identity of a data file, ``None`` if it is ambiguous. The call may read manifests, and raise."""
 Keep = Callable[[DataFile, Identify], bool]
-"""Whether a data file is read."""
+"""Says whether a data file has to be read."""
 
 
 class Evaluators:

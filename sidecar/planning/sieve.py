@@ -105,7 +105,7 @@ class Sieve:
         return verdict.keep
 
     def _remember(self, path: str, identify: Identify) -> None:
-        """Tasks say nothing of entries, so of two live entries with one path it cannot be told whose a task is."""
+        """Keep a file's identity for its tasks; a path with two live entries gets none, as tasks do not name theirs."""
         self._identify[path] = _unknown if path in self._identify else identify
 
     def narrow(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:

@@ -127,7 +127,7 @@ class Verdicts:
     def of(self, file: DataFileIdentity | None) -> Verdict:
         """The verdict on a data file; asks the index when the first listed file comes by.
 
-        Nothing is known of ``None``, a file of which it cannot be told which it is.
+        ``None`` is a file whose identity is ambiguous; nothing is known of it, and it is kept.
         """
         if file is None:
             return Verdict(True, NOT_LISTED)

@@ -49,8 +49,8 @@ def verify_table(
     With ``data``, every value of the indexed columns is looked up in the filters, page indexes are held against the
     pages and row indexes of ORC files against the values of their row groups, in all data files or in a ``sample`` of
     them (a share, chosen at random). The answer then has ``looked_up``: ``units`` (files), ``units_total``,
-    ``values``, ``indexes``, and ``files_not_indexed``, of which the sidecar has nothing. That nothing was looked up,
-    while there are data files, is a problem. Without ``data`` the answer has ``scope``: what was not checked.
+    ``values``, ``indexes``, and ``files_not_indexed``, of which the sidecar has nothing. If there are data files and
+    nothing was looked up, that is a problem. Without ``data`` the answer has ``scope``, which says what was left out.
 
     ``encryption_keys`` open encrypted bundles and data files; a bundle without its key cannot be checked, which is a
     problem.
@@ -98,7 +98,7 @@ def _of_values(
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None,
 ) -> list[dict[str, Any]]:
-    """What the sidecar denies of the values of the data files, or that there was nothing to look up."""
+    """Problems for values of the data files that the sidecar denies, or one that there was nothing to look up."""
     moved = Moved(found.sidecar.segments, table.location())
     places = [
         _place(entry, found.sidecar.segments, moved)
@@ -203,15 +203,15 @@ def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> li
     problems += [_problem(path, text) for text in _of_another_snapshot(table, entry, puffin)]
     for blob in entry.blob_metadata:
         key = (blob.type, tuple(blob.fields), blob.snapshot_id, blob.sequence_number)
-        told = []
+        faults = []
         if blob.type != THETA:
-            told.append("is registered; other readers may fail on it")
+            faults.append("is registered; other readers may fail on it")
         if key not in stored:
-            told.append("is registered, but the file has none")
+            faults.append("is registered, but the file has none")
         elif not (blob.properties or {}).items() <= stored[key].items():
-            told.append("is registered with other properties than it has")
+            faults.append("is registered with other properties than it has")
         column = _columns(table, blob.fields)
-        problems += [_problem(path, f"the {blob.type} blob {text}", column) for text in told]
+        problems += [_problem(path, f"the {blob.type} blob {text}", column) for text in faults]
     return problems
 
 

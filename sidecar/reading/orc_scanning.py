@@ -2,9 +2,9 @@
 
 For each stripe: its statistics in the file's metadata; then, in one read a column, its row index and its filters,
 minimum and maximum before any filter. A stripe of which nothing is left is not read any further. Of the others,
-columns at the top are decoded by their positions from the row groups that are left (the whole stripe where most of
-them are); structs, lists and maps by pyarrow, which reads them stripe by stripe. The columns that the predicate asks
-come first, the rest only of row groups in which some row matches.
+columns at the top are decoded (:mod:`sidecar.orc.decode`, :mod:`sidecar.orc.compound`): a leaf by its positions where
+at most half of the stripe's row groups are left, all else from the stripe's first row on, in steps. The columns that
+the predicate asks come first, the rest only of row groups in which some row matches.
 
 A TIMESTAMP is the wall clock of its writer, as pyarrow has it, but for those before 1970 with a fraction of a second,
 of which pyarrow takes off a second too many (see :mod:`sidecar.orc.decode`).

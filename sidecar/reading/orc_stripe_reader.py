@@ -59,7 +59,7 @@ class StripeReader:
         self._stripe = stripe
         self._footer = footer
         self._arrays: dict[tuple[tuple[int, ...], RowGroup], Any] = {}
-        """By the columns that were read and the rows."""
+        """Arrays by the ids of their columns and their rows."""
         self._cursors: dict[tuple[int, ...], ColumnCursor] = {}
         self._few: set[RowGroup] = set()
         """Row groups that are read by their positions: they are few, and no larger than a step."""

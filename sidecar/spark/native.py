@@ -80,16 +80,16 @@ def spark_read(
         schema = table.schema() if scan is None else scan.schema
         expression = as_expression(predicate, schema, case_sensitive)
         condition = spark_column(bind(schema, expression, case_sensitive=True), schema)
-        among = None if keys is None else key_frame(session, *key_array(keys, schema, case_sensitive))
+        key_rows = None if keys is None else key_frame(session, *key_array(keys, schema, case_sensitive))
         if scan is not None and (keys is not None or not isinstance(expression, AlwaysTrue)):
             frame = _pruned(scan, name, table, expression, keys, stack) or frame
         frame = frame.where(condition)
-        if among is not None and keys is not None:
+        if key_rows is not None and keys is not None:
             (column,) = resolve_columns(schema, list(keys), case_sensitive)
             from pyspark.sql import functions as f
 
-            equal = f.col(quoted_name(schema, column.field_id)) == among[KEY]
-            frame = frame.join(among, equal, "left_semi")
+            equal = f.col(quoted_name(schema, column.field_id)) == key_rows[KEY]
+            frame = frame.join(key_rows, equal, "left_semi")
         if columns is not None:
             frame = frame.select(*_selected(schema, columns, case_sensitive))
         yield frame

@@ -252,7 +252,7 @@ def _flip(piece: bytes, offset: int) -> bytes:
 
 
 def test_a_wrapped_key_fits_its_blob_alone():
-    """Of another table, segment, field or purpose, or with another table of contents, it opens nothing."""
+    """A wrapped key opens nothing of another table, segment, field or purpose, or with another table of contents."""
     lock = key_of().lock("sbbf", b"toc of units", b"toc")
     tocs = sha256(b"toc of units").digest(), sha256(b"toc").digest()
     right = Owner(TABLE, SEGMENT, 1, "sbbf", *tocs)
@@ -419,9 +419,9 @@ def test_one_key_at_hand_protects_a_field_whose_other_blobs_have_another_key():
     """Two builds, two keys, and the caller has one of them: plaintext of the field could still be anybody's."""
     ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER})))
     for name in (b"another key", METADATA):
-        ring.know(1, Lock(name, b""), ["id"])
-    ring.know(2, Lock(b"another key", b""), ["id"])
-    ring.know(3, None, ["id"])
+        ring.note_blob(1, Lock(name, b""), ["id"])
+    ring.note_blob(2, Lock(b"another key", b""), ["id"])
+    ring.note_blob(3, None, ["id"])
     assert [ring.protects(field_id) for field_id in (1, 2, 3)] == [True, False, False]
 
 
@@ -430,7 +430,7 @@ def test_a_field_that_is_named_later_is_not_believed_in_plaintext_any_more():
     owner = Owner(TABLE, SEGMENT, 1, "bundle", bytes(32), bytes(32))
     ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER})))
     assert ring.place(None, owner).field_id == 1
-    ring.name({1: METADATA})
+    ring.require_encrypted({1: METADATA})
     with pytest.raises(UsageError, match="in plaintext although its key was given"):
         ring.place(None, owner)
 

@@ -120,7 +120,7 @@ def test_segments_are_copied_as_bytes():
 
 
 def test_a_segment_of_several_pieces_is_copied_whole():
-    """9 MB of one field's filters, which stand in the file as they stood, and are found again."""
+    """9 MB of one field's filters are copied into the file unchanged, and found again."""
     filters = random_filters(np.random.default_rng(5), [4096] * 70)
     filters[69] |= filter_of([31], 4096)
     old, footer = write_file([field_bundle(1, filters)], units_table(70))

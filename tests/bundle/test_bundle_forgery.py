@@ -236,7 +236,7 @@ def shifted(forged: Forgery) -> None:
 
 
 def swapped_fingerprints(forged: Forgery, digests: bool = True) -> None:
-    """File 1 stands where file 2 stood."""
+    """File 1 is at the place of file 2."""
     units = forged.units()
     parts = sections_of(units)
     prints = parts["fingerprints", 0][0]
@@ -296,7 +296,7 @@ def other_segment(forged: Forgery) -> None:
 
 
 def other_field(forged: Forgery) -> None:
-    """The filters of field 1 stand for field 3, which has the key, too."""
+    """The filters of field 1 are given to field 3, which has the key, too."""
     blob = forged.of_field(1)
     blob.fields, blob.toc["field"] = (3,), 3
 

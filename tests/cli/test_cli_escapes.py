@@ -20,7 +20,7 @@ SHOWN = r"a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\u2028\r\n\tb"
 
 
 def hidden(text: str) -> list[str]:
-    """What a terminal would obey, besides the line breaks of our own layout."""
+    """The characters that a terminal would obey, besides the line breaks of our own layout."""
     return [c for c in text if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2028")]
 
 

@@ -1,4 +1,4 @@
-"""Nothing that was secret is shown: what every command prints and logs of a table with encrypted columns."""
+"""No command prints or logs a secret of a table with encrypted columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def spellings(key: bytes) -> list[str]:
 
 
 SECRETS = [*(text for key in (FILE_KEY, OTHER, MASTER, METADATA) for text in spellings(key)), "planted"]
-"""The word stands in every planted value too."""
+"""Every planted value has this word too."""
 
 
 @pytest.fixture

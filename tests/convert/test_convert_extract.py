@@ -1,4 +1,4 @@
-"""extract and embed --from: out of Parquet files and back, byte for byte, and what is read for that."""
+"""extract and embed --from move indexes out of Parquet files and back, byte for byte; reads are counted."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_one_page_tells_that_a_filter_is_not_its_columns(tmp_path: Path) -> None
 
 
 def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path) -> None:
-    """By its name the file is not local; what is read of it are its indexes and its footer."""
+    """The file's name is not that of a local file, so only its indexes and its footer are read."""
     path = indexed(tmp_path, 1, 60_000)
     inner = LocalSource(str(path))
     footer = read_footer(inner)

@@ -155,7 +155,7 @@ def test_row_groups_without_rows(tmp_path: Path, placement: str) -> None:
 
 @pytest.fixture(scope="module")
 def lineitem(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """By the parquet crate, with string views. Its writer is a package of the extra [test], so CI has it."""
+    """The parquet crate writes a file with string views. Its writer is a package of the extra [test], so CI has it."""
     places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     tool = shutil.which("tpchgen-cli", path=places)
     assert tool, "tpchgen-cli is not installed: install the extra [test]"

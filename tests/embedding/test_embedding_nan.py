@@ -1,4 +1,4 @@
-"""ColumnIndexes of floats with NaN: what a file gets is what readers lose no row by, and what ``verify`` passes."""
+"""A file gets only ColumnIndexes of floats by which no reader loses NaN rows, and ``verify`` passes these."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sidecar.parquet.page_index import read_column_index, read_offset_index
 
 ROWS, PAGE = 4_000, 500
 NAN_ROW = 2_100
-"""In the fifth page, whose other values are small."""
+"""The row with NaN: it is in the fifth page, whose other values are small."""
 LOST = "have NaN, but there are no nan_counts"
 
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """By Arrow C++: ``f`` has one NaN, which the bounds of its page leave out; ``g`` has none. No nan_counts."""
+    """A file of Arrow C++ without nan_counts: ``f`` has one NaN, which its page's bounds leave out; ``g`` has none."""
     values = np.arange(ROWS, dtype="<f8")
     with_nan = values.copy()
     with_nan[NAN_ROW] = np.nan

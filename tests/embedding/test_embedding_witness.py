@@ -365,7 +365,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nested_columns_nulls_and_floats_deny_nothing_of_their_own(tmp_path: Path, variant: str) -> None:
-    """And their values are looked up: an empty filter is denied by each chunk that has a value."""
+    """Values are looked up: each chunk that has a value denies an empty filter."""
     table = nested()
     numbers = [None] * 900 + [float(n % 50) if n % 7 else float("nan") for n in range(2100)]
     table = table.append_column("f", pa.array(numbers, pa.float64()))
@@ -427,7 +427,7 @@ def test_cut_bounds_are_outer_bounds(tmp_path: Path) -> None:
 
 
 def test_one_page_costs_few_reads(tmp_path: Path) -> None:
-    """Of a chunk of 2 MB: its dictionary and one page, not the chunk."""
+    """A witness reads the dictionary and one page of a chunk of 2 MB, not the chunk."""
     path = tmp_path / "a.parquet"
     values = np.random.default_rng(1).integers(0, 3000, 1_000_000)
     pq.write_table(
@@ -548,7 +548,7 @@ def test_row_groups_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Pat
 
 
 def _rewrite(path: Path, seed: int) -> None:
-    """Other values of equal size into the very file that is open."""
+    """Write other values of equal size into the very file that is open."""
     inode = path.stat().st_ino
     path.write_bytes(write(path.with_name("other"), seed).read_bytes())
     assert path.stat().st_ino == inode

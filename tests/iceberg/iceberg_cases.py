@@ -130,7 +130,7 @@ SPECIAL: dict[str, list[Any]] = {
         *(float(np.float32(v)) for v in (0.1, 16777216.0, 3.4028234e38)),
     ],
 }
-"""Of "e", floats that are no quarters, as FLOAT holds them, and 0.1, which it does not."""
+"""Values of column "e": floats that FLOAT holds and that are not quarters, and 0.1, which it does not hold."""
 
 
 def rows(start: int, count: int, seed: int, schema: pa.Schema) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Two statistics files of others into one: what differs in anything stays, of what is the same one stands."""
+"""Two statistics files of others become one: equal blobs are kept once, all others stay."""
 
 from __future__ import annotations
 

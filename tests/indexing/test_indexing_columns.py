@@ -1,4 +1,4 @@
-"""One column of one unit at work: a filter is complete or it is none."""
+"""A column of a unit gets a complete filter or none."""
 
 from __future__ import annotations
 

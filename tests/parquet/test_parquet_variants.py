@@ -192,7 +192,7 @@ def test_the_hash_is_the_one_of_the_specification() -> None:
 def test_a_header_that_does_not_say_the_known_way_is_not_trusted(
     field_id: int, what: str, members: list[int] | None
 ) -> None:
-    """Left out, without a member, with another one, with two."""
+    """The union is left out, has no member, an unknown one, or two."""
     header, _ = decode_struct(encode_header(1024))
     assert header_doubt(header) == ""
     header.fields.pop(field_id)

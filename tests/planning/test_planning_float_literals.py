@@ -1,4 +1,4 @@
-"""Literals that a 32-bit float cannot hold lose no file: of none that an engine would find a row in.
+"""Literals that a 32-bit float cannot hold lose no file in which an engine finds a row.
 
 Each file has one value, so that its bounds are that value. DuckDB is the oracle, asked in both ways in which engines
 compare: the literal rounded to FLOAT, and the column widened to DOUBLE. Rows are held against pyiceberg's own reader,

@@ -1,4 +1,4 @@
-"""Plans of who has the keys, over sidecars that somebody without them has written: no file is lost, and it is said."""
+"""Plans with keys over sidecars that somebody without keys has written lose no file, and warn."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def doubled_record(forgery: Forgery) -> None:
 
 
 def shifted(forgery: Forgery) -> None:
-    """Each position of the filters means the unit after its own: of the last, none."""
+    """Each position of the filters means the unit after its own; the last one means none."""
     for blob in forgery.blobs:
         for group in blob.toc.get("groups", ()) if blob.fields == (2,) else ():
             group["members"], group["units"] = FILES, {"runs": [[1, FILES]]}

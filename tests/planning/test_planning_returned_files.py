@@ -1,4 +1,4 @@
-"""Files that leave a table and come back under their path with other content of the same size: never taken for the old.
+"""A file that leaves a table and comes back under its path with other content of the same size is not the old one.
 
 pyiceberg's own scan is the oracle; it knows nothing of sidecars.
 """

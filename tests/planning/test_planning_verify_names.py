@@ -1,4 +1,4 @@
-"""Problems of verify say where: the file, also of a sidecar that is broken or gone, and the column by its name."""
+"""Problems of verify name the file, also of a sidecar that is broken or gone, and the column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verify of tables with ORC data files: values are looked up there too, and nothing is called fine unseen."""
+"""verify looks values of ORC data files of tables up too, and calls nothing fine that it did not look at."""
 
 from __future__ import annotations
 

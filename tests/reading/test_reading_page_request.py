@@ -1,4 +1,4 @@
-"""Which leaf of a file the sidecar's page index of a column is one of."""
+"""A sidecar's page index of a column is used for the right leaf of a file."""
 
 from __future__ import annotations
 
