@@ -137,6 +137,18 @@ def test_entries_that_no_row_uses_may_be_in_the_filter_or_not(tmp_path: Path) ->
         assert all(maybe(new, "string", value) for value in held)
 
 
+def test_entries_that_the_filter_denies_explain_none_of_its_bits(tmp_path: Path) -> None:
+    """1,000 entries that no row uses would set every bit of a small filter together."""
+    words = ["a", "b", *(f"unused {number}" for number in range(1000))]
+    values = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), pa.array(words))
+    column = column_file(tmp_path / "v.parquet", values)
+    old = old_filter(tmp_path / "old.bin", pa.array(["a", "b", "a stranger"]), 1, "byte_array")
+    result = run("convert", old, str(tmp_path / "new.bin"), "--values", column)
+    assert result.exit_code == 2, result.stdout
+    assert "holds values that the column has not" in result.stderr
+    assert not (tmp_path / "new.bin").exists()
+
+
 def test_zeros_and_nan_of_a_strict_writer_are_no_other_column(tmp_path: Path) -> None:
     values = pa.array([0.0, float("nan"), 1.5, None])
     old = HistoricalBloomFilter.from_arrow(values, Encoding.parse("double"), 1e-9, strict=True)

@@ -419,6 +419,10 @@ def test_all_files_in_one_pass(tmp_path: Path) -> None:
     some = sidecar.embed_all_from(puffin, str(tmp_path / "some"), plain[:1])
     assert indexes(tmp_path / "some" / Path(plain[0]).name) == indexes(paths[0])
     assert len(some) == 1
+    few = sidecar.embed_all_from(puffin, str(tmp_path / "few"), plain[1:3])  # of one group, and not all of it
+    assert {way for report in few for way in report.ways()["bloom"]} == {"exact"}
+    for path, source in zip(paths[1:3], plain[1:3], strict=True):
+        assert indexes(tmp_path / "few" / Path(source).name) == indexes(path)
 
 
 def test_filters_beyond_memory_go_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

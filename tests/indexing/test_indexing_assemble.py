@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from sidecar.indexing.assemble import collect
+from sidecar.iceberg.listing import Bounds
+from sidecar.indexing.assemble import Encrypted, collect, encrypted_of
+from sidecar.indexing.columns import Options
 from sidecar.indexing.faults import DAMAGE, STORAGE
 from sidecar.indexing.tasks import Record
 
@@ -39,3 +41,25 @@ def test_every_file_that_storage_did_not_give_counts_as_unread() -> None:
     assert [one.file for one in found.units] == [2]
     assert found.failed == {of: f"reason {of}" for of in faults}
     assert found.unread == {0, 3}
+
+
+def listed(ordinal: int, bounds: Bounds) -> Any:
+    return SimpleNamespace(ordinal=ordinal, bounds={7: bounds}, data_file=SimpleNamespace(key_metadata=None))
+
+
+@pytest.mark.parametrize("lower", [b"low", None])
+@pytest.mark.parametrize("upper", [b"high", None])
+def test_one_bound_of_an_encrypted_column_exposes_it(lower: bytes | None, upper: bytes | None) -> None:
+    file = listed(0, Bounds(lower, upper, 1, 0, None))
+    is_bounded = lower is not None or upper is not None
+    assert Encrypted(fields=frozenset([7])).exposes(file, ()) is is_bounded
+    assert Encrypted(files=frozenset([0])).exposes(file, ()) is is_bounded
+    assert not Encrypted(fields=frozenset([7])).exposes(file, {7})
+    assert not Encrypted(fields=frozenset([8]), files=frozenset([1])).exposes(file, ())
+
+
+def test_every_file_and_field_that_is_told_counts_as_encrypted() -> None:
+    told = [Record("encrypted", 0, field_id=3), Record("encrypted", 1), Record("encrypted", 2), unit(5, 0)]
+    options = Options(True, False, 0.01, None, "good", 12, sealed=frozenset([9]))
+    found = encrypted_of(told, options)
+    assert (found.fields, found.files) == ({3, 9}, {1, 2})

@@ -6,6 +6,7 @@ import io
 import random
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -318,3 +319,23 @@ def test_a_wrong_checksum_is_named_and_a_missing_one_is_not(version: str) -> Non
     (problem,) = verify_file(BytesSource(bytes(damaged)))
     assert problem["column"] == "y"
     assert "the checksum of a page is wrong" in problem["problem"]
+
+
+@pytest.mark.parametrize(("value", "problem"), [(9999, "above max_value"), (-1, "below min_value")])
+@pytest.mark.parametrize("place", [0, 2500, 4999])
+def test_every_page_is_held_against_the_statistics_of_its_chunk(
+    tmp_path: Path, value: int, problem: str, place: int
+) -> None:
+    """The footer is that of a file whose pages have the same lengths, and one value less far out."""
+
+    def made(odd: int) -> bytes:
+        values = [*range(place), odd, *range(place + 1, 5000)]
+        table = pa.table({"k": pa.array(values, pa.int64())})
+        return write(table, use_dictionary=False, compression="none", data_page_size=2000)
+
+    sound, other = made(place), made(value)
+    footer = int.from_bytes(sound[-8:-4], "little") + 8
+    path = tmp_path / "a.parquet"
+    path.write_bytes(other[: len(sound) - footer] + sound[-footer:])
+    found = [one["problem"] for one in sidecar.verify_file(str(path), data=True)["problems"]]
+    assert found == [f"statistics: there is a value {problem}"]

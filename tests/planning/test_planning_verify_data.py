@@ -40,6 +40,14 @@ def test_what_a_build_made_denies_no_value(table: Table) -> None:
     assert "looked_up" not in verify_table(table)
 
 
+def test_page_indexes_alone_are_something_that_is_looked_at(catalog: Any) -> None:
+    made = create(catalog, "db.verify_pages_alone", files=1, partitioned=False)
+    sidecar.build(made, ["i"], kinds=["page-index"], engine="local")
+    found = verify_table(made.refresh(), data=True)
+    assert found["problems"] == []
+    assert found["looked_up"]["values"] == 0 < found["looked_up"]["indexes"]
+
+
 def test_a_sample_opens_that_many_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     from sidecar.convert import verify_values
 
