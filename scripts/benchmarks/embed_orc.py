@@ -127,7 +127,6 @@ def build(source: LocalSource, tail: OrcTail, column: str) -> None:
     maker = OrcFilterMaker(source, tail, OrcRules((found,)))
     for stripe in tail.stripes:
         assert maker.make(stripe.ordinal).new
-    maker.close()
 
 
 def measured(steps: dict[str, Callable[[], None]], runs: int) -> dict[str, float]:

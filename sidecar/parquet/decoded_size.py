@@ -45,21 +45,30 @@ def bytes_a_value(chunk: ColumnChunk, dictionary: bytes | memoryview, pages: Seq
     ``dictionary`` is the dictionary page, header included, or empty. Raises :class:`UnsupportedFeatureError` for pages
     of prefixes that would become too large, and :class:`DamagedFileError`.
     """
-    leaf = chunk.leaf
+    leaf, longest = chunk.leaf, 0
     if leaf.physical != "BYTE_ARRAY":
         return max(leaf.width or 1, 1)
     for header, raw in pages:
         if header.encoding == DELTA_BYTE_ARRAY:
-            check_prefixes(*_present(chunk, header, raw))
+            longest = max(longest, prefix_bytes_a_value(chunk, header, raw))
     if dictionary and any(header.encoding in DICTIONARY_ENCODINGS for header, _ in pages):
-        return 4 + _longest_entry(chunk, dictionary)
-    return 4
+        longest = max(longest, _longest_entry(chunk, dictionary))
+    return 4 + longest
 
 
-def check_prefixes(count: int, data: npt.NDArray[np.uint8]) -> None:
-    """Raise :class:`UnsupportedFeatureError` where ``count`` values of a DELTA_BYTE_ARRAY page become too large."""
+def prefix_bytes_a_value(chunk: ColumnChunk, header: PageHeader, raw: bytes | memoryview) -> int:
+    """Bytes of the prefix of a value in a DELTA_BYTE_ARRAY page, on average; raises as :func:`check_prefixes`."""
+    count, data = _present(chunk, header, raw)
+    return -(-check_prefixes(count, data) // max(count, 1))
+
+
+def check_prefixes(count: int, data: npt.NDArray[np.uint8]) -> int:
+    """Bytes of the prefixes of the ``count`` values of a DELTA_BYTE_ARRAY page, which its own bytes do not have.
+
+    Raises :class:`UnsupportedFeatureError` where the values become too large.
+    """
     if not count:
-        return
+        return 0
     if 4 * count > MAX_PREFIXED:
         raise UnsupportedFeatureError(
             "a page has too many values to be decoded", expected=f"at most {MAX_PREFIXED // 4}", found=count
@@ -72,6 +81,7 @@ def check_prefixes(count: int, data: npt.NDArray[np.uint8]) -> None:
         raise UnsupportedFeatureError(
             "the values of a page are too large", expected=f"at most {MAX_PREFIXED} bytes", found=size
         )
+    return size
 
 
 def _present(

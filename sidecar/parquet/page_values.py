@@ -38,7 +38,7 @@ from sidecar.parquet.plain_file import decode_pages
 from sidecar.parquet.schema import Leaf
 
 BATCH_BYTES = 2 << 20
-"""Encoded bytes that are handed to pyarrow at once, unless a single page is larger."""
+"""Bytes that are handed to pyarrow at once, prefixes of strings unfolded, unless a single page has more."""
 
 MAX_DECODED = 32 << 20
 """Bytes that the values of a page may take: encodings with runs state billions of values in a few bytes."""
@@ -284,7 +284,7 @@ class PageFolder:
         if count and encoding in DICTIONARY_ENCODINGS:
             self._fold(page, count, data)
         elif count:
-            check_size(self.leaf, encoding, count, data)
+            decoded = check_size(self.leaf, encoding, count, data)
             if encoding == PLAIN and self.leaf.width is not None:
                 if self.ordering.kind in ("bytes", "decimal"):
                     _sum_up_rows(page, count, data, self.leaf.width, signed=self.ordering.kind == "decimal")
@@ -294,10 +294,10 @@ class PageFolder:
             if encoding == PLAIN and self.ordering.kind == "bytes":
                 _sum_up_strings(page, count, data)
                 return page
-            if self._pending and self._bytes + len(data) + 8 * count > BATCH_BYTES:
+            if self._pending and self._bytes + decoded > BATCH_BYTES:
                 self.finish()
             self._pending.append((page, encoding, count, data))
-            self._bytes += len(data) + 8 * count
+            self._bytes += decoded
         return page
 
     def finish(self) -> None:
@@ -369,9 +369,10 @@ def _sum_up_rows(page: PageValues, count: int, data: Bytes, width: int, *, signe
     page.lower, page.upper = data[low : low + width].tobytes(), data[high : high + width].tobytes()
 
 
-def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> None:
-    """Refuse numbers of values that the bytes cannot hold, or that pyarrow would allocate far more for.
+def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> int:
+    """About as many bytes as the values of a page take encoded and decoded.
 
+    Refuses numbers of values that the bytes cannot hold, or that pyarrow would allocate far more for.
     Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError`.
     """
     bits = {"BOOLEAN": 1, "BYTE_ARRAY": 32}.get(leaf.physical, 8 * (leaf.width or 0))
@@ -381,13 +382,14 @@ def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> None:
         if encoding == DELTA_BYTE_ARRAY:
             from sidecar.parquet.decoded_size import check_prefixes
 
-            check_prefixes(count, data)
+            return check_prefixes(count, data) + len(data) + 8 * count
     elif count * bits > 8 * len(data):
         raise DamagedFileError(
             "a page is too short for its values",
             expected=f"{count} values of at least {bits} bits",
             found=f"{len(data)} bytes",
         )
+    return len(data) + 8 * count
 
 
 def _varint(value: int) -> bytes:

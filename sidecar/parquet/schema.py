@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sidecar.errors import DamagedFileError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.encoding import Encoding
 from sidecar.parquet.thrift import Struct
 
@@ -21,6 +21,9 @@ WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 MAX_NESTING = 256
 """Groups inside each other."""
+
+MAX_PATHS = 16 << 20
+"""Characters of the paths of all leaves together."""
 
 MAX_TYPE_LENGTH = 999_999
 """Bytes of a FIXED_LEN_BYTE_ARRAY value."""
@@ -104,6 +107,7 @@ def decode_leaves(elements: Sequence[Struct], *, normalized_interval: bool = Fal
     if not elements:
         raise DamagedFileError("the schema is empty")
     leaves: list[Leaf] = []
+    total = 0
     groups: list[tuple[int, tuple[str, ...], int, int]] = [(_children(elements[0]), (), 0, 0)]
     for element in elements[1:]:
         while groups and groups[-1][0] == 0:
@@ -120,6 +124,11 @@ def decode_leaves(elements: Sequence[Struct], *, normalized_interval: bool = Fal
                 raise DamagedFileError("the schema is nested too deeply", expected=f"at most {MAX_NESTING}")
             groups.append((_children(element), path, max_def, max_rep))
         else:
+            total += sum(map(len, path)) + len(path)
+            if total > MAX_PATHS:
+                raise UnsupportedFeatureError(
+                    "the paths of the leaves are too long", expected=f"at most {MAX_PATHS} characters"
+                )
             leaves.append(_leaf(element, len(leaves), path, (max_def, max_rep), normalized_interval))
     if any(left for left, *_ in groups):
         raise DamagedFileError("the schema ends before its groups are complete")

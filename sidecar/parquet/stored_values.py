@@ -118,12 +118,12 @@ class StoredValues:
             if self._only_used:
                 mark_indices(data, count, self._used)
             return
-        check_size(self._leaf, encoding, count, data)
+        decoded = check_size(self._leaf, encoding, count, data)
         if encoding == PLAIN and self._leaf.physical != "BOOLEAN":
             self._plain(count, data)
             return
         self._pending.append((encoding, count, data))
-        self._bytes += len(data) + 8 * count
+        self._bytes += decoded
         if self._bytes > BATCH_BYTES:
             self._decode()
 

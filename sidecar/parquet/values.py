@@ -18,11 +18,12 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidecar.errors import DamagedFileError, first_line, located
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line, located
 from sidecar.filters.leaves import flatten
 from sidecar.parquet.compression import check_page_size
+from sidecar.parquet.decoded_size import DELTA_BYTE_ARRAY, MAX_PREFIXED, prefix_bytes_a_value
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.pages import walk_pages
+from sidecar.parquet.pages import PageHeader, walk_pages
 from sidecar.source import BytesSource, Source, SourceFile, local_path
 
 BATCH_ROWS = 32 * 1024
@@ -40,11 +41,26 @@ OPTIONS: dict[str, Any] = {
 def check_pages(source: Source, chunk: ColumnChunk) -> None:
     """Raise for a column chunk whose pages pyarrow must not be handed: it inflates a page whatever its size.
 
-    Errors are :class:`UnsupportedFeatureError` and :class:`DamagedFileError`. Headers of pages are read.
+    Nor must it be handed strings with prefixes that unfold into more than :data:`MAX_PREFIXED` bytes a batch.
+    Errors are :class:`UnsupportedFeatureError` and :class:`DamagedFileError`. Headers of pages are read, and pages in
+    the encoding DELTA_BYTE_ARRAY.
     """
     for page in walk_pages(source, chunk):
         with located(source.name, chunk.leaf.path, page.offset):
             check_page_size(page.compressed_size, page.uncompressed_size)
+            if page.encoding == DELTA_BYTE_ARRAY and chunk.leaf.physical == "BYTE_ARRAY":
+                _check_batch(source, chunk, page)
+
+
+def _check_batch(source: Source, chunk: ColumnChunk, page: PageHeader) -> None:
+    raw = source.read(page.offset, page.header_length + page.compressed_size)
+    size = BATCH_ROWS * prefix_bytes_a_value(chunk, page, raw)
+    if size > MAX_PREFIXED:
+        raise UnsupportedFeatureError(
+            "the values of a page are too large to be decoded in batches",
+            expected=f"at most {MAX_PREFIXED} bytes",
+            found=size,
+        )
 
 
 class ValueReader:

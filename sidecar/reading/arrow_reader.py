@@ -29,7 +29,7 @@ from pyiceberg.io.pyarrow import (
     UnsupportedPyArrowTypeException,
     _get_column_projection_values,
     _get_file_format,
-    _read_all_delete_files,
+    _read_deletes,
     _to_requested_schema,
     expression_to_pyarrow,
     pyarrow_to_schema,
@@ -38,6 +38,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import NestedField, StructType, UUIDType
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
@@ -49,8 +50,8 @@ from sidecar.reading.file_columns import FileColumn, FileColumns
 from sidecar.reading.residual import residual_of
 from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source
 
-Deletes = Mapping[str, Sequence[Any]]
-"""Deleted positions of data files, by path: chunked arrays of int64."""
+Deletes = Mapping[str, Mapping[str, Any]]
+"""By the path of a delete file: its positions of each data file, by path, as a chunked array of int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +204,18 @@ def _ends_as_it_should(source: Source) -> bool:
     return end in (b"PAR1", b"PFA1") or end[:3] == b"ORC"
 
 
+def deletes_of(task: FileScanTask, deletes: Deletes) -> list[Any]:
+    """The deleted positions of a task's file, by its own delete files alone: chunked arrays of int64.
+
+    A file that left the table and came back is younger than the delete files that named its path before. pyiceberg
+    joins what all delete files of a scan say of a path, and so loses rows where such a delete file belongs to another
+    task.
+    """
+    path = task.file.file_path
+    own = (deletes[file.file_path] for file in task.delete_files)
+    return [positions[path] for positions in own if path in positions]
+
+
 class TableReader:
     """Reads files of one table for one filter and one schema, as pyiceberg's ``ArrowScan`` does."""
 
@@ -220,13 +233,15 @@ class TableReader:
         self._scan = ArrowScan(table.metadata, self._io, schema, row_filter)
 
     def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
-        """The deleted positions of all files, by path as pyiceberg matches them."""
-        for file in {file for task in tasks for file in task.delete_files}:
+        """What each delete file of ``tasks`` says, read once. Raises whatever pyiceberg and Arrow do."""
+        files = list({file for task in tasks for file in task.delete_files})
+        for file in files:
             self._io.know(file)
-        return _read_all_delete_files(self._io, list(tasks))
+        found = ExecutorFactory.get_or_create().map(partial(_read_deletes, self._io), files)
+        return {file.file_path: positions for file, positions in zip(files, found, strict=True)}
 
-    def read_whole(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
-        """Matching rows of a whole file, by pyiceberg alone; a file with views is read as if it had none."""
+    def read_whole(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+        """Matching rows of a whole file but its ``deletes``, by pyiceberg; one with views as if it had none."""
         self._io.know(task.file)
         read = self._read_comparing_uuids if self._asks_uuid else self._read_whole
         batches = read(task, deletes)
@@ -246,8 +261,9 @@ class TableReader:
             yield first
         yield from batches
 
-    def _read_whole(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
-        return self._scan._record_batches_from_scan_tasks_and_deletes([task], dict(deletes))  # type: ignore[arg-type]
+    def _read_whole(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+        by_path = {task.file.file_path: list(deletes)} if deletes else {}
+        return self._scan._record_batches_from_scan_tasks_and_deletes([task], by_path)
 
     @cached_property
     def _asks_uuid(self) -> bool:
@@ -255,9 +271,9 @@ class TableReader:
         asked = extract_field_ids(self.row_filter)
         return any(isinstance(schema.find_field(field_id).field_type, UUIDType) for field_id in asked)
 
-    def _read_comparing_uuids(self, task: FileScanTask, deletes: Deletes) -> Iterator[pa.RecordBatch]:
+    def _read_comparing_uuids(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         """As pyiceberg reads a whole file, but for the filter, which Arrow cannot evaluate."""
-        deleted = [positions.to_numpy() for positions in deletes.get(task.file.file_path, ())]
+        deleted = [positions.to_numpy() for positions in deletes]
         gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
         with self._io.new_input(task.file.file_path).open() as file:
             fragment = _get_file_format(task.file.file_format, pre_buffer=True).make_fragment(file)

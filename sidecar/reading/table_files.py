@@ -37,7 +37,7 @@ from sidecar.parquet.parts import finish_file
 from sidecar.parquet.usual_types import usual_footer
 from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
-from sidecar.reading.arrow_reader import Deletes, TableReader
+from sidecar.reading.arrow_reader import Deletes, TableReader, deletes_of
 from sidecar.reading.orc_table_rows import OrcFileRows
 from sidecar.reading.page_request import PagePlanner
 from sidecar.source import REMOTE_TAIL, CountingSource, Source, open_source
@@ -167,14 +167,13 @@ class DataFileReader:
 
     def _whole(self, task: FileScanTask, part: FilePart | None, why: str) -> FileRows:
         """By pyiceberg; of a part of a file, all other rows are deleted for it."""
-        path = task.file.file_path
-        report = ScanReport(file=path, file_bytes=task.file.file_size_in_bytes)
-        deletes = self.deletes
+        report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
+        deletes = deletes_of(task, self.deletes)
         if part is not None:
             others = np.r_[
                 : part[0], task.file.record_count if part[1] is None else part[1] : task.file.record_count
             ]
-            deletes = {**deletes, path: [*deletes.get(path, ()), pa.chunked_array([others])]}
+            deletes.append(pa.chunked_array([others]))
         batches = self._up_to_limit(self._until_stopped(self.reader.read_whole(task, deletes)))
         return FileRows(batches, report, whole=why)
 
@@ -198,7 +197,7 @@ class DataFileReader:
 
     def _deleted(self, task: FileScanTask) -> npt.NDArray[np.int64] | None:
         """Deleted positions, rising; ``None`` if pyiceberg knows of no delete for the file."""
-        arrays = self.deletes.get(task.file.file_path)
+        arrays = deletes_of(task, self.deletes)
         if not arrays:
             return None
         positions: npt.NDArray[np.int64] = np.unique(np.concatenate([a.to_numpy() for a in arrays]))

@@ -415,6 +415,26 @@ def test_impossible_keys_are_refused():
         pages_of(groups, [np.zeros((2, 8), np.uint32)], key_of().place)
 
 
+def test_one_key_at_hand_protects_a_field_whose_other_blobs_have_another_key():
+    """Two builds, two keys, and the caller has one of them: plaintext of the field could still be anybody's."""
+    ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER})))
+    for name in (b"another key", METADATA):
+        ring.know(1, Lock(name, b""), ["id"])
+    ring.know(2, Lock(b"another key", b""), ["id"])
+    ring.know(3, None, ["id"])
+    assert [ring.protects(field_id) for field_id in (1, 2, 3)] == [True, False, False]
+
+
+def test_a_field_that_is_named_later_is_not_believed_in_plaintext_any_more():
+    """embed --from names fields by the paths of each file that it opens, when the sidecar may be in use already."""
+    owner = Owner(TABLE, SEGMENT, 1, "bundle", bytes(32), bytes(32))
+    ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER})))
+    assert ring.place(None, owner).field_id == 1
+    ring.name({1: METADATA})
+    with pytest.raises(UsageError, match="in plaintext although its key was given"):
+        ring.place(None, owner)
+
+
 def test_no_key_encrypts_more_pieces_than_the_limit():
     """Each piece is decrypted here with the key that SPEC.md says; with a small limit, rows change keys on the dot."""
     limit, members = 200, 2100

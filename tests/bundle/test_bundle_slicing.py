@@ -23,6 +23,7 @@ from sidecar.bundle.checksum import Kind, Place, is_sealed
 from sidecar.bundle.extract import extract_blocks, extract_filter, extract_filters
 from sidecar.bundle.layout import Layout
 from sidecar.bundle.positions import FREE_BYTES, GroupMember, plan_groups
+from sidecar.bundle.seals import contexts_of, open_pieces, seal_pieces
 from sidecar.bundle.slicing import gather_blocks, slice_blocks, tail_piece, unslice_pages, widen_range
 from sidecar.errors import UsageError
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
@@ -141,6 +142,19 @@ def test_every_row_page_and_region_is_sealed_in_its_place(members):
                 sealed = data[at : at + layout.row_stride]
                 assert is_sealed(PLACE.context(Kind.ROW, page, 0, row), sealed)
                 assert not is_sealed(PLACE.context(Kind.ROW, page, 0, row + 1), sealed)
+
+
+def test_more_pieces_than_are_hashed_at_once_are_sealed_each_in_its_place():
+    """Pieces are hashed in batches of 256 KiB: those of the second batch have places of their own."""
+    count, place = 6000, Place(SEGMENT, 1)
+    contexts = contexts_of(Kind.REGION, count, place, 0)
+    contexts["position"] = np.arange(count)
+    pieces = np.zeros((count, 16), np.uint8)
+    pieces[:, :8] = np.arange(count, dtype="<u8").view(np.uint8).reshape(count, 8)
+    seal_pieces(pieces, contexts, place)
+    for number in range(count):
+        assert is_sealed(place.context(Kind.REGION, number), pieces[number].tobytes()), number
+    assert open_pieces(pieces, contexts, place)[1] == []
 
 
 def test_layout_sizes():

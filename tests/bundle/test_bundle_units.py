@@ -257,6 +257,12 @@ def test_coverage_comes_back(codes):
         decode_coverage(encode_coverage(coverage), len(codes) + 1)
 
 
+def test_half_a_run_behind_coverage_is_damage():
+    coverage = Coverage.of(1, "bloom", [CoverageState(INDEXED, "id")] * 5)
+    with pytest.raises(DamagedFileError, match="cut short"):
+        decode_coverage(encode_coverage(coverage) + bytes(4), 5)
+
+
 @given(st.binary(max_size=80))
 def test_any_bytes_as_coverage_are_our_error(data):
     with pytest.raises(DamagedFileError):

@@ -466,6 +466,9 @@ def test_listed_paths_with_two_dots_do_not_lead_out_of_the_folder(tmp_path: Path
     with pytest.raises(UsageError, match="zero byte"):
         sidecar.embed_all_from(puffin, str(folder), [f"{tmp_path}/x\0/y.parquet"])
     assert not (tmp_path / "a").exists()
+    for listed in (["x/../a", "x/b"], ["x/y/../a", "x/y/b"], ["x/a/..", "x/b"]):
+        with pytest.raises(UsageError, match=r"has '\.\.' or a zero byte"):
+            module.targets_in("out", listed)
     assert module.targets_in("out", ["../x/a", "../y/a"]) == ["out/x/a", "out/y/a"]  # these are inside
 
 

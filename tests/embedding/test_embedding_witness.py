@@ -23,9 +23,10 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.collection import Collection
 from sidecar.convert.extract import Taker
 from sidecar.convert.identity import identity_of_orc, identity_of_parquet
-from sidecar.convert.match import BY_DIGEST, BY_TABLE
+from sidecar.convert.match import BY_DIGEST, BY_TABLE, Match
 from sidecar.convert.witness import GivenIndexes, ask_pages
 from sidecar.embedding.orc_witness import ask_row_groups
+from sidecar.embedding.restorer import proof_of
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
@@ -281,6 +282,27 @@ def test_the_live_entry_of_the_table_is_a_proof(table: Any, tmp_path: Path, give
     assert report.witness.proof == (BY_TABLE if given else "")
     assert report.witness.mode == ("page" if given else "full")
     assert_nothing_lost(tmp_path / "out.parquet", 1)
+
+
+def test_one_proven_segment_proves_nothing_of_another(table: Any) -> None:
+    with closing(sidecar.open_sidecar(table)) as found:
+        (segment,) = found.segments
+        (entry,) = segment.files([0])
+        assert entry is not None
+        proven, other = Match(segment, entry, (0, 1, 2), BY_TABLE), Match(segment, entry, (0, 1, 2))
+    assert proof_of([proven, proven]) == BY_TABLE
+    assert proof_of([proven, other]) == proof_of([other, proven]) == ""
+
+
+def test_a_path_that_stands_twice_in_the_table_proves_nothing(table: Any, tmp_path: Path) -> None:
+    """One of the two entries is the file that was indexed, but the path has what came last."""
+    path = write(tmp_path / "dt=1" / "part-0.parquet", 2)
+    table.add_files([f"file:{path}"], check_duplicate_files=False)
+    table.refresh()
+    with closing(sidecar.open_sidecar(table)) as found:
+        report = sidecar.embed_from(found, str(path), str(tmp_path / "out.parquet"), table=table)
+    assert (report.witness.proof, report.witness.mode) == ("", "full")
+    assert_nothing_lost(tmp_path / "out.parquet", 2)
 
 
 @pytest.mark.parametrize("way", ["auto", "all"])

@@ -23,7 +23,7 @@ def test_pyicebergs_private_api_is_as_it_was() -> None:
     """Read arrow_reader.py beside ``_task_to_record_batches`` again when this fails, then adapt both."""
     parameters = {
         "_get_column_projection_values": "file projected_schema table_schema partition_spec file_project_field_ids",
-        "_read_all_delete_files": "io tasks",
+        "_read_deletes": "io data_file",
         "_to_requested_schema": (
             "requested_schema file_schema batch downcast_ns_timestamp_to_us include_field_ids "
             "projected_missing_fields allow_timestamp_tz_mismatch format_model"
