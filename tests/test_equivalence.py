@@ -98,8 +98,8 @@ def planned_or_refused(history: History, text: str, snapshot_id: int | None) -> 
         if isinstance(error.__cause__, TypeError):
             # pyiceberg 0.12 compares a NULL of an identity partition with a range's end, with or without a sidecar
             row_filter = parse_predicate(text, history.table.schema())
+            before = snapshot_id or history.before_equality
             with pytest.raises(TypeError):
-                before = snapshot_id or history.before_equality
                 history.table.scan(row_filter, snapshot_id=before).plan_files()
             return None
         raise
