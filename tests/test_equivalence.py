@@ -1,7 +1,7 @@
 """The same rows with a sidecar as without, through every door, for tables with random pasts and random predicates.
 
 ``SIDECAR_CASES=5000 scripts/test tests/test_equivalence.py`` runs so many cases through pyiceberg's door, so many
-through DuckDB's, and two for every five through Spark's; by default some hundreds in all. ``SIDECAR_SHARE=0/2`` and
+through DuckDB's, and two for every five through Spark's; by default some two hundred in all. ``SIDECAR_SHARE=0/2`` and
 ``SIDECAR_SHARE=1/2`` are the halves of that for two processes. What the cases came to is printed at the end.
 
 A case is one predicate on a table with a random past, a snapshot and a state of its sidecars, at most
@@ -43,7 +43,7 @@ from sidecar.reading.scanning import read
 
 CASES = int(os.environ.get("SIDECAR_CASES", "0"))
 SHARE, SHARES = map(int, os.environ.get("SIDECAR_SHARE", "0/1").split("/"))
-BATCH = 25
+BATCH = 25 if CASES else 16
 """Predicates that one table is asked."""
 
 
@@ -247,7 +247,7 @@ def readable_spark_tables(number: int) -> tuple[int, str]:
     return seed, "spark"
 
 
-@pytest.mark.parametrize(("seed", "flavour"), batches(CASES or 125, pyiceberg_tables))
+@pytest.mark.parametrize(("seed", "flavour"), batches(CASES or 5 * BATCH, pyiceberg_tables))
 def test_pyiceberg(
     history: Any, seed: int, flavour: str, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
@@ -267,7 +267,7 @@ def test_pyiceberg(
     tally.finish(record_property)
 
 
-@pytest.mark.parametrize(("seed", "flavour"), batches(CASES or 100, duckdb_tables))
+@pytest.mark.parametrize(("seed", "flavour"), batches(CASES or 4 * BATCH, duckdb_tables))
 def test_duckdb(history: Any, duckdb_iceberg: Any, seed: int, flavour: str, record_property: Any) -> None:
     """The rows that DuckDB finds in the table, by the files that they stand in: all of them are kept."""
     tally = Tally("DuckDB")
@@ -314,7 +314,7 @@ def _files_of_ids(made: History, duckdb_iceberg: Any) -> dict[int, str]:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize(("seed", "flavour"), batches(CASES * 2 // 5 or 50, spark_tables))
+@pytest.mark.parametrize(("seed", "flavour"), batches(CASES * 2 // 5 or 2 * BATCH, spark_tables))
 def test_spark(spark: Any, history: Any, seed: int, flavour: str, record_property: Any) -> None:
     """Spark's own reader with all files and with those that are left, in two jobs for all predicates.
 
@@ -351,7 +351,7 @@ def test_spark(spark: Any, history: Any, seed: int, flavour: str, record_propert
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize(("seed", "flavour"), batches(CASES * 2 // 25 or 25, readable_spark_tables))
+@pytest.mark.parametrize(("seed", "flavour"), batches(CASES * 2 // 25 or BATCH, readable_spark_tables))
 def test_pyiceberg_after_spark(
     spark: Any, history: Any, seed: int, flavour: str, record_property: Any
 ) -> None:
