@@ -74,14 +74,13 @@ FEATURES = {
 FIRST: dict[tuple[int, str], tuple[str, ...]] = {
     (0, "parquet"): ("v1", "returning"),
     (1, "parquet"): ("floats",),
-    (2, "mixed"): ("returning",),
+    (2, "mixed"): ("returning", "schema"),
     (3, "parquet"): ("floats", "equality"),
-    (4, "parquet"): ("v1", "transform", "schema"),
-    (5, "mixed"): ("floats", "schema"),
+    (4, "parquet"): ("v1", "transform"),
     (0, "spark"): ("floats", "equality", "branch", "formats"),
     (1, "spark"): ("transform", "schema", "branch"),
 }
-"""The features of the first histories, which a short run has."""
+"""The features of the first histories, which a short run has; fewer things happen to these tables."""
 TRANSFORMS: dict[str, list[Transform[Any, Any]]] = {
     "id": [BucketTransform(3), TruncateTransform(40)],
     "l": [BucketTransform(4)],
@@ -192,7 +191,7 @@ def _go_together(name: str, has: list[str], flavour: str) -> bool:
     return name != "formats" or flavour == "spark"
 
 
-def make_history(catalog: Any, name: str, seed: int, flavour: str, steps: int = 10) -> History:
+def make_history(catalog: Any, name: str, seed: int, flavour: str) -> History:
     """A table whose past is drawn from ``seed``."""
     rng, features = random.Random(f"{flavour} {seed}"), features_of(seed, flavour)
     schema = Schema(*(f for f in SCHEMA.fields if f.name not in FLAVOURS[flavour]))
@@ -211,6 +210,7 @@ def make_history(catalog: Any, name: str, seed: int, flavour: str, steps: int = 
         history.values["f"] = "e"
     for _ in range(rng.randint(2, 5)):
         _do(history, _append)
+    steps = 6 if (seed, flavour) in FIRST else 10
     built, known = rng.randrange(steps), _steps_of(features)
     for step in range(steps):
         _do(history, _build if step == built else rng.choice(known))
@@ -365,7 +365,9 @@ def _return(history: History) -> str | None:
     """An imported file leaves, is written anew with other rows, and comes back."""
     table, rng = history.table, history.rng
     live = {task.file.file_path.rsplit("/", 1)[-1]: task.file for task in table.scan().plan_files()}
-    known = sorted(name for name in history.imported if name in live)
+    # pyiceberg 0.12 applies position deletes to a file of the same path that came after them
+    deleted = {path.rsplit("/", 1)[-1] for path, _ in history.deleted}
+    known = sorted(name for name in history.imported if name in live and name not in deleted)
     if not known:
         return _import(history)
     name = rng.choice(known)
@@ -386,7 +388,6 @@ def _return(history: History) -> str | None:
         return f"remove {name}"
     files.append(table, [made])
     history.asked_ids = rows.slice(0, wanted)["id"].to_pylist()
-    history.deleted = {(path, at) for path, at in history.deleted if not path.endswith(name)}
     return f"return {name}"
 
 
