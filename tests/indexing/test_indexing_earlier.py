@@ -252,3 +252,15 @@ def test_storage_that_is_gone_replaces_nothing(table: Any) -> None:
     with pytest.raises(StorageError, match="no data file could be read, so nothing was registered"):
         sidecar.build(table, ["s"], engine="local")
     assert table.catalog.load_table(table.name()).metadata.statistics == entries
+
+
+def test_a_sketch_is_not_continued_after_a_removal_from_one_of_two_segments(table: Any) -> None:
+    _, table = _build(table, "k")
+    table.append(_rows(8))
+    _, table = _build(table, "k")
+    assert len(_segments(table)) == 2
+    table.delete(f"k = {table.scan().to_arrow()['k'][0].as_py()}")
+    report, table = _build(table, "k")
+    assert report.files_carried == 0
+    assert "a sketch cannot forget" in report.warnings[0]
+    _assert_ndv(report, table)

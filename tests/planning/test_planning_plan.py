@@ -279,7 +279,7 @@ def test_schema_evolution(catalog: Any) -> None:
     rng = random.Random(22)
     columns = ["i", "f", "dec9", "st.y", "d"]
     pruned = 0
-    for _ in range(40):
+    for _ in range(60):
         planned = plan(table, predicate(rng, columns, 120))
         assert_right(table, planned)
         pruned += planned.funnel.dropped_by_filter
