@@ -6,6 +6,7 @@ every value, and ``verify`` with the keys must name a problem.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import struct
@@ -40,6 +41,7 @@ from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_p
 from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.row_index_blob import FieldRowIndexes
 from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.sections import Section
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
@@ -389,6 +391,16 @@ def test_forged_copies_of_tables_of_contents_deceive_nobody(sound, forge, whole)
     assert lost(data) == []
     if data != Forgery.of(sound).stored():
         assert verify_sidecar(BytesSource(data), encryption_keys=KEYS)
+
+
+def test_a_piece_has_the_digest_of_its_own_place_alone():
+    pieces = [b"first", b"second"]
+    digests = b"".join(hashlib.sha256(piece).digest() for piece in pieces)
+    section = Section("files", 0, 64, 2, 100, digests)
+    assert [[section.is_piece(at, piece) for at in range(3)] for piece in pieces] == [
+        [True, False, False],
+        [False, True, False],
+    ]
 
 
 def test_a_changed_piece_with_a_good_seal_is_not_the_one_that_was_written(sound):
