@@ -35,6 +35,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -154,12 +155,21 @@ class History:
         return form.format(text, start, start + rng.randrange(1, 40))
 
     def snapshot(self) -> int | None:
-        """``None`` for the present one, mostly; else any, those of branches among them."""
+        """``None`` for the present one, mostly; else any that pyiceberg can plan, those of branches among them."""
         if (
             self.rng.random() < 0.75 or "returning" in self.features
         ):  # files of old snapshots have other content by now
             return None
-        return self.rng.choice(self.table.metadata.snapshots).snapshot_id
+        chosen = self.rng.choice(self.table.metadata.snapshots)
+        return None if self._has_equality_deletes(chosen) else chosen.snapshot_id
+
+    def _has_equality_deletes(self, snapshot: Snapshot) -> bool:
+        """Only the last steps of a history delete by equality; the rows of the present are known without pyiceberg."""
+        if self.before_equality is None:
+            return False
+        before = self.table.metadata.snapshot_by_id(self.before_equality)
+        assert before is not None
+        return (snapshot.sequence_number or 0) > (before.sequence_number or 0)
 
     def present(self) -> bool:
         """Whether ``main`` has rows at all."""
