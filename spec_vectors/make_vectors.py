@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.envelope import encode_toc
 from sidecar.bundle.fingerprints import fingerprint
@@ -187,7 +187,7 @@ def bundle_of(
     members = [
         GroupMember(own.unit, own.encoding, own.resolution, len(own.bitset), rule=own.rule) for own in filters
     ]
-    place = Place(segment, field_id) if key is None else key.place
+    place = BlobContext(segment, field_id) if key is None else key.place
     groups = plan_groups(members, place.sealing)
     pages = [
         page

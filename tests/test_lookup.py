@@ -15,9 +15,9 @@ import sidecar
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.key_lookup import rate_of
 from sidecar.iceberg.listing import ListedFile, list_snapshot
-from sidecar.planning.advice import Advice
+from sidecar.planning.advice import OpenedSidecar
 from sidecar.planning.may_match import HoldsAny
-from sidecar.planning.sieve import Sieve
+from sidecar.planning.sieve import FilePruner
 
 FILES, ROWS, LOOKUPS = 658, 20_000, 1_000
 
@@ -52,8 +52,8 @@ def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table:
     assert len(files) == FILES
     kept, most_bytes, most_reads = 0, 0, 0
     for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
-        advice = Advice(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
-        sieve = Sieve(advice)
+        advice = OpenedSidecar(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
+        sieve = FilePruner(advice)
         kept += sum(sieve.keep(*file) for file in files)
         assert advice.warnings == ()
         most_bytes = max(most_bytes, advice.index_bytes)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.model import UNLISTED, FileEntry, SegmentHeader, UnitEntry, UnitsTable
-from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import slice_blocks
@@ -91,7 +91,7 @@ def compare(units: int, name: str, rule: IndexRule, options: argparse.Namespace)
 def write(path: Path, units: int, blocks: int, rule: IndexRule, key: FieldKey | None) -> float:
     """A sidecar of one file with so many units; seconds that slicing and sealing took."""
     encoding = "int64" if rule is SPLIT_BLOCK else "orc/long"
-    place = Place(SEGMENT, 1) if key is None else key.place
+    place = BlobContext(SEGMENT, 1) if key is None else key.place
     members = (GroupMember(unit, encoding, "id", blocks * 32, rule=rule) for unit in range(units))
     (group,) = plan_groups(members, place.sealing)
     entries = tuple(UnitEntry(unit, unit, 1) for unit in range(units))
@@ -107,7 +107,7 @@ def write(path: Path, units: int, blocks: int, rule: IndexRule, key: FieldKey | 
     return spent[0]
 
 
-def pages(group: Group, place: Place, spent: list[float]) -> Iterator[bytes]:
+def pages(group: BundleGroup, place: BlobContext, spent: list[float]) -> Iterator[bytes]:
     """Random bits, half of them set; adds the seconds of slicing to ``spent``."""
     random = np.random.default_rng(1)
     step = group.block_step

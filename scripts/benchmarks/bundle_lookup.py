@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.model import UNLISTED, FileEntry, SegmentHeader, UnitEntry, UnitsTable
-from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import slice_blocks
@@ -79,12 +79,12 @@ def write(path: Path, units: int, encoding: str, num_bytes: int, rule: IndexRule
         puffin.finish()
 
 
-def regions(group: Group) -> Iterator[bytes]:
+def regions(group: BundleGroup) -> Iterator[bytes]:
     """Random bits, half of them set, which is the fill of an ORC filter that holds as many values as it is for."""
     random = np.random.default_rng(1)
     for region in range(group.blocks):
         blocks = random.integers(0, 2**32, (len(group.units), 1, 8), dtype=np.uint32)
-        yield slice_blocks(group, region, blocks, Place(SEGMENT, 1))
+        yield slice_blocks(group, region, blocks, BlobContext(SEGMENT, 1))
 
 
 def measure(path: Path, values: int) -> tuple[int, int, float, float]:

@@ -32,7 +32,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 import sidecar
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.model import (
     INDEXED,
     Coverage,
@@ -44,7 +44,7 @@ from sidecar.bundle.model import (
     UnitEntry,
     UnitsTable,
 )
-from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.rules import SPLIT_BLOCK
 from sidecar.bundle.slicing import slice_blocks
 from sidecar.bundle.toc import write_toc
@@ -209,7 +209,7 @@ def write_sidecar(table: Table, units: int) -> None:
     print(f"sidecar of {written.file_size:,} bytes", flush=True)
 
 
-def regions(group: Group, segment: bytes) -> Iterator[bytes]:
+def regions(group: BundleGroup, segment: bytes) -> Iterator[bytes]:
     """27 % of the bits set, and those of the key in one filter in the middle."""
     random, members = np.random.default_rng(1), len(group.units)
     (key_hash,) = probe_for(KEY, "long", Encoding.parse("int64")).hashes
@@ -219,7 +219,7 @@ def regions(group: Group, segment: bytes) -> Iterator[bytes]:
         for own, row in SPLIT_BLOCK.rows(key_hash, group.blocks):
             if own == region:
                 blocks[members // 2, 0, row // 32] |= np.uint32(1 << row % 32)
-        yield slice_blocks(group, region, blocks, Place(segment, 1))
+        yield slice_blocks(group, region, blocks, BlobContext(segment, 1))
 
 
 def measure(folder: Path, who: str, predicate: str, runs: int) -> dict[str, Any]:

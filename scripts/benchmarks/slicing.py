@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.slicing import slice_blocks, unslice_pages
 from sidecar.kernels.transpose import regions_from_blocks
 
-PLACE = Place(bytes(16), 1)
+PLACE = BlobContext(bytes(16), 1)
 TARGET = 1 / 3
 
 
@@ -73,7 +73,7 @@ def measure(members: int, total: int, part: int, runs: int) -> dict[str, float]:
     return {"blocks": blocks, **{name: whole.nbytes / median / 1e9 for name, median in medians.items()}}
 
 
-def slice_rows(group: Group, parts: Sequence[np.ndarray]) -> None:
+def slice_rows(group: BundleGroup, parts: Sequence[np.ndarray]) -> None:
     """Bit rows of all parts into fresh memory, without checksums."""
     layout = group.layout
     out = np.empty((group.blocks, layout.region_stride), np.uint8)

@@ -4,7 +4,7 @@ Every stored piece of a sidecar blob is followed by 8 bytes: the little-endian X
 context and then the piece's bytes. The context, little-endian:
 
     offset  size  content
-    0       4     u32  kind of piece (the numbers of :class:`Kind`)
+    0       4     u32  kind of piece (the numbers of :class:`PieceKind`)
     4       4     i32  field id, 0 where the piece belongs to no field
     8       16         segment id
     24      4     u32  group ordinal in its blob, 0 outside groups
@@ -46,7 +46,7 @@ CONTEXT_TYPE = np.dtype(
 _SEAL = struct.Struct("<Q")
 
 
-class Kind(IntEnum):
+class PieceKind(IntEnum):
     """What a piece is; the numbers are part of the format."""
 
     ROW = 1
@@ -73,7 +73,7 @@ class Kind(IntEnum):
     DIRECTORY = 32
 
 
-class Sealing(NamedTuple):
+class PieceOverhead(NamedTuple):
     """How many bytes stand before and after the data of a piece."""
 
     before: int
@@ -85,11 +85,11 @@ class Sealing(NamedTuple):
         return self.before + self.after
 
 
-CHECKED = Sealing(0, SEAL_BYTES)
+CHECKED = PieceOverhead(0, SEAL_BYTES)
 """Pieces with a checksum behind them."""
-ENCRYPTED = Sealing(12, 16)
+ENCRYPTED = PieceOverhead(12, 16)
 """Pieces that are AES-GCM modules."""
-BARE = Sealing(0, 0)
+BARE = PieceOverhead(0, 0)
 """Pieces that were opened: data alone."""
 
 
@@ -107,7 +107,7 @@ class PieceCipher(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class BlobContext:
     """Where the pieces of one blob belong: a segment (16 bytes) and a field id (0: none); ``cipher`` if encrypted."""
 
     segment: bytes
@@ -115,11 +115,11 @@ class Place:
     cipher: PieceCipher | None = field(default=None, repr=False, compare=False)
 
     @property
-    def sealing(self) -> Sealing:
+    def sealing(self) -> PieceOverhead:
         """What stands around the data of each piece."""
         return CHECKED if self.cipher is None else ENCRYPTED
 
-    def context(self, kind: Kind, position: int = 0, group: int = 0, row: int = 0) -> bytes:
+    def context(self, kind: PieceKind, position: int = 0, group: int = 0, row: int = 0) -> bytes:
         """The 40 bytes hashed before a piece."""
         return CONTEXT.pack(kind, self.field_id, self.segment, group, row, position)
 

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sidecar.bundle.checksum import CONTEXT, Place
+from sidecar.bundle.checksum import CONTEXT, BlobContext
 from sidecar.bundle.envelope import encode_toc
 from sidecar.bundle.layout import BLOCK_BITS
 from sidecar.crypto.keys import EncryptionKeys
@@ -208,7 +208,7 @@ class FieldKey:
         self._master_key = master_key
         self._key_metadata = key_metadata
         self._owner = table_uuid, segment_id, field_id
-        self.place = Place(segment_id, field_id, Cipher(self._data_key, table_uuid, modules_per_key))
+        self.place = BlobContext(segment_id, field_id, Cipher(self._data_key, table_uuid, modules_per_key))
         """Where pieces go; fit to be sent to other processes, which then have the data key alone."""
 
     def lock(self, purpose: str, units_toc: bytes, toc: bytes) -> Lock:
@@ -233,7 +233,7 @@ class KeyRing:
         self._locks: dict[int, set[bytes]] = {}
         self._paths: dict[int, set[str]] = {}
         self._master: dict[bytes, bytes | SidecarError | None] = {}
-        self._places: dict[tuple[Lock | None, Owner], Place] = {}
+        self._places: dict[tuple[Lock | None, Owner], BlobContext] = {}
         self.refused = False
         """Whether a blob could not be unlocked."""
 
@@ -275,7 +275,7 @@ class KeyRing:
         expected = {named[path] for path in self._paths.get(field_id, ()) if path in named}
         return expected | ({self._named[field_id]} if field_id in self._named else set())
 
-    def place(self, lock: Lock | None, owner: Owner) -> Place:
+    def place(self, lock: Lock | None, owner: Owner) -> BlobContext:
         """Where the blob's pieces are, with what decrypts them.
 
         Raises :class:`UsageError` without the key, for another one, and for plaintext of a protected field, and what
@@ -286,7 +286,7 @@ class KeyRing:
             known = self._places[lock, owner] = self._opened(lock, owner)
         return known
 
-    def _opened(self, lock: Lock | None, owner: Owner) -> Place:
+    def _opened(self, lock: Lock | None, owner: Owner) -> BlobContext:
         if lock is None:
             return self._in_clear(owner)
         self.refused, refused = True, self.refused
@@ -294,15 +294,15 @@ class KeyRing:
         self.refused = refused
         return place
 
-    def _in_clear(self, owner: Owner) -> Place:
+    def _in_clear(self, owner: Owner) -> BlobContext:
         if self.protects(owner.field_id):
             raise UsageError(
                 f"an index of field {owner.field_id} is in plaintext although its key was given: it could be anybody's",
                 hint="Build the index of the column anew with its key in bundle_keys, or give no key for it.",
             )
-        return Place(owner.segment_id, owner.field_id)
+        return BlobContext(owner.segment_id, owner.field_id)
 
-    def _unlocked(self, lock: Lock, owner: Owner) -> Place:
+    def _unlocked(self, lock: Lock, owner: Owner) -> BlobContext:
         what = f"the index of field {owner.field_id} is encrypted"
         hint = "Give the key of its key metadata as encryption keys."
         if self._keys is None:
@@ -324,7 +324,7 @@ class KeyRing:
             raise UsageError(
                 f"{what} and the key given is not the one it was encrypted with, or a table of contents was changed"
             ) from error
-        return Place(owner.segment_id, owner.field_id, Cipher(data_key, owner.table_uuid))
+        return BlobContext(owner.segment_id, owner.field_id, Cipher(data_key, owner.table_uuid))
 
     def _is_at_hand(self, key_metadata: bytes) -> bool:
         try:

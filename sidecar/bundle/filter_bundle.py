@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import KeyRing
 from sidecar.bundle.filter_toc import FilterToc, StoredGroup
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
@@ -27,7 +27,7 @@ from sidecar.filters.values import Probe
 Bits = npt.NDArray[np.bool_]
 
 
-class Piece(NamedTuple):
+class BundlePiece(NamedTuple):
     """A row, region or page: a range of the blob, and the context that it is sealed with."""
 
     offset: int
@@ -39,7 +39,7 @@ class _Lookup(NamedTuple):
     """One hash in one group: the (region, row) pairs that it tests, by the piece that holds them."""
 
     group: StoredGroup
-    rows: Mapping[Piece, list[tuple[int, int]]]
+    rows: Mapping[BundlePiece, list[tuple[int, int]]]
 
 
 class FilterBundle:
@@ -63,7 +63,7 @@ class FilterBundle:
         self._told_damage = False
 
     @property
-    def place(self) -> Place:
+    def place(self) -> BlobContext:
         """Where the pieces belong, with what opens them.
 
         Raises :class:`UsageError` without the key of an encrypted bundle and for a plain one whose key is at hand,
@@ -75,7 +75,7 @@ class FilterBundle:
         """Raise the error that :attr:`place` raises, if any."""
         self._keys.place(self.toc.lock, self._owner)
 
-    def usable_place(self) -> Place | None:
+    def usable_place(self) -> BlobContext | None:
         """The same; ``None``, which is doubted, where it cannot be had."""
         try:
             return self.place
@@ -129,7 +129,7 @@ class FilterBundle:
         certain = found.verdict == "cannot-exist" or (found.verdict == "probe" and found.hashes)
         return found if certain else None
 
-    def _fetch(self, wanted: Sequence[_Lookup]) -> Mapping[Piece, bytes] | None:
+    def _fetch(self, wanted: Sequence[_Lookup]) -> Mapping[BundlePiece, bytes] | None:
         """All pieces of the lookups; ``None`` if they cannot be read."""
         pieces = list(dict.fromkeys(piece for lookup in wanted for piece in lookup.rows))
         try:
@@ -139,7 +139,9 @@ class FilterBundle:
             return None
         return dict(zip(pieces, data, strict=True))
 
-    def _evaluate(self, lookup: _Lookup, data: Mapping[Piece, bytes] | None, place: Place) -> Bits:
+    def _evaluate(
+        self, lookup: _Lookup, data: Mapping[BundlePiece, bytes] | None, place: BlobContext
+    ) -> Bits:
         """bool[N]: which members might contain the hash; all of them if a piece is not what was put there."""
         group = lookup.group
         everyone = np.ones(group.layout.members, np.bool_)
@@ -154,7 +156,7 @@ class FilterBundle:
             found.append(rows_of(group, opened, rows))
         return members_in_all(group, found)
 
-    def tell_damage(self, piece: Piece) -> None:
+    def tell_damage(self, piece: BundlePiece) -> None:
         """Say once that a piece is not what was put in its place."""
         if not self._told_damage:
             self._told_damage = True
@@ -169,14 +171,14 @@ class FilterBundle:
                 self.doubt(f"{doubt}; its units are kept")
 
 
-def _locate(group: StoredGroup, value: int, place: Place) -> _Lookup:
-    rows: dict[Piece, list[tuple[int, int]]] = defaultdict(list)
+def _locate(group: StoredGroup, value: int, place: BlobContext) -> _Lookup:
+    rows: dict[BundlePiece, list[tuple[int, int]]] = defaultdict(list)
     for region, row in group.rule.rows(value, group.layout.blocks):
         rows[piece_of(group, place, region, row)].append((region, row))
     return _Lookup(group, rows)
 
 
-def piece_of(group: StoredGroup, place: Place, region: int, row: int) -> Piece:
+def piece_of(group: StoredGroup, place: BlobContext, region: int, row: int) -> BundlePiece:
     """The smallest piece with a seal of its own that holds a row."""
     layout, rule = group.layout, group.rule
     if layout.sliced and layout.rows_sealed:
@@ -186,7 +188,7 @@ def piece_of(group: StoredGroup, place: Place, region: int, row: int) -> Piece:
         page = region // layout.page_regions
         offset, length = layout.page_offset(page), layout.page_length(page)
         context = place.context(rule.region if layout.sliced else rule.page, page, group.ordinal)
-    return Piece(group.offset + offset, length, context)
+    return BundlePiece(group.offset + offset, length, context)
 
 
 def rows_of(

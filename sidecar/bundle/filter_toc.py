@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Sealing
+from sidecar.bundle.checksum import CHECKED, ENCRYPTED, PieceOverhead
 from sidecar.bundle.encryption import (
     ENCRYPTED_VERSION,
     FieldKey,
@@ -54,7 +54,7 @@ from sidecar.bundle.envelope import (
 )
 from sidecar.bundle.layout import Layout
 from sidecar.bundle.model import SegmentHeader
-from sidecar.bundle.positions import Group
+from sidecar.bundle.positions import BundleGroup
 from sidecar.bundle.rules import IndexRule
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units, unit_ordinals
 from sidecar.bundle.units import MAX_UNITS
@@ -79,10 +79,10 @@ class StoredGroup:
         """The members' unit ordinals, int64[N], rising."""
         return unit_ordinals(self.units)
 
-    def with_own_blocks(self, own_blocks: npt.NDArray[np.int64]) -> Group:
+    def with_own_blocks(self, own_blocks: npt.NDArray[np.int64]) -> BundleGroup:
         """The group with each member's own number of blocks, which stands among the group's bytes."""
         layout = self.layout
-        return Group(
+        return BundleGroup(
             self.ordinal,
             self.rule,
             self.encoding,
@@ -125,7 +125,7 @@ def encode_filter_toc(
     rule: type[IndexRule],
     header: SegmentHeader,
     field_id: int,
-    groups: Sequence[Group],
+    groups: Sequence[BundleGroup],
     num_units: int,
     units_toc: bytes,
     fpp: float | None = None,
@@ -154,7 +154,7 @@ def encode_filter_toc(
     return toc_with_lock(content, key, units_toc), offset
 
 
-def _describe(group: Group, offset: int) -> dict[str, Any]:
+def _describe(group: BundleGroup, offset: int) -> dict[str, Any]:
     layout = group.layout
     return {
         "version": VERSION,
@@ -225,7 +225,7 @@ def _decode_group(
     content: Any,
     num_units: int,
     end: int,
-    sealing: Sealing,
+    sealing: PieceOverhead,
 ) -> StoredGroup:
     if not isinstance(content, dict):
         raise DamagedFileError("a group is no JSON object")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey, KeyRing
 from sidecar.bundle.index_toc import (
     LENGTH_BYTES,
@@ -72,7 +72,7 @@ class FieldIndexes:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def index_pieces(given: FieldIndexes, place: Place) -> Iterator[bytes]:
+def index_pieces(given: FieldIndexes, place: BlobContext) -> Iterator[bytes]:
     """The bytes of all groups, piece by piece. Raises :class:`UsageError` for entries of other lengths."""
     form, entries = given.form, iter(given.entries)
     for group in given.groups:
@@ -86,7 +86,7 @@ def index_pieces(given: FieldIndexes, place: Place) -> Iterator[bytes]:
         yield from _table_pieces(form, group, place)
 
 
-def _table_pieces(form: IndexForm[K], group: IndexGroup[K], place: Place) -> Iterator[bytes]:
+def _table_pieces(form: IndexForm[K], group: IndexGroup[K], place: BlobContext) -> Iterator[bytes]:
     sizes = group.lengths.sum(axis=1) + place.sealing.overhead
     starts = np.cumsum(sizes) - sizes
     for piece, first in enumerate(range(0, len(sizes), MEMBERS_PER_PIECE)):
@@ -118,7 +118,7 @@ class IndexBlob(ABC, Generic[K, S]):
         self._told = False
 
     @property
-    def place(self) -> Place:
+    def place(self) -> BlobContext:
         """The place that seals or encrypts the pieces.
 
         Raises :class:`UsageError` if the key of an encrypted blob is missing, and for a plain blob of a field whose key
@@ -194,7 +194,7 @@ class IndexBlob(ABC, Generic[K, S]):
             for text in self.toc.doubts:
                 self._doubt(text)
 
-    def _locate(self, units: Sequence[int], place: Place) -> Reading[list[_Entry]]:
+    def _locate(self, units: Sequence[int], place: BlobContext) -> Reading[list[_Entry]]:
         """Read the pieces of tables that these units stand in."""
         wanted: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []
         for group in self.toc.groups:
@@ -225,7 +225,7 @@ class IndexBlob(ABC, Generic[K, S]):
         piece: int,
         wanted: Sequence[tuple[int, int]],
         stored: bytes | None,
-        place: Place,
+        place: BlobContext,
     ) -> Iterator[_Entry]:
         if stored is None:
             return
@@ -247,7 +247,7 @@ class IndexBlob(ABC, Generic[K, S]):
             yield _Entry(group, unit, group.offset + int(starts[at]), tuple(lengths[at].tolist()))
 
     def _opened(
-        self, entries: Sequence[_Entry], pieces: Sequence[bytes | None], place: Place
+        self, entries: Sequence[_Entry], pieces: Sequence[bytes | None], place: BlobContext
     ) -> Iterator[tuple[_Entry, bytes]]:
         for entry, piece in zip(entries, pieces, strict=True):
             if piece is None:

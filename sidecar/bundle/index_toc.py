@@ -34,7 +34,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Kind, Sealing
+from sidecar.bundle.checksum import CHECKED, ENCRYPTED, PieceKind, PieceOverhead
 from sidecar.bundle.encryption import (
     ENCRYPTED_VERSION,
     FieldKey,
@@ -89,12 +89,12 @@ class IndexForm(Generic[K]):
     what: str
     blob_type: str
     magic: bytes
-    entry: Kind
-    table: Kind
+    entry: PieceKind
+    table: PieceKind
     parts: int
     decode_kind: Callable[[dict[str, Any]], K]
 
-    def table_length(self, members: int, sealing: Sealing = CHECKED) -> int:
+    def table_length(self, members: int, sealing: PieceOverhead = CHECKED) -> int:
         """Bytes of the table of a group, seals included."""
         pieces = -(-members // MEMBERS_PER_PIECE)
         return members * self.parts * LENGTH_BYTES + pieces * (PIECE_HEADER_BYTES + sealing.overhead)
@@ -109,7 +109,7 @@ class IndexGroup(Generic[K]):
     units: npt.NDArray[np.int64] = field(repr=False)
     lengths: npt.NDArray[np.int64] = field(repr=False)
 
-    def entries_length(self, sealing: Sealing) -> int:
+    def entries_length(self, sealing: PieceOverhead) -> int:
         """Bytes of all entries with their seals."""
         return int(self.lengths.sum()) + sealing.overhead * len(self.units)
 
@@ -182,7 +182,7 @@ class IndexToc(Generic[K]):
         return Owner(self.table_uuid, self.segment_id, self.field_id, self.kind, units_digest, self.digest)
 
     @property
-    def sealing(self) -> Sealing:
+    def sealing(self) -> PieceOverhead:
         """What stands around the data of each piece."""
         return CHECKED if self.lock is None else ENCRYPTED
 
@@ -261,7 +261,7 @@ def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
 
 
 def _decode_group(
-    form: IndexForm[K], ordinal: int, content: Any, num_units: int, end: int, sealing: Sealing
+    form: IndexForm[K], ordinal: int, content: Any, num_units: int, end: int, sealing: PieceOverhead
 ) -> StoredIndexGroup[K]:
     if not isinstance(content, dict):
         raise DamagedFileError("a group is no JSON object")

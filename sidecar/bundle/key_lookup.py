@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import Place
-from sidecar.bundle.filter_bundle import Bits, FilterBundle, Piece, members_in_all, piece_of, rows_of
+from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.filter_bundle import Bits, BundlePiece, FilterBundle, members_in_all, piece_of, rows_of
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.errors import SidecarError
 from sidecar.filters.probes import AnyEncoding
@@ -29,7 +29,7 @@ READ_COST = 64 * 1024
 """Bytes that may be read in vain to save a read. A local file gives them in 10 to 20 microseconds, which is what a read
 costs beside its bytes; of remote files near ranges are one request in any case (:data:`sidecar.source.REMOTE_GAP`)."""
 
-Rows = Mapping[Piece, list[tuple[int, int]]]
+Rows = Mapping[BundlePiece, list[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def units_with_some_key(
     return keep
 
 
-def _read(bundle: FilterBundle, pieces: Sequence[Piece]) -> list[bytes]:
+def _read(bundle: FilterBundle, pieces: Sequence[BundlePiece]) -> list[bytes]:
     """The bytes of each piece, neighbours in one read."""
     if not pieces:
         return []
@@ -154,7 +154,7 @@ class _Group:
     unknown: Bits
     """Members that a key of the run cannot be looked up in, and those that are asked nothing."""
 
-    def may_hold(self, data: Mapping[Piece, bytes | memoryview], damaged: set[Piece]) -> Bits:
+    def may_hold(self, data: Mapping[BundlePiece, bytes | memoryview], damaged: set[BundlePiece]) -> Bits:
         """bool[N]"""
         found: Bits = self.unknown.copy()
         for key, rows in self.lookups:
@@ -169,7 +169,7 @@ class _Group:
 
 def _located(
     bundle: FilterBundle,
-    place: Place,
+    place: BlobContext,
     group: StoredGroup,
     keys: npt.NDArray[np.int64],
     probes: Callable[[AnyEncoding], Sequence[Probe]],
@@ -185,7 +185,7 @@ def _located(
     except SidecarError as error:
         bundle.doubt(error)
         return None
-    pieces: dict[tuple[int, int], Piece] = {}
+    pieces: dict[tuple[int, int], BundlePiece] = {}
     by_row = group.layout.sliced and group.layout.rows_sealed
     own = np.isin(keys, KeyRuns(first, end).covered())
     lookups: list[tuple[int, Rows]] = []
@@ -198,7 +198,7 @@ def _located(
             unknown.append(key)
             continue
         for value in found.hashes:
-            rows: dict[Piece, list[tuple[int, int]]] = defaultdict(list)
+            rows: dict[BundlePiece, list[tuple[int, int]]] = defaultdict(list)
             for region, row in group.rule.rows(value, group.layout.blocks):
                 name = (region, row if by_row else 0)
                 if name not in pieces:

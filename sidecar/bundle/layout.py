@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.bundle.checksum import CHECKED, Sealing
+from sidecar.bundle.checksum import CHECKED, PieceOverhead
 
 BLOCK_BYTES = 32
 BLOCK_BITS = 256
@@ -47,7 +47,7 @@ class Layout:
     tail: int = 0
     widened: bool = False
     rows_sealed_from: int = ROW_SEALED_FROM
-    sealing: Sealing = CHECKED
+    sealing: PieceOverhead = CHECKED
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from sidecar.bundle.checksum import Kind
+from sidecar.bundle.checksum import PieceKind
 from sidecar.bundle.envelope import PAGE_INDEX_MAGIC, integer, member
 from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.errors import UsageError
@@ -63,8 +63,8 @@ PAGE_INDEXES = IndexForm(
     what="page index",
     blob_type=PAGE_INDEX,
     magic=PAGE_INDEX_MAGIC,
-    entry=Kind.PAGE_INDEX,
-    table=Kind.PAGE_INDEX_TABLE,
+    entry=PieceKind.PAGE_INDEX,
+    table=PieceKind.PAGE_INDEX_TABLE,
     parts=2,
     decode_kind=_decode_kind,
 )

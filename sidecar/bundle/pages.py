@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import BARE, Kind, Place
+from sidecar.bundle.checksum import BARE, BlobContext, PieceKind
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
-from sidecar.bundle.positions import Group
+from sidecar.bundle.positions import BundleGroup
 from sidecar.bundle.seals import contexts_of, open_pieces
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError
@@ -21,7 +21,7 @@ PIECE_BYTES = 4 << 20
 """Pages are read in pieces of about this many bytes, but never less than one page."""
 
 
-class Pages(NamedTuple):
+class GroupPages(NamedTuple):
     """The pages of a range of blocks of a group, with their seals or (:func:`open_pages`) without."""
 
     first_block: int
@@ -31,7 +31,7 @@ class Pages(NamedTuple):
 
 def walk_pages(
     group: StoredGroup, read_ranges: ReadRanges, piece_bytes: int = PIECE_BYTES
-) -> Iterator[Pages]:
+) -> Iterator[GroupPages]:
     """All pages of a group, in order."""
     layout = group.layout
     step = layout.page_regions
@@ -40,17 +40,17 @@ def walk_pages(
         wanted = min(count, layout.blocks - first)
         offset = group.offset + layout.page_offset(first // step)
         (data,) = read_ranges([(offset, layout.body_bytes(first, wanted))])
-        yield Pages(first, wanted, data)
+        yield GroupPages(first, wanted, data)
 
 
 class OpenedPages(NamedTuple):
     """Bare pages, and the names of those pages, regions or rows that are wrong or whose padding bits are not 0."""
 
-    pages: Pages
+    pages: GroupPages
     bad: list[str]
 
 
-def open_pages(group: StoredGroup, place: Place, pages: Pages) -> OpenedPages:
+def open_pages(group: StoredGroup, place: BlobContext, pages: GroupPages) -> OpenedPages:
     """Verify, and decrypt, the pages of a range of blocks. What is wrong is named, and not to be used."""
     layout = group.layout
     data = np.frombuffer(pages.data, np.uint8)
@@ -79,17 +79,17 @@ def open_pages(group: StoredGroup, place: Place, pages: Pages) -> OpenedPages:
         last = bare.reshape(full, BLOCK_BITS, layout.row_bytes)[:, :, -1] >> (layout.members & 7)
         for number in np.flatnonzero(last.any(axis=1)):
             bad.append(f"region {first + number}: padding bits that are not 0")
-    return OpenedPages(Pages(pages.first_block, pages.blocks, opened), bad)
+    return OpenedPages(GroupPages(pages.first_block, pages.blocks, opened), bad)
 
 
-def bare_group(group: StoredGroup) -> Group:
+def bare_group(group: StoredGroup) -> BundleGroup:
     """The group as :func:`sidecar.bundle.slicing.unslice_pages` takes it for opened pages, filters as stored."""
     whole = group.with_own_blocks(np.full(group.layout.members, group.layout.blocks, np.int64))
     return replace(whole, sealing=BARE)
 
 
 def _open_rows(
-    group: StoredGroup, place: Place, first: int, regions: npt.NDArray[np.uint8], bad: list[str]
+    group: StoredGroup, place: BlobContext, first: int, regions: npt.NDArray[np.uint8], bad: list[str]
 ) -> npt.NDArray[np.uint8]:
     contexts = contexts_of(group.rule.row, BLOCK_BITS, place, group.ordinal)
     contexts["row"] = np.arange(BLOCK_BITS)
@@ -101,23 +101,23 @@ def _open_rows(
     return bare
 
 
-def read_tails(group: StoredGroup, place: Place, read_ranges: ReadRanges) -> list[bytes]:
+def read_tails(group: StoredGroup, place: BlobContext, read_ranges: ReadRanges) -> list[bytes]:
     """The odd bytes of each member's filter, by position; empty ones if the group has none."""
     layout = group.layout
     if not layout.tail:
         return [b""] * layout.members
-    data = _read_sealed(group, place, read_ranges, Kind.TAIL, layout.tail_offset, layout.tail_length)
+    data = _read_sealed(group, place, read_ranges, PieceKind.TAIL, layout.tail_offset, layout.tail_length)
     return [data[at : at + layout.tail] for at in range(0, len(data), layout.tail)]
 
 
 def read_own_blocks(
-    group: StoredGroup, place: Place, read_ranges: ReadRanges
+    group: StoredGroup, place: BlobContext, read_ranges: ReadRanges
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """int64[N]: number of blocks of each member's own filter, by position."""
     layout = group.layout
     if not layout.widened:
         return np.full(layout.members, layout.blocks, np.int64)
-    data = _read_sealed(group, place, read_ranges, Kind.OWN_BLOCKS, layout.own_offset, layout.own_length)
+    data = _read_sealed(group, place, read_ranges, PieceKind.OWN_BLOCKS, layout.own_offset, layout.own_length)
     own = np.frombuffer(data, "<u4").astype(np.int64)
     if (own < 1).any() or (layout.blocks % np.maximum(own, 1)).any():
         raise DamagedFileError("a member's own number of blocks does not divide that of its group")
@@ -125,7 +125,7 @@ def read_own_blocks(
 
 
 def _read_sealed(
-    group: StoredGroup, place: Place, read_ranges: ReadRanges, kind: Kind, offset: int, length: int
+    group: StoredGroup, place: BlobContext, read_ranges: ReadRanges, kind: PieceKind, offset: int, length: int
 ) -> bytes:
     (piece,) = read_ranges([(group.offset + offset, length)])
     data = place.open(place.context(kind, group=group.ordinal), piece)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CHECKED, Sealing
+from sidecar.bundle.checksum import CHECKED, PieceOverhead
 from sidecar.bundle.layout import BLOCK_BYTES, Layout
 from sidecar.bundle.rules import RULES, SPLIT_BLOCK, IndexRule
 from sidecar.errors import UsageError
@@ -62,7 +62,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True)
-class Group:
+class BundleGroup:
     """A group of a bundle: who its members are and how its bytes lie.
 
     ``units``: int64[N], rising; position p of the group is unit ``units[p]``. ``own_blocks``: int64[N], each
@@ -77,7 +77,7 @@ class Group:
     tail: int
     units: npt.NDArray[np.int64] = field(repr=False)
     own_blocks: npt.NDArray[np.int64] = field(repr=False)
-    sealing: Sealing = CHECKED
+    sealing: PieceOverhead = CHECKED
     """That of the blob, see :attr:`sidecar.bundle.checksum.Place.sealing`."""
 
     @property
@@ -101,7 +101,7 @@ class Group:
         return self.layout.body_bytes(first_block, count)
 
 
-def plan_groups(members: Iterable[GroupMember], sealing: Sealing = CHECKED) -> list[Group]:
+def plan_groups(members: Iterable[GroupMember], sealing: PieceOverhead = CHECKED) -> list[BundleGroup]:
     """Groups of one field's filters; each unit at most once. Raises :class:`UsageError` for impossible sizes.
 
     Groups of split-block filters stand before those of ORC filters; the ordinals of either count from 0.
@@ -115,7 +115,7 @@ def plan_groups(members: Iterable[GroupMember], sealing: Sealing = CHECKED) -> l
         seen.add(member.unit)
         odd = blocks if tail or blocks & (blocks - 1) else 0
         kinds[_Kind(_order(member.rule), member.encoding, member.resolution, tail, odd)].append(member)
-    groups: list[Group] = []
+    groups: list[BundleGroup] = []
     counts: dict[str, int] = defaultdict(int)
     for kind, same in sorted(kinds.items()):
         rule = same[0].rule
@@ -126,7 +126,7 @@ def plan_groups(members: Iterable[GroupMember], sealing: Sealing = CHECKED) -> l
             ordinal = counts[rule.name]
             counts[rule.name] += 1
             described = rule, kind.encoding, kind.resolution, blocks, kind.tail
-            groups.append(Group(ordinal, *described, units, own, sealing))
+            groups.append(BundleGroup(ordinal, *described, units, own, sealing))
     return groups
 
 

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from sidecar.bundle.checksum import Kind
+from sidecar.bundle.checksum import PieceKind
 from sidecar.bundle.envelope import ROW_INDEX_MAGIC, integer, member
 from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.puffin.types import ROW_INDEX
@@ -90,8 +90,8 @@ ROW_INDEXES = IndexForm(
     what="row index",
     blob_type=ROW_INDEX,
     magic=ROW_INDEX_MAGIC,
-    entry=Kind.ROW_INDEX,
-    table=Kind.ROW_INDEX_TABLE,
+    entry=PieceKind.ROW_INDEX,
+    table=PieceKind.ROW_INDEX_TABLE,
     parts=1,
     decode_kind=_decode_kind,
 )

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sidecar.bundle.checksum import CHECKED, Kind, Sealing
+from sidecar.bundle.checksum import CHECKED, PieceKind, PieceOverhead
 from sidecar.bundle.envelope import ORC_BLOOM_MAGIC, SBBF_MAGIC, integer, member
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, ROW_SEALED_FROM, Layout
 from sidecar.errors import DamagedFileError, UsageError
@@ -47,14 +47,14 @@ class IndexRule(ABC):
     magic: ClassVar[bytes]
     hash: ClassVar[str]
     index: ClassVar[str]
-    page: ClassVar[Kind]
-    region: ClassVar[Kind]
-    row: ClassVar[Kind]
+    page: ClassVar[PieceKind]
+    region: ClassVar[PieceKind]
+    row: ClassVar[PieceKind]
     rows_sealed_from: ClassVar[int]
     rows_encrypted_from: ClassVar[int]
 
     @classmethod
-    def rows_alone_from(cls, sealing: Sealing) -> int:
+    def rows_alone_from(cls, sealing: PieceOverhead) -> int:
         """Bytes from which a bit row is a piece of its own."""
         return cls.rows_sealed_from if sealing == CHECKED else cls.rows_encrypted_from
 
@@ -66,7 +66,7 @@ class IndexRule(ABC):
     @classmethod
     @abstractmethod
     def decode(
-        cls, content: dict[str, Any], members: int, sealing: Sealing = CHECKED
+        cls, content: dict[str, Any], members: int, sealing: PieceOverhead = CHECKED
     ) -> tuple[IndexRule, Layout]:
         """Rule and layout of so many members, from a group's description. Raises :class:`DamagedFileError`."""
 
@@ -108,7 +108,7 @@ class SplitBlockRule(IndexRule):
     magic = SBBF_MAGIC
     hash = "xxh64"
     index = "parquet"
-    page, region, row = Kind.PAGE, Kind.REGION, Kind.ROW
+    page, region, row = PieceKind.PAGE, PieceKind.REGION, PieceKind.ROW
     rows_sealed_from = rows_encrypted_from = ROW_SEALED_FROM
 
     @staticmethod
@@ -118,7 +118,7 @@ class SplitBlockRule(IndexRule):
 
     @classmethod
     def decode(
-        cls, content: dict[str, Any], members: int, sealing: Sealing = CHECKED
+        cls, content: dict[str, Any], members: int, sealing: PieceOverhead = CHECKED
     ) -> tuple[IndexRule, Layout]:
         """``blocks``, ``tail``, ``widened``."""
         blocks = integer(content, "blocks", 1, MAX_BLOCKS)
@@ -172,7 +172,7 @@ class OrcRule(IndexRule):
     magic = ORC_BLOOM_MAGIC
     hash = "orc"
     index = "orc"
-    page, region, row = Kind.ORC_PAGE, Kind.ORC_REGION, Kind.ORC_ROW
+    page, region, row = PieceKind.ORC_PAGE, PieceKind.ORC_REGION, PieceKind.ORC_ROW
     rows_sealed_from = 32
     rows_encrypted_from = 64
 
@@ -191,7 +191,7 @@ class OrcRule(IndexRule):
 
     @classmethod
     def decode(
-        cls, content: dict[str, Any], members: int, sealing: Sealing = CHECKED
+        cls, content: dict[str, Any], members: int, sealing: PieceOverhead = CHECKED
     ) -> tuple[IndexRule, Layout]:
         """``k``, ``bits``."""
         bits = integer(content, "bits", WORD_BITS, MAX_BITS)

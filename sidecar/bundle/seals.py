@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CONTEXT, CONTEXT_TYPE, SEAL_BYTES, Kind, Place
+from sidecar.bundle.checksum import CONTEXT, CONTEXT_TYPE, SEAL_BYTES, BlobContext, PieceKind
 
 BYTES_AT_ONCE = 256 << 10
 """Pieces are copied behind their contexts and hashed while they are in the cache."""
@@ -15,14 +15,14 @@ Pieces = npt.NDArray[np.uint8]
 Contexts = npt.NDArray[np.void]
 
 
-def contexts_of(kind: Kind, count: int, place: Place, group: int) -> Contexts:
+def contexts_of(kind: PieceKind, count: int, place: BlobContext, group: int) -> Contexts:
     """``count`` contexts of pieces, rows and positions still 0."""
     contexts = np.empty(count, CONTEXT_TYPE)
     contexts[:] = np.frombuffer(place.context(kind, group=group), CONTEXT_TYPE)
     return contexts
 
 
-def seal_pieces(pieces: Pieces, contexts: Contexts, place: Place) -> None:
+def seal_pieces(pieces: Pieces, contexts: Contexts, place: BlobContext) -> None:
     """Seal pieces where they stand: the data of each is there, what seals it is put around it."""
     if place.cipher is None:
         pieces[:, -SEAL_BYTES:] = _seals(pieces, contexts)
@@ -36,7 +36,7 @@ def seal_pieces(pieces: Pieces, contexts: Contexts, place: Place) -> None:
     pieces[:] = np.frombuffer(sealed, np.uint8).reshape(count, length)
 
 
-def open_pieces(pieces: Pieces, contexts: Contexts, place: Place) -> tuple[Pieces, list[int]]:
+def open_pieces(pieces: Pieces, contexts: Contexts, place: BlobContext) -> tuple[Pieces, list[int]]:
     """Data uint8[n, width] of pieces, and the numbers of those that are wrong (of encrypted ones, zeros)."""
     if place.cipher is None:
         wrong = (pieces[:, -SEAL_BYTES:] != _seals(pieces, contexts)).any(axis=1)

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from sidecar.bundle.checksum import SEAL_BYTES, Kind, Place, is_sealed
+from sidecar.bundle.checksum import SEAL_BYTES, BlobContext, PieceKind, is_sealed
 from sidecar.bundle.envelope import HEADER_BYTES
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
@@ -45,15 +45,15 @@ COVERAGE = "coverage"
 LENGTHS = "lengths"
 
 KINDS = {
-    FILES: Kind.FILES,
-    BOUNDS: Kind.BOUNDS,
-    PARTITIONS: Kind.PARTITIONS,
-    FINGERPRINTS: Kind.FINGERPRINTS,
-    UNIT_COUNTS: Kind.UNIT_COUNTS,
-    SCHEMAS: Kind.SCHEMAS,
-    MANIFESTS: Kind.MANIFESTS,
-    COVERAGE: Kind.COVERAGE,
-    LENGTHS: Kind.LENGTHS,
+    FILES: PieceKind.FILES,
+    BOUNDS: PieceKind.BOUNDS,
+    PARTITIONS: PieceKind.PARTITIONS,
+    FINGERPRINTS: PieceKind.FINGERPRINTS,
+    UNIT_COUNTS: PieceKind.UNIT_COUNTS,
+    SCHEMAS: PieceKind.SCHEMAS,
+    MANIFESTS: PieceKind.MANIFESTS,
+    COVERAGE: PieceKind.COVERAGE,
+    LENGTHS: PieceKind.LENGTHS,
 }
 
 FILES_PER_BATCH = 64
@@ -122,7 +122,7 @@ def _digests(text: str) -> bytes:
 class SectionReader:
     """Reads and verifies pieces of the sections of one blob."""
 
-    def __init__(self, read_ranges: ReadRanges, sections: Sequence[Section], place: Place) -> None:
+    def __init__(self, read_ranges: ReadRanges, sections: Sequence[Section], place: BlobContext) -> None:
         self.sections = {(section.name, section.field_id): section for section in sections}
         self._read_ranges = read_ranges
         self._ordered = sections
@@ -152,7 +152,7 @@ class SectionReader:
         kind = KINDS.get(section.name)
         if kind is None:
             raise UnsupportedFeatureError("a section of unknown kind", found=section.name)
-        place = Place(self._place.segment, section.field_id)
+        place = BlobContext(self._place.segment, section.field_id)
         found = self._read_ranges([ranges[piece] for piece in wanted])
         for piece, data in zip(wanted, found, strict=True):
             if not is_sealed(place.context(kind, piece), data):

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import Kind, Place
+from sidecar.bundle.checksum import BlobContext, PieceKind
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
-from sidecar.bundle.positions import Group
+from sidecar.bundle.positions import BundleGroup
 from sidecar.bundle.seals import contexts_of, seal_pieces
 from sidecar.errors import UsageError
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
@@ -35,7 +35,7 @@ _thread = threading.local()
 ALL_ONES = np.uint32(0xFFFFFFFF)
 
 
-def slice_blocks(group: Group, first_block: int, blocks: Blocks, place: Place) -> bytes:
+def slice_blocks(group: BundleGroup, first_block: int, blocks: Blocks, place: BlobContext) -> bytes:
     """Finished pages, sealed as ``place`` says, of the blocks from ``first_block``.
 
     ``blocks``: uint32[N, r, 8], C-contiguous; ``blocks[p, j]`` is block ``first_block + j`` of the filter at
@@ -60,7 +60,7 @@ def slice_blocks(group: Group, first_block: int, blocks: Blocks, place: Place) -
     return out.tobytes()
 
 
-def unslice_pages(group: Group, first_block: int, count: int, pages: bytes | memoryview) -> Blocks:
+def unslice_pages(group: BundleGroup, first_block: int, count: int, pages: bytes | memoryview) -> Blocks:
     """Blocks uint32[N, count, 8] of what :func:`slice_blocks` made; checksums are not looked at.
 
     Encrypted pages must have been opened, and the group be one of bare pieces.
@@ -88,24 +88,26 @@ def unslice_pages(group: Group, first_block: int, count: int, pages: bytes | mem
     return blocks
 
 
-def tail_piece(group: Group, tails: Sequence[bytes | None], place: Place) -> bytes:
+def tail_piece(group: BundleGroup, tails: Sequence[bytes | None], place: BlobContext) -> bytes:
     """The odd bytes after each member's last whole block (ones where a filter is missing), with checksum."""
     parts = [b"\xff" * group.tail if tail is None else tail for tail in tails]
     if len(parts) != len(group.units) or any(len(part) != group.tail for part in parts):
         raise UsageError("one tail a member, each of the group's length", expected=group.tail)
     data = b"".join(parts)
-    return place.seal(place.context(Kind.TAIL, group=group.ordinal), data)
+    return place.seal(place.context(PieceKind.TAIL, group=group.ordinal), data)
 
 
-def own_blocks_piece(group: Group, place: Place) -> bytes:
+def own_blocks_piece(group: BundleGroup, place: BlobContext) -> bytes:
     """The members' own numbers of blocks, with checksum; empty if none was widened."""
     if not group.widened:
         return b""
     data = group.own_blocks.astype("<u4").tobytes()
-    return place.seal(place.context(Kind.OWN_BLOCKS, group=group.ordinal), data)
+    return place.seal(place.context(PieceKind.OWN_BLOCKS, group=group.ordinal), data)
 
 
-def gather_blocks(group: Group, filters: Sequence[Blocks | None], first_block: int, count: int) -> Blocks:
+def gather_blocks(
+    group: BundleGroup, filters: Sequence[Blocks | None], first_block: int, count: int
+) -> Blocks:
     """A range of blocks [N, count, 8] of whole filters (uint32[own z, 8]) in position order, widened; None: ones."""
     out = np.empty((len(group.units), count, 8), np.uint32)
     for position, own in enumerate(filters):
@@ -127,8 +129,8 @@ def widen_range(own: Blocks, blocks: int, first_block: int, count: int) -> Block
 
 
 def group_pages(
-    group: Group,
-    place: Place,
+    group: BundleGroup,
+    place: BlobContext,
     load: Callable[[int, int], Blocks],
     tails: Sequence[bytes | None] | None = None,
     piece_bytes: int = PIECE_BYTES,
@@ -155,7 +157,7 @@ def _buffer(length: int) -> npt.NDArray[np.uint8]:
     return buffer[:length]
 
 
-def _check_range(group: Group, first_block: int, members: int, count: int) -> None:
+def _check_range(group: BundleGroup, first_block: int, members: int, count: int) -> None:
     end = first_block + count
     aligned = first_block % group.block_step == 0 and (end % group.block_step == 0 or end == group.blocks)
     if members != len(group.units) or count < 1 or first_block < 0 or end > group.blocks or not aligned:
@@ -167,7 +169,7 @@ def _check_range(group: Group, first_block: int, members: int, count: int) -> No
 
 
 def _fill_pages(
-    out: npt.NDArray[np.uint8], first_block: int, blocks: Blocks, group: Group, place: Place
+    out: npt.NDArray[np.uint8], first_block: int, blocks: Blocks, group: BundleGroup, place: BlobContext
 ) -> None:
     regions = blocks.transpose(1, 0, 2)
     step = group.block_step
@@ -180,7 +182,7 @@ def _fill_pages(
 
 
 def _fill_equal_pages(
-    pages: npt.NDArray[np.uint8], first_page: int, regions: Blocks, group: Group, place: Place
+    pages: npt.NDArray[np.uint8], first_page: int, regions: Blocks, group: BundleGroup, place: BlobContext
 ) -> None:
     """Pages uint8[n, length] of equally many ``regions`` [r, N, 8] each."""
     before, after = place.sealing
@@ -193,7 +195,7 @@ def _fill_equal_pages(
     seal_pieces(pages, contexts, place)
 
 
-def _slice_regions(regions: npt.NDArray[np.uint8], blocks: Blocks, group: Group) -> None:
+def _slice_regions(regions: npt.NDArray[np.uint8], blocks: Blocks, group: BundleGroup) -> None:
     """The bit rows of ``blocks`` into their places in ``regions``, room for seals around them."""
     layout = group.layout
     before = layout.sealing.before
@@ -209,13 +211,17 @@ def _slice_regions(regions: npt.NDArray[np.uint8], blocks: Blocks, group: Group)
         regions[:, before : before + bare.shape[1]] = bare
 
 
-def _seal_regions(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
+def _seal_regions(
+    regions: npt.NDArray[np.uint8], first_block: int, group: BundleGroup, place: BlobContext
+) -> None:
     contexts = contexts_of(group.rule.region, len(regions), place, group.ordinal)
     contexts["position"] = np.arange(first_block, first_block + len(regions))
     seal_pieces(regions, contexts, place)
 
 
-def _seal_rows(regions: npt.NDArray[np.uint8], first_block: int, group: Group, place: Place) -> None:
+def _seal_rows(
+    regions: npt.NDArray[np.uint8], first_block: int, group: BundleGroup, place: BlobContext
+) -> None:
     contexts = contexts_of(group.rule.row, BLOCK_BITS, place, group.ordinal)
     contexts["row"] = np.arange(BLOCK_BITS)
     for number, region in enumerate(regions, first_block):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.bundle import arrow_tables
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.coverage import decode_coverage
 from sidecar.bundle.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
 from sidecar.bundle.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
@@ -94,7 +94,7 @@ class UnitsReader:
 
     def __init__(self, toc: UnitsToc, read_ranges: ReadRanges) -> None:
         self.toc = toc
-        self._sections = SectionReader(read_ranges, toc.sections, Place(toc.header.segment_id))
+        self._sections = SectionReader(read_ranges, toc.sections, BlobContext(toc.header.segment_id))
 
     def fingerprints(self) -> Fingerprints:
         """One item a file."""

@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 
 from sidecar.bundle import arrow_tables
-from sidecar.bundle.checksum import Place, seal
+from sidecar.bundle.checksum import BlobContext, seal
 from sidecar.bundle.coverage import encode_coverage
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
@@ -75,7 +75,7 @@ class UnitsBlob:
 def encode_units_blob(header: SegmentHeader, table: UnitsTable) -> UnitsBlob:
     """Encode a units table. Raises :class:`UsageError` for a table that contradicts itself."""
     _check(header, table)
-    writer = _SectionWriter(Place(header.segment_id))
+    writer = _SectionWriter(BlobContext(header.segment_id))
     files = table.files
     writer.add(FILES, (arrow_tables.encode_files(part) for part in _parts(files, FILES_PER_BATCH)))
     for field_id in sorted({field_id for file in files for field_id in file.bounds}):
@@ -113,7 +113,7 @@ def encode_units_blob(header: SegmentHeader, table: UnitsTable) -> UnitsBlob:
 class _SectionWriter:
     """Lays pieces one after the other behind room for the header."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BlobContext) -> None:
         # Not closed here: the blob that comes out of it owns it.
         self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115
         self._spool.write(bytes(HEADER_BYTES))
@@ -123,7 +123,7 @@ class _SectionWriter:
         self.sections: list[Section] = []
 
     def add(self, name: str, pieces: Iterable[bytes], field_id: int = 0) -> None:
-        place = Place(self._place.segment, field_id)
+        place = BlobContext(self._place.segment, field_id)
         start, lengths, digests = self.position, [], []
         for ordinal, data in enumerate(pieces):
             piece = data + seal(place.context(KINDS[name], ordinal), data)

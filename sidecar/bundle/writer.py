@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import ENCRYPTED_VERSION, FieldKey
 from sidecar.bundle.envelope import VERSION, header_for
 from sidecar.bundle.filter_toc import encode_filter_toc
 from sidecar.bundle.index_blob import FieldIndexes, index_pieces
 from sidecar.bundle.index_toc import IndexGroup, encode_index_toc
 from sidecar.bundle.model import SegmentHeader, UnitsTable
-from sidecar.bundle.positions import Group
+from sidecar.bundle.positions import BundleGroup
 from sidecar.bundle.rules import IndexRule
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.slicing import own_blocks_piece
@@ -52,16 +52,16 @@ class FieldBundle:
     """
 
     field_id: int
-    groups: Sequence[Group]
+    groups: Sequence[BundleGroup]
     pages: Iterable[bytes]
     fpp: float | None = None
     expected_false_units: float | None = None
     key: FieldKey | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
-    def place(self, segment_id: bytes) -> Place:
+    def place(self, segment_id: bytes) -> BlobContext:
         """Where its pieces belong."""
-        return Place(segment_id, self.field_id) if self.key is None else self.key.place
+        return BlobContext(segment_id, self.field_id) if self.key is None else self.key.place
 
 
 def write_segment(
@@ -93,7 +93,7 @@ def write_segment(
             given.form, header, given.field_id, given.groups, blob.num_units, blob.toc, given.key
         )
         _check_units(given.groups, blob)
-        place = Place(header.segment_id, given.field_id) if given.key is None else given.key.place
+        place = BlobContext(header.segment_id, given.field_id) if given.key is None else given.key.place
         pieces = index_pieces(given, place)
         add(given.form.blob_type, given, toc, _blob(given.form.magic, pieces, toc, offset, given.key))
     for bundle in fields:
@@ -119,7 +119,7 @@ def write_segment(
     return [*entries, _entry(written, header.segment_id, blob.toc)]
 
 
-def _by_rule(groups: Sequence[Group]) -> list[tuple[type[IndexRule], list[Group]]]:
+def _by_rule(groups: Sequence[BundleGroup]) -> list[tuple[type[IndexRule], list[BundleGroup]]]:
     """Groups by the class of their rules; :class:`UsageError` unless they stand as they were planned."""
     found = [(rule, list(some)) for rule, some in groupby(groups, key=lambda group: type(group.rule))]
     numbers = [[group.ordinal for group in some] for _, some in found]
@@ -173,7 +173,7 @@ def _blob(
 
 
 def _group_pieces(
-    bundle: FieldBundle, groups: Sequence[Group], pages: Iterator[bytes], place: Place
+    bundle: FieldBundle, groups: Sequence[BundleGroup], pages: Iterator[bytes], place: BlobContext
 ) -> Iterator[bytes]:
     """Each group's pages, which are counted, and own numbers of blocks behind them."""
     for group in groups:
@@ -187,13 +187,15 @@ def _group_pieces(
         yield own_blocks_piece(group, place)
 
 
-def _check_units(groups: Sequence[Group] | Sequence[IndexGroup[Any]], units: UnitsBlob) -> None:
+def _check_units(groups: Sequence[BundleGroup] | Sequence[IndexGroup[Any]], units: UnitsBlob) -> None:
     for group in groups:
         if len(group.units) and not 0 <= group.units[-1] < units.num_units:
             raise UsageError("a group has units that the segment has not", expected=units.num_units)
 
 
-def _wrong_pages(bundle: FieldBundle, group: Group | None, left: int, piece: bytes | None) -> UsageError:
+def _wrong_pages(
+    bundle: FieldBundle, group: BundleGroup | None, left: int, piece: bytes | None
+) -> UsageError:
     return UsageError(
         "the pages of a field do not fill its groups",
         column=f"field {bundle.field_id}, group {group.ordinal if group else 'none'}",

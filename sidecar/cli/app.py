@@ -33,7 +33,7 @@ from sidecar.errors import SidecarError, UsageError, enough_memory, visible
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Turns errors into a sentence and an exit code, for the console script and for tests alike."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -85,7 +85,7 @@ def _version(wanted: bool) -> None:
 
 app = typer.Typer(
     name="sidecar",
-    cls=Group,
+    cls=CommandGroup,
     help="The indexes that lakehouse tables lack, kept beside them.",
     epilog="TABLE is namespace.table. PATH is a Parquet or Puffin file, local or by URL. "
     "Exit code 0: fine; 1: a problem was found or something failed; 2: wrong usage.",

@@ -45,7 +45,7 @@ class Format(str, Enum):
     orc = "orc"
 
 
-class Engine(str, Enum):
+class EngineName(str, Enum):
     """Who does the work."""
 
     auto = "auto"
@@ -77,8 +77,9 @@ def build(
         ),
     ] = Format.auto,
     engine: Annotated[
-        Engine, typer.Option("--engine", help="auto: Spark, or in-process for small tables or without Java.")
-    ] = Engine.auto,
+        EngineName,
+        typer.Option("--engine", help="auto: Spark, or in-process for small tables or without Java."),
+    ] = EngineName.auto,
     full: Annotated[
         bool, typer.Option("--full", help="Index all files again, those too that the sidecar answers for.")
     ] = False,

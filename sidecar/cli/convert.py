@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Kind(str, Enum):
+class FilterKind(str, Enum):
     """Kinds of filters."""
 
     parquet = "parquet"
@@ -66,7 +66,7 @@ def convert(
         ),
     ] = None,
     kind: Annotated[
-        Kind | None,
+        FilterKind | None,
         typer.Option("--as", help="Into Puffin: rebuild filters as those of the other format."),
     ] = None,
     as_json: Json = False,

@@ -45,7 +45,7 @@ class Placement(str, Enum):
     row_group = "row-group"
 
 
-class Rule(str, Enum):
+class ReplaceRule(str, Enum):
     """Which filters and page indexes that the file has are taken as they are."""
 
     good = "good"
@@ -74,8 +74,8 @@ def embed(
         Placement, typer.Option("--placement", help="Filters at the end, or after each row group.")
     ] = Placement.end,
     harvest: Annotated[
-        Rule, typer.Option("--harvest", help="Indexes that the file has: good ones meet --fpp.")
-    ] = Rule.good,
+        ReplaceRule, typer.Option("--harvest", help="Indexes that the file has: good ones meet --fpp.")
+    ] = ReplaceRule.good,
     even_if_dictionary: Annotated[
         bool, typer.Option("--even-if-dictionary", help="A filter even where the dictionary is no larger.")
     ] = False,
@@ -91,15 +91,15 @@ def embed(
         typer.Option("--all-to", metavar="DIR", help="With --from: write all files that it speaks of."),
     ] = None,
     way: Annotated[
-        from_cli.Way,
+        from_cli.RestoreWay,
         typer.Option("--way", help="With --from: filters as they are, from values, or the cheaper."),
-    ] = from_cli.Way.auto,
+    ] = from_cli.RestoreWay.auto,
     witness: Annotated[
-        from_cli.Look,
+        from_cli.WitnessRule,
         typer.Option(
             "--witness", help="With --from: values looked at where a proof says that it is the file."
         ),
-    ] = from_cli.Look.page,
+    ] = from_cli.WitnessRule.page,
     keys: KeyPlace = None,
     catalog: Catalog = None,
     as_json: Json = False,
@@ -116,7 +116,7 @@ def embed(
     out = Output(as_json=as_json, quiet=quiet)
     columns = names(bloom) if bloom is not None else []
     if sidecar is not None:
-        asked = from_cli.From(
+        asked = from_cli.SidecarOrigin(
             sidecar,
             source,
             destination,
@@ -131,7 +131,7 @@ def embed(
         )
         from_cli.run(asked, out)
         return
-    if all_to is not None or way is not from_cli.Way.auto or witness is not from_cli.Look.page:
+    if all_to is not None or way is not from_cli.RestoreWay.auto or witness is not from_cli.WitnessRule.page:
         raise UsageError("--all-to, --way and --witness belong to --from")
     if source is None:
         raise UsageError("name a file and where to write it, or a table")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Way(str, Enum):
+class RestoreWay(str, Enum):
     """How filters come out of a sidecar."""
 
     auto = "auto"
@@ -27,7 +27,7 @@ class Way(str, Enum):
     values = "values"
 
 
-class Look(str, Enum):
+class WitnessRule(str, Enum):
     """How many values are looked at if a file is proven to be the one that was indexed; otherwise all are."""
 
     page = "page"
@@ -36,7 +36,7 @@ class Look(str, Enum):
 
 
 @dataclass(frozen=True)
-class From:
+class SidecarOrigin:
     """What was asked for on the command line."""
 
     sidecar: str
@@ -46,13 +46,13 @@ class From:
     bloom: Sequence[str]
     page_index: bool
     placement: str
-    way: Way
-    witness: Look
+    way: RestoreWay
+    witness: WitnessRule
     catalog: str | None
     keys: str | None
 
 
-def run(asked: From, out: Output) -> None:
+def run(asked: SidecarOrigin, out: Output) -> None:
     """One file, or all of them."""
     _check(asked)
     from sidecar import embed_all_from, embed_from
@@ -87,11 +87,11 @@ def run(asked: From, out: Output) -> None:
         raise typer.Exit(1)
 
 
-def _check(asked: From) -> None:
+def _check(asked: SidecarOrigin) -> None:
     if asked.all_to is not None:
         if asked.source is not None:
             raise UsageError("--all-to writes all files that the sidecar speaks of: name no SRC and DST")
-        if asked.way is not Way.auto:
+        if asked.way is not RestoreWay.auto:
             raise UsageError(
                 "--all-to always takes the filters out of the sidecar", found=f"--way {asked.way.value}"
             )
@@ -101,7 +101,7 @@ def _check(asked: From) -> None:
         raise UsageError("--catalog belongs to a table, but --from is a path")
 
 
-def _opened(asked: From, stack: ExitStack) -> tuple[Any, Any]:
+def _opened(asked: SidecarOrigin, stack: ExitStack) -> tuple[Any, Any]:
     """A path as it is; of a table the sidecar of its current snapshot, open, and the table."""
     if is_path(asked.sidecar):
         return asked.sidecar, None

@@ -94,7 +94,7 @@ def scan(
 
 
 @dataclass(frozen=True)
-class _Scan:
+class _PendingScan:
     """Rows to be read once, then what was read for them with its warnings, and how that is drawn."""
 
     rows: pa.RecordBatchReader
@@ -114,7 +114,7 @@ def _table_scan(
     ref: str | None,
     keys: str | None,
     encryption: str | None,
-) -> Iterator[_Scan]:
+) -> Iterator[_PendingScan]:
     from sidecar import TableScanReport, open_table, plan
 
     opened, report = open_table(table, catalog), TableScanReport()
@@ -127,7 +127,7 @@ def _table_scan(
         encryption_keys=encryption_keys(encryption),
     )
     out.warn(found.warnings)
-    yield _Scan(
+    yield _PendingScan(
         found.to_arrow_batch_reader(columns, limit, report=report),
         lambda: ({**found.to_dict(), "scan": report.to_dict()}, report.warnings),
         draw_table_scan,
@@ -142,7 +142,7 @@ def _file_scan(
     limit: int | None,
     key_file: str | None,
     encryption: str | None,
-) -> Iterator[_Scan]:
+) -> Iterator[_PendingScan]:
     import pyarrow as pa
 
     from sidecar.reading.file_scanning import file_schema, open_scan
@@ -152,7 +152,7 @@ def _file_scan(
     keys = read_keys(lambda: file_schema(path, encryption_keys=unlocked), key_file)
     with open_scan(path, predicate, columns, limit, encryption_keys=unlocked, keys=keys) as opened:
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
-        yield _Scan(
+        yield _PendingScan(
             pa.RecordBatchReader.from_batches(opened.schema, batches),
             lambda: (
                 {**opened.report.to_dict(), "seconds": time.perf_counter() - started},

@@ -17,14 +17,14 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.index_blob import FieldIndexes
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import INDEXED, Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable
 from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.row_index_blob import FieldRowIndexes
 from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
@@ -98,7 +98,7 @@ class KeptPages:
 
 
 @dataclass
-class Column:
+class CollectedColumn:
     """What is known of one column, by unit ordinal."""
 
     filters: dict[int, KeptFilter] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Collection:
         """Columns that some file has encrypted, and that are kept in plaintext."""
         self.spool = Spool()
         self.files: list[FileEntry] = []
-        self.columns: dict[Key, Column] = defaultdict(Column)
+        self.columns: dict[Key, CollectedColumn] = defaultdict(CollectedColumn)
         self.num_units = 0
 
     def close(self) -> None:
@@ -211,7 +211,9 @@ class Collection:
                     states = (self._state(have, column, key, kind, unit) for unit in range(self.num_units))
                     yield Coverage.of(number, kind, states)
 
-    def _state(self, have: AbstractSet[int], column: Column, key: Key, kind: str, unit: int) -> CoverageState:
+    def _state(
+        self, have: AbstractSet[int], column: CollectedColumn, key: Key, kind: str, unit: int
+    ) -> CoverageState:
         if unit in have:
             return CoverageState(INDEXED, key.resolution)
         nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
@@ -226,7 +228,7 @@ class Collection:
         spooled: npt.NDArray[np.uint8],
     ) -> FieldBundle:
         filters = self.columns[key].filters
-        place = Place(segment, number) if own is None else own.place
+        place = BlobContext(segment, number) if own is None else own.place
         members = [
             GroupMember(unit, kept.encoding, key.resolution, kept.num_bytes, True, kept.rule)
             for unit, kept in filters.items()
@@ -237,9 +239,9 @@ class Collection:
 
     def _pages(
         self,
-        groups: list[Group],
+        groups: list[BundleGroup],
         filters: dict[int, KeptFilter],
-        place: Place,
+        place: BlobContext,
         spooled: npt.NDArray[np.uint8],
     ) -> Iterator[bytes]:
         for group in groups:
@@ -278,7 +280,7 @@ def _blocks(spooled: npt.NDArray[np.uint8], offset: int, blocks: int) -> npt.NDA
 
 
 def _loader(
-    group: Group, views: list[npt.NDArray[np.uint32]]
+    group: BundleGroup, views: list[npt.NDArray[np.uint32]]
 ) -> Callable[[int, int], npt.NDArray[np.uint32]]:
     return lambda first, count: gather_blocks(group, views, first, count)
 

@@ -113,7 +113,7 @@ def extract_files(
         raise UsageError("no file to extract from")
     protection = Protection(encryption_keys, allow_plaintext)
     with closing(Collection(protection)) as collection:
-        taken = Taker(collection, bloom, page_index, columns, digest, witness)
+        taken = Extractor(collection, bloom, page_index, columns, digest, witness)
         for number, path in enumerate(files):
             if progress is not None:
                 progress("files", number, len(files))
@@ -137,7 +137,7 @@ def extract_files(
     )
 
 
-class Taker:
+class Extractor:
     """Takes indexes out of one file after the other into a collection.
 
     ``units`` is what became of each, ``paths`` the keys of the columns by their paths.
@@ -197,7 +197,7 @@ class Taker:
         for unit, key, moved in take_parquet(source, footer, self._collection, what, keys):
             self.note(moved, key, unit)
 
-    def check(*takers: Taker) -> None:
+    def check(*takers: Extractor) -> None:
         """Raise :class:`UsageError` if nothing was there to be taken by any of them, or a column is in no file."""
         for name in takers[0]._wanted or ():
             if not any(name in taker._seen for taker in takers):

@@ -57,7 +57,7 @@ def take_orc(
         footer = read_stripe_footer(source, tail, stripe)
         indexes = read_indexes(source, tail, stripe, footer, ids, bloom=what.bloom)
         for column in what.columns:
-            place = _Place(tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal])
+            place = _StripeColumn(tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal])
             if what.bloom:
                 yield from _filters(place, collection, first)
             if what.row_index:
@@ -76,7 +76,7 @@ def orc_keys(tail: OrcTail) -> dict[int, Key]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _StripeColumn:
     """A column of a stripe; ``first`` counts the row groups in front of the stripe."""
 
     tail: OrcTail
@@ -100,7 +100,7 @@ class _Place:
             yield Moved(*place, NONE, reason=reason_of(problem), damaged=damaged)
 
 
-def _filters(place: _Place, collection: Collection, first: int) -> Taken:
+def _filters(place: _StripeColumn, collection: Collection, first: int) -> Taken:
     if place.index.filters_problem is not None:
         for moved in place.lost(BLOOM, place.index.filters_problem):
             yield first + moved.row_group, place.key, moved
@@ -116,7 +116,7 @@ def _filters(place: _Place, collection: Collection, first: int) -> Taken:
         yield unit, place.key, place.moved(group, BLOOM, EXACT, bits.num_bytes, rate)
 
 
-def _row_indexes(place: _Place, collection: Collection, first: int) -> Taken:
+def _row_indexes(place: _StripeColumn, collection: Collection, first: int) -> Taken:
     index = place.index
     if index.row_index_problem is not None:
         for moved in place.lost(PAGE_INDEX, index.row_index_problem):

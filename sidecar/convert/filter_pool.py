@@ -34,7 +34,7 @@ Blocks = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Part:
+class PooledFilters:
     """The filters of one column of a file that stand in one group: unit ordinals by row group.
 
     ``column`` is the index of a Parquet leaf or the id of an ORC column.
@@ -75,12 +75,12 @@ class FilterPool:
         self._failures: dict[GroupKey, SidecarError] = {}
         self._in_memory = 0
 
-    def load(self, parts: Iterable[Part]) -> None:
+    def load(self, parts: Iterable[PooledFilters]) -> None:
         """Read the groups of these parts, each once, and keep the filters of their units.
 
         A group that is damaged fails alone, see :meth:`failure`.
         """
-        groups: dict[GroupKey, Part] = {}
+        groups: dict[GroupKey, PooledFilters] = {}
         units: dict[GroupKey, set[int]] = defaultdict(set)
         for part in parts:
             groups.setdefault(part.key, part)
@@ -96,11 +96,11 @@ class FilterPool:
                     for group in bundle.toc.groups:
                         self._try_group(segment, bundle, group, group.ordinals().tolist())
 
-    def failure(self, part: Part) -> SidecarError | None:
+    def failure(self, part: PooledFilters) -> SidecarError | None:
         """Why the part's group could not be read; ``None`` if it could."""
         return self._failures.get(part.key)
 
-    def get(self, part: Part, row_group: int) -> AnyFilter:
+    def get(self, part: PooledFilters, row_group: int) -> AnyFilter:
         """A filter of a part that was loaded."""
         kept, rule = self._kept[part.key, part.units[row_group]], part.group.rule
         if isinstance(kept, KeptFilter):
@@ -140,7 +140,7 @@ class FilterPool:
         for unit, (_, kept) in zip(units, targets, strict=True):
             self._kept[key, unit] = kept
 
-    def has(self, part: Part, row_group: int) -> bool:
+    def has(self, part: PooledFilters, row_group: int) -> bool:
         """Whether a filter was loaded."""
         return (part.key, part.units[row_group]) in self._kept
 

@@ -18,7 +18,7 @@ from sidecar.convert.rebuild import Build, Domain, Numbers
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_hashing import hash_orc
-from sidecar.orc.index_streams import FoundFilter
+from sidecar.orc.index_streams import FoundOrcFilter
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics
 
@@ -47,7 +47,7 @@ class OrcEvidence:
     def __init__(
         self,
         column: OrcColumn,
-        old: FoundFilter | None,
+        old: FoundOrcFilter | None,
         statistics: ColumnStatistics | None,
         decode: Callable[[], Array],
         convert: Callable[[Array], Array],

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, NONE, PAGE_INDEX, WIDENED, Moved
-from sidecar.convert.reshape import Shape, measured_rate
+from sidecar.convert.reshape import TargetSizes, measured_rate
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
-from sidecar.parquet.embed import Embedded, GroupIndexes, Piece, check_embeddable, embed
+from sidecar.parquet.embed import GroupIndexes, Piece, WrittenParquet, check_embeddable, embed
 from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
@@ -24,12 +24,12 @@ from sidecar.target import Target
 class Refolded:
     """What was written, and what became of each index that was there."""
 
-    written: Embedded
+    written: WrittenParquet
     units: list[Moved]
 
 
 def refold(
-    source: Source, footer: Footer, target: Target, shape: Shape, wanted: Collection[int] | None
+    source: Source, footer: Footer, target: Target, shape: TargetSizes, wanted: Collection[int] | None
 ) -> Refolded:
     """Write the file ``source`` with its filters in another ``shape``, those of ``wanted`` leaves (indexes; all by
     default); everything else as it is.
@@ -47,7 +47,9 @@ def refold(
 
 
 class _Refolder:
-    def __init__(self, source: Source, footer: Footer, shape: Shape, wanted: Collection[int] | None) -> None:
+    def __init__(
+        self, source: Source, footer: Footer, shape: TargetSizes, wanted: Collection[int] | None
+    ) -> None:
         self._source = source
         self._footer = footer
         self._shape = shape

@@ -21,7 +21,7 @@ import numpy as np
 
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
 from sidecar.convert.any_filter import AnyFilter
-from sidecar.convert.collection import Collection, Column, KeptFilter, Key
+from sidecar.convert.collection import CollectedColumn, Collection, KeptFilter, Key
 from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, NONE, PAGE_INDEX, WIDENED, Moved
 from sidecar.errors import UsageError
 from sidecar.filters.block_filter import BlockFilter
@@ -37,7 +37,7 @@ MEASURED = 200_000
 
 
 @dataclass(frozen=True)
-class Shape:
+class TargetSizes:
     """What is wanted: ``fpp`` folds as far as the rate allows, ``widen`` makes a column's filters as large as its
     largest, ``merge`` is over the row groups of a file, ``merge_all`` over all files. ``measure`` the results."""
 
@@ -64,7 +64,7 @@ def measured_rate(found: BlockFilter | OrcBloomFilter) -> float:
 
 
 def reshape(
-    given: Collection, into: Collection, shape: Shape, names: Mapping[Key, str] | None = None
+    given: Collection, into: Collection, shape: TargetSizes, names: Mapping[Key, str] | None = None
 ) -> list[Moved]:
     """Everything in ``given``, in another shape, into the empty collection ``into``; what became of each index.
 
@@ -95,7 +95,7 @@ class _Unit:
 
 
 def _sets(
-    given: Collection, units: Sequence[_Unit], shape: Shape
+    given: Collection, units: Sequence[_Unit], shape: TargetSizes
 ) -> Iterator[tuple[FileEntry | None, list[int]]]:
     """For each new unit the file that begins with it, if one does, and the ordinals of the old units in it."""
     if shape.merge_all:
@@ -135,10 +135,10 @@ def _reshape_filters(
     given: Collection,
     into: Collection,
     key: Key,
-    column: Column,
+    column: CollectedColumn,
     units: Sequence[_Unit],
     sets: Iterable[list[int]],
-    shape: Shape,
+    shape: TargetSizes,
 ) -> Iterator[Moved]:
     largest = 0
     made: list[tuple[int, Moved, str]] = []
@@ -171,7 +171,7 @@ def _reshape_filters(
         yield _widened(into, key, ordinal, moved, encoding, largest) if shape.widen else moved
 
 
-def _note(found: AnyFilter, shape: Shape, rate: float) -> str:
+def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
     if isinstance(found, OrcBloomFilter) and (shape.fpp is not None or shape.widen):
         return "filters of ORC have no other size"
     return f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
@@ -190,7 +190,7 @@ def _widened(into: Collection, key: Key, ordinal: int, moved: Moved, encoding: s
 
 
 def _merged(
-    given: Collection, column: Column, own: Sequence[int], units: Sequence[_Unit]
+    given: Collection, column: CollectedColumn, own: Sequence[int], units: Sequence[_Unit]
 ) -> tuple[AnyFilter | None, str]:
     """The filter of all units of a set together, or the reason why there is none; neither if none was there."""
     if len(own) == 1:
@@ -235,7 +235,7 @@ def _carry_pages(
     given: Collection,
     into: Collection,
     key: Key,
-    column: Column,
+    column: CollectedColumn,
     units: Sequence[_Unit],
     sets: Iterable[list[int]],
 ) -> Iterator[Moved]:

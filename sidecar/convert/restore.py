@@ -17,7 +17,7 @@ from sidecar.bundle.page_index_use import decode_page_index
 from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.rules import SplitBlockRule
 from sidecar.convert.collection import BY_ID, BY_NAME
-from sidecar.convert.filter_pool import Part
+from sidecar.convert.filter_pool import PooledFilters
 from sidecar.convert.match import Match
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
@@ -43,7 +43,7 @@ Locate = Callable[[int, StoredGroup], tuple[int, str] | None]
 
 def filter_parts(
     matches: Sequence[Match], footer: Footer, wanted: Collection[int] | None = None
-) -> list[Part]:
+) -> list[PooledFilters]:
     """Where the filters of a Parquet file stand, for the leaves ``wanted`` (indexes; all by default).
 
     Of segments that both have a filter of a column and row group, the newer one's counts. Only split-block filters can
@@ -65,7 +65,7 @@ def filter_parts(
 
 def orc_filter_parts(
     matches: Sequence[Match], tail: OrcTail, wanted: Collection[int] | None = None
-) -> list[Part]:
+) -> list[PooledFilters]:
     """As :func:`filter_parts` of an ORC file, for columns by their ids: filters of either kind, in any encoding."""
     return located_parts(matches, locate_orc(tail, wanted))
 
@@ -84,20 +84,20 @@ def locate_orc(tail: OrcTail, wanted: Collection[int] | None = None) -> Locate:
     return locate
 
 
-def located_parts(matches: Sequence[Match], locate: Locate) -> list[Part]:
+def located_parts(matches: Sequence[Match], locate: Locate) -> list[PooledFilters]:
     """The parts of a file's columns as ``locate`` finds them; of several for a row group the newest."""
-    places: dict[tuple[int, int], tuple[Part, int]] = {}
+    places: dict[tuple[int, int], tuple[PooledFilters, int]] = {}
     for part in every_part(matches, locate):
         for row_group, unit in part.units.items():
             places[part.column, row_group] = part, unit
-    parts: dict[int, Part] = {}
+    parts: dict[int, PooledFilters] = {}
     for (_, row_group), (part, unit) in places.items():
         newest = parts.setdefault(id(part), replace(part, units={}))
         newest.units[row_group] = unit
     return list(parts.values())
 
 
-def every_part(matches: Sequence[Match], locate: Locate) -> Iterator[Part]:
+def every_part(matches: Sequence[Match], locate: Locate) -> Iterator[PooledFilters]:
     """All parts of a file's columns as ``locate`` finds them, those of the oldest segment first."""
     for match in matches:
         for field_id in sorted(match.segment.fields):
@@ -108,7 +108,7 @@ def every_part(matches: Sequence[Match], locate: Locate) -> Iterator[Part]:
                         units = {
                             row_group: match.units[row_group] for row_group in _members(group, match.units)
                         }
-                        yield Part(*found, bundle, match.segment, group, units)
+                        yield PooledFilters(*found, bundle, match.segment, group, units)
 
 
 def stored_row_indexes(matches: Sequence[Match], tail: OrcTail) -> dict[tuple[int, int], StoredRowIndex]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_use import decode_row_index, row_index_kind
-from sidecar.convert.filter_pool import FilterPool, Part
+from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units
 from sidecar.convert.match import Match
 from sidecar.convert.restore import every_part, locate_orc, stored_row_indexes
@@ -73,7 +73,7 @@ def orc_value_problems(
 def _column_problems(
     work: _OrcStripe,
     index: StripeIndex,
-    parts: list[Part],
+    parts: list[PooledFilters],
     row_indexes: Mapping[tuple[int, int], StoredRowIndex],
     pool: FilterPool,
     check: ValueCheck,
@@ -98,7 +98,12 @@ def _column_problems(
 
 
 def _filter_problems(
-    pool: FilterPool, part: Part, row_group: int, column: OrcColumn, values: pa.Array[Any], check: ValueCheck
+    pool: FilterPool,
+    part: PooledFilters,
+    row_group: int,
+    column: OrcColumn,
+    values: pa.Array[Any],
+    check: ValueCheck,
 ) -> Iterator[str]:
     found, encoding = pool.get(part, row_group), part.group.rule.parse_encoding(part.group.encoding)
     try:

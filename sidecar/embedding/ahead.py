@@ -13,7 +13,7 @@ LIMIT = 64 << 20
 """Bytes of results that may wait to be taken; a result that is next in turn is always made."""
 
 
-class Ahead(Generic[Result]):
+class Prefetch(Generic[Result]):
     """The results of ``work(0)`` to ``work(count - 1)``, in this order, made by ``threads`` threads.
 
     ``size`` tells how many bytes a result holds. An error of ``work`` is raised when its turn comes. Close it

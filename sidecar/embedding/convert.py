@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.collection import Collection, Key
-from sidecar.convert.extract import Taker
+from sidecar.convert.extract import Extractor
 from sidecar.convert.load import Loader
 from sidecar.convert.outcome import Moved, ways_of
 from sidecar.convert.refold import refold
-from sidecar.convert.reshape import Shape, reshape
+from sidecar.convert.reshape import TargetSizes, reshape
 from sidecar.embedding.from_sidecar import embed_from
-from sidecar.embedding.other_kind import Into, take_as_orc, take_as_parquet
+from sidecar.embedding.other_kind import RebuildTarget, take_as_orc, take_as_parquet
 from sidecar.embedding.peer_file import convert_legacy, filters_like
 from sidecar.embedding.report import EmbedReport
 from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory
@@ -110,7 +110,7 @@ def convert_files(
     start = time.monotonic()
     if not sources:
         raise UsageError("nothing to convert")
-    shape = Shape(fpp, widen, merge, merge_all, measure)
+    shape = TargetSizes(fpp, widen, merge, merge_all, measure)
     if len(sources) == 1 and is_filter_file(sources[0], io):
         raise UsageError("a single filter is converted by convert_filter", file=sources[0])
     formats, target_format = _formats_of(sources, io), _format_by_name(target)
@@ -183,13 +183,13 @@ class _Given:
     """What was asked for of a Puffin file."""
 
     columns: Sequence[str] | None
-    shape: Shape
+    shape: TargetSizes
     kind: str | None
     io: FileIO | None
     progress: Progress | None
 
     @property
-    def reshape(self) -> Shape:
+    def reshape(self) -> TargetSizes:
         """What is to be done to filters once they are there: rebuilt ones have their rate."""
         return self.shape if self.kind is None else replace(self.shape, fpp=None)
 
@@ -211,9 +211,11 @@ class _Collected:
 
 
 def _collect(given: Collection, sources: Sequence[str], asked: _Given) -> _Collected:
-    taker = Taker(given, bloom=True, page_index=True, columns=asked.columns)
-    bare = Taker(given, bloom=False, page_index=True, columns=asked.columns)
-    rebuilt = Into(given, bare, check_fpp(DEFAULT_FPP if asked.shape.fpp is None else asked.shape.fpp))
+    taker = Extractor(given, bloom=True, page_index=True, columns=asked.columns)
+    bare = Extractor(given, bloom=False, page_index=True, columns=asked.columns)
+    rebuilt = RebuildTarget(
+        given, bare, check_fpp(DEFAULT_FPP if asked.shape.fpp is None else asked.shape.fpp)
+    )
     loader = Loader(given, asked.columns)
     takers = [taker] if asked.kind is None else [taker, bare]
     for number, path in enumerate(sources):
@@ -230,7 +232,7 @@ def _collect(given: Collection, sources: Sequence[str], asked: _Given) -> _Colle
     loader.finish()
     if loader.units:
         return _Collected(loader.units, {})
-    Taker.check(*takers)
+    Extractor.check(*takers)
     paths = {key: path for one in takers for path, key in one.paths.items()}
     return _Collected([unit for one in takers for unit in one.units], paths)
 
@@ -239,7 +241,7 @@ _KINDS = {PARQUET: take_as_parquet, ORC: take_as_orc}
 
 
 def _refold(
-    source: str, target: str, columns: Sequence[str] | None, shape: Shape, io: FileIO | None
+    source: str, target: str, columns: Sequence[str] | None, shape: TargetSizes, io: FileIO | None
 ) -> tuple[int, list[Moved]]:
     if not shape.changes:
         raise UsageError(
@@ -259,7 +261,7 @@ def _embed(
     data: str | None,
     target: str,
     columns: Sequence[str] | None,
-    shape: Shape,
+    shape: TargetSizes,
     io: FileIO | None,
 ) -> tuple[int, list[Moved]]:
     if data is None:
@@ -271,7 +273,7 @@ def _embed(
 
 
 def _convert_legacy(
-    source: str, target: str, columns: Sequence[str] | None, shape: Shape, io: FileIO | None
+    source: str, target: str, columns: Sequence[str] | None, shape: TargetSizes, io: FileIO | None
 ) -> tuple[int, list[Moved]]:
     if shape.changes or shape.measure:
         raise UsageError(
@@ -286,7 +288,7 @@ def _filters_like(
     data: str | None,
     target: str,
     columns: Sequence[str] | None,
-    shape: Shape,
+    shape: TargetSizes,
     io: FileIO | None,
 ) -> tuple[int, list[Moved]]:
     if data is None:

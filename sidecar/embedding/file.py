@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.ahead import Ahead
+from sidecar.embedding.ahead import Prefetch
 from sidecar.embedding.beside import notes_on
-from sidecar.embedding.filters import HARVEST_RULES, FilterMaker, FilterRules
+from sidecar.embedding.filters import HARVEST_RULES, FilterRules, ParquetFilterMaker
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import EmbedReport, Outcome, Progress, has_encrypted_filters
@@ -43,7 +43,7 @@ MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EmbedOptions:
     """What a file is to get; see :func:`embed_file`."""
 
     filters: FilterRules = field(default_factory=FilterRules)
@@ -108,7 +108,7 @@ def embed_file(
         }
         rules = FilterRules(leaves, check_fpp(fpp), counts, harvest, even_if_dictionary)
         with create_target(target, io) as sink:
-            wanted = Wanted(rules, page_index, placement)
+            wanted = EmbedOptions(rules, page_index, placement)
             report = embed_into(unlocked, footer, sink, wanted, progress, threads)
             report.notes = notes_on(unlocked, footer, target, encryption_keys, io)
             return report
@@ -174,7 +174,7 @@ def embed_into(
     source: Source,
     footer: Footer,
     target: Target,
-    wanted: Wanted,
+    wanted: EmbedOptions,
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> EmbedReport:
@@ -184,7 +184,7 @@ def embed_into(
     outcomes: list[Outcome] = []
     makers = _Makers(source, footer, wanted)
     count = len(footer.row_groups)
-    ahead = Ahead(makers.make, count, threads or _threads(), _length)
+    ahead = Prefetch(makers.make, count, threads or _threads(), _length)
     with closing(makers), closing(ahead):
         written = embed(
             source, footer, target, _told(ahead, count, outcomes, progress), placement=wanted.placement
@@ -216,19 +216,19 @@ class _Made(NamedTuple):
 class _Makers:
     """Decides upon row groups, in any order; each thread has readers of its own."""
 
-    def __init__(self, source: Source, footer: Footer, wanted: Wanted) -> None:
+    def __init__(self, source: Source, footer: Footer, wanted: EmbedOptions) -> None:
         self._source = source
         self._footer = footer
         self._wanted = wanted
         self._local = threading.local()
-        self._filters: list[FilterMaker] = []
+        self._filters: list[ParquetFilterMaker] = []
 
     def make(self, ordinal: int) -> _Made:
         """Filters and page indexes of one row group."""
         if not hasattr(self._local, "filters"):
-            self._local.filters = FilterMaker(self._source, self._footer, self._wanted.filters)
+            self._local.filters = ParquetFilterMaker(self._source, self._footer, self._wanted.filters)
             self._filters.append(self._local.filters)
-        filters: FilterMaker = self._local.filters
+        filters: ParquetFilterMaker = self._local.filters
         rules = self._wanted.filters
         pages = PageIndexMaker(
             self._source, self._footer, build=self._wanted.page_index, harvest=rules.harvest

@@ -93,7 +93,7 @@ class GroupFilters:
         return self.outcomes[index].rate_before if index in self.outcomes else None
 
 
-class FilterMaker:
+class ParquetFilterMaker:
     """Decides upon the filters of one open file, row group by row group."""
 
     def __init__(self, source: Source, footer: Footer, rules: FilterRules) -> None:

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.convert.filter_pool import FilterPool, Part
+from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.match import Finder
 from sidecar.convert.witness import NONE, PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
 from sidecar.embedding.report import EmbedReport, Progress
-from sidecar.embedding.restorer import Choice, Restorer, plan_restore
+from sidecar.embedding.restorer import RestoreChoice, Restorer, plan_restore
 from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.orc.tail import is_orc, read_tail
@@ -121,7 +121,7 @@ def embed_from(
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         pool = stack.enter_context(closing(FilterPool()))
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
-        choice = Choice(bloom, page_index, _checked_way(way), placement, way != "exact", witness)
+        choice = RestoreChoice(bloom, page_index, _checked_way(way), placement, way != "exact", witness)
         finder = Finder(opened, _live_files(table))
         file = _prepare(source, target, finder, choice, pool, _Storage(io, encryption_keys, opened))
         load = partial(pool.load, file.parts)
@@ -159,7 +159,7 @@ def embed_all_from(
         paths = list(sources) if sources is not None else [file.path for file in finder.listed_files()]
         targets = targets_in(folder, paths)
         _check_inside(folder, targets)
-        choice = Choice(bloom, page_index, "exact", placement, witness=witness)
+        choice = RestoreChoice(bloom, page_index, "exact", placement, witness=witness)
         pool = stack.enter_context(closing(FilterPool()))
         storage = _Storage(io, encryption_keys, opened)
         load = _loading(pool, opened, finder, paths, choice, storage)
@@ -191,7 +191,7 @@ class _Prepared:
     target: str
     size: int
     placement: str
-    parts: list[Part]
+    parts: list[PooledFilters]
     restorer: Restorer | OrcRestorer
     start: float
 
@@ -222,7 +222,7 @@ class _Storage:
 
 
 def _prepare(
-    path: str, target: str, finder: Finder, choice: Choice, pool: FilterPool, storage: _Storage
+    path: str, target: str, finder: Finder, choice: RestoreChoice, pool: FilterPool, storage: _Storage
 ) -> _Prepared:
     start = time.monotonic()
     source = storage.open(path)
@@ -362,14 +362,14 @@ def _loading(
     sidecar: SidecarFile,
     finder: Finder,
     paths: Sequence[str],
-    choice: Choice,
+    choice: RestoreChoice,
     storage: _Storage,
 ) -> Callable[[], None]:
     """What loads the filters of all these files: whole groups where most of their files are meant, else some."""
     listed = sum(segment.num_files for segment in sidecar.segments)
     if choice.bloom is None and 2 * len(paths) >= listed:
         return partial(pool.load_all, sidecar.segments)
-    parts: list[Part] = []
+    parts: list[PooledFilters] = []
     for path in paths:
         with closing(storage.open(path)) as data:
             if is_orc(data):

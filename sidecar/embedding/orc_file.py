@@ -14,11 +14,11 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
-from sidecar.embedding.ahead import Ahead
+from sidecar.embedding.ahead import Prefetch
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
 from sidecar.embedding.report import EmbedReport, Outcome, Progress
 from sidecar.filters.sizing import check_fpp
-from sidecar.orc.embed import FILTER_STREAMS, Embedded, StripeFilters, check_embeddable, embed
+from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_embeddable, embed
 from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
@@ -67,11 +67,11 @@ def write_orc(
     maker: OrcFilterMaker,
     progress: Progress | None = None,
     threads: int = 1,
-) -> tuple[Embedded, list[Outcome]]:
+) -> tuple[WrittenOrc, list[Outcome]]:
     """Write the file with the filters that ``maker`` decides upon, each column's in all stripes or in none."""
     with SpooledTemporaryFile(_SPOOL_LENGTH) as spool:
         plan = _Plan(tail, spool)
-        with closing(Ahead(maker.make, len(tail.stripes), threads, lambda work: work.size)) as ahead:
+        with closing(Prefetch(maker.make, len(tail.stripes), threads, lambda work: work.size)) as ahead:
             for number, work in enumerate(ahead):
                 if progress is not None:
                     progress("stripes", number + 1, len(tail.stripes))

@@ -137,18 +137,20 @@ def new_encoding(tail: OrcTail, column: OrcColumn, zone: str | None) -> OrcEncod
     return encoding
 
 
-class Given(Protocol):
+class GivenFilters(Protocol):
     """Filters from elsewhere, which go in as they are."""
 
     @property
     def columns(self) -> AbstractSet[int]:
         """Ids of the columns that there may be some of."""
 
-    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | Instead | None:
+    def filters(
+        self, footer: StripeFooter, column: OrcColumn
+    ) -> list[OrcBloomFilter] | ReplacedFilters | None:
         """Those of a stripe by row group, or what to do instead; ``None``: the file's own are all there are."""
 
 
-class Instead(NamedTuple):
+class ReplacedFilters(NamedTuple):
     """Why given filters do not go in, and whether the column gets some from its values."""
 
     reason: str
@@ -158,7 +160,9 @@ class Instead(NamedTuple):
 class OrcFilterMaker:
     """Decides upon the filters of one open file, stripe by stripe; may be shared between threads."""
 
-    def __init__(self, source: Source, tail: OrcTail, rules: OrcRules, given: Given | None = None) -> None:
+    def __init__(
+        self, source: Source, tail: OrcTail, rules: OrcRules, given: GivenFilters | None = None
+    ) -> None:
         self._source = source
         self._tail = tail
         self._rules = rules

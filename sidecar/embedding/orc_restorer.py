@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sidecar.bundle.model import INDEXED
 from sidecar.bundle.rules import OrcRule
-from sidecar.convert.filter_pool import FilterPool, Part
+from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units, identity_of_orc
 from sidecar.convert.match import Finder, Match
 from sidecar.convert.outcome import BLOOM
@@ -23,9 +23,9 @@ from sidecar.convert.restore import orc_coverage, orc_filter_parts
 from sidecar.convert.witness import ANOTHER_FILE, NONE, Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
 from sidecar.embedding.orc_filters import (
-    Instead,
     OrcFilterMaker,
     OrcRules,
+    ReplacedFilters,
     check_filterable,
     new_encoding,
 )
@@ -34,7 +34,7 @@ from sidecar.embedding.report import Outcome, Progress
 from sidecar.embedding.restorer import (
     UNPROVEN,
     UNREADABLE,
-    Choice,
+    RestoreChoice,
     proof_of,
     replace_unreadable,
     why_not_bundle,
@@ -43,7 +43,7 @@ from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.orc.embed import Embedded, check_embeddable
+from sidecar.orc.embed import WrittenOrc, check_embeddable
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import INDEX_STREAMS, ColumnEncoding, StripeFooter, read_stripe_footer
@@ -56,30 +56,32 @@ SPLIT_BLOCK = "the sidecar has a split-block filter of it, which an ORC file can
 
 
 @dataclass
-class OrcWork:
+class OrcRestorePlan:
     """One file at work: what the sidecar has for it by (row group, column id), and the columns built from values."""
 
     tail: OrcTail
     matches: list[Match]
-    parts: dict[tuple[int, int], Part]
+    parts: dict[tuple[int, int], PooledFilters]
     from_values: dict[int, str] = field(default_factory=dict)
     """Column id and the reason."""
 
     @property
-    def exact_parts(self) -> list[Part]:
+    def exact_parts(self) -> list[PooledFilters]:
         """Parts that are read from the sidecar."""
         found = {id(part): part for part in self.parts.values() if isinstance(part.group.rule, OrcRule)}
         return [part for part in found.values() if part.column not in self.from_values]
 
 
-def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Choice) -> OrcWork:
+def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: RestoreChoice) -> OrcRestorePlan:
     """What the sidecar has for a file, and what is cheaper built from values."""
     check_embeddable(tail)
     wanted = None if choice.bloom is None else {find_column(tail, name).id for name in choice.bloom}
     matches = finder.find(identity_of_orc(source, tail))
     parts = orc_filter_parts(matches, tail, wanted)
-    work = OrcWork(tail, matches, {(group, part.column): part for part in parts for group in part.units})
-    by_column: dict[int, list[Part]] = defaultdict(list)
+    work = OrcRestorePlan(
+        tail, matches, {(group, part.column): part for part in parts for group in part.units}
+    )
+    by_column: dict[int, list[PooledFilters]] = defaultdict(list)
     for part in parts:
         by_column[part.column].append(part)
     lengths = _data_lengths(source, tail) if choice.way == "auto" and by_column else {}
@@ -109,7 +111,7 @@ def _data_lengths(source: Source, tail: OrcTail) -> dict[int, int]:
     return lengths
 
 
-def _cheaper(parts: Sequence[Part], values: int, proof: str) -> str:
+def _cheaper(parts: Sequence[PooledFilters], values: int, proof: str) -> str:
     """Why a column's filters are built from its values; empty if they are taken out of the sidecar."""
     bundle = sum(part.group.layout.length for part in parts if isinstance(part.group.rule, OrcRule))
     return why_not_bundle(parts, bundle, values, proof) if bundle else ""
@@ -118,7 +120,7 @@ def _cheaper(parts: Sequence[Part], values: int, proof: str) -> str:
 class OrcRestorer:
     """What each stripe of one file gets; see :class:`sidecar.embedding.orc_filters.Given`. To be closed."""
 
-    def __init__(self, source: Source, work: OrcWork, choice: Choice, pool: FilterPool) -> None:
+    def __init__(self, source: Source, work: OrcRestorePlan, choice: RestoreChoice, pool: FilterPool) -> None:
         self._source = source
         self._work = work
         self._choice = choice
@@ -192,7 +194,7 @@ class OrcRestorer:
         """Let whoever waits for :meth:`load` fail, because it will not be called any more."""
         self._loaded.set_exception(error)
 
-    def write(self, target: Target, progress: Progress | None) -> tuple[Embedded, list[Outcome]]:
+    def write(self, target: Target, progress: Progress | None) -> tuple[WrittenOrc, list[Outcome]]:
         """Write the file to the empty ``target``, when :meth:`load` is done in whatever thread that runs."""
         self._loaded.result()
         tail = self._work.tail
@@ -212,10 +214,12 @@ class OrcRestorer:
                 told.add(place)
                 yield Outcome(*place, BLOOM, "none", reason=state)
 
-    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | Instead | None:
+    def filters(
+        self, footer: StripeFooter, column: OrcColumn
+    ) -> list[OrcBloomFilter] | ReplacedFilters | None:
         """The filters of a column of a stripe, or why they are others."""
         if column.id in self._work.from_values:
-            return Instead(self._work.from_values[column.id], True)
+            return ReplacedFilters(self._work.from_values[column.id], True)
         first = self._firsts[footer.stripe.ordinal]
         groups = range(first, first + footer.stripe.num_row_groups)
         parts = [self._work.parts.get((group, column.id)) for group in groups]
@@ -226,11 +230,11 @@ class OrcRestorer:
         for part in having:
             reason = reason or self._doubt(part, footer, column)
         if reason:
-            return Instead(reason, self._choice.fallback)
+            return ReplacedFilters(reason, self._choice.fallback)
         found = [self._pool.get(part, group) for part, group in zip(having, groups, strict=True)]
         return [one for one in found if isinstance(one, OrcBloomFilter)]
 
-    def _doubt(self, part: Part, footer: StripeFooter, column: OrcColumn) -> str:
+    def _doubt(self, part: PooledFilters, footer: StripeFooter, column: OrcColumn) -> str:
         """Why a filter cannot stand in the file; empty if it can."""
         if not isinstance(part.group.rule, OrcRule):
             return SPLIT_BLOCK

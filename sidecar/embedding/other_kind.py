@@ -19,7 +19,7 @@ import pyarrow as pa
 from sidecar.convert.any_filter import AnyFilter
 from sidecar.convert.collection import Collection as Gathered
 from sidecar.convert.collection import Key
-from sidecar.convert.extract import Taker
+from sidecar.convert.extract import Extractor
 from sidecar.convert.extract_orc import orc_keys
 from sidecar.convert.extract_parquet import parquet_keys
 from sidecar.convert.identity import first_units
@@ -47,11 +47,11 @@ F = TypeVar("F", bound=AnyFilter)
 
 
 @dataclass(frozen=True)
-class Into:
+class RebuildTarget:
     """Where rebuilt filters go, at which rate; ``taker`` reports them and keeps the reasons."""
 
     gathered: Gathered
-    taker: Taker
+    taker: Extractor
     fpp: float
 
     def put(
@@ -88,7 +88,7 @@ class Into:
         self.taker.note(Moved(*place, NONE, rate_before=rate, reason=reason, damaged=damaged), key, unit)
 
 
-def take_as_orc(source: Source, into: Into, columns: Wanted) -> None:
+def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
     """A Parquet file: page indexes as they are, its filters as ORC filters."""
     first = into.gathered.num_units
     into.taker.take(source)
@@ -123,7 +123,7 @@ def take_as_orc(source: Source, into: Into, columns: Wanted) -> None:
     check_unchanged(source)
 
 
-def take_as_parquet(source: Source, into: Into, columns: Wanted) -> None:
+def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> None:
     """An ORC file: row indexes as they are, its filters as split-block filters."""
     first = into.gathered.num_units
     into.taker.take(source)
@@ -136,7 +136,7 @@ def take_as_parquet(source: Source, into: Into, columns: Wanted) -> None:
         having = [column for column in tail.columns if _has_filters(footer, column, columns)]
         indexes = read_indexes(source, tail, stripe, footer, [column.id for column in having])
         for column in having:
-            one = _StripeColumn(source, tail, footer, indexes[column.id])
+            one = _RebuiltColumn(source, tail, footer, indexes[column.id])
             one.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
     check_unchanged(source)
 
@@ -151,7 +151,7 @@ def _has_filters(footer: StripeFooter, column: OrcColumn, columns: Wanted) -> bo
 
 
 @dataclass
-class _StripeColumn:
+class _RebuiltColumn:
     """A column of a stripe whose filters are rebuilt; its values are decoded once, if at all."""
 
     source: Source
@@ -165,7 +165,7 @@ class _StripeColumn:
         stripe = self.footer.stripe
         return list(read_row_groups(self.source, self.tail, stripe, self.footer, self.index.column))
 
-    def rebuild(self, into: Into, key: Key, first: int, ahead: int) -> None:
+    def rebuild(self, into: RebuildTarget, key: Key, first: int, ahead: int) -> None:
         """Filters of all row groups; ``ahead`` is the number of row groups in front of the stripe."""
         column, found = self.index.column, self.index.filters or ()
         way = self._way()

@@ -33,7 +33,7 @@ from sidecar.source import Source
 
 
 @dataclass
-class PageIndexes:
+class RowGroupPageIndexes:
     """The page indexes of a row group by leaf index."""
 
     column_indexes: dict[int, Piece] = field(default_factory=dict)
@@ -54,12 +54,14 @@ class PageIndexMaker:
         self._build = build
         self._rebuild = harvest == "never"
 
-    def make(self, group: RowGroup, waiting: Mapping[int, ValuesFilter]) -> tuple[PageIndexes, list[Outcome]]:
+    def make(
+        self, group: RowGroup, waiting: Mapping[int, ValuesFilter]
+    ) -> tuple[RowGroupPageIndexes, list[Outcome]]:
         """The page indexes of a row group, and what became of each that was there or asked for.
 
         Filters in ``waiting`` (by leaf index) are fed where pages are walked anyway.
         """
-        made = PageIndexes()
+        made = RowGroupPageIndexes()
         outcomes = dict(self._old(group, made))
         if self._build and group.num_rows:
             for chunk in group.columns:
@@ -70,7 +72,7 @@ class PageIndexMaker:
             self._all_or_none(group, made, outcomes)
         return made, [outcomes[leaf] for leaf in sorted(outcomes)]
 
-    def _old(self, group: RowGroup, made: PageIndexes) -> Iterator[tuple[int, Outcome]]:
+    def _old(self, group: RowGroup, made: RowGroupPageIndexes) -> Iterator[tuple[int, Outcome]]:
         """Carry over the sound page indexes of the source."""
         for chunk in group.columns:
             if chunk.encrypted and chunk.offset_index_offset:
@@ -91,7 +93,7 @@ class PageIndexMaker:
         chunk: ColumnChunk,
         columns: ColumnIndexAnswer,
         offsets: OffsetIndexAnswer,
-        made: PageIndexes,
+        made: RowGroupPageIndexes,
     ) -> Outcome:
         place = (chunk.row_group, chunk.leaf.path, "page-index")
         problem = self._offset_problem(chunk, offsets)
@@ -132,7 +134,9 @@ class PageIndexMaker:
         except SidecarError as error:
             return f"NaN cannot be ruled out: {reason_of(error)}"
 
-    def build(self, chunk: ColumnChunk, made: PageIndexes, waiting: ValuesFilter | None = None) -> Outcome:
+    def build(
+        self, chunk: ColumnChunk, made: RowGroupPageIndexes, waiting: ValuesFilter | None = None
+    ) -> Outcome:
         """Give one chunk the page index of its pages."""
         place = (chunk.row_group, chunk.leaf.path, "page-index")
         leaf = chunk.leaf.index
@@ -155,7 +159,7 @@ class PageIndexMaker:
             length += len(built.column_index.raw)
         return Outcome(*place, "values", length, reason=built.reason)
 
-    def _all_or_none(self, group: RowGroup, made: PageIndexes, outcomes: dict[int, Outcome]) -> None:
+    def _all_or_none(self, group: RowGroup, made: RowGroupPageIndexes, outcomes: dict[int, Outcome]) -> None:
         """Without an OffsetIndex in every chunk, drop what was built; what was there stays."""
         lacking = (c for c in group.columns if c.leaf.index not in made.offset_indexes)
         missing = next((c.leaf for c in lacking if not (c.encrypted and c.offset_index_offset)), None)

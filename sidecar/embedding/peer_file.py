@@ -16,7 +16,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sidecar.convert.outcome import BLOOM, NONE, Moved
-from sidecar.embedding.file import Wanted, embed_into
+from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.orc_file import embed_orc
 from sidecar.embedding.orc_filters import OrcRules
@@ -94,7 +94,7 @@ def _parquet_like(
     )
     missing = _missing(opened, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
-        return embed_into(opened, footer, sink, Wanted(rules)), missing
+        return embed_into(opened, footer, sink, EmbedOptions(rules)), missing
 
 
 def _missing(data: Source, paths: Sequence[str]) -> list[Moved]:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sidecar.convert.outcome import ways_of
-from sidecar.orc.embed import Embedded as OrcEmbedded
-from sidecar.parquet.embed import Embedded
+from sidecar.orc.embed import WrittenOrc as OrcEmbedded
+from sidecar.parquet.embed import WrittenParquet
 from sidecar.parquet.footer import Footer
 
 Progress = Callable[[str, int, int], None]
@@ -55,7 +55,7 @@ class EmbedReport:
     target: str
     placement: str
     size_before: int
-    written: Embedded | OrcEmbedded
+    written: WrittenParquet | OrcEmbedded
     outcomes: list[Outcome]
     seconds: float
     fpp: float = 1.0

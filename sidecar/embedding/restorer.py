@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sidecar.bundle.model import INDEXED
-from sidecar.convert.filter_pool import FilterPool, Part
+from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
@@ -34,13 +34,13 @@ from sidecar.convert.witness import (
 )
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.beside import notes_on
-from sidecar.embedding.filters import FilterMaker, FilterRules, encode_filter
+from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.pages import PageIndexMaker
 from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.parquet.embed import Embedded, GroupIndexes, Piece, embed
+from sidecar.parquet.embed import GroupIndexes, Piece, WrittenParquet, embed
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
 from sidecar.parquet.page_bounds import is_float
@@ -61,7 +61,7 @@ LARGE_BUNDLE = 64 << 20
 
 
 @dataclass(frozen=True)
-class Choice:
+class RestoreChoice:
     """What is to come out of a sidecar: ``bloom`` and ``page_index`` name leaves, ``None`` all of them.
 
     ``fallback``: what cannot be read of the sidecar, or is of another file, is built from the file's values.
@@ -77,17 +77,17 @@ class Choice:
 
 
 @dataclass
-class Work:
+class RestorePlan:
     """One file at work: what the sidecar has for it, and which leaves are built from values instead."""
 
     footer: Footer
     matches: list[Match]
-    parts: list[Part]
+    parts: list[PooledFilters]
     from_values: dict[int, str] = field(default_factory=dict)
     """Leaf index and the reason."""
 
     @property
-    def exact_parts(self) -> list[Part]:
+    def exact_parts(self) -> list[PooledFilters]:
         """Parts that are read from the sidecar."""
         return [part for part in self.parts if part.column not in self.from_values]
 
@@ -97,11 +97,11 @@ def proof_of(matches: Sequence[Match]) -> str:
     return matches[0].proof if all(match.is_proven for match in matches) else ""
 
 
-def plan_restore(finder: Finder, source: Source, footer: Footer, choice: Choice) -> Work:
+def plan_restore(finder: Finder, source: Source, footer: Footer, choice: RestoreChoice) -> RestorePlan:
     """What the sidecar has for a file, and what is cheaper built from values."""
     matches = finder.find(identity_of_parquet(source, footer))
-    work = Work(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
-    by_leaf: dict[int, list[Part]] = defaultdict(list)
+    work = RestorePlan(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
+    by_leaf: dict[int, list[PooledFilters]] = defaultdict(list)
     for part in work.parts:
         by_leaf[part.column].append(part)
     for leaf, parts in by_leaf.items():
@@ -122,7 +122,7 @@ def _indexes(footer: Footer, names: Sequence[str] | None) -> set[int] | None:
     return None if names is None else {find_leaf(footer, name).index for name in names}
 
 
-def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str, proof: str) -> str:
+def _why_values(footer: Footer, leaf: int, parts: Sequence[PooledFilters], way: str, proof: str) -> str:
     """Why a column's filters are built from its values; empty if they are taken out of the sidecar."""
     if footer.columns[leaf].encoding.not_indexable is not None or way == "exact":
         return ""
@@ -133,7 +133,7 @@ def _why_values(footer: Footer, leaf: int, parts: Sequence[Part], way: str, proo
     return why_not_bundle(parts, bundle, values, proof)
 
 
-def why_not_bundle(parts: Sequence[Part], bundle: int, values: int, proof: str) -> str:
+def why_not_bundle(parts: Sequence[PooledFilters], bundle: int, values: int, proof: str) -> str:
     """Why filters are built from so many bytes of values rather than read out of a bundle; empty if they are read.
 
     Without a proof all values of a table's file are read in any case.
@@ -143,13 +143,13 @@ def why_not_bundle(parts: Sequence[Part], bundle: int, values: int, proof: str) 
     return "" if proof or is_plain(parts[0].segment) else UNPROVEN
 
 
-def allowed_bytes(parts: Sequence[Part], values: int) -> float:
+def allowed_bytes(parts: Sequence[PooledFilters], values: int) -> float:
     """How much of a bundle is read at most so that these filters come back as they were, not from their values."""
     own = sum(len(part.units) / part.group.layout.members * part.group.layout.length for part in parts)
     return max(LARGE_BUNDLE + own, values) if is_plain(parts[0].segment) else values
 
 
-def rules_of(work: Work) -> FilterRules:
+def rules_of(work: RestorePlan) -> FilterRules:
     """How filters are built from values: at the rate that the sidecar's were built for."""
     leaves = tuple(work.footer.columns[leaf] for leaf in sorted(work.from_values))
     rates = [part.bundle.toc.fpp for part in work.parts if part.bundle.toc.fpp is not None]
@@ -160,7 +160,7 @@ def rules_of(work: Work) -> FilterRules:
 class _Loaded:
     """What was read of a sidecar for one file, by row group and leaf index."""
 
-    parts: dict[tuple[int, int], Part]
+    parts: dict[tuple[int, int], PooledFilters]
     rates: dict[tuple[int, int], float]
     pages: dict[tuple[int, int], RestoredPages]
     lacking: dict[tuple[str, int, int], str]
@@ -169,7 +169,7 @@ class _Loaded:
 
 
 def replace_unreadable(
-    parts: Iterable[Part], from_values: dict[int, str], pool: FilterPool, choice: Choice
+    parts: Iterable[PooledFilters], from_values: dict[int, str], pool: FilterPool, choice: RestoreChoice
 ) -> list[str]:
     """Have filters of damaged groups built from the values (``from_values``), and say so; or they are an error."""
     doubts = []
@@ -189,8 +189,8 @@ class Restorer:
     def __init__(
         self,
         source: Source,
-        work: Work,
-        choice: Choice,
+        work: RestorePlan,
+        choice: RestoreChoice,
         pool: FilterPool,
         keys: EncryptionKeys | None = None,
     ) -> None:
@@ -201,7 +201,7 @@ class Restorer:
         self._pages = PageIndexMaker(source, work.footer, build=False, harvest="good")
         self._choice = choice
         self._loaded: Future[_Loaded] = Future()
-        self._filters: FilterMaker | None = None
+        self._filters: ParquetFilterMaker | None = None
         self.doubts: list[str] = []
         """What of the sidecar could not be read."""
         self.witness = Witness.called(choice.witness, proof_of(work.matches))
@@ -215,7 +215,7 @@ class Restorer:
             work = self._work
             self.doubts += replace_unreadable(work.exact_parts, work.from_values, self._pool, self._choice)
             loaded = self._held_against_values(self._load())
-            self._filters = FilterMaker(self._source, self._work.footer, rules_of(self._work))
+            self._filters = ParquetFilterMaker(self._source, self._work.footer, rules_of(self._work))
         except BaseException as error:
             self._loaded.set_exception(error)
             raise
@@ -312,7 +312,7 @@ class Restorer:
         """The rate of filters that are built from values."""
         return rules_of(self._work).fpp
 
-    def write(self, target: Target, progress: Progress | None) -> tuple[Embedded, list[Outcome]]:
+    def write(self, target: Target, progress: Progress | None) -> tuple[WrittenParquet, list[Outcome]]:
         """Write the file to the empty ``target``; what became of each index."""
         outcomes: list[Outcome] = []
         groups = self.groups(outcomes, progress, target.flush)
@@ -345,7 +345,7 @@ class Restorer:
             yield GroupIndexes(filters, columns, offsets)
 
     def _filters_of(
-        self, group: RowGroup, loaded: _Loaded, maker: FilterMaker
+        self, group: RowGroup, loaded: _Loaded, maker: ParquetFilterMaker
     ) -> tuple[Mapping[int, Piece], list[Outcome]]:
         """The sidecar's filters, beside those that the file has and the sidecar has not."""
         mine = {

@@ -16,14 +16,14 @@ from pyiceberg.table.name_mapping import NameMapping
 from sidecar.crypto.key_material import material_path
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.beside import copy_material, has_moved_prefix, material_of
-from sidecar.embedding.file import Wanted, embed_into
+from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.report import Outcome
 from sidecar.embedding.table_report import LeftAlone
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.replace import new_path
-from sidecar.iceberg.resolve import Column, Found, resolve_in_file
+from sidecar.iceberg.resolve import FoundColumn, TableColumn, resolve_in_file
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import Footer, read_footer
@@ -38,17 +38,17 @@ NOTHING_NEW = "it has all that was asked for, or cannot have it"
 
 
 @dataclass(frozen=True)
-class Fields:
+class EmbeddedFields:
     """The columns that get filters, and how many distinct values a row group has of some of them."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     ndv: Mapping[int, int]
     schema: Schema
     name_mapping: NameMapping | None
 
 
 @dataclass(frozen=True)
-class Successor:
+class RewrittenFile:
     """A successor that storage has, and what became of each index in it."""
 
     file: NewFile
@@ -62,12 +62,12 @@ class _LeftAloneError(Exception):
 
 
 @dataclass
-class Successors:
+class RewrittenFiles:
     """The files of one table, and the successors that were written so far."""
 
     table: Table
-    fields: Fields
-    wanted: Wanted
+    fields: EmbeddedFields
+    wanted: EmbedOptions
     keys: EncryptionKeys | None = None
     paths: list[str] = field(default_factory=list)
     """Everything that was begun."""
@@ -76,14 +76,14 @@ class Successors:
 
     def write_all(
         self, files: Sequence[ListedFile], threads: int | None
-    ) -> Generator[tuple[ListedFile, Successor | LeftAlone]]:
+    ) -> Generator[tuple[ListedFile, RewrittenFile | LeftAlone]]:
         """Write the successors of ``files``, a few at a time; yields them as they are done."""
         threads = threads or min(os.cpu_count() or 1, THREADS)
         at_once = max(min(threads, len(files)), 1)
         each = threads // at_once
         with ThreadPoolExecutor(at_once, thread_name_prefix="sidecar-embed") as pool:
             waiting = iter(files)
-            running: dict[Future[Successor | LeftAlone], ListedFile] = {}
+            running: dict[Future[RewrittenFile | LeftAlone], ListedFile] = {}
             try:
                 while True:
                     for file in waiting:
@@ -115,7 +115,7 @@ class Successors:
                 hint="Remove them with the table's orphan files.",
             )
 
-    def _write(self, file: ListedFile, threads: int) -> Successor | LeftAlone:
+    def _write(self, file: ListedFile, threads: int) -> RewrittenFile | LeftAlone:
         """The successor of a file; its damage leaves it alone, storage that fails ends everything."""
         if self._stopped:
             return LeftAlone(file.path, NOTHING_NEW)
@@ -131,7 +131,7 @@ class Successors:
         except _LeftAloneError as error:
             return LeftAlone(file.path, str(error))
 
-    def _write_from(self, source: Source, file: ListedFile, threads: int) -> Successor:
+    def _write_from(self, source: Source, file: ListedFile, threads: int) -> RewrittenFile:
         source = unlock(source, self.keys)
         footer = read_footer(source)
         _check(source, footer, file)
@@ -141,7 +141,7 @@ class Successors:
         rules = FilterRules(
             tuple(leaves.values()), rules.fpp, counts, rules.harvest, rules.even_if_dictionary
         )
-        wanted = Wanted(rules, self.wanted.page_index, self.wanted.placement)
+        wanted = EmbedOptions(rules, self.wanted.page_index, self.wanted.placement)
         path = new_path(self.table, file.path)
         self._check_prefix(footer, path)
         with create_target(self._begin(path), self.table.io) as target:
@@ -150,7 +150,7 @@ class Successors:
                 raise _LeftAloneError(NOTHING_NEW)
             self._copy_material(source, footer, path)
         written = self._read_back(path, report.written.size, footer, file)
-        return Successor(written, (*report.outcomes, *absent), report.encrypted_filters)
+        return RewrittenFile(written, (*report.outcomes, *absent), report.encrypted_filters)
 
     def _check_prefix(self, footer: Footer, path: str) -> None:
         """A successor keeps the AAD prefix, which must not be one that names the old path."""
@@ -185,7 +185,7 @@ class Successors:
             found = resolve_in_file(
                 footer.columns, column.field_id, self.fields.schema, self.fields.name_mapping, file.identity
             )
-            if isinstance(found, Found):
+            if isinstance(found, FoundColumn):
                 leaves[column.field_id] = found.leaf
             else:
                 absent += [

@@ -15,10 +15,10 @@ from contextlib import closing
 from pyiceberg.table import Table
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.file import Wanted
+from sidecar.embedding.file import EmbedOptions
 from sidecar.embedding.filters import HARVEST_RULES, FilterRules
 from sidecar.embedding.report import Progress
-from sidecar.embedding.successors import Fields, Successor, Successors
+from sidecar.embedding.successors import EmbeddedFields, RewrittenFile, RewrittenFiles
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
@@ -72,13 +72,13 @@ def embed_table(
     if dry_run:
         report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
     else:
-        work = Successors(table, fields, Wanted(rules, page_index, placement), encryption_keys)
+        work = RewrittenFiles(table, fields, EmbedOptions(rules, page_index, placement), encryption_keys)
         _run(work, replaceable.listing, replaceable.files, report, threads, progress)
     report.seconds = time.monotonic() - start
     return report
 
 
-def _fields(table: Table, bloom: Sequence[str], page_index: bool, ndv: Mapping[str, int]) -> Fields:
+def _fields(table: Table, bloom: Sequence[str], page_index: bool, ndv: Mapping[str, int]) -> EmbeddedFields:
     if not bloom and not page_index:
         raise UsageError("nothing to embed", hint="Name columns for filters, or ask for page indexes.")
     schema = table.schema()
@@ -87,11 +87,11 @@ def _fields(table: Table, bloom: Sequence[str], page_index: bool, ndv: Mapping[s
             raise UsageError(f"the number of distinct values of '{name}' is at least 1", found=number)
     counts = {resolve_columns(schema, [name])[0].field_id: number for name, number in ndv.items()}
     columns = tuple(resolve_columns(schema, bloom)) if bloom else ()
-    return Fields(columns, counts, schema, table.name_mapping())
+    return EmbeddedFields(columns, counts, schema, table.name_mapping())
 
 
 def _run(
-    work: Successors,
+    work: RewrittenFiles,
     listing: Listing,
     files: Sequence[ListedFile],
     report: EmbedTableReport,
@@ -125,7 +125,10 @@ def _run(
 
 
 def _take(
-    file: ListedFile, written: Successor | LeftAlone, new_files: dict[str, NewFile], report: EmbedTableReport
+    file: ListedFile,
+    written: RewrittenFile | LeftAlone,
+    new_files: dict[str, NewFile],
+    report: EmbedTableReport,
 ) -> None:
     if isinstance(written, LeftAlone):
         report.left_alone.append(written)

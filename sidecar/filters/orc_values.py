@@ -52,7 +52,7 @@ _MAX_DIFFERENCES = 9
 Keys = tuple[int | bytes, ...]
 
 
-class _Unknown(Exception):
+class _NoCertainKey(Exception):
     """The literal has no certain key in the encoding."""
 
 
@@ -72,7 +72,7 @@ def probe_orc(value: object, iceberg_type: str, encoding: OrcEncoding) -> Probe:
         return probe_hashes(value, column, plain)
     try:
         keys = [key for form in forms for key in rule.keys(form, encoding)]
-    except _Unknown as reason:
+    except _NoCertainKey as reason:
         return Probe("unknown", reason=str(reason))
     return Probe("probe", tuple(dict.fromkeys(map(_hash, keys))))
 
@@ -91,7 +91,7 @@ def _number(form: bytes, encoding: OrcEncoding) -> Keys:
 def _day(form: bytes, encoding: OrcEncoding) -> Keys:
     (day,) = struct.unpack("<i", form)
     if day < GREGORIAN_DAY:
-        raise _Unknown("readers disagree over the calendar before 1582-10-15")
+        raise _NoCertainKey("readers disagree over the calendar before 1582-10-15")
     return (day,)
 
 
@@ -105,7 +105,7 @@ def _bytes(form: bytes, encoding: OrcEncoding) -> Keys:
 
 def _ascii(form: bytes, encoding: OrcEncoding) -> Keys:
     if not form.isascii():
-        raise _Unknown("text beyond ASCII, hashed in the unknown charset of the writer")
+        raise _NoCertainKey("text beyond ASCII, hashed in the unknown charset of the writer")
     return (form,)
 
 
@@ -113,7 +113,7 @@ def _bounded_text(form: bytes, encoding: OrcEncoding) -> Keys:
     assert encoding.length is not None
     missing = encoding.length - len(form.decode())
     if missing < 0:
-        raise _Unknown(f"text longer than the file's column of {encoding.length}")
+        raise _NoCertainKey(f"text longer than the file's column of {encoding.length}")
     return (form + b" " * missing if encoding.family == "char" else form,)
 
 
@@ -136,7 +136,7 @@ def _milliseconds(unit: int) -> Callable[[bytes, OrcEncoding], Keys]:
     def keys(form: bytes, encoding: OrcEncoding) -> Keys:
         nanos = struct.unpack("<q", form)[0] * unit
         if nanos < GREGORIAN_DAY * _DAY_MS * _MS:
-            raise _Unknown("readers disagree over the calendar before 1582-10-15")
+            raise _NoCertainKey("readers disagree over the calendar before 1582-10-15")
         if encoding.zone not in (None, "UTC"):
             return _zoned(nanos // _MS, encoding.zone or "")
         hidden = unit - 1 if nanos <= 0 else 0
@@ -157,10 +157,10 @@ def _at_utc(ends: tuple[int, int], encoding: OrcEncoding) -> Keys:
 def _zoned(floor: int, zone: str) -> Keys:
     """At or after 1970-01-02 on the wall, so after 1970 began everywhere: no fraction is rounded but down."""
     if floor < _DAY_MS:
-        raise _Unknown(f"zone databases disagree over {zone} before 1970")
+        raise _NoCertainKey(f"zone databases disagree over {zone} before 1970")
     differences = _offset_differences(zone)
     if differences is None:
-        raise _Unknown(f"the offsets of {zone} are unknown or too many")
+        raise _NoCertainKey(f"the offsets of {zone} are unknown or too many")
     return tuple(floor + 1000 * difference for difference in differences)
 
 

@@ -47,7 +47,7 @@ class _CannotExist(Exception):
     """No value of the encoding equals the literal."""
 
 
-class _Unknown(Exception):
+class _NoCertainBytes(Exception):
     """The literal has no certain bytes in the encoding."""
 
 
@@ -62,7 +62,7 @@ def probe_hashes(value: object, iceberg_type: str, encoding: Encoding, function:
         forms = _plain_forms(value, iceberg_type, encoding)
     except _CannotExist as reason:
         return Probe("cannot-exist", reason=str(reason))
-    except _Unknown as reason:
+    except _NoCertainBytes as reason:
         return Probe("unknown", reason=str(reason))
     return Probe("probe", tuple(map(function.digest, forms)))
 
@@ -71,7 +71,7 @@ def encode_value(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
     """PLAIN bytes of ``value`` in ``encoding``, without a length prefix; :class:`UsageError` if it has none."""
     try:
         return _plain_forms(value, iceberg_type, encoding)[0]
-    except (_CannotExist, _Unknown) as reason:
+    except (_CannotExist, _NoCertainBytes) as reason:
         raise UsageError(f"the value has no bytes in encoding {encoding}: {reason}", found=value) from None
 
 
@@ -81,7 +81,7 @@ def plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[b
         return _plain_forms(value, iceberg_type, encoding)
     except _CannotExist:
         return ()
-    except _Unknown:
+    except _NoCertainBytes:
         return None
 
 
@@ -92,7 +92,7 @@ def _plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[
         return (_decimal(value, iceberg_type, encoding),)
     rule = _RULES.get((base, _family(encoding)))
     if rule is None:
-        raise _Unknown(f"no certain rule for {iceberg_type} in {encoding}")
+        raise _NoCertainBytes(f"no certain rule for {iceberg_type} in {encoding}")
     return rule(value, encoding)
 
 
@@ -106,7 +106,7 @@ def _integer(width: int, unit: int = 1) -> Callable[[object, Encoding], tuple[by
 
     def encode(value: object, encoding: Encoding) -> tuple[bytes, ...]:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise _Unknown(f"{type(value).__name__} is no integer")
+            raise _NoCertainBytes(f"{type(value).__name__} is no integer")
         stored, rest = divmod(value, unit)
         if rest:
             raise _CannotExist(f"the file counts in steps of {unit}")
@@ -129,7 +129,7 @@ def _float32(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     """
     number = _number(value)
     if nearest_float32(number) != number:
-        raise _Unknown("no float32 equals the literal, and engines round differently")
+        raise _NoCertainBytes("no float32 equals the literal, and engines round differently")
     return _zeros(number, "<f")
 
 
@@ -139,15 +139,15 @@ def _float64(value: object, encoding: Encoding) -> tuple[bytes, ...]:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _Unknown(f"{type(value).__name__} is no floating-point number")
+        raise _NoCertainBytes(f"{type(value).__name__} is no floating-point number")
     try:
         number = float(value)
     except OverflowError:
-        raise _Unknown("too large for a double") from None
+        raise _NoCertainBytes("too large for a double") from None
     if math.isnan(number):
-        raise _Unknown("NaN: its bits differ between writers, and engines disagree on its equality")
+        raise _NoCertainBytes("NaN: its bits differ between writers, and engines disagree on its equality")
     if number != value:
-        raise _Unknown("no double equals the integer")
+        raise _NoCertainBytes("no double equals the integer")
     return number
 
 
@@ -159,19 +159,19 @@ def _zeros(number: float, form: str) -> tuple[bytes, ...]:
 
 def _text(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     if not isinstance(value, str):
-        raise _Unknown(f"{type(value).__name__} is no string")
+        raise _NoCertainBytes(f"{type(value).__name__} is no string")
     try:
         return (value.encode("utf-8"),)
     except UnicodeEncodeError:
-        raise _Unknown("the string has no UTF-8 form") from None
+        raise _NoCertainBytes("the string has no UTF-8 form") from None
 
 
 def _binary(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise _Unknown(f"{type(value).__name__} is no binary value")
+        raise _NoCertainBytes(f"{type(value).__name__} is no binary value")
     data = bytes(value)
     if encoding.width is not None and len(data) != encoding.width:
-        raise _Unknown(f"{len(data)} bytes asked in a column of {encoding.width}")
+        raise _NoCertainBytes(f"{len(data)} bytes asked in a column of {encoding.width}")
     return (data,)
 
 
@@ -182,9 +182,9 @@ def _uuid(value: object, encoding: Encoding) -> tuple[bytes, ...]:
 def _decimal(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
     scale = decimal_scale(iceberg_type)
     if encoding.scale is None or encoding.scale != scale:
-        raise _Unknown(f"no certain rule for {iceberg_type} in {encoding}")
+        raise _NoCertainBytes(f"no certain rule for {iceberg_type} in {encoding}")
     if encoding.width is None:
-        raise _Unknown("a decimal in a BYTE_ARRAY may be stored in several widths")
+        raise _NoCertainBytes("a decimal in a BYTE_ARRAY may be stored in several widths")
     order: Literal["little", "big"] = "big" if encoding.name.startswith("flba:") else "little"
     return _signed(unscaled(value, scale), encoding.width, order)
 
@@ -192,19 +192,19 @@ def _decimal(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
 def unscaled(value: object, scale: int) -> int:
     """The unscaled integer of a Decimal (or int) at ``scale``, exactly, whatever the decimal context is."""
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-        raise _Unknown(f"{type(value).__name__} is no decimal")
+        raise _NoCertainBytes(f"{type(value).__name__} is no decimal")
     number = Decimal(value)
     if not number.is_finite():
-        raise _Unknown("not a finite decimal")
+        raise _NoCertainBytes("not a finite decimal")
     sign, digits, exponent = number.as_tuple()
     shift = int(exponent) + scale
     if abs(shift) > 1_000 or len(digits) > 1_000:
-        raise _Unknown("a decimal beyond every column")
+        raise _NoCertainBytes("a decimal beyond every column")
     magnitude = int("".join(map(str, digits)))
     if shift < 0:
         magnitude, rest = divmod(magnitude, 10**-shift)
         if rest:
-            raise _Unknown(f"more than the column's {scale} decimal places; engines may round")
+            raise _NoCertainBytes(f"more than the column's {scale} decimal places; engines may round")
     else:
         magnitude *= int(10**shift)
     return -magnitude if sign else magnitude

@@ -34,7 +34,7 @@ from pyiceberg.types import NestedField
 
 from sidecar.errors import SidecarError
 from sidecar.iceberg.internals import ManifestContents, entry_decoder, read_manifest
-from sidecar.iceberg.listing import READERS, ListedFile, ListedManifest
+from sidecar.iceberg.listing import READERS, ListedFile, SnapshotManifest
 from sidecar.iceberg.paths import spellings
 from sidecar.source import SourceFile, open_source
 
@@ -58,7 +58,7 @@ class DeleteIndex:
     by_path: dict[str, int] = field(default_factory=dict)
     """The greatest sequence number of position deletes that name one file."""
 
-    def reason(self, file: ListedFile, manifest: ListedManifest) -> str | None:
+    def reason(self, file: ListedFile, manifest: SnapshotManifest) -> str | None:
         """Why ``file``, an entry of ``manifest``, counts as having deletes; ``None`` if none applies."""
         paths = spellings(file.path)
         if any(self.by_path.get(path, -1) >= file.sequence_number for path in paths):

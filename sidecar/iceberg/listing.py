@@ -40,7 +40,7 @@ READERS = 8
 
 
 @dataclass(frozen=True)
-class Bounds:
+class EntryBounds:
     """What a manifest entry says of one column of a file; ``None`` is what it does not say.
 
     ``lower`` and ``upper`` are single-value serializations and may be truncated (outer bounds).
@@ -54,7 +54,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class ListedManifest:
+class SnapshotManifest:
     """One data manifest of the snapshot: its line in the manifest list and the sum of its live entries."""
 
     ordinal: int
@@ -93,7 +93,7 @@ class ListedFile:
     identity: Mapping[int, bool]
     """Source field ids of identity partition fields: whether the entry proves that the column, if the file
     stores it, holds nothing but the partition's value."""
-    bounds: Mapping[int, Bounds]
+    bounds: Mapping[int, EntryBounds]
     not_indexable: str | None
     """Why sidecar indexes nothing of this file (its format), or ``None``."""
 
@@ -121,7 +121,7 @@ class Listing:
     snapshot_id: int
     sequence_number: int
     schema_id: int | None
-    manifests: tuple[ListedManifest, ...] = field(repr=False)
+    manifests: tuple[SnapshotManifest, ...] = field(repr=False)
     files: tuple[ListedFile, ...] = field(repr=False)
     delete_manifests: int
     delete_files: int
@@ -163,7 +163,7 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
     data_lines = [line for line in lines if line.content == ManifestContent.DATA]
     delete_lines = [line for line in lines if line.content == ManifestContent.DELETES]
     specs = table.metadata.specs()
-    manifests: list[ListedManifest] = []
+    manifests: list[SnapshotManifest] = []
     files: list[ListedFile] = []
     with ThreadPoolExecutor(READERS) as pool:
         read = pool.map(lambda line: _read_checked(table.io, line), data_lines)
@@ -206,7 +206,7 @@ def _read_checked(io: FileIO, line: ManifestFile) -> ManifestContents:
 
 def _list_manifest(
     ordinal: int, first_file: int, line: ManifestFile, contents: ManifestContents, spec: PartitionSpec | None
-) -> tuple[ListedManifest, list[ListedFile]]:
+) -> tuple[SnapshotManifest, list[ListedFile]]:
     if spec is None:
         raise DamagedFileError(
             "the manifest names a partition spec that the table does not have",
@@ -216,7 +216,7 @@ def _list_manifest(
     live = [e for e in contents.entries if e.entry.status != ManifestEntryStatus.DELETED]
     fields = contents.partition_fields
     files = [_list_file(first_file + i, ordinal, e, line, fields, spec) for i, e in enumerate(live)]
-    manifest = ListedManifest(
+    manifest = SnapshotManifest(
         ordinal=ordinal,
         path=line.manifest_path,
         length=line.manifest_length,
@@ -279,17 +279,17 @@ def _partition(
     return tuple(values.get(partition_field.field_id) for partition_field in spec.fields)
 
 
-def _bounds(data_file: DataFile) -> dict[int, Bounds]:
+def _bounds(data_file: DataFile) -> dict[int, EntryBounds]:
     lower, upper = data_file.lower_bounds or {}, data_file.upper_bounds or {}
     values, nulls = data_file.value_counts or {}, data_file.null_value_counts or {}
     nans = data_file.nan_value_counts or {}
     ids = sorted({*lower, *upper, *values, *nulls, *nans})
-    return {i: Bounds(lower.get(i), upper.get(i), values.get(i), nulls.get(i), nans.get(i)) for i in ids}
+    return {i: EntryBounds(lower.get(i), upper.get(i), values.get(i), nulls.get(i), nans.get(i)) for i in ids}
 
 
 def _identity(
     partition: tuple[bytes | None, ...],
-    bounds: Mapping[int, Bounds],
+    bounds: Mapping[int, EntryBounds],
     fields: tuple[NestedField, ...],
     spec: PartitionSpec,
 ) -> dict[int, bool]:
@@ -306,7 +306,7 @@ def _identity(
     return proven
 
 
-def _holds_only(bounds: Bounds, value: bytes | None) -> bool:
+def _holds_only(bounds: EntryBounds, value: bytes | None) -> bool:
     if value is None:
         return bounds.value_count is not None and bounds.null_count == bounds.value_count
     return bounds.null_count == 0 and bounds.lower == bounds.upper == value

@@ -33,7 +33,7 @@ NDV = "ndv"
 
 
 @dataclass(frozen=True)
-class Theta:
+class KeptSketch:
     """A theta sketch to be registered: compact bytes as DataSketches writes them, and its estimate."""
 
     field_id: int
@@ -44,7 +44,7 @@ class Theta:
 
 
 @dataclass(frozen=True)
-class Existing:
+class ExistingBlob:
     """A statistics file to be merged; ``reader`` is ``None`` where it cannot be read and may be lost."""
 
     entry: StatisticsFile
@@ -57,7 +57,7 @@ class Merge:
 
     copies: tuple[tuple[BlobMetadata, PuffinReader], ...]
     registered: tuple[RegisteredBlob, ...]
-    thetas: tuple[Theta, ...]
+    thetas: tuple[KeptSketch, ...]
     properties: Mapping[str, str]
     notes: tuple[str, ...]
     sources: tuple[PuffinReader, ...]
@@ -68,16 +68,16 @@ class Merge:
             reader.source.close()
 
 
-def open_existing(io: FileIO, entry: StatisticsFile, *, force: bool) -> Existing:
+def open_existing(io: FileIO, entry: StatisticsFile, *, force: bool) -> ExistingBlob:
     """The statistics file of ``entry``; one that cannot be read is refused, unless ``force``."""
     try:
         if entry.key_metadata is not None:
             raise UnsupportedFeatureError("the statistics file is encrypted", file=entry.statistics_path)
         source = open_source(entry.statistics_path, io, entry.file_size_in_bytes)
-        return Existing(entry, PuffinReader(source, footer_length=entry.file_footer_size_in_bytes))
+        return ExistingBlob(entry, PuffinReader(source, footer_length=entry.file_footer_size_in_bytes))
     except SidecarError as error:
         if force:
-            return Existing(entry, None)
+            return ExistingBlob(entry, None)
         raise refusal(entry, error) from error
 
 
@@ -96,8 +96,8 @@ def refusal(entry: StatisticsFile, error: SidecarError) -> SidecarError:
 
 
 def plan_merge(
-    existing: Sequence[Existing],
-    thetas: Iterable[Theta],
+    existing: Sequence[ExistingBlob],
+    thetas: Iterable[KeptSketch],
     live_fields: set[int],
     unsketched: Collection[int] = (),
 ) -> Merge:
@@ -150,11 +150,11 @@ def _is_our_theta(blob: BlobMetadata | RegisteredBlob) -> bool:
     return blob.type == THETA and len(blob.fields) == 1 and MARK in (blob.properties or {})
 
 
-def _readable(existing: Sequence[Existing]) -> list[PuffinReader]:
+def _readable(existing: Sequence[ExistingBlob]) -> list[PuffinReader]:
     return [e.reader for e in existing if e.reader is not None]
 
 
-def _foreign_blobs(existing: Sequence[Existing]) -> list[tuple[BlobMetadata, PuffinReader]]:
+def _foreign_blobs(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata, PuffinReader]]:
     """Blobs of others: of thetas of the same fields the newest file's, of anything else all that differ."""
     chosen: list[tuple[BlobMetadata, PuffinReader]] = []
     for reader in _readable(existing):
@@ -182,7 +182,7 @@ def _supersedes(new: BlobMetadata, new_file: PuffinReader, old: BlobMetadata, ol
     return True
 
 
-def _foreign_entries(existing: Sequence[Existing]) -> list[RegisteredBlob]:
+def _foreign_entries(existing: Sequence[ExistingBlob]) -> list[RegisteredBlob]:
     """Entries of others; of an unreadable file all, as they are what is left of it."""
     chosen: dict[object, RegisteredBlob] = {}
     for source in existing:
@@ -199,7 +199,7 @@ def _theta_fields(
     yield from (tuple(entry.fields) for entry in entries if entry.type == THETA)
 
 
-def _our_thetas(existing: Sequence[Existing]) -> list[tuple[BlobMetadata, PuffinReader]]:
+def _our_thetas(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata, PuffinReader]]:
     return [
         (blob, reader)
         for reader in _readable(existing)
@@ -209,7 +209,7 @@ def _our_thetas(existing: Sequence[Existing]) -> list[tuple[BlobMetadata, Puffin
 
 
 def _notes_on_dropped(
-    thetas: Iterable[Theta], entries: Iterable[RegisteredBlob], live_fields: set[int]
+    thetas: Iterable[KeptSketch], entries: Iterable[RegisteredBlob], live_fields: set[int]
 ) -> list[str]:
     gone = {t.field_id for t in thetas} - live_fields
     gone |= {field for entry in entries for field in entry.fields} - live_fields
@@ -218,7 +218,7 @@ def _notes_on_dropped(
     ]
 
 
-def _foreign_properties(existing: Sequence[Existing]) -> dict[str, str]:
+def _foreign_properties(existing: Sequence[ExistingBlob]) -> dict[str, str]:
     """Properties of the files but for who created them and what sidecar says of itself; newer ones win."""
     merged: dict[str, str] = {}
     for reader in reversed(_readable(existing)):

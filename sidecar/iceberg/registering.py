@@ -29,7 +29,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.errors import CommitConflictError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import reload_table
 from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
-from sidecar.iceberg.merge import Merge, Theta, open_existing, plan_merge
+from sidecar.iceberg.merge import KeptSketch, Merge, open_existing, plan_merge
 from sidecar.iceberg.statistics_file import (
     WriteOurs,
     delete_file,
@@ -76,7 +76,7 @@ class _Race:
 def register(
     table: Table,
     snapshot_id: int,
-    thetas: Sequence[Theta],
+    thetas: Sequence[KeptSketch],
     write: WriteOurs,
     *,
     force: bool = False,
@@ -154,7 +154,7 @@ def _snapshot(table: Table, snapshot_id: int, *, meanwhile: bool) -> Snapshot:
 def _merge(
     table: Table,
     snapshot_id: int,
-    thetas: Sequence[Theta],
+    thetas: Sequence[KeptSketch],
     race: _Race,
     force: bool,
     unsketched: Collection[int],

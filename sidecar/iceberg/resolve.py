@@ -58,7 +58,7 @@ LeafT = TypeVar("LeafT", bound=FileLeaf)
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A primitive column of a table: field id, Iceberg type (``decimal(9, 2)``), dotted path."""
 
     field_id: int
@@ -66,13 +66,13 @@ class Column:
     path: str
 
 
-def resolve_columns(schema: Schema, names: Iterable[str], case_sensitive: bool = True) -> list[Column]:
+def resolve_columns(schema: Schema, names: Iterable[str], case_sensitive: bool = True) -> list[TableColumn]:
     """The primitive columns that ``names`` name (``a``, ``struct.field``, ``list.element``), each once.
 
     Raises :class:`UsageError` for an unknown name (with close matches) and for a struct, list or map (with
     its primitive leaves).
     """
-    columns: dict[int, Column] = {}
+    columns: dict[int, TableColumn] = {}
     for name in names:
         column = _resolve_column(schema, name, case_sensitive)
         columns.setdefault(column.field_id, column)
@@ -81,17 +81,17 @@ def resolve_columns(schema: Schema, names: Iterable[str], case_sensitive: bool =
     return list(columns.values())
 
 
-def primitive_columns(schema: Schema) -> list[Column]:
+def primitive_columns(schema: Schema) -> list[TableColumn]:
     """Every primitive column of a schema, in the order of its field ids."""
     fields = ((i, schema.find_field(i), schema.find_column_name(i)) for i in sorted(schema.field_ids))
     return [
-        Column(i, str(f.field_type), name)
+        TableColumn(i, str(f.field_type), name)
         for i, f, name in fields
         if isinstance(f.field_type, PrimitiveType) and name
     ]
 
 
-def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> Column:
+def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> TableColumn:
     try:
         found = schema.find_field(name, case_sensitive)
     except ValueError as error:
@@ -101,7 +101,7 @@ def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> Column:
         leaves = [c.path for c in primitive_columns(schema) if c.path.startswith(f"{path}.")]
         kind = type(found.field_type).__name__.removesuffix("Type").lower()
         raise UsageError(f"the column '{path}' is a {kind}", hint=f"Name a part of it: {', '.join(leaves)}.")
-    return Column(found.field_id, str(found.field_type), path)
+    return TableColumn(found.field_id, str(found.field_type), path)
 
 
 def fields_of_keys(schemas: Iterable[Schema], keys: Mapping[str, bytes]) -> dict[int, bytes]:
@@ -123,7 +123,7 @@ def _unknown(schema: Schema, name: str) -> UsageError:
 
 
 @dataclass(frozen=True)
-class Found(Generic[LeafT]):
+class FoundColumn(Generic[LeafT]):
     """The leaf of a file that holds a column, and its resolution."""
 
     leaf: LeafT
@@ -131,7 +131,7 @@ class Found(Generic[LeafT]):
 
 
 @dataclass(frozen=True)
-class NotFound:
+class MissingColumn:
     """A file has no leaf that certainly holds the column; never to be read as "holds nothing"."""
 
     reason: str
@@ -143,7 +143,7 @@ def resolve_in_file(
     schema: Schema,
     name_mapping: NameMapping | None,
     identity: Mapping[int, bool],
-) -> Found[LeafT] | NotFound:
+) -> FoundColumn[LeafT] | MissingColumn:
     """The one leaf of a file that holds the table's column ``field_id``, or why there is none.
 
     ``leaves`` are all leaves of the file; ``identity`` is :attr:`sidecar.iceberg.listing.ListedFile.identity`
@@ -154,14 +154,14 @@ def resolve_in_file(
     if not ids:
         found = _resolve_by_name(leaves, field_id, schema, name_mapping)
     elif len(ids) < len(leaves):
-        found = NotFound("only some columns of the file have field ids")
+        found = MissingColumn("only some columns of the file have field ids")
     else:
         found = _only([leaf for leaf in leaves if leaf.field_id == field_id], BY_ID, "field id")
     if field_id in identity:
-        if isinstance(found, Found) and not identity[field_id]:
-            return NotFound(IDENTITY_UNPROVEN)
-        if isinstance(found, NotFound) and found.reason == ABSENT:
-            return NotFound(IDENTITY_NOT_STORED)
+        if isinstance(found, FoundColumn) and not identity[field_id]:
+            return MissingColumn(IDENTITY_UNPROVEN)
+        if isinstance(found, MissingColumn) and found.reason == ABSENT:
+            return MissingColumn(IDENTITY_NOT_STORED)
     return found
 
 
@@ -186,28 +186,28 @@ def resolution_holds(
 
 def _resolve_by_name(
     leaves: Sequence[LeafT], field_id: int, schema: Schema, name_mapping: NameMapping | None
-) -> Found[LeafT] | NotFound:
+) -> FoundColumn[LeafT] | MissingColumn:
     if name_mapping is None:
-        return NotFound(NO_IDS_NO_MAPPING)
+        return MissingColumn(NO_IDS_NO_MAPPING)
     names = _names(field_id, name_mapping)
     if names is None:
-        return NotFound("name mapping does not name the column, or not in a way that is certain")
+        return MissingColumn("name mapping does not name the column, or not in a way that is certain")
     walks = [(leaf, _walk(leaf.path, name_mapping, schema)) for leaf in leaves]
     if any(walk.doubtful and _chain_holds(name_mapping, field_id, walk.last_id) for _, walk in walks):
-        return NotFound("nesting of the column in the file is not what the name mapping describes")
+        return MissingColumn("nesting of the column in the file is not what the name mapping describes")
     matches = [(leaf, walk) for leaf, walk in walks if walk.field_id == field_id]
     if len(matches) != 1:
         return _only([leaf for leaf, _ in matches], BY_NAME, "mapped name")
     leaf, walk = matches[0]
-    return Found(leaf, "|".join([f"{BY_NAME}{leaf.path}", *sorted(names - {walk.names})]))
+    return FoundColumn(leaf, "|".join([f"{BY_NAME}{leaf.path}", *sorted(names - {walk.names})]))
 
 
-def _only(matches: list[LeafT], resolution: str, what: str) -> Found[LeafT] | NotFound:
+def _only(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT] | MissingColumn:
     if not matches:
-        return NotFound(ABSENT)
+        return MissingColumn(ABSENT)
     if len(matches) > 1:
-        return NotFound(f"several columns of the file have this {what}")
-    return Found(matches[0], resolution)
+        return MissingColumn(f"several columns of the file have this {what}")
+    return FoundColumn(matches[0], resolution)
 
 
 @dataclass(frozen=True)

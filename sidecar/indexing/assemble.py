@@ -21,7 +21,7 @@ from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing
-from sidecar.iceberg.resolve import Column
+from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.columns import Options
 from sidecar.indexing.faults import STORAGE
 from sidecar.indexing.tasks import Record
@@ -30,7 +30,7 @@ THETA = "theta"
 
 
 @dataclass(frozen=True)
-class Unit:
+class SegmentUnit:
     """A row group that was indexed: its file, its entry in the units table, its records by field id."""
 
     file: int
@@ -44,7 +44,7 @@ class Unit:
 class Indexed:
     """The outcome of stage 1, checked and in order."""
 
-    units: list[Unit]
+    units: list[SegmentUnit]
     """In the order of files and row groups: the place in this list is the unit's ordinal."""
     failed: dict[int, str]
     """Files that could not be indexed at all, by ordinal, with the reason."""
@@ -75,7 +75,7 @@ class Selection:
     """The files of a listing that a segment lists, in its order: those of whole manifests first."""
 
     files: Sequence[ListedFile]
-    manifests: Sequence[tuple[iceberg.ListedManifest, int]]
+    manifests: Sequence[tuple[iceberg.SnapshotManifest, int]]
     """Manifests all of whose live files are here, and the place of their first one."""
     exposing: frozenset[int] = frozenset()
     """Ordinals of files whose manifest entry is not recorded, as it has bounds of an encrypted column."""
@@ -134,7 +134,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
             pages[record.file, record.row_group][record.field_id] = record
         elif record.kind == "sketch":
             parts[record.field_id].append(ThetaSketch.from_bytes(record.data or b"", lg_k))
-    units: list[Unit] = []
+    units: list[SegmentUnit] = []
     for file in files:
         found = entries.get(file.ordinal, {})
         if file.ordinal not in failed and sorted(found) != list(range(len(found))):
@@ -143,13 +143,13 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
             continue
         for row_group, entry in sorted(found.items()):
             place = (file.ordinal, row_group)
-            units.append(Unit(file.ordinal, entry, columns[place], pages[place]))
+            units.append(SegmentUnit(file.ordinal, entry, columns[place], pages[place]))
     sketches = {field_id: ThetaSketch.union(sketches, lg_k) for field_id, sketches in parts.items()}
     return Indexed(units, failed, unread, sketches)
 
 
 def units_table(
-    selection: Selection, indexed: Indexed, columns: Sequence[Column], options: Options
+    selection: Selection, indexed: Indexed, columns: Sequence[TableColumn], options: Options
 ) -> UnitsTable:
     """What the segment's units blob says: every selected file, indexed or not."""
     by_file: dict[int, list[UnitEntry]] = defaultdict(list)
@@ -201,7 +201,7 @@ def kinds_of(options: Options) -> list[str]:
     return [kind for kind, is_wanted in wanted.items() if is_wanted]
 
 
-def _state(unit: Unit, field_id: int, kind: str) -> CoverageState:
+def _state(unit: SegmentUnit, field_id: int, kind: str) -> CoverageState:
     if kind == PAGE_INDEX:
         pages = unit.pages[field_id]
         return CoverageState(INDEXED if pages.length else pages.reason, pages.resolution)

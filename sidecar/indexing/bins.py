@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from sidecar.iceberg.listing import ListedFile
-from sidecar.indexing.tasks import Piece, UnitsTask
+from sidecar.indexing.tasks import FilePiece, UnitsTask
 
 MIN_BIN = 16 << 20
 MAX_BIN = 128 << 20
@@ -19,7 +19,7 @@ def make_tasks(files: Sequence[ListedFile]) -> list[UnitsTask]:
     total = sum(file.file_size for file in files)
     size = min(max(total // BINS, MIN_BIN), MAX_BIN)
     tasks: list[UnitsTask] = []
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     held = 0
     for piece in (piece for file in files for piece in _pieces(file, size)):
         length = piece.stop - piece.start
@@ -33,12 +33,12 @@ def make_tasks(files: Sequence[ListedFile]) -> list[UnitsTask]:
     return tasks
 
 
-def _pieces(file: ListedFile, size: int) -> Iterator[Piece]:
+def _pieces(file: ListedFile, size: int) -> Iterator[FilePiece]:
     """Equal byte ranges of a file, the whole of a small one. A piece may turn out to own no row group."""
     length = max(file.file_size, 1)
     count = max(1, round(length / size))
     bounds = [length * i // count for i in range(count + 1)]
     for start, stop in pairwise(bounds):
-        yield Piece(
+        yield FilePiece(
             file.ordinal, file.path, file.file_size, start, stop, file.data_file.file_format, file.identity
         )

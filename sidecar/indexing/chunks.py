@@ -9,7 +9,7 @@ import pyarrow as pa
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockMaker, is_good
+from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder, is_good
 from sidecar.indexing.faults import DAMAGE, fault_of, reason_of
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.bloom import read_bloom_filter
@@ -41,7 +41,7 @@ class _Chunk(ColumnWork):
     def begin(self, values: int, options: Options, sketches: TaskSketches) -> None:
         """Gather at most so many values."""
         values = options.ndv.get(self.field_id, values)
-        maker = SplitBlockMaker(self.leaf.encoding, values, options) if self.bloom else None
+        maker = SplitBlockBuilder(self.leaf.encoding, values, options) if self.bloom else None
         self.start(maker, sketches)
 
 

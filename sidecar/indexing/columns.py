@@ -109,7 +109,7 @@ class ColumnResult:
         self.how = how
 
 
-class FilterMaker(Protocol):
+class FilterBuilder(Protocol):
     """A filter that values are put into."""
 
     encoding: Encoding | OrcEncoding
@@ -121,7 +121,7 @@ class FilterMaker(Protocol):
         """The filter, at its target size."""
 
 
-class SplitBlockMaker:
+class SplitBlockBuilder:
     """A split-block filter for at most ``values`` values in ``encoding``, folded to the target rate in the end."""
 
     def __init__(self, encoding: Encoding, values: int, options: Options) -> None:
@@ -132,15 +132,15 @@ class SplitBlockMaker:
         self._filter = SplitBlockBloomFilter(np.zeros((blocks, 8), dtype=np.uint32))
 
     def insert(self, values: ArrayLike) -> None:
-        """See :class:`FilterMaker`."""
+        """See :class:`FilterBuilder`."""
         self._filter.insert(hash_arrow(values, self._encoding))
 
     def finish(self) -> SplitBlockBloomFilter:
-        """See :class:`FilterMaker`."""
+        """See :class:`FilterBuilder`."""
         return self._filter.fold_to(self._fpp)
 
 
-class OrcFilterMaker:
+class OrcFilterBuilder:
     """An ORC filter of the size that writers choose for a row index stride of ``stride`` rows."""
 
     def __init__(self, encoding: OrcEncoding, stride: int, options: Options) -> None:
@@ -149,11 +149,11 @@ class OrcFilterMaker:
         self._filter = OrcBloomFilter.empty(*size_for(stride, options.orc_fpp))
 
     def insert(self, values: ArrayLike) -> None:
-        """See :class:`FilterMaker`."""
+        """See :class:`FilterBuilder`."""
         self._filter.insert_arrow(values, self._encoding)
 
     def finish(self) -> OrcBloomFilter:
-        """See :class:`FilterMaker`."""
+        """See :class:`FilterBuilder`."""
         return self._filter
 
 
@@ -168,7 +168,7 @@ class ColumnWork:
         self.theta = options.theta and field_id not in options.sealed
         if options.theta and not self.theta:
             self.result.theta_reason = NO_SKETCH
-        self._maker: FilterMaker | None = None
+        self._maker: FilterBuilder | None = None
         self._sketch: ChunkSketch | None = None
 
     @property
@@ -176,7 +176,7 @@ class ColumnWork:
         """Whether anything is still missing."""
         return self.bloom or self.theta
 
-    def start(self, maker: FilterMaker | None, sketches: TaskSketches) -> None:
+    def start(self, maker: FilterBuilder | None, sketches: TaskSketches) -> None:
         """Begin to gather: ``maker`` if a filter is wanted, and a sketch if one is."""
         self._maker = maker if self.bloom else None
         self._sketch = sketches.begin(self.field_id) if self.theta else None

@@ -22,7 +22,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import Registration, check_writable
-from sidecar.iceberg.resolve import Column, resolve_columns
+from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
 from sidecar.indexing.bins import make_tasks
 from sidecar.indexing.choice import engine_for
@@ -30,7 +30,7 @@ from sidecar.indexing.earlier import Earlier, look_back
 from sidecar.indexing.engine import Engine, Progress
 from sidecar.indexing.options import USUAL_KINDS, check_options, options_of
 from sidecar.indexing.report import BuildReport, blob_dict, make_report
-from sidecar.indexing.tasks import Plan
+from sidecar.indexing.tasks import BuildPlan
 from sidecar.indexing.writing import Registrar
 
 
@@ -96,7 +96,7 @@ def build(
         sealed=sealed,
         in_clear=frozenset(c.field_id for c in wanted) - sealed if allow_plaintext else frozenset(),
     )
-    plan = Plan(wanted, schema, table.name_mapping(), options, encryption_keys)
+    plan = BuildPlan(wanted, schema, table.name_mapping(), options, encryption_keys)
     earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full)
     try:
         files = [file for file in listing.files if file.ordinal not in earlier.served]
@@ -117,7 +117,7 @@ class _Build:
     listing: Listing
     files: Sequence[ListedFile]
     """Those of the listing that no earlier segment serves."""
-    plan: Plan
+    plan: BuildPlan
     earlier: Earlier
     engine: Engine
     why: str
@@ -197,7 +197,7 @@ def _schema(table: Table, snapshot: Snapshot) -> Schema:
     return table.schemas()[snapshot.schema_id]
 
 
-def _typed(table: Table, snapshot: Snapshot, columns: Sequence[Column]) -> tuple[Column, ...]:
+def _typed(table: Table, snapshot: Snapshot, columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
     """``columns`` with their types in the snapshot's own schema: sketches are of those."""
     own = table.schemas().get(snapshot.schema_id) if snapshot.schema_id is not None else None
     if own is None:

@@ -31,7 +31,7 @@ from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
 from sidecar.indexing.assemble import THETA, kinds_of
-from sidecar.indexing.tasks import Plan
+from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.types import THETA as THETA_BLOB
 
 Want = tuple[int, str]
@@ -60,7 +60,7 @@ class Earlier:
             self.found.sidecar.close()
 
 
-def look_back(table: Table, listing: Listing, plan: Plan, fpp: float | None, full: bool) -> Earlier:
+def look_back(table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool) -> Earlier:
     """What the sidecar of the snapshot or its nearest ancestor spares; ``fpp`` if one was asked for.
 
     ``full`` serves nothing. A sidecar that is damaged anywhere is not built upon: nothing of it is carried.
@@ -78,14 +78,14 @@ def look_back(table: Table, listing: Listing, plan: Plan, fpp: float | None, ful
     return earlier
 
 
-def other_segments(segments: Sequence[Segment], known: Collection[str], plan: Plan) -> list[Segment]:
+def other_segments(segments: Sequence[Segment], known: Collection[str], plan: BuildPlan) -> list[Segment]:
     """Segments beside the ``known`` ones (by id) that hold columns which this build does not ask for."""
     asked = set(_wanted(plan))
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
 
 def _fill(
-    earlier: Earlier, table: Table, listing: Listing, plan: Plan, fpp: float | None, full: bool
+    earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool
 ) -> None:
     assert earlier.found is not None
     earlier.found.use_keys(table, plan.encryption_keys)
@@ -104,7 +104,7 @@ def _fill(
             earlier.segments.append(segment)
 
 
-def _wanted(plan: Plan) -> list[Want]:
+def _wanted(plan: BuildPlan) -> list[Want]:
     return [(column.field_id, kind) for column in plan.columns for kind in kinds_of(plan.options)]
 
 
@@ -122,7 +122,7 @@ def _served(
     segments: Sequence[Segment],
     files: Sequence[ListedFile],
     live: dict[str, dict[int, int]],
-    plan: Plan,
+    plan: BuildPlan,
     fpp: float | None,
     stale: set[tuple[bytes, int]],
 ) -> set[int]:
@@ -145,7 +145,7 @@ def _served(
     return {ordinal for ordinal, wants in having.items() if wants.issuperset(_wanted(plan))}
 
 
-def _stale(segments: Sequence[Segment], plan: Plan) -> set[tuple[bytes, int]]:
+def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int]]:
     """Segments and fields with a blob that a reader with the column's key refuses.
 
     Raises :class:`UsageError` for a blob under the right key that does not open: the sidecar was changed.
@@ -175,7 +175,7 @@ def _locked(segment: Segment) -> dict[Want, npt.NDArray[np.bool_]]:
     return found
 
 
-def _other_format(segment: Segment, plan: Plan) -> dict[Want, npt.NDArray[np.bool_]]:
+def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
     """For each field the units that have a filter of another format than the one that is asked for, if one is."""
     other = {"parquet": segment.orc_bundles, "orc": segment.bundles}.get(plan.options.filter_format, {})
     found = {}
@@ -187,7 +187,7 @@ def _other_format(segment: Segment, plan: Plan) -> dict[Want, npt.NDArray[np.boo
     return found
 
 
-def _resolution_holds(plan: Plan) -> Callable[[Coverage], bool]:
+def _resolution_holds(plan: BuildPlan) -> Callable[[Coverage], bool]:
     def holds(coverage: Coverage) -> bool:
         return all(
             resolution_holds(state.resolution, coverage.field_id, plan.name_mapping, plan.schema)
@@ -214,7 +214,7 @@ def _sketches(
     table: Table,
     segments: Sequence[Segment],
     live: dict[str, dict[int, int]],
-    plan: Plan,
+    plan: BuildPlan,
 ) -> tuple[dict[int, ThetaSketch], str]:
     """Earlier sketches of the wanted fields, or why they cannot be continued."""
     assert earlier.found is not None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from sidecar.indexing.slices import GroupTask, Key
-from sidecar.indexing.tasks import Plan, Record, UnitsTask
+from sidecar.indexing.tasks import BuildPlan, Record, UnitsTask
 
 
 class Progress(Protocol):
@@ -26,7 +26,7 @@ class Engine(Protocol):
 
     name: str
 
-    def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
         """Stage 1: all records, in the order of their tasks; ``data`` of filters is ``None``."""
 
     def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.index_blob import FieldIndexes
 from sidecar.bundle.page_index_blob import FieldPageIndexes
@@ -13,15 +13,18 @@ from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.row_index_blob import FieldRowIndexes
 from sidecar.bundle.row_index_toc import RowIndexGroup, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.convert.protection import properties_of
-from sidecar.iceberg.resolve import Column
-from sidecar.indexing.assemble import Indexed, Unit
+from sidecar.iceberg.resolve import TableColumn
+from sidecar.indexing.assemble import Indexed, SegmentUnit
 from sidecar.indexing.data_file import described
 from sidecar.indexing.engine import Engine
 from sidecar.indexing.slices import GroupTask, part_step
 
 
 def group_tasks(
-    indexed: Indexed, columns: Sequence[Column], segment: bytes, keys: Mapping[int, FieldKey] | None = None
+    indexed: Indexed,
+    columns: Sequence[TableColumn],
+    segment: bytes,
+    keys: Mapping[int, FieldKey] | None = None,
 ) -> dict[int, list[GroupTask]]:
     """Groups of each field that has filters, numbered over all fields; every position is fixed here, once.
 
@@ -31,7 +34,7 @@ def group_tasks(
     number = 0
     for column in columns:
         own = (keys or {}).get(column.field_id)
-        place = Place(segment, column.field_id) if own is None else own.place
+        place = BlobContext(segment, column.field_id) if own is None else own.place
         groups = plan_groups(_members(indexed, column.field_id), place.sealing)
         for group in groups:
             filters = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
@@ -43,7 +46,7 @@ def group_tasks(
 
 
 def index_groups(
-    indexed: Indexed, columns: Sequence[Column]
+    indexed: Indexed, columns: Sequence[TableColumn]
 ) -> list[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]]:
     """For each field that has some, the groups of its page indexes and those of its row indexes."""
     planned = []
@@ -122,5 +125,5 @@ def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:
     return members
 
 
-def _key(unit: Unit, field_id: int) -> tuple[int, int, int]:
+def _key(unit: SegmentUnit, field_id: int) -> tuple[int, int, int]:
     return unit.file, unit.entry.row_group, field_id

@@ -24,7 +24,7 @@ from sidecar.convert.spool import Spool
 from sidecar.indexing.engine import Progress
 from sidecar.indexing.formats import Metadata, read_metadata
 from sidecar.indexing.slices import GroupTask, Key, gather_spooled
-from sidecar.indexing.tasks import Opener, Plan, Record, Shared, UnitsTask, index_units
+from sidecar.indexing.tasks import BuildPlan, Opener, Record, Shared, UnitsTask, index_units
 from sidecar.source import Source
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class LocalEngine:
         self._pages = Spool()
         self._pages_at: dict[Key, tuple[int, int]] = {}
 
-    def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
         """See :meth:`sidecar.indexing.engine.Engine.index`."""
         records: list[Record] = []
         progress("indexing", 0, len(tasks))
@@ -80,7 +80,7 @@ class LocalEngine:
         self._spool.close()
         self._pages.close()
 
-    def _run(self, task: UnitsTask, plan: Plan) -> list[Record]:
+    def _run(self, task: UnitsTask, plan: BuildPlan) -> list[Record]:
         return [self._keep(record) for record in index_units(task, plan, self._opener, self._shared)]
 
     def _keep(self, record: Record) -> Record:

@@ -16,10 +16,10 @@ from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
     ColumnWork,
-    FilterMaker,
+    FilterBuilder,
     Options,
-    OrcFilterMaker,
-    SplitBlockMaker,
+    OrcFilterBuilder,
+    SplitBlockBuilder,
     is_good,
 )
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
@@ -53,7 +53,7 @@ class OrcLeaf:
         return self.column.field_id
 
 
-class _StripeColumn:
+class _IndexedStripeColumn:
     """One column of a stripe at work: a :class:`ColumnWork` for each row group."""
 
     def __init__(
@@ -122,9 +122,11 @@ class OrcDataFile:
     def close(self) -> None:
         """See :class:`sidecar.indexing.data_file.DataFile`."""
 
-    def _index_stripe(self, stripe: Stripe, columns: Mapping[int, WantedColumn]) -> dict[int, _StripeColumn]:
+    def _index_stripe(
+        self, stripe: Stripe, columns: Mapping[int, WantedColumn]
+    ) -> dict[int, _IndexedStripeColumn]:
         work = {
-            field_id: _StripeColumn(field_id, wanted, stripe, self._tail.writer, self._options)
+            field_id: _IndexedStripeColumn(field_id, wanted, stripe, self._tail.writer, self._options)
             for field_id, wanted in columns.items()
         }
         if not stripe.row_groups:
@@ -152,7 +154,9 @@ class OrcDataFile:
             first.groups[0].result.bytes_read += self._source.bytes_read - before
         return work
 
-    def _read_indexes(self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_StripeColumn]) -> None:
+    def _read_indexes(
+        self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_IndexedStripeColumn]
+    ) -> None:
         """Take the stripe's own filters and row indexes as they are; a doubtful filter is simply not taken."""
         options = self._options
         harvest = options.filter_format != "parquet" and options.harvest != "never"
@@ -170,7 +174,7 @@ class OrcDataFile:
         for one in columns if options.page_index else ():
             one.row_indexes = row_indexes(self._tail, footer, found[one.column.id], one.resolution)
 
-    def _harvest(self, one: _StripeColumn, index: StripeIndex) -> None:
+    def _harvest(self, one: _IndexedStripeColumn, index: StripeIndex) -> None:
         for work, found in zip(one.groups, index.filters or (), strict=False):
             if found.filter is None or found.encoding is None or not found.trusted:
                 continue
@@ -178,7 +182,7 @@ class OrcDataFile:
                 work.result.take(found.filter, found.encoding.name, "harvested")
                 work.bloom = False
 
-    def _scan(self, stripe: Stripe, footer: StripeFooter, one: _StripeColumn) -> None:
+    def _scan(self, stripe: Stripe, footer: StripeFooter, one: _IndexedStripeColumn) -> None:
         """Decode a column of the stripe, and gather what its row groups still want."""
         values = one.values
         if not isinstance(values, OrcValues):
@@ -214,12 +218,12 @@ class OrcDataFile:
         work.add(converted)
         work.finish("scanned")
 
-    def _maker(self, work: ColumnWork, values: OrcValues, array: Any) -> FilterMaker:
+    def _maker(self, work: ColumnWork, values: OrcValues, array: Any) -> FilterBuilder:
         if self._options.filter_format == "orc" and values.orc_encoding is not None:
             stride = self._tail.row_index_stride or len(array)
-            return OrcFilterMaker(values.orc_encoding, stride, self._options)
+            return OrcFilterBuilder(values.orc_encoding, stride, self._options)
         count = self._options.ndv.get(work.field_id, len(array) - array.null_count)
-        return SplitBlockMaker(values.encoding, count, self._options)
+        return SplitBlockBuilder(values.encoding, count, self._options)
 
 
 def leaves_of(tail: OrcTail) -> Sequence[OrcLeaf]:

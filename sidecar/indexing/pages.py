@@ -17,7 +17,7 @@ HARVESTED, BUILT = "harvested", "built"
 
 
 @dataclass(frozen=True)
-class ChunkPages:
+class UnitPageIndex:
     """The page index of a chunk, ``None`` for a structure that it cannot have; ``reason`` if it has none at all."""
 
     column_index: bytes | None = None
@@ -28,14 +28,14 @@ class ChunkPages:
     bytes_read: int = 0
 
 
-def index_pages(source: Source, footer: Footer, chunk: ColumnChunk, harvest: str) -> ChunkPages:
+def index_pages(source: Source, footer: Footer, chunk: ColumnChunk, harvest: str) -> UnitPageIndex:
     """The page index of a chunk; never raises for what the file holds.
 
     ``harvest`` is ``never`` to build it in any case. One that lacks its ColumnIndex is built anew, if that gives one.
     """
     if chunk.encrypted or chunk.file_path is not None:
         where = ENCRYPTED if chunk.encrypted else "the column chunk lies in another file"
-        return ChunkPages(reason=where)
+        return UnitPageIndex(reason=where)
     counting = CountingSource(source)
     own = None
     try:
@@ -44,14 +44,14 @@ def index_pages(source: Source, footer: Footer, chunk: ColumnChunk, harvest: str
             own = sound_page_index(footer, chunk, columns[0], offsets[0])
             if own.column_index is not None and own.offset_index is not None:
                 raw = own.column_index.raw, own.offset_index.raw
-                return ChunkPages(*raw, HARVESTED, bytes_read=counting.bytes_read)
+                return UnitPageIndex(*raw, HARVESTED, bytes_read=counting.bytes_read)
         built = build_page_index(counting, footer, chunk)
     except SidecarError as error:
-        return ChunkPages(reason=reason_of(error), fault=fault_of(error), bytes_read=counting.bytes_read)
+        return UnitPageIndex(reason=reason_of(error), fault=fault_of(error), bytes_read=counting.bytes_read)
     read = counting.bytes_read
     if built.offset_index is None:
-        return ChunkPages(reason=built.reason or "no page index can be built", bytes_read=read)
+        return UnitPageIndex(reason=built.reason or "no page index can be built", bytes_read=read)
     if built.column_index is None and own is not None and own.offset_index is not None:
-        return ChunkPages(None, own.offset_index.raw, HARVESTED, bytes_read=read)
+        return UnitPageIndex(None, own.offset_index.raw, HARVESTED, bytes_read=read)
     column = built.column_index.raw if built.column_index is not None else None
-    return ChunkPages(column, built.offset_index.raw, BUILT, bytes_read=read)
+    return UnitPageIndex(column, built.offset_index.raw, BUILT, bytes_read=read)

@@ -10,7 +10,7 @@ from typing import Any
 from sidecar.convert.outcome import PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
-from sidecar.iceberg.resolve import Column
+from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import THETA, Indexed, kinds_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.earlier import Earlier
@@ -124,7 +124,7 @@ def blob_dict(blob: BlobMetadata) -> dict[str, Any]:
 def make_report(
     listing: Listing,
     indexed: Indexed,
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     options: Options,
     engine: tuple[str, str],
 ) -> BuildReport:
@@ -157,7 +157,7 @@ def make_report(
     )
 
 
-def _column(column: Column, indexed: Indexed, options: Options) -> ColumnReport:
+def _column(column: TableColumn, indexed: Indexed, options: Options) -> ColumnReport:
     records = [unit.columns[column.field_id] for unit in indexed.units]
     filters = [record for record in records if record.blocks]
     pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.positions import Group
+from sidecar.bundle.positions import BundleGroup
 from sidecar.bundle.slicing import ALL_ONES, slice_blocks
 
 PART_BYTES = 8 << 20
@@ -32,8 +32,8 @@ class GroupTask:
     """One group of stage 2. ``number`` counts groups of all fields; ``place`` is what checksums bind to."""
 
     number: int
-    group: Group
-    place: Place
+    group: BundleGroup
+    place: BlobContext
     step: int
     """Blocks in a part: the driver fixes it, workers go by it."""
     keys: Sequence[Key] = field(repr=False)
@@ -58,13 +58,13 @@ class GroupTask:
         return slice_blocks(self.group, part * self.step, blocks, self.place)
 
 
-def part_step(group: Group) -> int:
+def part_step(group: BundleGroup) -> int:
     """How many blocks of a group make a part: whole pages of some :data:`PART_BYTES`."""
     page = group.block_step
     return max(PART_BYTES // (len(group.units) * BLOCK_BYTES * page), 1) * page
 
 
-class Piece(NamedTuple):
+class FilterSlice(NamedTuple):
     """Some blocks of one filter, for one part: block ``b`` of the group is block ``b // factor`` of the
     filter."""
 
@@ -73,7 +73,7 @@ class Piece(NamedTuple):
     data: bytes
 
 
-def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[Piece]:
+def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[FilterSlice]:
     """Each part's blocks of the filter at a position, not yet widened.
 
     Nothing for a filter of another size than the one that was placed there: stage 1 ran twice and its file
@@ -86,7 +86,7 @@ def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[Piece]:
     for part in range(task.parts):
         start, stop = task.blocks(part)
         data = bitset[start // factor * BLOCK_BYTES : ((stop - 1) // factor + 1) * BLOCK_BYTES]
-        yield Piece(part, factor, data)
+        yield FilterSlice(part, factor, data)
 
 
 def gather(task: GroupTask, part: int, pieces: Iterable[tuple[int, int, bytes]]) -> npt.NDArray[np.uint32]:

@@ -31,7 +31,7 @@ from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.convert.protection import REFUSED
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.resolve import ABSENT, Column, FileLeaf, Found, NotFound, resolve_in_file
+from sidecar.iceberg.resolve import ABSENT, FileLeaf, FoundColumn, MissingColumn, TableColumn, resolve_in_file
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.faults import fault_of, reason_of
@@ -131,7 +131,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """The units of one file that begin in the bytes ``[start, stop)``."""
 
     file: int
@@ -149,14 +149,14 @@ class UnitsTask:
     """One task of stage 1."""
 
     number: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FilePiece, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """What all tasks of a build share."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     schema: Schema
     """The schema of the snapshot, in whose types sketches are hashed."""
     name_mapping: NameMapping | None
@@ -174,7 +174,7 @@ class Shared:
 
 
 def index_units(
-    task: UnitsTask, plan: Plan, opener: Opener, shared: Shared | None = None
+    task: UnitsTask, plan: BuildPlan, opener: Opener, shared: Shared | None = None
 ) -> Iterator[Record]:
     """Index the task's row groups; the records of one unit follow each other, sketches come last."""
     shared = shared or Shared()
@@ -188,7 +188,7 @@ def index_units(
 
 
 def _index_piece(
-    piece: Piece, plan: Plan, opener: Opener, shared: Shared, sketches: TaskSketches
+    piece: FilePiece, plan: BuildPlan, opener: Opener, shared: Shared, sketches: TaskSketches
 ) -> Iterator[Record]:
     try:
         source = opener(piece.path, piece.size)
@@ -208,11 +208,11 @@ def _index_piece(
     for field_id, leaf in _encrypted_fields(file, piece, plan):
         yield Record("encrypted", piece.file, field_id=field_id)
         if field_id in found and not file.is_locked(leaf) and not plan.options.may_index(field_id):
-            found[field_id] = NotFound(REFUSED)
+            found[field_id] = MissingColumn(REFUSED)
     wanted = {
         column.field_id: WantedColumn(column.type, where.leaf, where.resolution)
         for column in plan.columns
-        if isinstance(where := found[column.field_id], Found)
+        if isinstance(where := found[column.field_id], FoundColumn)
     }
     try:
         for unit in file.index(piece.start, piece.stop, wanted):
@@ -220,7 +220,7 @@ def _index_piece(
             yield Record("unit", piece.file, entry.row_group, first_row=entry.first_row, rows=entry.rows)
             for column in plan.columns:
                 where = found[column.field_id]
-                if isinstance(where, NotFound):
+                if isinstance(where, MissingColumn):
                     yield from _absent(piece.file, entry, column, where.reason, plan)
                     continue
                 result = unit.columns[column.field_id]
@@ -234,7 +234,7 @@ def _index_piece(
         source.close()
 
 
-def _unlocked(source: Source, piece: Piece, plan: Plan) -> Source:
+def _unlocked(source: Source, piece: FilePiece, plan: BuildPlan) -> Source:
     """The file's plaintext view where it can be had; else the file, whose encrypted columns are not indexed."""
     if plan.encryption_keys is None or piece.format != FileFormat.PARQUET:
         return source
@@ -244,21 +244,21 @@ def _unlocked(source: Source, piece: Piece, plan: Plan) -> Source:
         return source
 
 
-def _has_encrypted_footer(source: Source, piece: Piece) -> bool:
+def _has_encrypted_footer(source: Source, piece: FilePiece) -> bool:
     try:
         return piece.format == FileFormat.PARQUET and read_tail(source).is_encrypted
     except SidecarError:
         return False
 
 
-def _encrypted_fields(file: DataFile, piece: Piece, plan: Plan) -> Iterator[tuple[int, FileLeaf]]:
+def _encrypted_fields(file: DataFile, piece: FilePiece, plan: BuildPlan) -> Iterator[tuple[int, FileLeaf]]:
     """Fields of the table, asked for or not, that the file has encrypted."""
     if not any(file.is_encrypted(leaf) for leaf in file.leaves):
         return
     for field_id in sorted(plan.schema.field_ids):
         if plan.schema.find_type(field_id).is_primitive:
             found = resolve_in_file(file.leaves, field_id, plan.schema, plan.name_mapping, piece.identity)
-            if isinstance(found, Found) and file.is_encrypted(found.leaf):
+            if isinstance(found, FoundColumn) and file.is_encrypted(found.leaf):
                 yield field_id, found.leaf
 
 
@@ -302,7 +302,9 @@ def _pages(file: int, unit: UnitEntry, field_id: int, pages: PagesResult) -> Rec
     )
 
 
-def _absent(file: int, unit: UnitEntry, column: Column, reason: str, plan: Plan) -> Iterator[Record]:
+def _absent(
+    file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: BuildPlan
+) -> Iterator[Record]:
     """A column that the file does not have is no empty column: it may have a default or a partition's
     constant.
 
@@ -321,5 +323,7 @@ def _absent(file: int, unit: UnitEntry, column: Column, reason: str, plan: Plan)
         yield Record("pages", file, unit.row_group, column.field_id, reason=reason)
 
 
-def _resolve(file: DataFile, column: Column, piece: Piece, plan: Plan) -> Found[FileLeaf] | NotFound:
+def _resolve(
+    file: DataFile, column: TableColumn, piece: FilePiece, plan: BuildPlan
+) -> FoundColumn[FileLeaf] | MissingColumn:
     return resolve_in_file(file.leaves, column.field_id, plan.schema, plan.name_mapping, piece.identity)

@@ -18,14 +18,14 @@ from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
 from sidecar.convert.protection import Protection, properties_of
 from sidecar.errors import StorageError
 from sidecar.iceberg.listing import Listing
-from sidecar.iceberg.merge import Theta
+from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.indexing.assemble import Indexed, Selection, units_table
 from sidecar.indexing.earlier import Earlier, other_segments
 from sidecar.indexing.engine import Engine, Progress
 from sidecar.indexing.groups import expected_false_units, field_indexes, group_tasks, index_groups, tails
 from sidecar.indexing.slices import GroupTask
-from sidecar.indexing.tasks import Plan
+from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, ROW_INDEX, SBBF
 from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
@@ -45,7 +45,7 @@ class Registrar:
 
     table: Table
     listing: Listing
-    plan: Plan
+    plan: BuildPlan
     earlier: Earlier
     engine: Engine
     progress: Progress
@@ -65,7 +65,7 @@ class Registrar:
         in_clear = indexed.encrypted.fields & self.plan.options.in_clear
         indexes = index_groups(indexed, self.plan.columns)
         thetas = [
-            Theta(i, sketch.to_bytes(), sketch.ndv, properties_of(i in in_clear))
+            KeptSketch(i, sketch.to_bytes(), sketch.ndv, properties_of(i in in_clear))
             for i, sketch in sorted(indexed.sketches.items())
         ]
 

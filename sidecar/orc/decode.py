@@ -151,7 +151,7 @@ def _chain(tail: OrcTail, column: OrcColumn) -> list[OrcColumn]:
 
 
 @dataclass
-class _Place:
+class _StreamPosition:
     """A stream and how far it was read: see :class:`sidecar.orc.streams.Content`."""
 
     data: NDArray[np.uint8]
@@ -174,7 +174,7 @@ class ColumnDecoder:
         self.zone = footer.writer_timezone
         nothing = np.empty(0, np.uint8)
         self.places = {
-            stream: _Place(found.data, found.at, found.skip, found.bits, nothing)
+            stream: _StreamPosition(found.data, found.at, found.skip, found.bits, nothing)
             for stream, found in contents.items()
         }
         self._words: pa.Array[Any] | None = None
@@ -275,7 +275,7 @@ class ColumnDecoder:
 
     # --- streams ----------------------------------------------------------------------------------------
 
-    def _place(self, stream: str, count: int) -> _Place:
+    def _place(self, stream: str, count: int) -> _StreamPosition:
         """A stream, if it can still hold ``count`` values at all."""
         found = self.places.get(stream)
         if found is None:

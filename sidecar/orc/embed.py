@@ -61,7 +61,7 @@ class StripeFilters:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class WrittenOrc:
     """What was written, in bytes."""
 
     size: int
@@ -89,7 +89,7 @@ def _bloom_filter(one: OrcBloomFilter) -> Message:
     return message
 
 
-def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[StripeFilters]) -> Embedded:
+def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[StripeFilters]) -> WrittenOrc:
     """Write the file ``source`` with ``filters``, one for each stripe in order, to the empty ``target``.
 
     ``filters`` is asked for a stripe when the ones before it are written: memory holds the filters of one stripe
@@ -99,7 +99,7 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
     """
     check_embeddable(tail)
     target.copy(source, 0, _header_length(tail))
-    places: list[_Place] = []
+    places: list[_StripePlace] = []
     for stripe, given in zip(tail.stripes, filters, strict=True):
         places.append(_write_stripe(source, tail, stripe, target, given))
     grown = target.position - tail.metadata_offset
@@ -114,7 +114,7 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
         )
     target.write(b"".join((footer, last, bytes([len(last)]))))
     check_unchanged(source)  # or the filters could be of other values than those that were copied
-    return Embedded(target.position, sum(place.filter_bytes for place in places), len(footer))
+    return WrittenOrc(target.position, sum(place.filter_bytes for place in places), len(footer))
 
 
 def _header_length(tail: OrcTail) -> int:
@@ -132,7 +132,7 @@ def _header_length(tail: OrcTail) -> int:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _StripePlace:
     """Where a stripe is now."""
 
     offset: int
@@ -141,7 +141,7 @@ class _Place:
     filter_bytes: int
 
 
-def _footer(tail: OrcTail, places: Sequence[_Place], grown: int) -> Message:
+def _footer(tail: OrcTail, places: Sequence[_StripePlace], grown: int) -> Message:
     footer = copy.deepcopy(tail.footer)
     stripes = footer.messages(3)
     for stripe, place in zip(stripes, places, strict=True):
@@ -155,7 +155,7 @@ def _footer(tail: OrcTail, places: Sequence[_Place], grown: int) -> Message:
 
 def _write_stripe(
     source: Source, tail: OrcTail, stripe: Stripe, target: Target, given: StripeFilters
-) -> _Place:
+) -> _StripePlace:
     footer = read_stripe_footer(source, tail, stripe)
     _check_lengths(tail, stripe, footer)
     start = target.position
@@ -183,7 +183,7 @@ def _write_stripe(
         )
     data = compress(encode(_stripe_footer(footer, listed, given)), tail.compression, tail.block_size)
     target.write(data)
-    return _Place(start, stripe.index_length - dropped + added, len(data), filter_bytes + added)
+    return _StripePlace(start, stripe.index_length - dropped + added, len(data), filter_bytes + added)
 
 
 class _Run:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sidecar.errors import SidecarError, StorageError
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.index_streams import BLOOM_FILTER_UTF8, FoundFilter
+from sidecar.orc.index_streams import BLOOM_FILTER_UTF8, FoundOrcFilter
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import CPP, OrcTail, Stripe
@@ -20,7 +20,7 @@ _DOUBTED = ("BYTE", "CHAR", "FLOAT")
 
 
 def deny_nothing(
-    source: Source, tail: OrcTail, stripe: Stripe, column: OrcColumn, filters: Sequence[FoundFilter]
+    source: Source, tail: OrcTail, stripe: Stripe, column: OrcColumn, filters: Sequence[FoundOrcFilter]
 ) -> bool:
     """Whether doubted filters of a column, one a row group, hold every value of the stripe by the right key.
 

@@ -35,7 +35,7 @@ MAX_STREAM = 256 << 20
 _MISSING = DamagedFileError("the filter is missing")
 
 
-class FoundFilter(NamedTuple):
+class FoundOrcFilter(NamedTuple):
     """The filter of one row group as it stands in a file.
 
     ``offset`` and ``length`` are those of its stream, which all row groups of the stripe share.
@@ -61,9 +61,9 @@ class StripeIndex:
     row_index: RowIndex | None
     row_index_problem: SidecarError | None
     """What is wrong with the row index, which is ``None`` then."""
-    filters: list[FoundFilter] | None
+    filters: list[FoundOrcFilter] | None
     """One a row group, of the UTF-8 stream where there is one; ``None`` if there is no stream."""
-    legacy_filters: list[FoundFilter] | None
+    legacy_filters: list[FoundOrcFilter] | None
     """Those of BLOOM_FILTER, where that was asked for besides."""
     filters_problem: SidecarError | None
     """What is wrong with the stream of ``filters``, which is ``None`` then."""
@@ -141,7 +141,7 @@ def _index(
         except SidecarError as error:
             row_index_problem = error
     groups = _Groups(context, column, row_index)
-    found: dict[str, list[FoundFilter] | None] = {}
+    found: dict[str, list[FoundOrcFilter] | None] = {}
     problems: dict[str, SidecarError] = {}
     for kind in (BLOOM_FILTER_UTF8, BLOOM_FILTER):
         if (stream := by_kind.get(kind)) is not None:
@@ -218,7 +218,7 @@ class _Groups:
         self.column = column
         self.row_index = row_index
 
-    def filters(self, stream: Stream, data: memoryview) -> list[FoundFilter]:
+    def filters(self, stream: Stream, data: memoryview) -> list[FoundOrcFilter]:
         tail, footer, column = self.context.tail, self.context.footer, self.column
         parts = _content(self.context, column, stream, data)
         with located(tail.name, column.path, stream.offset):
@@ -247,13 +247,13 @@ class _Groups:
         stream: Stream,
         encoding: OrcEncoding | None,
         reason: str,
-    ) -> FoundFilter:
+    ) -> FoundOrcFilter:
         bits = found if isinstance(found, OrcBloomFilter) else None
         if isinstance(found, SidecarError):
             reason = reason or found.what
         elif not reason and not found.words.item(0) and not found.words.any():
             reason = self._empty(row_group)
-        return FoundFilter(bits, stream.kind, stream.offset, stream.length, encoding, not reason, reason)
+        return FoundOrcFilter(bits, stream.kind, stream.offset, stream.length, encoding, not reason, reason)
 
     def _empty(self, row_group: int) -> str:
         """An empty filter is right only where there is nothing but nulls."""

@@ -16,7 +16,7 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bounds import cannot_hold
-from sidecar.orc.index_streams import FoundFilter, StripeIndex, positions_of, read_indexes, statistics_of
+from sidecar.orc.index_streams import FoundOrcFilter, StripeIndex, positions_of, read_indexes, statistics_of
 from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
@@ -27,7 +27,7 @@ from sidecar.source import Source
 _EPOCH = datetime(1970, 1, 1)
 
 
-class ProbedUnit(TypedDict):
+class ProbedOrcRowGroup(TypedDict):
     """The answer of one row group; ``might_contain`` is ``None`` where nothing certain can be said."""
 
     stripe: int
@@ -187,7 +187,7 @@ def _unread(kind: str, offset: int, length: int, reason: str) -> dict[str, Any]:
     return {**stated, **unknown, "trusted": False, "reason": reason}
 
 
-def describe_found(found: FoundFilter) -> dict[str, Any]:
+def describe_found(found: FoundOrcFilter) -> dict[str, Any]:
     """A filter as it was read; ``offset`` and ``length`` are those of its stream, ``bytes`` of the bitset."""
     if found.filter is None:
         return _unread(found.stream_kind, found.offset, found.length, found.reason)
@@ -230,7 +230,7 @@ def find_column(tail: OrcTail, path: str) -> OrcColumn:
     raise UsageError(f"the file has {what} '{path}'", file=tail.name, hint=hint)
 
 
-def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedUnit]:
+def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedOrcRowGroup]:
     """Ask minimum and maximum, then the filter of each row group, whether the column might contain ``literal``.
 
     A stripe whose statistics exclude the value is not read; of another its footer is one read, row index and filters
@@ -275,11 +275,11 @@ def _probe_stripe(
     column: OrcColumn,
     value: LiteralValue,
     whole: ColumnStatistics | None,
-) -> Iterator[ProbedUnit]:
+) -> Iterator[ProbedOrcRowGroup]:
     iceberg_type = column.iceberg_type or ""
     if excluded := cannot_hold(whole, value, iceberg_type, column):
         for group in range(len(stripe.row_groups)):
-            yield ProbedUnit(
+            yield ProbedOrcRowGroup(
                 stripe=stripe.ordinal, row_group=group, might_contain=False, reason=f"stripe: {excluded}"
             )
         return
@@ -294,7 +294,7 @@ def _probe_stripe(
         reason = problem
         if footer is not None and index is not None:
             might, reason = ask_row_group(tail, footer, index, group, value)
-        yield ProbedUnit(stripe=stripe.ordinal, row_group=group, might_contain=might, reason=reason)
+        yield ProbedOrcRowGroup(stripe=stripe.ordinal, row_group=group, might_contain=might, reason=reason)
 
 
 def ask_row_group(

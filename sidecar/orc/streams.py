@@ -46,7 +46,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class _Window:
+class _StreamWindow:
     """A part of a stream: ``start`` and ``end`` count from the stream's start."""
 
     stream: Stream
@@ -97,10 +97,10 @@ def _windows(
     column: OrcColumn,
     indexes: Mapping[int, RowIndex] | None,
     row_group: int,
-) -> list[_Window]:
+) -> list[_StreamWindow]:
     streams = [s for s in footer.streams_of(column.id) if s.kind in _DATA_STREAMS]
     if indexes is None:
-        return [_Window(s, 0, s.length, ()) for s in streams]
+        return [_StreamWindow(s, 0, s.length, ()) for s in streams]
     with located(tail.name, column.path):
         start = positions_of(indexes[column.id], row_group, column, tail, footer)
         last = row_group + 1 == len(indexes[column.id])
@@ -108,12 +108,12 @@ def _windows(
     out = []
     for stream in streams:
         if stream.kind.startswith("DICTIONARY") or stream.kind not in start:
-            out.append(_Window(stream, 0, stream.length, ()))
+            out.append(_StreamWindow(stream, 0, stream.length, ()))
             continue
         first, *rest = start[stream.kind]
         first = min(first, stream.length)
         reach = end[stream.kind][0] + _slack(tail) if stream.kind in end else stream.length
-        out.append(_Window(stream, first, max(first, min(reach, stream.length)), tuple(rest)))
+        out.append(_StreamWindow(stream, first, max(first, min(reach, stream.length)), tuple(rest)))
     return out
 
 
@@ -127,7 +127,7 @@ def _slack(tail: OrcTail) -> int:
     return (2 + _LONGEST_RUN // tail.block_size) * (tail.block_size + _HEADER)
 
 
-def _content(tail: OrcTail, window: _Window, data: bytes) -> Content:
+def _content(tail: OrcTail, window: _StreamWindow, data: bytes) -> Content:
     rest = list(window.rest)
     at = 0
     if tail.compression != "NONE":

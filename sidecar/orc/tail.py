@@ -55,7 +55,7 @@ JAVA, CPP, PRESTO, GO, TRINO, CUDF = range(6)
 _I64 = (1 << 63) - 1
 
 
-class RowGroup(NamedTuple):
+class OrcRowGroup(NamedTuple):
     """Rows of a stripe that a row index tells apart; ``first_row`` counts rows of the file."""
 
     ordinal: int
@@ -105,12 +105,12 @@ class Stripe:
         return count
 
     @property
-    def row_groups(self) -> list[RowGroup]:
+    def row_groups(self) -> list[OrcRowGroup]:
         """The row groups in their order. Raises as :attr:`num_row_groups`."""
         count = self.num_row_groups
         stride = self.stride or self.num_rows
         return [
-            RowGroup(i, self.first_row + i * stride, min(stride, self.num_rows - i * stride))
+            OrcRowGroup(i, self.first_row + i * stride, min(stride, self.num_rows - i * stride))
             for i in range(count)
         ]
 

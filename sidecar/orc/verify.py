@@ -24,11 +24,11 @@ from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAGIC, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
 from sidecar.orc.verify_index import index_problems
-from sidecar.orc.verify_values import Observed, Sampler, value_problems
+from sidecar.orc.verify_values import ObservedValues, RowGroupSampler, value_problems
 from sidecar.source import Source
 
 
-def verify_file(source: Source, values: Sampler | None = None) -> list[Problem]:
+def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[Problem]:
     """Every defect of tail, stripe footers, row indexes, filters and compression chunks.
 
     With ``values``, statistics and filters of the row groups that it chooses are held against their values. Reads the
@@ -57,7 +57,7 @@ def verify_file(source: Source, values: Sampler | None = None) -> list[Problem]:
         problems.append(Problem(file=tail.name, unit=None, column=None, problem=what))
     elif values is not None:
         chosen = sorted(values.choose(groups))
-    observed = {column.id: Observed() for column in tail.columns}
+    observed = {column.id: ObservedValues() for column in tail.columns}
     first_unit = 0
     for stripe in tail.stripes:
         end = first_unit + stripe.num_row_groups
@@ -79,7 +79,7 @@ def _within(chosen: list[int], start: int, end: int) -> list[int]:
     return chosen[bisect_left(chosen, start) : bisect_left(chosen, end)]
 
 
-def _file_statistics_problems(tail: OrcTail, observed: dict[int, Observed]) -> Iterator[Problem]:
+def _file_statistics_problems(tail: OrcTail, observed: dict[int, ObservedValues]) -> Iterator[Problem]:
     """Problems where the statistics of the whole file contradict the values of its columns."""
     found = tail.footer.messages(7)
     for column, message in zip(tail.columns, found, strict=False):
@@ -126,7 +126,7 @@ class _StripeCheck:
         stripe: Stripe,
         first_unit: int,
         statistics: StripeStatistics,
-        observed: dict[int, Observed],
+        observed: dict[int, ObservedValues],
     ) -> None:
         self.source = source
         self.tail = tail
@@ -135,7 +135,7 @@ class _StripeCheck:
         self.statistics = statistics
         self.observed = observed
 
-    def problems(self, groups: set[int], values: Sampler | None) -> Iterator[Problem]:
+    def problems(self, groups: set[int], values: RowGroupSampler | None) -> Iterator[Problem]:
         """Those of the stripe; ``groups`` are the row groups whose values are looked at."""
         try:
             footer = read_stripe_footer(self.source, self.tail, self.stripe)
@@ -160,10 +160,10 @@ class _StripeCheck:
         index: StripeIndex,
         whole: bytes | None,
         groups: set[int],
-        values: Sampler,
+        values: RowGroupSampler,
     ) -> Iterator[Problem]:
         """Problems where statistics or filters deny the values; ``whole`` is the stripe's statistics, encoded."""
-        column, observed, complete = index.column, Observed(), True
+        column, observed, complete = index.column, ObservedValues(), True
         if column.is_compound or column.encrypted:
             return  # a struct's statistics count rows, which are not looked at here
         arguments = (self.source, self.tail, footer, index, groups, values, observed)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from sidecar.errors import SidecarError
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.chunk_map import ChunkMap
-from sidecar.orc.index_streams import FoundFilter, StripeIndex, positions_of
+from sidecar.orc.index_streams import FoundOrcFilter, StripeIndex, positions_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
@@ -119,7 +119,7 @@ def _filter_problems(
     tail: OrcTail,
     column: OrcColumn,
     kind: str,
-    filters: Sequence[FoundFilter],
+    filters: Sequence[FoundOrcFilter],
     statistics: dict[int, ColumnStatistics],
     *,
     alone: bool,
@@ -148,7 +148,9 @@ def _is_harmless(tail: OrcTail, column: OrcColumn) -> bool:
     )
 
 
-def _denied_bound(found: FoundFilter, column: OrcColumn, statistics: ColumnStatistics | None) -> Bound | None:
+def _denied_bound(
+    found: FoundOrcFilter, column: OrcColumn, statistics: ColumnStatistics | None
+) -> Bound | None:
     """Minimum or maximum, where they are values that occur and the filter says that they do not."""
     if statistics is None or not statistics.exact or found.filter is None or found.encoding is None:
         return None

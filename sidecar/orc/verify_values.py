@@ -33,7 +33,7 @@ _TIMES = ("TIMESTAMP", "TIMESTAMP_INSTANT")
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
-class Sampler(Protocol):
+class RowGroupSampler(Protocol):
     """Which units are checked, and how many values and indexes were."""
 
     values: int
@@ -44,7 +44,7 @@ class Sampler(Protocol):
 
 
 @dataclass
-class Observed:
+class ObservedValues:
     """Counts and bounds of a column's values in a row group, a stripe or the whole file, to compare with statistics."""
 
     values: int = 0
@@ -52,7 +52,7 @@ class Observed:
     low: Any = None
     high: Any = None
 
-    def add(self, other: Observed) -> None:
+    def add(self, other: ObservedValues) -> None:
         """Count what another part of the file has, too."""
         self.values += other.values
         self.nulls += other.nulls
@@ -80,8 +80,8 @@ def value_problems(
     footer: StripeFooter,
     index: StripeIndex,
     groups: set[int],
-    check: Sampler,
-    stripe: Observed,
+    check: RowGroupSampler,
+    stripe: ObservedValues,
 ) -> Iterator[tuple[int | None, str]]:
     """Problems where the column's statistics or filters contradict its values in ``groups``, row groups of the stripe.
 
@@ -112,7 +112,7 @@ class _RowGroupCheck:
     """Statistics and filters of one row group, shown its values step by step."""
 
     def __init__(self, tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: int) -> None:
-        self.observed = Observed()
+        self.observed = ObservedValues()
         self._column = index.column
         self._statistics: ColumnStatistics | None = None
         if index.row_index is not None:
@@ -143,9 +143,11 @@ class _RowGroupCheck:
                 )
 
 
-def observed_in(entries: pa.Array[Any]) -> Observed:
+def observed_in(entries: pa.Array[Any]) -> ObservedValues:
     """Counts and bounds of a column's ``entries``, nulls among them."""
-    return Observed(len(entries) - entries.null_count, entries.null_count, *_extremes(entries.drop_null()))
+    return ObservedValues(
+        len(entries) - entries.null_count, entries.null_count, *_extremes(entries.drop_null())
+    )
 
 
 def _extremes(values: pa.Array[Any]) -> tuple[Any, Any]:

@@ -23,8 +23,8 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import located
 from sidecar.parquet.compression import MAX_PAGE
 from sidecar.parquet.encrypted_footer import unlock_footer
-from sidecar.parquet.encrypted_parts import Refused, regions_of
-from sidecar.parquet.encrypted_units import Column, Region, Unit
+from sidecar.parquet.encrypted_parts import RefusedRegion, regions_of
+from sidecar.parquet.encrypted_units import EncryptedChunk, EncryptedUnit, Region
 from sidecar.parquet.encryption import FileEncryption
 from sidecar.parquet.footer import Footer, Tail, decode_footer, read_footer, read_tail
 from sidecar.parquet.pages import MAX_HEADER
@@ -100,7 +100,7 @@ class DecryptedSource:
         pieces = {
             start: data for start, data in self._fixed.items() if start < end and start + len(data) > offset
         }
-        missing: list[Unit] = []
+        missing: list[EncryptedUnit] = []
         for unit in self._units(offset, end):
             known = self._kept(unit[:2])
             if known is None:
@@ -132,21 +132,21 @@ class DecryptedSource:
             for chunk in group.columns:
                 how = self.encryption.columns.get((group.ordinal, chunk.leaf.index))
                 if how is not None and how.key is not None and chunk.file_path is None:
-                    column = Column(chunk, self.encryption, how.key)
+                    column = EncryptedChunk(chunk, self.encryption, how.key)
                     found += regions_of(column, self.inner, self.read, self._tail)
         regions: list[Region] = []
         end = 0
         for region in sorted(found, key=lambda region: region.start):
             if region.start < end:
-                region = Refused(end, region.end, "", "two encrypted parts of the file overlap")
+                region = RefusedRegion(end, region.end, "", "two encrypted parts of the file overlap")
             if region.start < region.end:
                 regions.append(region)
                 end = region.end
         return regions
 
-    def _units(self, start: int, end: int) -> list[Unit]:
+    def _units(self, start: int, end: int) -> list[EncryptedUnit]:
         """The units that overlap a range, in order."""
-        units: list[Unit] = []
+        units: list[EncryptedUnit] = []
         at = max(bisect_right(self._regions, start, key=lambda region: region.start) - 1, 0)
         while at < len(self._regions) and self._regions[at].start < end:
             region = self._regions[at]
@@ -158,7 +158,7 @@ class DecryptedSource:
                 units += [unit for unit in inside[first:last] if unit.end > start]
         return units
 
-    def _decrypt(self, unit: Unit, raw: memoryview) -> bytes:
+    def _decrypt(self, unit: EncryptedUnit, raw: memoryview) -> bytes:
         with located(self.name, unit.column, unit.start):
             data = unit.open(raw)
         with self._lock:

@@ -55,7 +55,7 @@ class GroupIndexes:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class WrittenParquet:
     """What was written, in bytes."""
 
     size: int
@@ -99,7 +99,7 @@ def embed(
     indexes: Iterable[GroupIndexes],
     *,
     placement: str = "end",
-) -> Embedded:
+) -> WrittenParquet:
     """Write the file ``source`` with ``indexes``, one for each row group in order, to the empty ``target``.
 
     ``indexes`` is asked for a row group when the pages before it are written, so it may build one at a time:
@@ -184,7 +184,7 @@ class _Rewrite:
             self._add(group, given)
         self._copy_between(at, self.extents.cut)
 
-    def finish(self) -> Embedded:
+    def finish(self) -> WrittenParquet:
         """Page indexes and footer."""
         filter_end = self.target.position
         bases = [self._unspool(spool) for spool in (self.column_spool, self.offset_spool)]
@@ -198,7 +198,7 @@ class _Rewrite:
         self.target.write(self.sealing.footer(metadata))
         named = {part for group in self.filters for part in group.values()}
         dead = [p for p in self.extents.indexes if p.end <= self.extents.cut and p not in named]
-        return Embedded(
+        return WrittenParquet(
             size=self.target.position,
             filter_bytes=sum(part.length for part in named),
             page_index_bytes=footer_start - filter_end,

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, located
-from sidecar.parquet.encrypted_units import Column, Unit
+from sidecar.parquet.encrypted_units import EncryptedChunk, EncryptedUnit
 from sidecar.parquet.encryption import LENGTH_BYTES, Module
 from sidecar.parquet.page_index import OffsetIndex, decode_offset_index
 from sidecar.parquet.pages import DICTIONARY_PAGE, HEADER_WINDOW, WRONG_CHECKSUM
@@ -29,7 +29,7 @@ _COMPRESSED_SIZE, _CRC, _DATA_PAGE_V2 = 3, 4, 8  # fields of PageHeader
 _DEFINITION_BYTES, _REPETITION_BYTES = 5, 6  # of DataPageHeaderV2
 
 
-class _Page(NamedTuple):
+class _EncryptedPage(NamedTuple):
     """A page: the two modules from ``start`` to ``end``; ``number`` is ``None`` of the dictionary page."""
 
     start: int
@@ -37,32 +37,37 @@ class _Page(NamedTuple):
     number: int | None
 
 
-class Pages:
+class EncryptedPages:
     """The pages of a column chunk; ``read_index`` reads the offset index in clear."""
 
     def __init__(
-        self, column: Column, source: Source, read_index: Callable[[int, int], bytes], start: int, end: int
+        self,
+        column: EncryptedChunk,
+        source: Source,
+        read_index: Callable[[int, int], bytes],
+        start: int,
+        end: int,
     ) -> None:
         self.column = column
         self.source = source
         self.start, self.end = start, end
         self._read_index = read_index
-        self._walked: list[Unit] = []
+        self._walked: list[EncryptedUnit] = []
         self._walk = self._by_walking(source)
         self._lock = threading.Lock()
 
-    def units(self, start: int, end: int) -> list[Unit]:
+    def units(self, start: int, end: int) -> list[EncryptedUnit]:
         """One a page; one in all where everything is read and nothing tells in advance where pages are."""
         if self._indexed is not None:
             return self._indexed
         if start <= self.start and self.end <= end:
-            return [Unit(self.start, self.end, self.column.path, self._open_all)]
+            return [EncryptedUnit(self.start, self.end, self.column.path, self._open_all)]
         with self._lock:
             while not self._walked or self._walked[-1].end < min(end, self.end):
                 self._walked.append(self._unit(self._next_page()))
             return self._walked[:]
 
-    def _next_page(self) -> _Page:
+    def _next_page(self) -> _EncryptedPage:
         """The next one; after an error the walk begins anew, to meet the same error again."""
         try:
             return next(self._walk)
@@ -71,16 +76,16 @@ class Pages:
             raise
 
     @cached_property
-    def _indexed(self) -> list[Unit] | None:
+    def _indexed(self) -> list[EncryptedUnit] | None:
         pages = self._by_offset_index()
         return None if pages is None else [self._unit(page) for page in pages]
 
-    def _unit(self, page: _Page) -> Unit:
-        return Unit(page.start, page.end, self.column.path, partial(self._open, page.number))
+    def _unit(self, page: _EncryptedPage) -> EncryptedUnit:
+        return EncryptedUnit(page.start, page.end, self.column.path, partial(self._open, page.number))
 
     def _open_all(self, raw: memoryview) -> bytes:
         parts: list[bytes] = []
-        for page in self._by_walking(_Part(self.source.name, raw, self.start)):
+        for page in self._by_walking(_PagePart(self.source.name, raw, self.start)):
             with located(self.source.name, self.column.path, page.start):
                 parts.append(self._open(page.number, raw[page.start - self.start : page.end - self.start]))
         return b"".join(parts)
@@ -89,7 +94,7 @@ class Pages:
     def _has_dictionary(self) -> bool:
         return self.column.chunk.start == self.column.chunk.dictionary_page_offset
 
-    def _by_offset_index(self) -> list[_Page] | None:
+    def _by_offset_index(self) -> list[_EncryptedPage] | None:
         """``None`` where there is no offset index, or none that accounts for every byte of the chunk."""
         chunk = self.column.chunk
         if not chunk.offset_index_offset or not chunk.offset_index_length:
@@ -104,28 +109,30 @@ class Pages:
             return None  # whoever reads the index itself is told
         return self._pages_of(index)
 
-    def _pages_of(self, index: OffsetIndex) -> list[_Page] | None:
+    def _pages_of(self, index: OffsetIndex) -> list[_EncryptedPage] | None:
         starts = index.offsets.tolist()
         ends = (index.offsets + index.compressed_page_sizes).tolist()
         if not starts or starts[0] < self.start or [*starts[1:], self.end] != ends:
             return None
         if (starts[0] > self.start) != self._has_dictionary:
             return None
-        pages = [_Page(*place, number) for number, place in enumerate(zip(starts, ends, strict=True))]
-        return [_Page(self.start, starts[0], None), *pages] if self._has_dictionary else pages
+        pages = [
+            _EncryptedPage(*place, number) for number, place in enumerate(zip(starts, ends, strict=True))
+        ]
+        return [_EncryptedPage(self.start, starts[0], None), *pages] if self._has_dictionary else pages
 
-    def _by_walking(self, source: Source) -> Iterator[_Page]:
+    def _by_walking(self, source: Source) -> Iterator[_EncryptedPage]:
         """From header to header."""
         at, number = self.start, -1 if self._has_dictionary else 0
-        window = _Window(source, self.end)
+        window = _ReadWindow(source, self.end)
         while at < self.end:
             start, page = at, None if number < 0 else number
             with located(self.source.name, self.column.path, at):
                 at += self._length_of_page(window, at, page)
-            yield _Page(start, at, page)
+            yield _EncryptedPage(start, at, page)
             number += 1
 
-    def _length_of_page(self, window: _Window, at: int, number: int | None) -> int:
+    def _length_of_page(self, window: _ReadWindow, at: int, number: int | None) -> int:
         """By its header; by the lengths of its modules where that does not authenticate, to lose one page alone."""
         of_header, of_body = _modules(number)
         encryption, room = self.column.encryption, self.end - at
@@ -189,7 +196,7 @@ def _check_header(header: Struct, number: int | None, body: memoryview) -> None:
         raise DamagedFileError(WRONG_CHECKSUM, expected=crc & 0xFFFFFFFF, found=zlib.crc32(body))
 
 
-class _Part:
+class _PagePart:
     """A source of which only the bytes from ``start`` on are at hand."""
 
     def __init__(self, name: str, data: memoryview, start: int) -> None:
@@ -209,7 +216,7 @@ class _Part:
         """Nothing is held open."""
 
 
-class _Window:
+class _ReadWindow:
     """Reads of a few bytes each, rising, from larger reads."""
 
     def __init__(self, source: Source, end: int) -> None:

@@ -17,8 +17,8 @@ from functools import partial
 
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import MAX_BYTES, MAX_HEADER, MIN_BYTES, check_num_bytes, header_doubt
-from sidecar.parquet.encrypted_pages import Pages
-from sidecar.parquet.encrypted_units import Column, Region, Unit
+from sidecar.parquet.encrypted_pages import EncryptedPages
+from sidecar.parquet.encrypted_units import EncryptedChunk, EncryptedUnit, Region
 from sidecar.parquet.encryption import LENGTH_BYTES, Module
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.page_index import MAX_INDEX
@@ -31,7 +31,7 @@ IN_CLEAR = (
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRegion:
     """A range that cannot be decrypted, because what says so contradicts itself."""
 
     start: int
@@ -39,16 +39,16 @@ class Refused:
     column: str
     why: str
 
-    def units(self, start: int, end: int) -> list[Unit]:
+    def units(self, start: int, end: int) -> list[EncryptedUnit]:
         """One that raises."""
-        return [Unit(self.start, self.end, self.column, self._open)]
+        return [EncryptedUnit(self.start, self.end, self.column, self._open)]
 
     def _open(self, raw: memoryview) -> bytes:
         raise DamagedFileError(self.why)
 
 
 def regions_of(
-    column: Column, source: Source, read_index: Callable[[int, int], bytes], end: int
+    column: EncryptedChunk, source: Source, read_index: Callable[[int, int], bytes], end: int
 ) -> Iterator[Region]:
     """What of a column chunk is encrypted, checked against the ``end`` of the file's body.
 
@@ -56,18 +56,18 @@ def regions_of(
     """
     chunk = column.chunk
     ranges: list[tuple[int | None, int | None, int, Callable[[int, int], Region]]] = [
-        (chunk.start, chunk.total_compressed_size, end, partial(Pages, column, source, read_index)),
+        (chunk.start, chunk.total_compressed_size, end, partial(EncryptedPages, column, source, read_index)),
         (
             chunk.column_index_offset,
             chunk.column_index_length,
             MAX_INDEX,
-            partial(Index, column, Module.COLUMN_INDEX),
+            partial(EncryptedIndex, column, Module.COLUMN_INDEX),
         ),
         (
             chunk.offset_index_offset,
             chunk.offset_index_length,
             MAX_INDEX,
-            partial(Index, column, Module.OFFSET_INDEX),
+            partial(EncryptedIndex, column, Module.OFFSET_INDEX),
         ),
     ]
     for offset, length, most, region in ranges:
@@ -78,7 +78,7 @@ def regions_of(
         if length is None:
             length = _filter_length(column, source, at, end)
         most = MAX_BYTES + MAX_HEADER
-        yield _checked(chunk, at, length, most, end, partial(Filter, column))
+        yield _checked(chunk, at, length, most, end, partial(EncryptedFilter, column))
 
 
 def _checked(
@@ -92,24 +92,24 @@ def _checked(
     if offset < LENGTH_BYTES or length < 0 or offset + length > end or length > most:
         start = min(max(offset, LENGTH_BYTES), end)
         stop = min(max(offset + length, start), end)
-        return Refused(
+        return RefusedRegion(
             start, stop, chunk.leaf.path, "an encrypted part of the column lies outside the file's body"
         )
     return region(offset, offset + length)
 
 
 @dataclass(frozen=True)
-class Index:
+class EncryptedIndex:
     """A ColumnIndex or OffsetIndex."""
 
-    column: Column
+    column: EncryptedChunk
     module: Module
     start: int
     end: int
 
-    def units(self, start: int, end: int) -> list[Unit]:
+    def units(self, start: int, end: int) -> list[EncryptedUnit]:
         """The one that it is."""
-        return [Unit(self.start, self.end, self.column.path, self._open)]
+        return [EncryptedUnit(self.start, self.end, self.column.path, self._open)]
 
     def _open(self, raw: memoryview) -> bytes:
         plain = self.column.open(raw, self.module)
@@ -118,16 +118,16 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Filter:
+class EncryptedFilter:
     """A Bloom filter, header and bitset."""
 
-    column: Column
+    column: EncryptedChunk
     start: int
     end: int
 
-    def units(self, start: int, end: int) -> list[Unit]:
+    def units(self, start: int, end: int) -> list[EncryptedUnit]:
         """The one that it is."""
-        return [Unit(self.start, self.end, self.column.path, self._open)]
+        return [EncryptedUnit(self.start, self.end, self.column.path, self._open)]
 
     def _open(self, raw: memoryview) -> bytes:
         try:
@@ -153,7 +153,7 @@ class Filter:
         return encode_padded(header, split + length - len(bits)) + bits + bytes(raw[split + length :])
 
 
-def _filter_length(column: Column, source: Source, start: int, end: int) -> int:
+def _filter_length(column: EncryptedChunk, source: Source, start: int, end: int) -> int:
     """Bytes of a filter whose length is not stated: those of its two modules, or of what is left without sense."""
     at = start
     try:

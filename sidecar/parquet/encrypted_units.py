@@ -16,7 +16,7 @@ from sidecar.parquet.footer import ColumnChunk
 Opener = Callable[[memoryview], bytes]
 
 
-class Unit(NamedTuple):
+class EncryptedUnit(NamedTuple):
     """Bytes of the file that are decrypted together; ``open`` gives as many in clear."""
 
     start: int
@@ -36,7 +36,7 @@ class Region(Protocol):
     def end(self) -> int:
         """Where it ends."""
 
-    def units(self, start: int, end: int) -> list[Unit]:
+    def units(self, start: int, end: int) -> list[EncryptedUnit]:
         """Its units in their order, all of them or those that ``[start, end)`` touches; gaps are in clear.
 
         Raises :class:`DamagedFileError`.
@@ -44,7 +44,7 @@ class Region(Protocol):
 
 
 @dataclass(frozen=True, repr=False)
-class Column:
+class EncryptedChunk:
     """A column chunk with what opens its modules."""
 
     chunk: ColumnChunk

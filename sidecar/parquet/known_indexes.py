@@ -25,7 +25,7 @@ Known = Mapping[tuple[int, int], KnownIndex]
 """Page indexes by the ordinal of the row group and the index of the leaf."""
 
 
-class PageIndexes:
+class KnownPageIndexes:
     """The page indexes of one file; what is in ``known`` is not read."""
 
     def __init__(self, source: Source, footer: Footer, known: Known) -> None:

@@ -27,7 +27,7 @@ from sidecar.parquet.pages import (
     check_page_body,
     decode_page_header,
 )
-from sidecar.parquet.parts import MAGIC, OPTIONS, Part, Shape, finish_file, part_footer
+from sidecar.parquet.parts import MAGIC, OPTIONS, FileShape, SchemaPart, finish_file, part_footer
 from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
 
 FREE_RATIO = 8
@@ -38,7 +38,7 @@ _KEPT_FIELDS = (1, 2, 3, 4)  # type, encodings, path_in_schema, codec
 
 
 @dataclass
-class ChunkPages:
+class LeafPages:
     """The pages of one leaf that are at hand; ``values`` has the number of values of each data page."""
 
     chunk: ColumnChunk
@@ -73,12 +73,12 @@ def read_page(raw: bytes | memoryview, offset: int) -> PageHeader:
     return page
 
 
-def split_chunk(chunk: ColumnChunk, raw: bytes) -> ChunkPages:
+def split_chunk(chunk: ColumnChunk, raw: bytes) -> LeafPages:
     """All pages of a column chunk whose bytes are ``raw``; pages of unknown types are left out.
 
     Raises :class:`DamagedFileError` where the pages do not add up to the chunk.
     """
-    pages = ChunkPages(chunk)
+    pages = LeafPages(chunk)
     view, at = memoryview(raw), 0
     while at < len(raw) and (sum(pages.values) < chunk.num_values or not pages.data):
         page = read_page(view[at:], chunk.start + at)
@@ -107,7 +107,7 @@ class TooManyRows(Exception):
         self.rows = rows
 
 
-def rows_at_once(chunks: Sequence[ChunkPages], num_rows: int, budget: int) -> int:
+def rows_at_once(chunks: Sequence[LeafPages], num_rows: int, budget: int) -> int:
     """How many of ``num_rows`` rows of a part may be decoded at a time within ``budget`` bytes.
 
     Values may always take :data:`FREE_RATIO` times the bytes that their pages have. Raises as
@@ -127,7 +127,12 @@ def rows_at_once(chunks: Sequence[ChunkPages], num_rows: int, budget: int) -> in
 
 
 def decode_part(
-    footer: Footer, shape: Shape, part: Part, chunks: Sequence[ChunkPages], num_rows: int, budget: int
+    footer: Footer,
+    shape: FileShape,
+    part: SchemaPart,
+    chunks: Sequence[LeafPages],
+    num_rows: int,
+    budget: int,
 ) -> Any:
     """The part's rows: a chunked array of the top-level field, cut down to this part.
 
@@ -144,7 +149,7 @@ class PartCursor:
     """Goes through the rows of a part's pages, in order; ``row`` is the one that comes next."""
 
     def __init__(
-        self, footer: Footer, shape: Shape, part: Part, chunks: Sequence[ChunkPages], num_rows: int
+        self, footer: Footer, shape: FileShape, part: SchemaPart, chunks: Sequence[LeafPages], num_rows: int
     ) -> None:
         self.row = 0
         self._place: dict[str, Any] = {"file": footer.name, "column": part.path}
@@ -207,7 +212,7 @@ class PartCursor:
 
 
 def _part_file(
-    footer: Footer, shape: Shape, part: Part, chunks: Sequence[ChunkPages], num_rows: int
+    footer: Footer, shape: FileShape, part: SchemaPart, chunks: Sequence[LeafPages], num_rows: int
 ) -> bytes:
     """A Parquet file of the part's pages."""
     pieces: list[bytes | memoryview] = []
@@ -220,7 +225,7 @@ def _part_file(
     return finish_file(b"".join(pieces), part_footer(part, shape, metas, num_rows))
 
 
-def _chunk(footer: Footer, pages: ChunkPages, start: int, end: int) -> Struct:
+def _chunk(footer: Footer, pages: LeafPages, start: int, end: int) -> Struct:
     """The metadata of a chunk from ``start`` to ``end`` in the new file."""
     old = footer.chunk_metadata(pages.chunk)
     fields = {k: v for k, v in old.fields.items() if k in _KEPT_FIELDS}

@@ -151,7 +151,7 @@ def scan_first_page(
     folder = PageFolder(chunk.leaf, ordering) if isinstance(ordering, Ordering) else None
     with located(source.name, chunk.leaf.path):
         reader = ChunkReader(source, chunk, HEADER_WINDOW)
-        scan = _Scan(reader, chunk, folder, taker)
+        scan = _ChunkScan(reader, chunk, folder, taker)
         for number, page in enumerate(reader.pages()):
             with located(source.name, chunk.leaf.path, page.offset):
                 scan.page(page, first=number == 0)
@@ -201,7 +201,7 @@ def _scan(
 ) -> ScannedChunk:
     with located(source.name, chunk.leaf.path):
         reader = ChunkReader(source, chunk, WINDOW)
-        scan = _Scan(reader, chunk, folder, taker)
+        scan = _ChunkScan(reader, chunk, folder, taker)
         for number, page in enumerate(reader.pages()):
             with located(source.name, chunk.leaf.path, page.offset):
                 scan.page(page, first=number == 0)
@@ -209,7 +209,7 @@ def _scan(
     return scan.result
 
 
-class _Scan:
+class _ChunkScan:
     def __init__(
         self, reader: ChunkReader, chunk: ColumnChunk, folder: PageFolder | None, taker: StoredValues | None
     ) -> None:

@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
-from sidecar.parquet.known_indexes import PageIndexes
+from sidecar.parquet.known_indexes import KnownPageIndexes
 from sidecar.parquet.page_bounds import offset_index_problems
 from sidecar.parquet.page_file import (
-    ChunkPages,
+    LeafPages,
     PartCursor,
     TooManyRows,
     count_entries,
@@ -35,7 +35,7 @@ from sidecar.parquet.page_file import (
 )
 from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, WRONG_CHECKSUM
-from sidecar.parquet.parts import Part, Shape
+from sidecar.parquet.parts import FileShape, SchemaPart
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.source import Source, read_ranges
 
@@ -69,7 +69,7 @@ class _Contradiction(Exception):
     """A page is not what the offset index says."""
 
 
-class _Large:
+class _LargeRead:
     """The rows of a part that are too large to be decoded together, ``most`` at a time, in their order."""
 
     def __init__(self, start: Callable[[], PartCursor], most: int) -> None:
@@ -95,7 +95,7 @@ class _Large:
 
 
 @dataclass(frozen=True)
-class _Pages:
+class _FetchedPages:
     """The pages of a part to be read: for each leaf their numbers, and the rows that they hold."""
 
     indexes: tuple[OffsetIndex, ...]
@@ -108,11 +108,11 @@ class RowGroupReader:
 
     def __init__(
         self,
-        indexes: PageIndexes,
+        indexes: KnownPageIndexes,
         data: Source,
         footer: Footer,
         group: RowGroup,
-        shape: Shape,
+        shape: FileShape,
         counts: PageCounts,
     ) -> None:
         """``indexes`` and ``data`` are of the same file."""
@@ -124,7 +124,7 @@ class RowGroupReader:
         self._counts = counts
         self._offset_indexes: dict[int, OffsetIndex | None] = {}
         self._dictionaries: dict[int, bytes] = {}
-        self._large: dict[Part, _Large] = {}
+        self._large: dict[SchemaPart, _LargeRead] = {}
         """Parts whose rows are too large to be decoded together."""
 
     def know_offset_index(self, chunk: ColumnChunk, answer: OffsetIndexAnswer) -> OffsetIndex | None:
@@ -144,7 +144,7 @@ class RowGroupReader:
         """Keep a dictionary page that was read already, header included."""
         self._dictionaries[chunk.leaf.index] = raw
 
-    def read(self, parts: Sequence[Part], rows: RowRanges) -> dict[Part, Any]:
+    def read(self, parts: Sequence[SchemaPart], rows: RowRanges) -> dict[SchemaPart, Any]:
         """``rows`` of each part as a chunked array of the top-level field, cut down to the part.
 
         Raises :class:`DamagedFileError` for broken pages (a wrong checksum included), and
@@ -160,7 +160,7 @@ class RowGroupReader:
         raw = self._fetch(chosen)
         return {part: self._decode(part, pages, raw, rows) for part, pages in chosen.items()}
 
-    def share(self, parts: Sequence[Part], rows: RowRanges) -> float:
+    def share(self, parts: Sequence[SchemaPart], rows: RowRanges) -> float:
         """The share of the bytes of ``parts`` that :meth:`read` would fetch for ``rows``; 0 where there are none."""
         fetched = total = 0
         for part, pages in self._chosen(parts, rows).items():
@@ -173,7 +173,7 @@ class RowGroupReader:
                     fetched += int(pages.indexes[at].compressed_page_sizes[pages.numbers[at]].sum())
         return fetched / total if total else 0.0
 
-    def _chosen(self, parts: Sequence[Part], rows: RowRanges) -> dict[Part, _Pages | None]:
+    def _chosen(self, parts: Sequence[SchemaPart], rows: RowRanges) -> dict[SchemaPart, _FetchedPages | None]:
         """The pages of each part that hold ``rows``, ``None`` where all of it is read."""
         sparse = rows.close_gaps(_SHORT_GAP).num_rows < _DENSE * self._group.num_rows
         if sparse:
@@ -185,7 +185,7 @@ class RowGroupReader:
     def _chunk(self, leaf_index: int) -> ColumnChunk:
         return self._group.columns[leaf_index]
 
-    def _check(self, part: Part) -> None:
+    def _check(self, part: SchemaPart) -> None:
         for leaf in part.leaves:
             chunk = self._chunk(leaf.index)
             place: dict[str, Any] = {"file": self._footer.name, "column": leaf.path}
@@ -206,13 +206,13 @@ class RowGroupReader:
             f"row group {chunk.row_group}, {chunk.leaf.path}: offset index not used: {why}"
         )
 
-    def _fetch_offset_indexes(self, parts: Iterable[Part]) -> None:
+    def _fetch_offset_indexes(self, parts: Iterable[SchemaPart]) -> None:
         indexes = (leaf.index for part in parts for leaf in part.leaves)
         chunks = [self._chunk(index) for index in indexes if index not in self._offset_indexes]
         for chunk, answer in zip(chunks, self._indexes.offsets(chunks), strict=True):
             self.know_offset_index(chunk, answer)
 
-    def _choose(self, part: Part, rows: RowRanges) -> _Pages | None:
+    def _choose(self, part: SchemaPart, rows: RowRanges) -> _FetchedPages | None:
         """The fewest pages that hold ``rows``; ``None`` where that is the whole row group."""
         indexes = [self._offset_indexes.get(leaf.index) for leaf in part.leaves]
         known = tuple(index for index in indexes if index is not None)
@@ -224,9 +224,9 @@ class RowGroupReader:
             return None
         held = RowRanges.of_pages(edges, self._group.num_rows, wanted)
         numbers = tuple(np.flatnonzero(held.holds(index.first_row_indexes)) for index in known)
-        return _Pages(known, numbers, held)
+        return _FetchedPages(known, numbers, held)
 
-    def _fetch(self, chosen: dict[Part, _Pages | None]) -> dict[tuple[int, int], bytes]:
+    def _fetch(self, chosen: dict[SchemaPart, _FetchedPages | None]) -> dict[tuple[int, int], bytes]:
         """Every range that is needed, by (offset, length); near ones in one read."""
         ranges: set[tuple[int, int]] = set()
         for part, pages in chosen.items():
@@ -244,7 +244,11 @@ class RowGroupReader:
         return dict(zip(wanted, read_ranges(self._data, wanted), strict=True))
 
     def _decode(
-        self, part: Part, pages: _Pages | None, raw: dict[tuple[int, int], bytes], rows: RowRanges
+        self,
+        part: SchemaPart,
+        pages: _FetchedPages | None,
+        raw: dict[tuple[int, int], bytes],
+        rows: RowRanges,
     ) -> Any:
         if pages is not None:
             try:
@@ -261,11 +265,11 @@ class RowGroupReader:
         parts = (self._footer, self._shape, part, found, number)
         most = min(rows_at_once(found, number, self._budget), MAX_ROWS)
         if most < number:
-            self._large[part] = _Large(lambda: PartCursor(*parts), most)
+            self._large[part] = _LargeRead(lambda: PartCursor(*parts), most)
             return self._large[part].read(rows)
         return _cut(PartCursor(*parts).take(number), rows, RowRanges.all(number))
 
-    def _whole_pages(self, part: Part, raw: dict[tuple[int, int], bytes]) -> list[ChunkPages]:
+    def _whole_pages(self, part: SchemaPart, raw: dict[tuple[int, int], bytes]) -> list[LeafPages]:
         found = []
         for leaf in part.leaves:
             chunk = self._chunk(leaf.index)
@@ -281,7 +285,7 @@ class RowGroupReader:
         self._counts.data_pages += sum(len(pages.data) for pages in found)
         return found
 
-    def _decode_pages(self, part: Part, pages: _Pages, raw: dict[tuple[int, int], bytes]) -> Any:
+    def _decode_pages(self, part: SchemaPart, pages: _FetchedPages, raw: dict[tuple[int, int], bytes]) -> Any:
         found = []
         for at, leaf in enumerate(part.leaves):
             with located(self._footer.name, leaf.path):
@@ -305,8 +309,8 @@ class RowGroupReader:
         index: OffsetIndex,
         numbers: npt.NDArray[np.int64],
         raw: dict[tuple[int, int], bytes],
-    ) -> ChunkPages:
-        pages, needs_dictionary = ChunkPages(chunk), False
+    ) -> LeafPages:
+        pages, needs_dictionary = LeafPages(chunk), False
         rows = index.rows(self._group.num_rows)
         for number, place in zip(numbers, _places(index, numbers), strict=True):
             page = _read_page(raw[place], place[0])
@@ -336,7 +340,9 @@ class RowGroupReader:
             raise _Contradiction("there is no dictionary where it should be")
         return memoryview(data)[: page.header_length + page.compressed_size]
 
-    def _check_rows(self, part: Part, pages: _Pages, found: Sequence[ChunkPages], column: Any) -> None:
+    def _check_rows(
+        self, part: SchemaPart, pages: _FetchedPages, found: Sequence[LeafPages], column: Any
+    ) -> None:
         """Lists: the rows that pyarrow put together must end where pages end."""
         counts = [[] for _ in part.leaves]  # type: list[list[Any]]
         for chunk in column.chunks:

@@ -28,11 +28,11 @@ import pyarrow as pa
 
 from sidecar.parquet.conditions import Condition
 from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.parquet.known_indexes import Known, PageIndexes
+from sidecar.parquet.known_indexes import Known, KnownPageIndexes
 from sidecar.parquet.page_file import TooManyRows
 from sidecar.parquet.page_reader import MAX_ROWS, PageCounts, RowGroupReader
-from sidecar.parquet.page_verdicts import IndexUse, Verdicts, Wanted
-from sidecar.parquet.parts import Part, Shape, assemble
+from sidecar.parquet.page_verdicts import IndexUse, Survivors, Wanted
+from sidecar.parquet.parts import FileShape, SchemaPart, assemble
 from sidecar.parquet.pruning import asks_for_few
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.source import CountingSource, Source
@@ -73,12 +73,12 @@ def every_row(group: RowGroup) -> RowRanges:
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class PageRequest:
     """What is wanted of a file: columns, a condition that rows must be able to meet, and the residual."""
 
-    shape: Shape
+    shape: FileShape
     condition: Condition | None
-    asked: Shape | None = None
+    asked: FileShape | None = None
     """The columns that the residual speaks of, cut down to that; ``None``: none."""
     residual: Residual | None = None
     wanted: Wanted = every_row
@@ -88,7 +88,7 @@ class Request:
     """Whether Bloom filters and dictionaries of the file may be asked."""
     too_much: float = math.inf
     """Share of the rows that another reader would read, or of the pages to read for those that are left, from which
-    on the file is not read: :class:`TooMuch`."""
+    on the file is not read: :class:`TooMuchLeft`."""
     other_rows: int | None = None
     """The rows that another reader would read, all by default."""
 
@@ -96,7 +96,7 @@ class Request:
     """Whether an equality is given a chance to be met by few rows; not where much of files like this one met it."""
 
 
-class TooMuch(Exception):
+class TooMuchLeft(Exception):
     """Indexes leave so much of a file that it is better read whole; no rows were given.
 
     ``often``: many rows met an equality, and may do so in files like this one; else few did, but on most pages.
@@ -161,7 +161,7 @@ class ScanReport:
 def scan_pages(
     source: Source,
     footer: Footer,
-    request: Request,
+    request: PageRequest,
     limit: int | None = None,
     report: ScanReport | None = None,
 ) -> Iterator[FoundRows]:
@@ -169,11 +169,11 @@ def scan_pages(
 
     A row group whose values are too large to be decoded together comes in parts.
 
-    Tables have the fields of ``request.shape``. Raises :class:`TooMuch` before the first of them,
+    Tables have the fields of ``request.shape``. Raises :class:`TooMuchLeft` before the first of them,
     :class:`sidecar.errors.DamagedFileError` for broken data and :class:`sidecar.errors.UnsupportedFeatureError` for
     encrypted columns and what pyarrow cannot decode.
     """
-    scan = _Scan(source, footer, request, report or ScanReport())
+    scan = _PageScan(source, footer, request, report or ScanReport())
     left = footer.num_rows if limit is None else limit
     if left <= 0:
         return
@@ -200,8 +200,8 @@ def scan_pages(
 _Candidate = tuple[RowGroup, RowRanges, RowGroupReader]
 
 
-class _Scan:
-    def __init__(self, source: Source, footer: Footer, request: Request, report: ScanReport) -> None:
+class _PageScan:
+    def __init__(self, source: Source, footer: Footer, request: PageRequest, report: ScanReport) -> None:
         self._index, self._data = CountingSource(source), CountingSource(source)
         self._footer = footer
         self._request = request
@@ -210,7 +210,7 @@ class _Scan:
         report.file, report.file_bytes = footer.name, footer.size
         report.rows = sum(group.num_rows for group in footer.row_groups)
         report.row_groups = len(footer.row_groups)
-        self._indexes = PageIndexes(self._index, footer, request.known)
+        self._indexes = KnownPageIndexes(self._index, footer, request.known)
         self._first = [] if request.asked is None else list(request.asked.parts())
         same = {_key(part) for part in self._first}
         self._rest = [part for part in request.shape.parts() if _key(part) not in same]
@@ -220,7 +220,7 @@ class _Scan:
         """Row groups with the rows that may match; what is read for that is counted."""
         use = IndexUse(self._indexes, self._request.filters)
         condition, dropped = self._request.condition, self._report.dropped
-        verdicts = Verdicts(self._index, self._data, self._footer, condition, use, dropped, self._counts)
+        verdicts = Survivors(self._index, self._data, self._footer, condition, use, dropped, self._counts)
         for group, rows, reader in verdicts.survivors(self._request.wanted, self._reader):
             self._report.rows_may_match += rows.num_rows
             self._report.row_groups_read += 1
@@ -236,7 +236,7 @@ class _Scan:
         if sum(rows) >= self._request.too_much * max(others, 1):
             condition = self._request.condition
             if condition is None or not self._request.sample or not asks_for_few(condition):
-                raise TooMuch
+                raise TooMuchLeft
             # Later it is too late to turn back, unless most columns are still to be read then.
             self._sampling = sum(rows) > 2 * rows[0]
             self._may_turn_back = len(self._rest) > len(self._first)
@@ -257,7 +257,7 @@ class _Scan:
         found = rows.rows()[kept]
         turning_back, self._may_turn_back = sampling or self._may_turn_back, False
         if turning_back and reader.share(self._rest, RowRanges.of_rows(found)) >= self._request.too_much:
-            raise TooMuch(often=sampling)
+            raise TooMuchLeft(often=sampling)
         if len(kept) < rows.num_rows:
             places = pa.array(kept)
             first = {part: column.take(places) for part, column in first.items()}
@@ -265,7 +265,7 @@ class _Scan:
         self._report.rows_found += len(found)
         return FoundRows(found + group.first_row, _table(self._request.shape, first | rest))
 
-    def _matching(self, arrays: dict[Part, Any], num_rows: int) -> npt.NDArray[np.int64]:
+    def _matching(self, arrays: dict[SchemaPart, Any], num_rows: int) -> npt.NDArray[np.int64]:
         residual, asked = self._request.residual, self._request.asked
         if residual is None:
             return np.arange(num_rows)
@@ -282,12 +282,12 @@ class _Scan:
         report.warnings[:] = self._counts.doubts
 
 
-def _table(shape: Shape, arrays: dict[Part, Any]) -> pa.Table:
+def _table(shape: FileShape, arrays: dict[SchemaPart, Any]) -> pa.Table:
     by_key = {_key(part): column for part, column in arrays.items()}
     parts = {part: by_key[_key(part)] for part in shape.parts()}
     return pa.table([assemble(node, parts) for node in shape.nodes], schema=shape.schema)
 
 
-def _key(part: Part) -> int:
+def _key(part: SchemaPart) -> int:
     """Parts of one file are told apart by their first leaf, whichever shape they were selected for."""
     return part.leaves[0].index

@@ -21,7 +21,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.conditions import Condition, HoldsAny, LeafCondition, evaluate
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
-from sidecar.parquet.known_indexes import PageIndexes
+from sidecar.parquet.known_indexes import KnownPageIndexes
 from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, contradicts, page_bounds
 from sidecar.parquet.page_file import read_page
 from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex
@@ -47,11 +47,11 @@ Wanted = Callable[[RowGroup], RowRanges]
 class IndexUse(NamedTuple):
     """What may be asked: page indexes, and Bloom filters and dictionaries if ``filters``."""
 
-    pages: PageIndexes
+    pages: KnownPageIndexes
     filters: bool = True
 
 
-class Verdicts:
+class Survivors:
     """Verdicts on the row groups of one file; ``index`` and ``data`` count what is read."""
 
     def __init__(
@@ -127,7 +127,12 @@ class _GroupVerdict:
     """What the statistics and page indexes of one row group say."""
 
     def __init__(
-        self, footer: Footer, group: RowGroup, wanted: RowRanges, reader: RowGroupReader, indexes: PageIndexes
+        self,
+        footer: Footer,
+        group: RowGroup,
+        wanted: RowRanges,
+        reader: RowGroupReader,
+        indexes: KnownPageIndexes,
     ) -> None:
         self.group = group
         self.wanted = wanted

@@ -33,7 +33,7 @@ _REPEATED = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SchemaPart:
     """What is decoded together. ``depth`` counts the structs above; ``field`` is the top-level Arrow field."""
 
     leaves: tuple[Leaf, ...]
@@ -54,9 +54,9 @@ class Node:
 
     field: Any
     children: tuple[Node, ...]
-    part: Part | None
+    part: SchemaPart | None
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[SchemaPart]:
         """All parts, in the order of the schema."""
         if self.part is not None:
             yield self.part
@@ -86,7 +86,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class FileShape:
     """A file's columns: its Arrow schema, and a node for each field of it."""
 
     schema: Any
@@ -94,19 +94,19 @@ class Shape:
     created_by: str | None
     has_arrow_schema: bool
 
-    def select(self, columns: Iterable[str] | None) -> Shape:
+    def select(self, columns: Iterable[str] | None) -> FileShape:
         """The shape of some columns, dotted into structs, in the order of the file.
 
         Raises :class:`UsageError` for a column that the file has not.
         """
         return self if columns is None else self.select_paths([self._path(column) for column in columns])
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[SchemaPart]:
         """All parts, in the order of the schema."""
         for node in self.nodes:
             yield from node.parts()
 
-    def select_paths(self, paths: Sequence[Sequence[str]]) -> Shape:
+    def select_paths(self, paths: Sequence[Sequence[str]]) -> FileShape:
         """As :meth:`select`, each path a name a level; a path that ends at a struct leads to all of it."""
         nodes = []
         for node in self.nodes:
@@ -117,7 +117,7 @@ class Shape:
                 except KeyError as error:
                     raise self._unknown(f"{node.field.name}.{error.args[0]}") from None
         schema = pa.schema([node.field for node in nodes], self.schema.metadata)
-        return Shape(schema, tuple(nodes), self.created_by, self.has_arrow_schema)
+        return FileShape(schema, tuple(nodes), self.created_by, self.has_arrow_schema)
 
     def enough(self, path: Sequence[str]) -> tuple[str, ...]:
         """The path to what has to be read to know a column: of a struct, where it is null."""
@@ -126,7 +126,7 @@ class Shape:
             node = next((child for child in node.children if child.field.name == name), node)
         return (*path[:-1], *node.first_path())
 
-    def part_of(self, leaf: Leaf) -> Part:
+    def part_of(self, leaf: Leaf) -> SchemaPart:
         """The part that a leaf belongs to."""
         return next(part for part in self.parts() if leaf in part.leaves)
 
@@ -144,13 +144,13 @@ class Shape:
         return UsageError(f"the file has no column '{column}'", hint=hint)
 
 
-def read_shape(footer: Footer) -> Shape:
+def read_shape(footer: Footer) -> FileShape:
     """The shape of a file; nothing is read. Raises :class:`DamagedFileError` where Arrow has no such schema."""
     elements = footer.metadata.structs(2) or []
     schema = _arrow_schema(footer)
     tree = _Tree(footer.columns, elements)
     nodes = tuple(tree.node(field, (elements[0],)) for field in schema)
-    return Shape(schema, nodes, footer.created_by, ARROW_SCHEMA in footer.key_value)
+    return FileShape(schema, nodes, footer.created_by, ARROW_SCHEMA in footer.key_value)
 
 
 def _arrow_schema(footer: Footer) -> Any:
@@ -235,7 +235,7 @@ class _Tree:
         part_field = field
         for struct in reversed(names):
             part_field = struct.with_type(pa.struct([part_field]))
-        return Node(field, (), Part(taken, elements, part_field, len(names)))
+        return Node(field, (), SchemaPart(taken, elements, part_field, len(names)))
 
     def _splits(self, element: Struct, field: Any) -> bool:
         """Whether the next element is a plain struct: its children can be decoded one by one."""
@@ -268,7 +268,7 @@ def _with_one_child(element: Struct) -> Struct:
     return Struct({k: (I32, 1) if k == _CHILDREN else v for k, v in element.fields.items()})
 
 
-def part_footer(part: Part, shape: Shape, chunks: Sequence[Struct], num_rows: int) -> Struct:
+def part_footer(part: SchemaPart, shape: FileShape, chunks: Sequence[Struct], num_rows: int) -> Struct:
     """The footer of a file of one row group that holds a part; ``chunks`` are its column chunks."""
     metas = [meta for chunk in chunks if (meta := chunk.struct(3)) is not None]
     size = sum(meta.integer(7) or 0 for meta in metas)
@@ -290,7 +290,7 @@ def part_footer(part: Part, shape: Shape, chunks: Sequence[Struct], num_rows: in
     return footer
 
 
-def assemble(node: Node, arrays: dict[Part, Any]) -> Any:
+def assemble(node: Node, arrays: dict[SchemaPart, Any]) -> Any:
     """The column of a top-level node from the decoded parts, all cut to the same rows."""
     if node.part is not None:
         return arrays[node.part]
@@ -298,7 +298,7 @@ def assemble(node: Node, arrays: dict[Part, Any]) -> Any:
     return pa.chunked_array([_struct(node, single)], node.field.type)
 
 
-def _struct(node: Node, arrays: dict[Part, Any]) -> Any:
+def _struct(node: Node, arrays: dict[SchemaPart, Any]) -> Any:
     """The array of a node; each array in ``arrays`` is that of the part's ancestor at this depth."""
     first = next(node.parts())
     if node.part is not None:

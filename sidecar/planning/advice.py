@@ -21,10 +21,10 @@ from sidecar.iceberg.statistics import find_sidecar, may_have_pages
 from sidecar.planning.funnel import SidecarUsed
 from sidecar.planning.internals import Identify
 from sidecar.planning.may_match import Question
-from sidecar.planning.moved import Moved
+from sidecar.planning.moved import RelocatedFiles
 from sidecar.planning.reasons import NO_SIDECAR, NOT_ASKED, UNREADABLE
 from sidecar.planning.row_groups import StoredPages
-from sidecar.planning.verdicts import Verdict, Verdicts
+from sidecar.planning.verdicts import FilterAnswers, Verdict
 from sidecar.source import open_source
 
 NOTHING_KNOWN = Verdict(True, NO_SIDECAR)
@@ -32,7 +32,7 @@ NOTHING_KNOWN = Verdict(True, NO_SIDECAR)
 T = TypeVar("T")
 
 
-class Advice:
+class OpenedSidecar:
     """The sidecar of a snapshot or of its nearest ancestor that has one, for one plan and its ``question``.
 
     ``encryption_keys`` open encrypted bundles. If they have the key of one of the ``fields`` that the plan asks for,
@@ -51,7 +51,7 @@ class Advice:
         self.question = question
         self.used: SidecarUsed | None = None
         self.stored: StoredPages | None = None
-        self.verdicts: Verdicts | None = None
+        self.verdicts: FilterAnswers | None = None
         """``None`` until the sidecar is opened, where there is none, and once it has failed."""
         self.otherwise = Verdict(True, NOT_ASKED)
         """The verdict on files where there are no others."""
@@ -59,7 +59,7 @@ class Advice:
         self._encryption_keys = encryption_keys
         self._fields = frozenset(fields)
         self._sidecar: SidecarFile | None = None
-        self._moved: Moved | None = None
+        self._moved: RelocatedFiles | None = None
         self._is_open = False
         self._warnings: list[str] = []
 
@@ -98,8 +98,8 @@ class Advice:
         self.stored = StoredPages(
             found.sidecar, partial(open_source, path, self.table.io, size), self.resolution_holds
         )
-        self._moved = Moved(segments, self.table.location())
-        self.verdicts = Verdicts(
+        self._moved = RelocatedFiles(segments, self.table.location())
+        self.verdicts = FilterAnswers(
             segments,
             self.question,
             self.resolution_holds,

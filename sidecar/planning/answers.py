@@ -23,7 +23,7 @@ Files = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Answer:
+class SegmentAnswer:
     """What one segment says of its units and files: may they match, can it say no at all, and why it does not."""
 
     units: Units
@@ -37,18 +37,18 @@ def answer_of(
     question: Question | None,
     resolution_holds: Callable[[int, str], bool],
     warnings: Sequence[str],
-) -> Answer:
+) -> SegmentAnswer:
     """What a segment says of its units and files; ``warnings`` grows where the sidecar finds damage."""
     if question is None:  # filters are not asked
         every, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_files, np.bool_)
-        return Answer(every, ~none, none, MAY_MATCH)
+        return SegmentAnswer(every, ~none, none, MAY_MATCH)
     able = _answerable(question, lambda leaf: indexed_units(segment, leaf), segment.num_units)
     wanted, warned = np.ones(segment.num_units, np.bool_), len(warnings)
     units = may_match(question, _asker(segment, resolution_holds), wanted) if able.any() else wanted
     without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
     keep, unable = _any_unit(segment, units), _any_unit(segment, ~able)
     why = DAMAGED if len(warnings) > warned else MAY_MATCH
-    return Answer(units, keep | without, ~(unable | without), why)
+    return SegmentAnswer(units, keep | without, ~(unable | without), why)
 
 
 def _asker(segment: Segment, resolution_holds: Callable[[int, str], bool]) -> Callable[[HoldsAny], Units]:

@@ -16,7 +16,7 @@ from sidecar.bundle.sidecar_file import Segment
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import generations, snapshot_id_of
 from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
-from sidecar.planning.moved import Moved
+from sidecar.planning.moved import RelocatedFiles
 from sidecar.planning.verdicts import BLOOM
 
 THETA = "theta"
@@ -88,7 +88,7 @@ def _describe(table: Table, listing: Listing, found: FoundSidecar) -> dict[str, 
 
 def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> list[dict[int, int]]:
     """For each segment, ordinals in the listing of live files that it lists, with their ordinals in the segment."""
-    moved = Moved(segments, table.location())
+    moved = RelocatedFiles(segments, table.location())
     found: list[dict[int, int]] = [{} for _ in segments]
     for file in listing.files:
         asked = [(number, segment.file_ordinal(file.known_as)) for number, segment in enumerate(segments)]

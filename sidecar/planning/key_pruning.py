@@ -26,7 +26,7 @@ from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.may_match import Units
 from sidecar.planning.reasons import MAY_MATCH, NOT_LISTED, TOO_MANY
-from sidecar.planning.verdicts import Place
+from sidecar.planning.verdicts import ListedPlace
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
@@ -37,7 +37,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """Bytes of one column's filters of a segment that are read for them."""
 
 
-class Bounded(NamedTuple):
+class FilesWithinBounds(NamedTuple):
     """For each file the keys within its bounds: ``[first, end)`` of the sorted ones, and whether NaN may be a match."""
 
     first: npt.NDArray[np.int64]
@@ -49,16 +49,16 @@ class Bounded(NamedTuple):
         """bool[files]: whether some key is within the bounds."""
         return (self.first < self.end) | self.nan
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> Bounded:
+    def only(self, chosen: npt.NDArray[np.bool_]) -> FilesWithinBounds:
         """Those of some files."""
-        return Bounded(self.first[chosen], self.end[chosen], self.nan[chosen])
+        return FilesWithinBounds(self.first[chosen], self.end[chosen], self.nan[chosen])
 
 
 @dataclass(frozen=True)
-class Asked:
+class KeyAnswer:
     """A file that filters were asked about; ``places`` has what they leave of its row groups."""
 
-    places: list[Place]
+    places: list[ListedPlace]
     reason: str
 
     @property
@@ -76,7 +76,7 @@ class KeyPruner:
         self._holds = holds
         self._bounds = FileBounds({keys.field_id: keys.type})
 
-    def by_bounds(self, files: Sequence[DataFile]) -> Bounded:
+    def by_bounds(self, files: Sequence[DataFile]) -> FilesWithinBounds:
         """The keys within the bounds of each file; all of them where bounds are not known."""
         keys, count = self.keys, len(self.keys.sorted)
         found = [self._bounds_of(file) for file in files]
@@ -88,9 +88,9 @@ class KeyPruner:
             end[high] = np.searchsorted(keys.sorted, self._searched([found[at][1] for at in high]), "right")
         end[np.array([nothing for _, _, nothing, _ in found], np.bool_)] = 0
         nan = np.array([keys.has_nan and may_have_nan for _, _, _, may_have_nan in found], np.bool_)
-        return Bounded(first, end, nan)
+        return FilesWithinBounds(first, end, nan)
 
-    def can_help(self, bounded: Bounded) -> bool:
+    def can_help(self, bounded: FilesWithinBounds) -> bool:
         """Whether filters may be asked about some file: few enough keys are within its bounds."""
         counts = (bounded.end - bounded.first)[~bounded.nan]
         if len(counts) and counts.min() <= MAX_LOOKUPS:
@@ -99,13 +99,15 @@ class KeyPruner:
             self._note(counts, f"more than {MAX_LOOKUPS:,}")
         return False
 
-    def by_filters(self, files: Sequence[Sequence[Place]], bounded: Bounded) -> list[Asked]:
+    def by_filters(
+        self, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds
+    ) -> list[KeyAnswer]:
         """What filters leave of files that stand in these places."""
         segments = {id(place.segment): place.segment for places in files for place in places}
         answers = {key: self._ask(segment, files, bounded) for key, segment in segments.items()}
         return [self._asked(places, answers) for places in files]
 
-    def _asked(self, places: Sequence[Place], answers: dict[int, _Answer]) -> Asked:
+    def _asked(self, places: Sequence[ListedPlace], answers: dict[int, _Answer]) -> KeyAnswer:
         left, reason = [], NOT_LISTED
         for place in places:
             units = slice(place.first_unit, place.first_unit + len(place.alive))
@@ -113,9 +115,11 @@ class KeyPruner:
             left.append(replace(place, alive=place.alive & answer.units[units]))
             if reason != MAY_MATCH:
                 reason = MAY_MATCH if answer.asked[units].any() else answer.why_not
-        return Asked(left, reason)
+        return KeyAnswer(left, reason)
 
-    def _ask(self, segment: Segment, files: Sequence[Sequence[Place]], bounded: Bounded) -> _Answer:
+    def _ask(
+        self, segment: Segment, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds
+    ) -> _Answer:
         everything, nobody = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_units, np.bool_)
         field_id, column = self.keys.field_id, self.keys.column
         bundles = [bundle for bundle in segment.bundles_of(field_id) if bundle.toc.groups]
@@ -136,7 +140,11 @@ class KeyPruner:
         return _Answer(everything, runs.asks, TOO_MANY)
 
     def _runs(
-        self, segment: Segment, files: Sequence[Sequence[Place]], bounded: Bounded, rate: float
+        self,
+        segment: Segment,
+        files: Sequence[Sequence[ListedPlace]],
+        bounded: FilesWithinBounds,
+        rate: float,
     ) -> KeyRuns:
         """The keys that each unit is asked, while the filters can help and lookups are not too many."""
         first, end = np.zeros(segment.num_units, np.int64), np.zeros(segment.num_units, np.int64)

@@ -35,7 +35,7 @@ from sidecar.iceberg.internals import entry_decoder
 from sidecar.iceberg.listing import identity_of
 from sidecar.planning import bound_columns, partition_columns
 from sidecar.planning.internals import Evaluators
-from sidecar.planning.verdicts import Ordinals, Verdicts
+from sidecar.planning.verdicts import FilterAnswers, Ordinals
 
 FEW = 64
 """Files whose records are read without more ado: one or two batches of a units table."""
@@ -46,7 +46,7 @@ OPENING, READING = 20.0, 0.045
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredManifests:
     """Entries that are left of manifests, by path, and how many files of these manifests filters dropped."""
 
     entries: dict[str, list[ManifestEntry]] = field(default_factory=dict)
@@ -81,13 +81,15 @@ def is_worth_it(
 class ListedFiles:
     """Answers for manifests from the units tables of one sidecar; ``warn`` is told what is wrong with them."""
 
-    def __init__(self, verdicts: Verdicts, bound: BooleanExpression, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, verdicts: FilterAnswers, bound: BooleanExpression, warn: Callable[[str], None]
+    ) -> None:
         self._verdicts = verdicts
         self._bound = bound
         self._fields = bound_columns.helpful_fields(bound)
         self._warn = warn
 
-    def answer(self, lines: Sequence[ManifestFile], evaluators: Evaluators) -> Answered:
+    def answer(self, lines: Sequence[ManifestFile], evaluators: Evaluators) -> AnsweredManifests:
         """What is left of those among ``lines``, data manifests, that a segment lists."""
         members: dict[int, list[_Member]] = {}
         for line in lines:
@@ -102,9 +104,9 @@ class ListedFiles:
             one = self._answer(number, own_members, evaluators)
             entries |= one.entries
             dropped += one.dropped
-        return Answered(entries, dropped)
+        return AnsweredManifests(entries, dropped)
 
-    def _answer(self, number: int, members: Sequence[_Member], evaluators: Evaluators) -> Answered:
+    def _answer(self, number: int, members: Sequence[_Member], evaluators: Evaluators) -> AnsweredManifests:
         """Of manifests that one segment lists."""
         segment = self._verdicts.segments[number]
         ordinals = np.concatenate([member.ordinals for member in members])
@@ -125,7 +127,7 @@ class ListedFiles:
         answered = np.array([member.line.manifest_path in found for member in members])
         lost = by_filter & answered[owners]
         self._verdicts.count_dropped(number, ordinals[lost])
-        return Answered(found, int(lost.sum()))
+        return AnsweredManifests(found, int(lost.sum()))
 
     def _places(self, number: int, members: Sequence[_Member], ordinals: Ordinals) -> dict[int, Ordinals]:
         """The ordinals of files in every segment that has something to say of them."""

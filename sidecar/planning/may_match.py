@@ -78,14 +78,14 @@ Ask = Callable[[HoldsAny], Units]
 
 
 @dataclass(frozen=True)
-class Asked:
+class FilterQuestion:
     """The question of a predicate (``None``: filters cannot help), and what of it had to be left out."""
 
     question: Question | None
     notes: tuple[str, ...]
 
 
-def question_of(bound: BooleanExpression, schema: Schema) -> Asked:
+def question_of(bound: BooleanExpression, schema: Schema) -> FilterQuestion:
     """What the expression, bound to ``schema``, asks of filters."""
     return _Questioner(schema).ask(bound)
 
@@ -126,8 +126,8 @@ class _Questioner:
         self._schema = schema
         self._notes: list[str] = []
 
-    def ask(self, bound: BooleanExpression) -> Asked:
-        return Asked(self._question(rewrite_not(bound)), tuple(self._notes))
+    def ask(self, bound: BooleanExpression) -> FilterQuestion:
+        return FilterQuestion(self._question(rewrite_not(bound)), tuple(self._notes))
 
     def _question(self, expression: BooleanExpression) -> Question | None:
         if isinstance(expression, And):

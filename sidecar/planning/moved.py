@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _METADATA = "/metadata/"
 
 
-class Moved:
+class RelocatedFiles:
     """Matches files of the table that lies at ``location`` to segments of its sidecar; ``found`` counts them."""
 
     def __init__(self, segments: Sequence[Segment], location: str) -> None:

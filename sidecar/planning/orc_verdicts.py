@@ -11,7 +11,7 @@ from sidecar.orc.index_streams import StripeIndex
 from sidecar.orc.protobuf import decode
 from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import StripeFooter
-from sidecar.orc.tail import OrcTail, RowGroup, Stripe
+from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe
 from sidecar.parquet.conditions import AllOf, AnyOf, Condition
 from sidecar.parquet.page_bounds import PageBounds
 from sidecar.planning.zone_maps import statistics_bounds, zone_bounds
@@ -36,7 +36,7 @@ class RowGroupBounds:
     """What the row index of a stripe says of one row group, as of one page."""
 
     def __init__(
-        self, tail: OrcTail, footer: StripeFooter, indexes: Mapping[int, StripeIndex], group: RowGroup
+        self, tail: OrcTail, footer: StripeFooter, indexes: Mapping[int, StripeIndex], group: OrcRowGroup
     ) -> None:
         self._tail, self._footer, self._indexes, self._group = tail, footer, indexes, group
 

@@ -42,7 +42,7 @@ from sidecar.parquet.row_ranges import RowRanges, Rows
 from sidecar.parquet.schema import Leaf
 from sidecar.planning.conditions import FileQuestion, condition_of
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.planning.verdicts import Place
+from sidecar.planning.verdicts import ListedPlace
 from sidecar.planning.zone_maps import zone_bounds, zone_leaf
 
 Stored = StoredPageIndex | StoredRowIndex
@@ -55,7 +55,7 @@ MAX_UNITS = 2048
 @dataclass
 class _File:
     data: DataFile
-    places: Sequence[Place]
+    places: Sequence[ListedPlace]
     fields: list[set[int]] = field(default_factory=list)
     """For each place the fields whose page indexes can help."""
 
@@ -84,7 +84,7 @@ class PagePruner:
         """Whether page indexes of some column may say more of a file than its bounds do."""
         return bool(self._question.helpful_fields(data))
 
-    def narrow(self, files: Sequence[tuple[DataFile, Sequence[Place]]]) -> list[KeptRowGroups | None]:
+    def narrow(self, files: Sequence[tuple[DataFile, Sequence[ListedPlace]]]) -> list[KeptRowGroups | None]:
         """What is left of each file; ``None`` where nothing is known of its row groups or all of it is left."""
         found = [_File(data, places) for data, places in files]
         for file in found:
@@ -94,7 +94,7 @@ class PagePruner:
         stored = self._read_pages(found)
         return [self._kept(file, entries, stored) for file in found]
 
-    def _helped(self, data: DataFile, place: Place) -> set[int]:
+    def _helped(self, data: DataFile, place: ListedPlace) -> set[int]:
         segment = place.segment
         known = segment.page_index_blobs.keys() | segment.row_index_blobs.keys()
         return self._question.helpful_fields(data, lambda i: i in known)
@@ -249,7 +249,7 @@ class PagePruner:
         return leaf_of(kind, field_id, self._question.types[field_id])
 
 
-def _problem(units: Sequence[UnitEntry], place: Place, data: DataFile) -> str:
+def _problem(units: Sequence[UnitEntry], place: ListedPlace, data: DataFile) -> str:
     """Why these are not certainly all row groups of the file, in their order."""
     if len(units) != len(place.alive):
         return "their number is another"

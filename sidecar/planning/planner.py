@@ -31,13 +31,13 @@ from sidecar.iceberg.internals import read_manifests
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import as_it_was, snapshot_id_of
-from sidecar.planning.advice import Advice
+from sidecar.planning.advice import OpenedSidecar
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.internals import plan_tasks
 from sidecar.planning.key_sets import Keys, key_set
 from sidecar.planning.may_match import question_of
 from sidecar.planning.plan import Plan
-from sidecar.planning.sieve import Sieve
+from sidecar.planning.sieve import FilePruner
 
 
 def plan(
@@ -85,8 +85,8 @@ def plan(
     lines = read_manifests(table.io, snapshot.manifest_list)
     data_lines = [line for line in lines if line.content == ManifestContent.DATA]
     fields = extract_field_ids(bound) | ({among.field_id} if among is not None else set())
-    advice = Advice(table, snapshot, asked.question, encryption_keys, fields)
-    sieve, use = Sieve(advice, bound, among, data_lines), ManifestUse()
+    advice = OpenedSidecar(table, snapshot, asked.question, encryption_keys, fields)
+    sieve, use = FilePruner(advice, bound, among, data_lines), ManifestUse()
     try:
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
         tasks, deleted = _tasks(scan, lines, sieve, use)
@@ -129,7 +129,7 @@ def equality_deletes_error(path: str) -> UnsupportedFeatureError:
 
 
 def _tasks(
-    scan: DataScan, lines: Sequence[ManifestFile], sieve: Sieve, use: ManifestUse
+    scan: DataScan, lines: Sequence[ManifestFile], sieve: FilePruner, use: ManifestUse
 ) -> tuple[list[FileScanTask], frozenset[str]]:
     """pyiceberg's tasks for the files that the sieve keeps, those of them with equality deletes, and its errors."""
     deletes = EqualityDeletes()

@@ -1,8 +1,8 @@
 """The sidecar as a sieve: asked about manifests and data files that would be read, counting what becomes of them.
 
-First come the manifests that need not be opened, as the sidecar lists their entries (:meth:`Sieve.known`). Of others,
-filters judge the files one by one as they come by (:meth:`Sieve.keep`), page indexes those that are left all together
-(:meth:`Sieve.narrow`). The index is opened at once if the predicate asks something of filters, or if there are so many
+First come the manifests that need not be opened, as the sidecar lists their entries (:meth:`FilePruner.known`). Of others,
+filters judge the files one by one as they come by (:meth:`FilePruner.keep`), page indexes those that are left all together
+(:meth:`FilePruner.narrow`). The index is opened at once if the predicate asks something of filters, or if there are so many
 files that reading their bounds in the sidecar is cheaper than reading manifests; else when page indexes could say more
 than the bounds of the files do, and the sidecar's name says that it has some. A sidecar is advisory: whatever goes
 wrong with it becomes a warning, and from then on files are kept.
@@ -19,25 +19,25 @@ from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask
 
 from sidecar.convert.protection import ENCRYPTED
-from sidecar.planning.advice import NOTHING_KNOWN, Advice
+from sidecar.planning.advice import NOTHING_KNOWN, OpenedSidecar
 from sidecar.planning.funnel import Funnel
 from sidecar.planning.internals import Evaluators, Identify
-from sidecar.planning.key_pruning import Asked, Bounded, KeyPruner
+from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
 from sidecar.planning.key_sets import KeySet
-from sidecar.planning.listed_files import Answered, ListedFiles, is_worth_it
+from sidecar.planning.listed_files import AnsweredManifests, ListedFiles, is_worth_it
 from sidecar.planning.page_pruning import PagePruner
 from sidecar.planning.reasons import DAMAGED, MAY_MATCH, NOT_ASKED, SOME_GROUPS, SOME_PAGES, TOO_MANY
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.planning.verdicts import Counts, Place, Verdicts
+from sidecar.planning.verdicts import Counts, FilterAnswers, ListedPlace
 
 BROAD = 2000
 """Files in the manifests to read from which on the sidecar's bounds are used for predicates without a question."""
 
-_AskedFiles = list[tuple[DataFile, list[Place]]]
+_AskedFiles = list[tuple[DataFile, list[ListedPlace]]]
 """Files with the places in which segments list them."""
 
 
-class Sieve:
+class FilePruner:
     """Keeps or drops the data files of one plan.
 
     ``bound`` is the whole predicate, for bounds and page indexes; ``keys`` are those of a join's other side;
@@ -46,7 +46,7 @@ class Sieve:
 
     def __init__(
         self,
-        advice: Advice,
+        advice: OpenedSidecar,
         bound: BooleanExpression | None = None,
         keys: KeySet | None = None,
         manifests: Sequence[ManifestFile] = (),
@@ -81,11 +81,13 @@ class Sieve:
             advice.ask(advice.open, None)
         if advice.verdicts is None:
             return {}
-        found = advice.ask(partial(self._answer, advice.verdicts, lines, evaluators), Answered())
+        found = advice.ask(partial(self._answer, advice.verdicts, lines, evaluators), AnsweredManifests())
         self._dropped += found.dropped
         return found.entries
 
-    def _answer(self, verdicts: Verdicts, lines: Sequence[ManifestFile], evaluators: Evaluators) -> Answered:
+    def _answer(
+        self, verdicts: FilterAnswers, lines: Sequence[ManifestFile], evaluators: Evaluators
+    ) -> AnsweredManifests:
         verdicts.place(self._manifests)
         found = ListedFiles(verdicts, self._bound, self._advice.warn).answer(lines, evaluators)
         verdicts.open(line for line in lines if line.manifest_path not in found.entries)
@@ -126,7 +128,7 @@ class Sieve:
 
     def _within_keys(
         self, tasks: Sequence[FileScanTask], keys: KeyPruner
-    ) -> tuple[list[FileScanTask], Bounded]:
+    ) -> tuple[list[FileScanTask], FilesWithinBounds]:
         """The tasks of files with a key within their bounds."""
         bounded = keys.by_bounds([task.file for task in tasks])
         left = [task for task, keep in zip(tasks, bounded.keep.tolist(), strict=True) if keep]
@@ -135,7 +137,7 @@ class Sieve:
         self.answered &= self._kept.keys()
         return left, bounded.only(bounded.keep)
 
-    def _open_for_keys(self, keys: KeyPruner, bounded: Bounded) -> None:
+    def _open_for_keys(self, keys: KeyPruner, bounded: FilesWithinBounds) -> None:
         reason = TOO_MANY
         if keys.can_help(bounded):
             self._advice.otherwise = NOTHING_KNOWN
@@ -153,7 +155,7 @@ class Sieve:
         self._advice.open()
         self._narrows = True
 
-    def _narrow(self, tasks: Sequence[FileScanTask], bounded: Bounded | None) -> list[FileScanTask]:
+    def _narrow(self, tasks: Sequence[FileScanTask], bounded: FilesWithinBounds | None) -> list[FileScanTask]:
         pruner, verdicts = self._pruner(), self._advice.verdicts
         assert verdicts is not None
         asked = [
@@ -183,7 +185,7 @@ class Sieve:
     def _ask_for_keys(
         self,
         keys: KeyPruner,
-        bounded: Bounded,
+        bounded: FilesWithinBounds,
         tasks: Sequence[FileScanTask],
         asked: _AskedFiles,
         reasons: dict[str, str],
@@ -191,7 +193,7 @@ class Sieve:
         """Tasks and places that the keys leave, and how many files filters dropped; ``reasons`` follow."""
         assert self._advice.verdicts is not None
         warned = len(self._advice.warnings)
-        found: list[Asked] = keys.by_filters([places for _, places in asked], bounded)
+        found: list[KeyAnswer] = keys.by_filters([places for _, places in asked], bounded)
         damaged = len(self._advice.warnings) > warned
         left, places_left = [], []
         for task, answer in zip(tasks, found, strict=True):
@@ -251,7 +253,7 @@ def _unknown() -> None:
     return None
 
 
-def _counts(places: Sequence[Place], kept: KeptRowGroups | None) -> dict[str, int]:
+def _counts(places: Sequence[ListedPlace], kept: KeptRowGroups | None) -> dict[str, int]:
     """Row groups of a file that filters kept, all of them and those that were dropped."""
     if kept is None:
         return {"total": max((len(place.alive) for place in places), default=0)}

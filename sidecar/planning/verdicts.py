@@ -22,13 +22,13 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import INDEXED, Coverage, ListedManifest
-from sidecar.planning.answers import Answer, Files, answer_of, indexed_units
+from sidecar.planning.answers import Files, SegmentAnswer, answer_of, indexed_units
 from sidecar.planning.may_match import Question, Units, leaves
 from sidecar.planning.reasons import NOT_LISTED, UNREADABLE
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
-    from sidecar.planning.moved import Moved
+    from sidecar.planning.moved import RelocatedFiles
 
 BLOOM = "bloom"
 
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class ListedPlace:
     """Where a segment lists a file. ``alive`` has a flag for each of its row groups: whether filters keep it."""
 
     segment: Segment
@@ -60,7 +60,7 @@ class Counts(NamedTuple):
     indexed: int
 
 
-class Verdicts:
+class FilterAnswers:
     """Verdicts of the segments of one sidecar file on one question.
 
     ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was
@@ -74,14 +74,14 @@ class Verdicts:
         question: Question | None,
         resolution_holds: Callable[[int, str], bool],
         warnings: Sequence[str] = (),
-        moved: Moved | None = None,
+        moved: RelocatedFiles | None = None,
     ) -> None:
         self._segments = list(segments)
         self._question = question
         self._resolution_holds = resolution_holds
         self._warnings = warnings
         self._moved = moved
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, SegmentAnswer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
         self._found: dict[DataFileIdentity, list[tuple[int, int]]] = {}
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self._segments]
@@ -146,14 +146,14 @@ class Verdicts:
                 reason = self._why_not_indexed(segment, ordinal)
         return Verdict(True, reason)
 
-    def places(self, file: DataFileIdentity | None) -> list[Place]:
+    def places(self, file: DataFileIdentity | None) -> list[ListedPlace]:
         """Where a file that is kept is listed, and which of its row groups filters keep."""
         found = []
         for number, ordinal in self._places(file):
             segment = self._segments[number]
             self._seen[number].add(ordinal)
             first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
-            found.append(Place(segment, ordinal, first, self._answer(number).units[first:end]))
+            found.append(ListedPlace(segment, ordinal, first, self._answer(number).units[first:end]))
         return found
 
     def know(self, file: DataFileIdentity, places: Mapping[int, int]) -> None:
@@ -227,7 +227,7 @@ class Verdicts:
             self._found[file] = found
         return self._found[file]
 
-    def _answer(self, number: int) -> Answer:
+    def _answer(self, number: int) -> SegmentAnswer:
         if number not in self._answers:
             self._answers[number] = answer_of(
                 self._segments[number], self._question, self._resolution_holds, self._warnings

@@ -19,7 +19,7 @@ from sidecar.iceberg.listing import identity_of, snapshot_of
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.statistics import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.parquet.verify_values import ValueCheck
-from sidecar.planning.moved import Moved
+from sidecar.planning.moved import RelocatedFiles
 from sidecar.planning.verdicts import is_listed
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
@@ -99,7 +99,7 @@ def _of_values(
     encryption_keys: EncryptionKeys | None,
 ) -> list[dict[str, Any]]:
     """Problems for values of the data files that the sidecar denies, or one that there was nothing to look up."""
-    moved = Moved(found.sidecar.segments, table.location())
+    moved = RelocatedFiles(found.sidecar.segments, table.location())
     places = [
         _place(entry, found.sidecar.segments, moved)
         for entry in files
@@ -117,7 +117,7 @@ def _of_values(
     return problems
 
 
-def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: Moved) -> DataPlace:
+def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: RelocatedFiles) -> DataPlace:
     """A data file, and what it is listed as: under an earlier path where the table has moved since."""
     file = identity_of(entry)
     listed = file

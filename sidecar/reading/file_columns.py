@@ -44,7 +44,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.parquet.parts import Node, Shape
+from sidecar.parquet.parts import FileShape, Node
 from sidecar.parquet.schema import Leaf
 
 _PRIMITIVES: dict[str, PrimitiveType] = {
@@ -114,7 +114,7 @@ def residual_name(field_id: int) -> str:
     return f"field_{field_id}"
 
 
-def file_columns(shape: Shape, file: str) -> FileColumns:
+def file_columns(shape: FileShape, file: str) -> FileColumns:
     """The columns of a file. Raises :class:`UnsupportedFeatureError` where two have one dotted name."""
     reader = _Columns()
     fields = [reader.node(node, ()) for node in shape.nodes]

@@ -24,7 +24,7 @@ from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.tail import is_orc
 from sidecar.parquet.decrypted import open_parquet
 from sidecar.parquet.footer import Footer
-from sidecar.parquet.page_scan import FoundRows, Request, ScanReport, scan_pages
+from sidecar.parquet.page_scan import FoundRows, PageRequest, ScanReport, scan_pages
 from sidecar.parquet.parts import read_shape
 from sidecar.planning.conditions import asked_fields, condition_of
 from sidecar.planning.key_sets import Keys, key_set
@@ -150,7 +150,7 @@ def _request(
     columns: Sequence[str] | None,
     case_sensitive: bool,
     keys: Mapping[str, Keys] | None,
-) -> Request:
+) -> PageRequest:
     shape = read_shape(footer)
     known = file_columns(shape, footer.name)
     among = None if keys is None else key_set(keys, known.schema, case_sensitive)
@@ -162,7 +162,7 @@ def _request(
     residual = None if isinstance(rewrite_not(asked), AlwaysTrue) else residual_of(asked, known, ids)
     if among is not None:
         residual, ids = key_residual(residual, among, known), sorted({*ids, among.field_id})
-    return Request(
+    return PageRequest(
         shape.select(columns),
         condition_of(rewrite_not(indexed), lambda field_id: known.columns[field_id].leaf),
         shape.select_paths([known.columns[field_id].enough for field_id in ids]) if ids else None,

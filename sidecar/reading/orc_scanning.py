@@ -35,7 +35,7 @@ from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
-from sidecar.orc.tail import OrcTail, RowGroup, Stripe, StripeStatistics, read_stripe_statistics, read_tail
+from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
 from sidecar.parquet.conditions import Condition, leaf_conditions
 from sidecar.parquet.page_scan import FoundRows, Residual, ScanReport
 from sidecar.planning.conditions import asked_fields, condition_of, predicates
@@ -172,7 +172,7 @@ class OrcScan:
 
     def _survivors(
         self, stripe: Stripe, whole: StripeStatistics | None
-    ) -> tuple[StripeReader, list[RowGroup]] | None:
+    ) -> tuple[StripeReader, list[OrcRowGroup]] | None:
         """What is left of a stripe."""
         groups = stripe.row_groups
         condition, dropped = self.question.condition, self.report.dropped
@@ -247,7 +247,7 @@ class OrcScan:
                 return True
         return False
 
-    def _read(self, reader: StripeReader, groups: list[RowGroup], most: int) -> FoundRows | None:
+    def _read(self, reader: StripeReader, groups: list[OrcRowGroup], most: int) -> FoundRows | None:
         """The matching rows of some row groups of a stripe, at most so many; ``None`` without any."""
         positions = np.concatenate(
             [np.arange(g.first_row, g.first_row + g.rows, dtype=np.int64) for g in groups]

@@ -17,7 +17,7 @@ from sidecar.orc.decode import STEP, read_row_group
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn, check_known_types
 from sidecar.orc.stripe import StripeFooter
-from sidecar.orc.tail import OrcTail, RowGroup, Stripe
+from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe
 from sidecar.reading.orc_columns import selected_schema
 from sidecar.source import CountingSource, Source, SourceFile
 
@@ -58,15 +58,15 @@ class StripeReader:
         self._file = file
         self._stripe = stripe
         self._footer = footer
-        self._arrays: dict[tuple[tuple[int, ...], RowGroup], Any] = {}
+        self._arrays: dict[tuple[tuple[int, ...], OrcRowGroup], Any] = {}
         """Arrays by the ids of their columns and their rows."""
         self._cursors: dict[tuple[int, ...], ColumnCursor] = {}
-        self._few: set[RowGroup] = set()
+        self._few: set[OrcRowGroup] = set()
         """Row groups that are read by their positions: they are few, and no larger than a step."""
 
     def steps(
-        self, groups: list[RowGroup], asked: Iterable[tuple[OrcColumn, set[int] | None]]
-    ) -> Iterator[list[RowGroup]]:
+        self, groups: list[OrcRowGroup], asked: Iterable[tuple[OrcColumn, set[int] | None]]
+    ) -> Iterator[list[OrcRowGroup]]:
         """``groups`` cut into parts, and collected into runs that are read together in little memory.
 
         ``asked``: the columns that will be read, as for :meth:`read`.
@@ -76,7 +76,7 @@ class StripeReader:
         most = STEP
         if sum(g.rows for g in groups) * len(self._file.tail.columns) > STEP:
             most = min((self._cursor(top, chosen).step for top, chosen in asked), default=STEP)
-        together: list[RowGroup] = []
+        together: list[OrcRowGroup] = []
         rows = 0
         for part in chain.from_iterable(_parts(group, most) for group in groups):
             if together and rows + part.rows > most:
@@ -89,7 +89,7 @@ class StripeReader:
             yield together
             self._arrays.clear()
 
-    def read(self, top: OrcColumn, chosen: set[int] | None, groups: list[RowGroup]) -> Any:
+    def read(self, top: OrcColumn, chosen: set[int] | None, groups: list[OrcRowGroup]) -> Any:
         """A column at the top of the file in these row groups, as pyarrow has it; of a struct what is ``chosen``.
 
         Row groups come in their order, and no row before one that was read: the file is read in one direction.
@@ -125,13 +125,13 @@ class StripeReader:
             )
         return self._cursors[numbers]
 
-    def _next(self, top: OrcColumn, chosen: set[int] | None, group: RowGroup) -> Any:
+    def _next(self, top: OrcColumn, chosen: set[int] | None, group: OrcRowGroup) -> Any:
         """Rows that come behind those that were read of the column so far."""
         cursor = self._cursor(top, chosen)
         cursor.skip_to(group.first_row - self._stripe.first_row)
         return cursor.take(group.rows)
 
-    def _at(self, column: OrcColumn, row_index: Any, group: RowGroup) -> Any:
+    def _at(self, column: OrcColumn, row_index: Any, group: OrcRowGroup) -> Any:
         """A leaf in a whole row group, by its positions."""
         file = self._file
         array = read_row_group(
@@ -156,7 +156,7 @@ class StripeReader:
         return self.indexes[column.id].row_index
 
 
-def _parts(group: RowGroup, most: int) -> Iterator[RowGroup]:
+def _parts(group: OrcRowGroup, most: int) -> Iterator[OrcRowGroup]:
     """A row group as it is, or cut into parts of at most so many rows."""
     for start in range(0, group.rows, most):
-        yield RowGroup(group.ordinal, group.first_row + start, min(most, group.rows - start))
+        yield OrcRowGroup(group.ordinal, group.first_row + start, min(most, group.rows - start))

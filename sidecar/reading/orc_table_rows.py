@@ -24,7 +24,7 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import read_stripe_footer
-from sidecar.orc.tail import OrcTail, RowGroup, Stripe, read_tail
+from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, read_tail
 from sidecar.parquet.page_scan import ScanReport
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.reading.arrow_reader import FileView, TableReader
@@ -77,7 +77,7 @@ class OrcFileRows:
             if found.num_rows:
                 yield from self._view.project(found)
 
-    def _wanted(self, groups: Sequence[RowGroup]) -> npt.NDArray[np.int64]:
+    def _wanted(self, groups: Sequence[OrcRowGroup]) -> npt.NDArray[np.int64]:
         """The rows of these row groups, counted from the first of them, that are neither deleted nor someone else's."""
         positions = np.concatenate([np.arange(g.first_row, g.first_row + g.rows) for g in groups])
         wanted = ~np.isin(positions, self._deleted)
@@ -86,7 +86,7 @@ class OrcFileRows:
             wanted &= (positions >= first) & (positions < (self._tail.num_rows if end is None else end))
         return np.flatnonzero(wanted)
 
-    def _count(self, groups: Sequence[RowGroup], found: int) -> None:
+    def _count(self, groups: Sequence[OrcRowGroup], found: int) -> None:
         report, index, data = self.report, self._handle.index, self._handle.data
         report.row_groups_read += len(groups)
         report.rows_may_match += sum(group.rows for group in groups)
@@ -95,13 +95,13 @@ class OrcFileRows:
         report.data_bytes, report.data_reads = data.bytes_read, data.reads
 
 
-def _left_of(tail: OrcTail, kept: KeptRowGroups) -> list[tuple[Stripe, list[RowGroup]]]:
+def _left_of(tail: OrcTail, kept: KeptRowGroups) -> list[tuple[Stripe, list[OrcRowGroup]]]:
     """The row groups that are left, by stripe. Raises where the file has others than the sidecar says."""
     all_groups = [(stripe, group) for stripe in tail.stripes for group in stripe.row_groups]
     known = [(unit.first_row, unit.rows) for unit in kept.units]
     if known != [(group.first_row, group.rows) for _, group in all_groups]:
         raise UnsupportedFeatureError("the file has other row groups than the sidecar says", file=tail.name)
-    left: dict[int, tuple[Stripe, list[RowGroup]]] = {}
+    left: dict[int, tuple[Stripe, list[OrcRowGroup]]] = {}
     for (stripe, group), rows in zip(all_groups, kept.rows, strict=True):
         if rows:
             left.setdefault(stripe.ordinal, (stripe, []))[1].append(group)

@@ -19,8 +19,8 @@ from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.known_indexes import KnownIndex
-from sidecar.parquet.page_scan import Request
-from sidecar.parquet.parts import Shape, read_shape
+from sidecar.parquet.page_scan import PageRequest
+from sidecar.parquet.parts import FileShape, read_shape
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.schema import Leaf
 from sidecar.planning.conditions import condition_of
@@ -52,7 +52,7 @@ class PagePlanner:
         deleted: npt.NDArray[np.int64] | None,
         filters: bool,
         too_much: float,
-    ) -> Request:
+    ) -> PageRequest:
         """The request for what the plan left of the file.
 
         ``deleted`` are positions of deleted rows, rising; ``filters``: whether those of the file are asked;
@@ -71,7 +71,7 @@ class PagePlanner:
                 rows = rows & _of_part(part, group)
             return rows if deleted is None else rows.without(_within(deleted, group))
 
-        return Request(
+        return PageRequest(
             shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
             condition=condition_of(rewrite_not(view.row_filter), self._leaf),
             asked=self._asked(),
@@ -87,7 +87,7 @@ class PagePlanner:
             ),
         )
 
-    def _asked(self) -> Shape | None:
+    def _asked(self) -> FileShape | None:
         """What has to be read to evaluate the filter: of a struct that is asked itself, where it is null."""
         paths = [self._paths[field_id] for field_id in sorted(extract_field_ids(self._view.row_filter))]
         return self._shape.select_paths([self._shape.enough(path) for path in paths]) if paths else None

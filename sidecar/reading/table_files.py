@@ -31,7 +31,7 @@ from pyiceberg.table import FileScanTask
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.page_scan import ScanReport, TooMuch, scan_pages
+from sidecar.parquet.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.pages import WRONG_CHECKSUM
 from sidecar.parquet.parts import finish_file
 from sidecar.parquet.usual_types import usual_footer
@@ -112,7 +112,7 @@ class DataFileReader:
             raise
         try:
             return self._pages(task, source, kept, answered)
-        except TooMuch as error:
+        except TooMuchLeft as error:
             if error.often:
                 self.met_often.set()
             return whole(MUCH_IS_LEFT)

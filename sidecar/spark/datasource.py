@@ -34,7 +34,7 @@ from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
-from sidecar.spark.partitions import TARGET_BYTES, Reading, Share, shares
+from sidecar.spark.partitions import TARGET_BYTES, PartitionReading, RowGroupShare, shares
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -130,7 +130,7 @@ def _require_columns(wanted: StructType, present: StructType) -> None:
 
 @dataclass(frozen=True)
 class _Partition(InputPartition):
-    share: Share
+    share: RowGroupShare
 
 
 class SidecarReader(DataSourceReader):
@@ -146,7 +146,7 @@ class SidecarReader(DataSourceReader):
         for warning in planned.warnings:
             log.warning("%s", warning)
         self._columns = list(columns)
-        self._reading = Reading.of(planned, columns, keys_place)
+        self._reading = PartitionReading.of(planned, columns, keys_place)
         self._shares = shares(planned, target)
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from sidecar.errors import SidecarError, StorageError, foreign_reason
 from sidecar.indexing.engine import Progress
 from sidecar.indexing.slices import GroupTask, Key, cut, gather
-from sidecar.indexing.tasks import Opener, Plan, Record, UnitsTask, index_units
+from sidecar.indexing.tasks import BuildPlan, Opener, Record, UnitsTask, index_units
 
 Names = dict[str, pa.DataType]
 
@@ -81,7 +81,7 @@ class SparkEngine:
         self._kept: list[Any] = []
         self._indexed: Any = None
 
-    def index(self, tasks: Sequence[UnitsTask], plan: Plan, progress: Progress) -> list[Record]:
+    def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
         """See :meth:`sidecar.indexing.engine.Engine.index`."""
         if not tasks:
             return []
@@ -89,7 +89,7 @@ class SparkEngine:
         with _spark_errors():
             return self._index(tasks, plan)
 
-    def _index(self, tasks: Sequence[UnitsTask], plan: Plan) -> list[Record]:
+    def _index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[Record]:
         rows = [(task.number, pickle.dumps(task)) for task in tasks]
         frame = self._session.createDataFrame(rows, "task int, payload binary").repartition(len(rows))
         stage = frame.mapInArrow(_stage_one(plan, self._opener), _ddl(RESULTS))
@@ -174,7 +174,7 @@ def _spark_errors() -> Iterator[None]:
         raise StorageError(f"Spark failed: {foreign_reason(error)}") from error
 
 
-def _stage_one(plan: Plan, opener: Opener) -> ArrowMap:
+def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []
         held = 0

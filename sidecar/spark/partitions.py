@@ -38,7 +38,7 @@ FILES_AT_ONCE = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class RowGroupShare:
     """What one partition reads: tasks, and by path what the plan left of their files, as far as it is known."""
 
     tasks: tuple[FileScanTask, ...]
@@ -47,7 +47,7 @@ class Share:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class PartitionReading:
     """What all partitions have in common; to be pickled."""
 
     identifier: tuple[str, ...]
@@ -63,7 +63,9 @@ class Reading:
     """Where a worker finds the keys of encrypted files; keys themselves are not sent."""
 
     @classmethod
-    def of(cls, planned: Plan, columns: Sequence[str] | None, keys_place: str | None = None) -> Reading:
+    def of(
+        cls, planned: Plan, columns: Sequence[str] | None, keys_place: str | None = None
+    ) -> PartitionReading:
         """What reading ``planned`` takes, apart from its tasks."""
         table, chosen = planned.table, planned.snapshot_id
         snapshots = [s for s in table.metadata.snapshots if s.snapshot_id == chosen]
@@ -89,7 +91,7 @@ class Reading:
             keys_place,
         )
 
-    def read(self, share: Share) -> pa.RecordBatchReader:
+    def read(self, share: RowGroupShare) -> pa.RecordBatchReader:
         """The matching rows of a share, as a stream."""
         io = load_file_io(dict(self.io_properties), self.metadata_location)
         table = Table(self.identifier, self.metadata, self.metadata_location, io, NoopCatalog("sidecar"))
@@ -107,9 +109,9 @@ class Reading:
         return read_batches(planned, self.columns, threads=FILES_AT_ONCE)
 
 
-def shares(planned: Plan, target: int = TARGET_BYTES) -> list[Share]:
+def shares(planned: Plan, target: int = TARGET_BYTES) -> list[RowGroupShare]:
     """The plan's tasks in shares of about ``target`` bytes, in their order."""
-    found: list[Share] = []
+    found: list[RowGroupShare] = []
     tasks: list[FileScanTask] = []
     row_groups: dict[str, KeptRowGroups] = {}
     size = 0
@@ -117,7 +119,7 @@ def shares(planned: Plan, target: int = TARGET_BYTES) -> list[Share]:
     def close() -> None:
         if tasks:
             paths = frozenset(task.file.file_path for task in tasks)
-            found.append(Share(tuple(tasks), dict(row_groups), planned.answered & paths))
+            found.append(RowGroupShare(tuple(tasks), dict(row_groups), planned.answered & paths))
             tasks.clear()
             row_groups.clear()
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.model import (
     INDEXED,
     Coverage,
@@ -22,7 +22,7 @@ from sidecar.bundle.model import (
     UnitEntry,
     UnitsTable,
 )
-from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.rules import OrcRule
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.slicing import gather_blocks, group_pages
@@ -83,9 +83,9 @@ def members_of(filters: Sequence[Blocks], tails: Sequence[bytes] | None = None) 
 
 
 def pages_of(
-    groups: Sequence[Group],
+    groups: Sequence[BundleGroup],
     filters: Sequence[Blocks] | Mapping[int, Blocks],
-    place: Place,
+    place: BlobContext,
     tails: Sequence[bytes] | None = None,
 ) -> bytes:
     """All pages of all groups, in order, one piece a call."""
@@ -156,7 +156,7 @@ def field_bundle(
     field_id: int, filters: Sequence[Blocks], segment: bytes = SEGMENT, tails: Sequence[bytes] | None = None
 ) -> FieldBundle:
     groups = plan_groups(members_of(filters, tails))
-    pages = pages_of(groups, filters, Place(segment, field_id), tails)
+    pages = pages_of(groups, filters, BlobContext(segment, field_id), tails)
     return FieldBundle(field_id, groups, pages, 0.01, 1.5)
 
 
@@ -252,7 +252,7 @@ def mixed_bundle(
         assert not tail
         parts[unit] = np.frombuffer(blocks, "<u4").reshape(-1, 8)
     groups = plan_groups(members)
-    return FieldBundle(field_id, groups, pages_of(groups, parts, Place(segment, field_id)), 0.01, 1.5)
+    return FieldBundle(field_id, groups, pages_of(groups, parts, BlobContext(segment, field_id)), 0.01, 1.5)
 
 
 def ask_hash(*hashes: int):  # type: ignore[no-untyped-def]

@@ -408,11 +408,13 @@ def test_padding_bits_are_verified():
     (segment,) = open_bytes(data, footer).segments
     (group,) = segment.fields[1]
     blob = raw_blobs(data)
-    from sidecar.bundle.checksum import Kind, Place, seal
+    from sidecar.bundle.checksum import BlobContext, PieceKind, seal
 
     at, size = group.offset, group.layout.region_stride
     region = blob[0][at : at + size - 8]
     region[group.layout.row_bytes - 1] |= 0x80
-    blob[0][at : at + size] = region + seal(Place(SEGMENT, 1).context(Kind.REGION, 0, 0), bytes(region))
+    blob[0][at : at + size] = region + seal(
+        BlobContext(SEGMENT, 1).context(PieceKind.REGION, 0, 0), bytes(region)
+    )
     problems = verify_sidecar(BytesSource(assemble(data, blob)), footer_length=footer)
     assert any("padding" in problem["problem"] for problem in problems)

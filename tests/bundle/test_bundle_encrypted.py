@@ -30,7 +30,7 @@ from bundle_cases import (
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from sidecar.bundle.checksum import CHECKED, ENCRYPTED, Place
+from sidecar.bundle.checksum import CHECKED, ENCRYPTED, BlobContext
 from sidecar.bundle.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.inspect import inspect_sidecar
@@ -78,7 +78,7 @@ def bundle(
         else:
             members.append(GroupMember(unit, "int64", "id", own.nbytes + len(tails[unit] if tails else b"")))
             parts[unit] = own
-    place = Place(SEGMENT, field_id) if key is None else key.place
+    place = BlobContext(SEGMENT, field_id) if key is None else key.place
     groups = plan_groups(members, place.sealing)
     return FieldBundle(field_id, groups, pages_of(groups, parts, place, tails), 0.01, 1.5, key)
 
@@ -441,7 +441,7 @@ def test_no_key_encrypts_more_pieces_than_the_limit():
     cipher = Cipher(bytes(range(32)), TABLE, limit)
     filters = dict(enumerate(random_filters(np.random.default_rng(1), [2] * members)))
     groups = plan_groups([GroupMember(unit, "int64", "id", 64) for unit in filters], ENCRYPTED)
-    place = Place(SEGMENT, 1, cipher)
+    place = BlobContext(SEGMENT, 1, cipher)
     data = b"".join(pages_of(groups, filters, place))
     stride = groups[0].layout.row_stride
     assert (len(groups), len(data)) == (1, 512 * stride)
@@ -461,7 +461,8 @@ def test_no_key_encrypts_more_pieces_than_the_limit():
         used[opened[0]] = used.get(opened[0], 0) + 1
         assert place.open(context, piece) is not None
         assert (
-            Place(SEGMENT, 1, Cipher(bytes(range(32)), TABLE)).open(context, piece) is None or number < limit
+            BlobContext(SEGMENT, 1, Cipher(bytes(range(32)), TABLE)).open(context, piece) is None
+            or number < limit
         )
     assert used == {0: 200, 1: 200, 2: 112}
 

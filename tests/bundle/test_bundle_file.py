@@ -24,7 +24,7 @@ from bundle_cases import (
     write_file,
 )
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.extract import extract_filter
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.model import UNLISTED, UnitsTable
@@ -201,7 +201,7 @@ def large_file(members: int) -> tuple[bytes, int]:
     groups = plan_groups(
         GroupMember(unit, "int64" if unit % 3 else "int32", "id", 32) for unit in range(members)
     )
-    place = Place(SEGMENT, 1)
+    place = BlobContext(SEGMENT, 1)
     pages = (slice_blocks(group, 0, np.zeros((len(group.units), 1, 8), np.uint32), place) for group in groups)
     (file,) = units_table(1).files
     table = UnitsTable([replace(file, manifest=UNLISTED, units=file.units * members)])

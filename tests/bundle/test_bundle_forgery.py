@@ -31,7 +31,7 @@ from bundle_cases import (
 )
 from forging import Forgery, encoded, put_sections, sections_of
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
@@ -94,7 +94,7 @@ def write(
     bundles = []
     for field_id in (1, 2):
         own = key(field_id)
-        place = Place(segment, field_id) if own is None else own.place
+        place = BlobContext(segment, field_id) if own is None else own.place
         members, parts = [], {}
         for unit in range(UNITS):
             values = [] if empty else values_of(unit)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from bundle_cases import field_bundle, filter_of, hash_of, open_bytes, units_table, write_file
 
-from sidecar.bundle.filter_bundle import Piece
+from sidecar.bundle.filter_bundle import BundlePiece
 from sidecar.bundle.key_lookup import READ_COST, KeyRuns, _read, units_with_some_key
 from sidecar.filters.values import Probe
 
@@ -51,7 +51,7 @@ def test_every_piece_has_its_bytes_and_waste_is_bounded(share: float, reads: int
     random, length, count = np.random.default_rng(4), 21_000, 1_000
     bundle: Any = Recorded(random.bytes(length * count))
     chosen = random.permutation(count)[: int(share * count)].tolist()
-    pieces = [Piece(at * length, length, b"%d" % at) for at in chosen]
+    pieces = [BundlePiece(at * length, length, b"%d" % at) for at in chosen]
     assert _read(bundle, pieces) == [bundle.data[p.offset : p.offset + p.length] for p in pieces]
     wanted = sum(p.length for p in pieces)
     assert wanted <= sum(size for _, size in bundle.ranges) <= 2 * wanted
@@ -60,6 +60,6 @@ def test_every_piece_has_its_bytes_and_waste_is_bounded(share: float, reads: int
 
 def test_distant_pieces_are_not_joined() -> None:
     bundle: Any = Recorded(bytes(10 * READ_COST))
-    _read(bundle, [Piece(9 * READ_COST, READ_COST, b""), Piece(0, READ_COST, b"")])
+    _read(bundle, [BundlePiece(9 * READ_COST, READ_COST, b""), BundlePiece(0, READ_COST, b"")])
     assert sorted(bundle.ranges) == [(0, READ_COST), (9 * READ_COST, READ_COST)]
     assert _read(bundle, []) == []

@@ -30,11 +30,11 @@ from bundle_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.bundle.checksum import Kind, Place, is_sealed
+from sidecar.bundle.checksum import BlobContext, PieceKind, is_sealed
 from sidecar.bundle.extract import extract_filter, extract_filters
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.model import UNLISTED, UnitsTable
-from sidecar.bundle.positions import Group, GroupMember, plan_groups
+from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.rules import OrcRule, SplitBlockRule
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
@@ -215,16 +215,16 @@ def test_groups_must_stand_as_they_were_planned():
 def test_pieces_are_sealed_as_those_of_orc_bundles(members):
     rng = np.random.default_rng(1)
     (group,) = plan_groups(GroupMember(u, "orc/long", "id", 64, rule=OrcRule(3, 512)) for u in range(members))
-    place = Place(SEGMENT, 1)
+    place = BlobContext(SEGMENT, 1)
     data = slice_blocks(group, 0, rng.integers(0, 2**32, (members, 2, 8), dtype=np.uint32), place)
     layout = group.layout
     if not layout.sliced:
-        assert is_sealed(place.context(Kind.ORC_PAGE), data)
+        assert is_sealed(place.context(PieceKind.ORC_PAGE), data)
     elif not layout.rows_sealed:
-        assert is_sealed(place.context(Kind.ORC_REGION, 1), data[layout.page_offset(1) :])
+        assert is_sealed(place.context(PieceKind.ORC_REGION, 1), data[layout.page_offset(1) :])
     else:
         at = layout.row_offset(1, 255)
-        assert is_sealed(place.context(Kind.ORC_ROW, 1, 0, 255), data[at : at + layout.row_stride])
+        assert is_sealed(place.context(PieceKind.ORC_ROW, 1, 0, 255), data[at : at + layout.row_stride])
         assert layout.length == 2 * 256 * (32 + 8)
 
 
@@ -267,9 +267,9 @@ def many_units(path, units: int, rule: OrcRule) -> None:
         puffin.finish()
 
 
-def regions_of(group: Group):
+def regions_of(group: BundleGroup):
     empty = np.zeros((len(group.units), 1, 8), np.uint32)
-    return (slice_blocks(group, region, empty, Place(SEGMENT, 1)) for region in range(group.blocks))
+    return (slice_blocks(group, region, empty, BlobContext(SEGMENT, 1)) for region in range(group.blocks))
 
 
 def test_a_lookup_over_100_000_row_groups_reads_k_rows(tmp_path):

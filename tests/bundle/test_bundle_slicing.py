@@ -19,7 +19,7 @@ from bundle_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.bundle.checksum import Kind, Place, is_sealed
+from sidecar.bundle.checksum import BlobContext, PieceKind, is_sealed
 from sidecar.bundle.extract import extract_blocks, extract_filter, extract_filters
 from sidecar.bundle.layout import Layout
 from sidecar.bundle.positions import FREE_BYTES, GroupMember, plan_groups
@@ -54,7 +54,7 @@ COUNTS = [
     2048,
     2049,
 ]
-PLACE = Place(SEGMENT, 1)
+PLACE = BlobContext(SEGMENT, 1)
 
 
 def slow_regions(blocks, row_bytes, row_stride, out):
@@ -130,30 +130,30 @@ def test_every_row_page_and_region_is_sealed_in_its_place(members):
     for page in range(layout.pages):
         piece = data[layout.page_offset(page) : layout.page_offset(page) + layout.page_length(page)]
         if not layout.sliced:
-            assert is_sealed(PLACE.context(Kind.PAGE, page, 0), piece)
-            assert not is_sealed(PLACE.context(Kind.PAGE, page + 1, 0), piece)
+            assert is_sealed(PLACE.context(PieceKind.PAGE, page, 0), piece)
+            assert not is_sealed(PLACE.context(PieceKind.PAGE, page + 1, 0), piece)
         elif not layout.rows_sealed:
-            assert is_sealed(PLACE.context(Kind.REGION, page, 0), piece)
-            assert not is_sealed(Place(SEGMENT, 2).context(Kind.REGION, page, 0), piece)
+            assert is_sealed(PLACE.context(PieceKind.REGION, page, 0), piece)
+            assert not is_sealed(BlobContext(SEGMENT, 2).context(PieceKind.REGION, page, 0), piece)
         else:
             assert len(data) == layout.blocks * 256 * (layout.row_bytes + 8)
             for row in (0, 1, 255):
                 at = layout.row_offset(page, row)
                 sealed = data[at : at + layout.row_stride]
-                assert is_sealed(PLACE.context(Kind.ROW, page, 0, row), sealed)
-                assert not is_sealed(PLACE.context(Kind.ROW, page, 0, row + 1), sealed)
+                assert is_sealed(PLACE.context(PieceKind.ROW, page, 0, row), sealed)
+                assert not is_sealed(PLACE.context(PieceKind.ROW, page, 0, row + 1), sealed)
 
 
 def test_more_pieces_than_are_hashed_at_once_are_sealed_each_in_its_place():
     """Pieces are hashed in batches of 256 KiB: those of the second batch have places of their own."""
-    count, place = 6000, Place(SEGMENT, 1)
-    contexts = contexts_of(Kind.REGION, count, place, 0)
+    count, place = 6000, BlobContext(SEGMENT, 1)
+    contexts = contexts_of(PieceKind.REGION, count, place, 0)
     contexts["position"] = np.arange(count)
     pieces = np.zeros((count, 16), np.uint8)
     pieces[:, :8] = np.arange(count, dtype="<u8").view(np.uint8).reshape(count, 8)
     seal_pieces(pieces, contexts, place)
     for number in range(count):
-        assert is_sealed(place.context(Kind.REGION, number), pieces[number].tobytes()), number
+        assert is_sealed(place.context(PieceKind.REGION, number), pieces[number].tobytes()), number
     assert open_pieces(pieces, contexts, place)[1] == []
 
 
@@ -303,6 +303,6 @@ def test_pages_must_fill_their_groups():
     filters = random_filters(np.random.default_rng(0), [2] * 5)
     for change in (lambda pages: pages[:-1], lambda pages: [*pages, b"x"], lambda pages: [pages[0] + b"x"]):
         bundle = field_bundle(1, filters)
-        bundle.pages = change(pages_of(bundle.groups, filters, Place(SEGMENT, 1)))
+        bundle.pages = change(pages_of(bundle.groups, filters, BlobContext(SEGMENT, 1)))
         with pytest.raises(UsageError):
             write_file([bundle], units_table(5))

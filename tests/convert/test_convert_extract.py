@@ -19,7 +19,7 @@ import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.convert.collection import Collection
-from sidecar.convert.extract import Taker
+from sidecar.convert.extract import Extractor
 from sidecar.embedding import from_sidecar as module
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.embed import GroupIndexes, embed
@@ -285,7 +285,7 @@ def test_other_storage_is_not_read_for_proofs_and_witnesses(tmp_path: Path) -> N
     for witness, digest in ((None, None), (True, None), (None, True)):
         source = CountingSource(BytesSource(path.read_bytes(), "s3://bucket/part-1.parquet"))
         with closing(Collection()) as collection:
-            taker = Taker(collection, True, True, None, digest, witness)
+            taker = Extractor(collection, True, True, None, digest, witness)
             taker.take(source)
         reads[witness, digest] = (source.reads, source.bytes_read)
         assert taker.witness.pages == (7 if witness else 0)

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from waiting import wait_until
 
-from sidecar.embedding.ahead import Ahead
+from sidecar.embedding.ahead import Prefetch
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
@@ -19,7 +19,7 @@ def test_results_come_in_order(threads: int, count: int) -> None:
         time.sleep(0.001 * (number % 3))
         return number * number
 
-    with closing(Ahead(work, count, threads, lambda _: 1)) as ahead:
+    with closing(Prefetch(work, count, threads, lambda _: 1)) as ahead:
         assert list(ahead) == [number * number for number in range(count)]
 
 
@@ -30,7 +30,7 @@ def test_no_more_waits_than_there_is_room_for() -> None:
         made.append(number)
         return bytes(100)
 
-    with closing(Ahead(work, 100, 2, len, limit=450)) as ahead:
+    with closing(Prefetch(work, 100, 2, len, limit=450)) as ahead:
         results = iter(ahead)
         wait_until(lambda: len(made) >= 4)
         time.sleep(0.05)
@@ -42,7 +42,7 @@ def test_no_more_waits_than_there_is_room_for() -> None:
 
 
 def test_a_result_larger_than_the_room_is_made_in_its_turn() -> None:
-    with closing(Ahead(lambda number: bytes(1000), 20, 3, len, limit=1)) as ahead:
+    with closing(Prefetch(lambda number: bytes(1000), 20, 3, len, limit=1)) as ahead:
         assert len(list(ahead)) == 20
 
 
@@ -53,16 +53,16 @@ def test_an_error_is_raised_in_its_turn() -> None:
         return number
 
     taken = []
-    with closing(Ahead(work, 10, 2, lambda _: 1)) as ahead, pytest.raises(KeyError, match="three"):
+    with closing(Prefetch(work, 10, 2, lambda _: 1)) as ahead, pytest.raises(KeyError, match="three"):
         taken.extend(ahead)
-    results = iter(Ahead(work, 10, 2, lambda _: 1))
+    results = iter(Prefetch(work, 10, 2, lambda _: 1))
     assert [next(results) for _ in range(3)] == [0, 1, 2]
 
 
 def test_closing_ends_the_threads() -> None:
     before = threading.active_count()
     begun: list[int] = []
-    ahead = Ahead(begun.append, 10_000, 4, lambda _: 1, limit=10)  # type: ignore[func-returns-value]
+    ahead = Prefetch(begun.append, 10_000, 4, lambda _: 1, limit=10)  # type: ignore[func-returns-value]
     next(iter(ahead))
     ahead.close()
     assert threading.active_count() == before

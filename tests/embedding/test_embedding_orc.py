@@ -25,7 +25,7 @@ from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_hashing import hash_orc
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import FILTER_STREAMS
-from sidecar.orc.index_streams import FoundFilter, read_indexes
+from sidecar.orc.index_streams import FoundOrcFilter, read_indexes
 from sidecar.orc.protobuf import encode
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
@@ -80,10 +80,10 @@ def assert_same_streams(before: Path, after: Path) -> None:
         ]
 
 
-def found_filters(path: Path, column: str, only: int | None = None) -> list[FoundFilter]:
+def found_filters(path: Path, column: str, only: int | None = None) -> list[FoundOrcFilter]:
     """Those of all stripes, or of one."""
     source, tail = opened(path)
-    out: list[FoundFilter] = []
+    out: list[FoundOrcFilter] = []
     for stripe in tail.stripes if only is None else tail.stripes[only : only + 1]:
         footer = read_stripe_footer(source, tail, stripe)
         found = tail.column(column)

@@ -21,7 +21,7 @@ from lost_values import duckdb_finds
 import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.collection import Collection
-from sidecar.convert.extract import Taker
+from sidecar.convert.extract import Extractor
 from sidecar.convert.identity import identity_of_orc, identity_of_parquet
 from sidecar.convert.match import BY_DIGEST, BY_TABLE, Match
 from sidecar.convert.witness import GivenIndexes, ask_pages
@@ -34,7 +34,7 @@ from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify import verify_file as verify_orc
-from sidecar.orc.verify_values import Sampler
+from sidecar.orc.verify_values import RowGroupSampler
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.page_index import read_page_indexes
 from sidecar.parquet.verify_values import ValueCheck
@@ -498,7 +498,7 @@ def orc(tmp_path: Path) -> Path:
 
 def _sound(path: str) -> bool:
     source = LocalSource(path)
-    check: Sampler = ValueCheck()
+    check: RowGroupSampler = ValueCheck()
     return verify_orc(source, check) == []
 
 
@@ -602,7 +602,7 @@ def test_nothing_is_extracted_of_a_file_that_is_written_to_meanwhile(tmp_path: P
         closing(Collection()) as collection,
         closing(_RewrittenBehind(str(tmp_path / "a.parquet"))) as source,
     ):
-        taker = Taker(collection, bloom=True, page_index=True, columns=None, witness=False)
+        taker = Extractor(collection, bloom=True, page_index=True, columns=None, witness=False)
         with pytest.raises(StorageError, match="written to while it was read"):
             taker.take(source)
 

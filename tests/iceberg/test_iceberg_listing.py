@@ -29,7 +29,7 @@ from pyiceberg.types import (
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg import listing as listing_module
 from sidecar.iceberg.internals import entry_decoder
-from sidecar.iceberg.listing import Bounds, list_snapshot
+from sidecar.iceberg.listing import EntryBounds, list_snapshot
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),
@@ -100,9 +100,9 @@ def test_partition_values_are_single_value_bytes_in_the_specs_order(table: Table
 
 def test_bounds_and_counts_are_those_of_the_entry(table: Table) -> None:
     by_part = {file.partition[0]: file for file in list_snapshot(table).files}
-    assert by_part[b"a"].bounds[1] == Bounds(bytes(8), (3).to_bytes(8, "little"), 4, 0, None)
-    assert by_part[b"a"].bounds[2] == Bounds(b"a", b"a", 4, 0, None)
-    assert by_part[None].bounds[2] == Bounds(None, None, 4, 4, None)
+    assert by_part[b"a"].bounds[1] == EntryBounds(bytes(8), (3).to_bytes(8, "little"), 4, 0, None)
+    assert by_part[b"a"].bounds[2] == EntryBounds(b"a", b"a", 4, 0, None)
+    assert by_part[None].bounds[2] == EntryBounds(None, None, 4, 4, None)
 
 
 def test_identity_partitions_are_proven_by_bounds_and_never_for_floats(table: Table) -> None:

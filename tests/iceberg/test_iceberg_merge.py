@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.iceberg import merge
-from sidecar.iceberg.merge import MARK, Existing, Merge, Theta, plan_merge
+from sidecar.iceberg.merge import MARK, ExistingBlob, KeptSketch, Merge, plan_merge
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter
@@ -21,7 +21,7 @@ OURS = {MARK: "1", "ndv": "5"}
 
 def existing(
     blobs: list[Blob], properties: dict[str, str] | None = None, *, registered: Any = None, lost: bool = False
-) -> Existing:
+) -> ExistingBlob:
     """A statistics file, and its entry in the table's metadata; ``lost``: it cannot be read."""
     sink = io.BytesIO()
     writer = PuffinWriter(sink, created_by="Another Engine", properties=properties)
@@ -48,7 +48,7 @@ def existing(
             "blob-metadata": entries if registered is None else registered,
         }
     )
-    return Existing(entry, None if lost else PuffinReader(BytesSource(sink.getvalue())))
+    return ExistingBlob(entry, None if lost else PuffinReader(BytesSource(sink.getvalue())))
 
 
 def copied(planned: Merge) -> list[bytes]:
@@ -83,7 +83,7 @@ def test_an_entry_of_two_columns_goes_when_one_of_them_is_dropped() -> None:
 
 def test_of_two_older_sketches_of_ours_the_newer_one_stays() -> None:
     newer, older = (existing([(THETA, [1], data, OURS)]) for data in (b"newer", b"older"))
-    planned = plan_merge([newer, older], [Theta(2, b"x", 1)], {1, 2})
+    planned = plan_merge([newer, older], [KeptSketch(2, b"x", 1)], {1, 2})
     assert copied(planned) == [b"newer"]
     assert [tuple(e.fields) for e in planned.registered] == [(1,)]
 

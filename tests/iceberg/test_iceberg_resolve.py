@@ -35,9 +35,9 @@ from sidecar.iceberg.resolve import (
     IDENTITY_NOT_STORED,
     IDENTITY_UNPROVEN,
     NO_IDS_NO_MAPPING,
-    Column,
-    Found,
-    NotFound,
+    FoundColumn,
+    MissingColumn,
+    TableColumn,
     resolution_holds,
     resolve_columns,
     resolve_in_file,
@@ -67,20 +67,22 @@ def resolve(
     leaves: list[Leaf], field_id: int, mapping: NameMapping | None = MAPPING, **identity: bool
 ) -> Any:
     found = resolve_in_file(leaves, field_id, SCHEMA, mapping, {int(k[1:]): v for k, v in identity.items()})
-    return (found.leaf.path, found.resolution) if isinstance(found, Found) else found.reason
+    return (found.leaf.path, found.resolution) if isinstance(found, FoundColumn) else found.reason
 
 
 def test_names_resolve_to_ids_types_and_paths() -> None:
     names = ["price", "code", "tags.element", "attributes.key", "at.x", "path.element.x", "price"]
     assert resolve_columns(SCHEMA, names) == [
-        Column(2, "decimal(9, 2)", "price"),
-        Column(3, "fixed[16]", "code"),
-        Column(5, "string", "tags.element"),
-        Column(7, "string", "attributes.key"),
-        Column(8, "long", "at.x"),
-        Column(14, "long", "path.element.x"),
+        TableColumn(2, "decimal(9, 2)", "price"),
+        TableColumn(3, "fixed[16]", "code"),
+        TableColumn(5, "string", "tags.element"),
+        TableColumn(7, "string", "attributes.key"),
+        TableColumn(8, "long", "at.x"),
+        TableColumn(14, "long", "path.element.x"),
     ]
-    assert resolve_columns(SCHEMA, ["PRICE"], case_sensitive=False) == [Column(2, "decimal(9, 2)", "price")]
+    assert resolve_columns(SCHEMA, ["PRICE"], case_sensitive=False) == [
+        TableColumn(2, "decimal(9, 2)", "price")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -193,14 +195,14 @@ def test_dropping_a_column_and_adding_its_name_ends_the_resolution() -> None:
     assert not resolution_holds("name:id", 15, MAPPING, schema)
     # the old file's data now shows under the new field: resolved anew, it would be found there
     found = resolve_in_file([Leaf("id")], 15, schema, mapping, {})
-    assert found == Found(Leaf("id"), "name:id")
+    assert found == FoundColumn(Leaf("id"), "name:id")
 
 
 def test_a_new_name_for_the_field_ends_the_resolution_since_the_file_may_have_it_too() -> None:
     renamed = update_mapping(create_mapping_from_schema(SCHEMA), {1: NestedField(1, "key", LongType())}, {})
     assert not resolution_holds("name:id", 1, renamed, SCHEMA)
     again = resolve_in_file([Leaf("id")], 1, SCHEMA, renamed, {})
-    assert again == Found(Leaf("id"), "name:id|key")
+    assert again == FoundColumn(Leaf("id"), "name:id|key")
     assert resolution_holds("name:id|key", 1, renamed, SCHEMA)
     assert resolution_holds("name:id|key", 1, MAPPING, SCHEMA)
 
@@ -208,7 +210,7 @@ def test_a_new_name_for_the_field_ends_the_resolution_since_the_file_may_have_it
 @pytest.mark.parametrize("name", ["a.b", "a|b"])
 def test_names_that_no_resolution_can_hold_are_not_resolved(name: str) -> None:
     mapping = NameMapping([MappedField(field_id=1, names=[name, "id"])])
-    assert isinstance(resolve_in_file([Leaf("id")], 1, SCHEMA, mapping, {}), NotFound)
+    assert isinstance(resolve_in_file([Leaf("id")], 1, SCHEMA, mapping, {}), MissingColumn)
     assert not resolution_holds("name:id", 1, mapping, SCHEMA)
 
 
@@ -219,7 +221,7 @@ def test_what_is_resolved_by_name_holds_at_once(paths: list[str]) -> None:
     mapping = update_mapping(create_mapping_from_schema(SCHEMA), {1: NestedField(1, "key", LongType())}, {})
     for field_id in SCHEMA.field_ids:
         found = resolve_in_file([Leaf(path) for path in paths], field_id, SCHEMA, mapping, {})
-        if isinstance(found, Found):
+        if isinstance(found, FoundColumn):
             assert resolution_holds(found.resolution, field_id, mapping, SCHEMA)
 
 
@@ -236,6 +238,6 @@ def test_leaves_are_those_that_pyiceberg_reads_by_name_mapping(catalog: Any, tmp
     schema, mapping = table.schema(), table.metadata.name_mapping()
     for column in resolve_columns(schema, ["id", "at.x", "at.y", "tags.element"]):
         found = resolve_in_file(leaves, column.field_id, schema, mapping, {})
-        assert isinstance(found, Found)
+        assert isinstance(found, FoundColumn)
         assert found.leaf.path.replace(".list", "") == column.path
     assert table.scan().to_arrow().to_pylist() == rows.to_pylist()

@@ -25,7 +25,7 @@ from sidecar.errors import (
 )
 from sidecar.iceberg import registering, statistics, statistics_file
 from sidecar.iceberg.history import Commit, NoCommit, find_commit
-from sidecar.iceberg.merge import MARK, Theta
+from sidecar.iceberg.merge import MARK, KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.iceberg.statistics import find_sidecar
 from sidecar.puffin.metadata import BlobMetadata
@@ -36,7 +36,7 @@ from sidecar.source import BytesSource
 
 ROWS = pa.table({"a": pa.array([1, 2, 3], pa.int64()), "b": ["x", "y", "z"], "c": [1.0, 2.0, 3.0]})
 SKETCH = bytes.fromhex("010303000 01e0000".replace(" ", ""))
-THETAS = [Theta(1, SKETCH, 3), Theta(2, SKETCH, 30)]
+THETAS = [KeptSketch(1, SKETCH, 3), KeptSketch(2, SKETCH, 30)]
 serial = itertools.count()
 
 
@@ -215,7 +215,7 @@ def test_our_blobs_of_an_earlier_build_are_replaced_but_for_other_sketches(table
     def write_anew(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
         writer.add_blob(TOC, [1], 1, 1, b"new")
 
-    done = register(table, head(table), [Theta(2, SKETCH, 31)], write_anew)
+    done = register(table, head(table), [KeptSketch(2, SKETCH, 31)], write_anew)
     assert [(b.type, b.fields) for b in done.blobs] == [(THETA, (1,)), (THETA, (2,)), (TOC, (1,))]
     assert registered(table) == {1: "3", 2: "31"}
     assert blobs_of(done.statistics_path)[TOC, (1,)] == b"new"
@@ -460,7 +460,7 @@ def test_writers_on_both_sides_of_our_commit_both_survive(
 def test_two_registrations_at_the_same_time_lose_no_sketch(table: Table) -> None:
     sid = head(table)
     for round_ in range(3):
-        handles = [(other(table), [Theta(field, SKETCH, 10 * field + round_)]) for field in (1, 2)]
+        handles = [(other(table), [KeptSketch(field, SKETCH, 10 * field + round_)]) for field in (1, 2)]
         with ThreadPoolExecutor(2) as pool:
             done = list(pool.map(lambda job: register(job[0], sid, job[1], write_ours), handles))
         assert registered(table) == {1: str(10 + round_), 2: str(20 + round_)}
@@ -761,7 +761,7 @@ def test_sparks_sketches_survive_ours(spark: Any, catalog: Any, duckdb_iceberg: 
     )
     theirs = blobs_of(entry(table).statistics_path)
     assert list(theirs) == [(THETA, (2,))]
-    done = register(table, head(table), [Theta(1, SKETCH, 1000), Theta(2, SKETCH, 99)], write_ours)
+    done = register(table, head(table), [KeptSketch(1, SKETCH, 1000), KeptSketch(2, SKETCH, 99)], write_ours)
     assert blobs_of(done.statistics_path)[THETA, (2,)] == theirs[THETA, (2,)]
     assert registered(table) == {1: "1000", 2: "7"}
     assert spark_sees_ndv(spark, table) == {"a": 1000, "b": 7}
@@ -773,12 +773,12 @@ def test_spark_after_ours_replaces_it_and_ours_after_spark_merges(
     spark: Any, catalog: Any, duckdb_iceberg: Any
 ) -> None:
     table = spark_table(spark, catalog)
-    ours: Registration = register(table, head(table), [Theta(2, SKETCH, 5)], write_ours)
+    ours: Registration = register(table, head(table), [KeptSketch(2, SKETCH, 5)], write_ours)
     assert spark_sees_ndv(spark, table) == {"b": 5}
     assert_every_reader_loads(spark, duckdb_iceberg, table, 1000)
     spark.sql(f"CALL cat.system.compute_table_stats('{'.'.join(table.name())}')")
     assert entry(table).statistics_path != ours.statistics_path
-    register(table, head(table), [Theta(2, SKETCH, 5)], write_ours)
+    register(table, head(table), [KeptSketch(2, SKETCH, 5)], write_ours)
     assert registered(table) == {1: "1000", 2: "7", 3: "1000"}
     assert spark_sees_ndv(spark, table) == {"a": 1000, "b": 7, "c": 1000}
     assert_every_reader_loads(spark, duckdb_iceberg, table, 1000)
@@ -791,7 +791,7 @@ def test_spark_between_our_merge_and_our_commit_survives(
     table = spark_table(spark, catalog)
     call = f"CALL cat.system.compute_table_stats('{'.'.join(table.name())}')"
     Interloper(monkeypatch, {0: lambda: spark.sql(call)})
-    done = register(table, head(table), [Theta(1, SKETCH, 5)], write_ours)
+    done = register(table, head(table), [KeptSketch(1, SKETCH, 5)], write_ours)
     assert done.attempts == 2
     assert registered(table) == {1: "1000", 2: "7", 3: "1000"}
 
@@ -800,8 +800,8 @@ def test_spark_between_our_merge_and_our_commit_survives(
 def test_spark_plans_after_a_column_with_a_sketch_is_dropped(spark: Any, catalog: Any) -> None:
     """Without registering again, Spark's planner fails on the entry of the dropped column."""
     table = spark_table(spark, catalog)
-    register(table, head(table), [Theta(2, SKETCH, 7), Theta(3, SKETCH, 1000)], write_ours)
+    register(table, head(table), [KeptSketch(2, SKETCH, 7), KeptSketch(3, SKETCH, 1000)], write_ours)
     spark.sql(f"ALTER TABLE cat.{'.'.join(table.name())} DROP COLUMN c")
-    register(table, head(table), [Theta(2, SKETCH, 7)], write_ours)
+    register(table, head(table), [KeptSketch(2, SKETCH, 7)], write_ours)
     assert registered(table) == {2: "7"}
     assert spark_sees_ndv(spark, table) == {"b": 7}

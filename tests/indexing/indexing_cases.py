@@ -22,7 +22,7 @@ from sidecar.filters.values import probe_hashes
 from sidecar.iceberg.resolve import primitive_columns, resolve_columns
 from sidecar.iceberg.statistics import find_sidecar
 from sidecar.indexing.columns import Options
-from sidecar.indexing.tasks import Piece, Plan, Record, UnitsTask, index_units
+from sidecar.indexing.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
 from sidecar.source import LocalSource, Source, local_path
 
 Filters = dict[tuple[str, int, int], tuple[str, bytes]]
@@ -37,7 +37,7 @@ def schema_of(arrow: pa.Schema, mapping: NameMapping | None = None) -> Schema:
     return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(arrow))
 
 
-def plan_for(schema: Schema, columns: Sequence[str] | None = None, **options: Any) -> Plan:
+def plan_for(schema: Schema, columns: Sequence[str] | None = None, **options: Any) -> BuildPlan:
     """A plan over ``columns`` (all by default) of files without field ids."""
     chosen = {
         "bloom": True,
@@ -48,7 +48,7 @@ def plan_for(schema: Schema, columns: Sequence[str] | None = None, **options: An
         "lg_k": 12,
     } | options
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
-    return Plan(tuple(wanted), schema, create_mapping_from_schema(schema), Options(**chosen))
+    return BuildPlan(tuple(wanted), schema, create_mapping_from_schema(schema), Options(**chosen))
 
 
 def open_local(path: str, size: int) -> Source:
@@ -57,7 +57,7 @@ def open_local(path: str, size: int) -> Source:
 
 def stage_one(
     paths: Iterable[Path],
-    plan: Plan,
+    plan: BuildPlan,
     opener: Callable[[str, int], Source] = open_local,
     cuts: Sequence[float] = (),
 ) -> list[Record]:
@@ -68,7 +68,7 @@ def stage_one(
         size = path.stat().st_size
         bounds = [0, *(int(size * cut) for cut in cuts), size]
         for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
-            piece = Piece(file, str(path), size, start, stop)
+            piece = FilePiece(file, str(path), size, start, stop)
             records += index_units(UnitsTask(number, (piece,)), plan, opener)
     return records
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.iceberg.listing import Bounds
+from sidecar.iceberg.listing import EntryBounds
 from sidecar.indexing.assemble import Encrypted, collect, encrypted_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.faults import DAMAGE, STORAGE
@@ -43,14 +43,14 @@ def test_every_file_that_storage_did_not_give_counts_as_unread() -> None:
     assert found.unread == {0, 3}
 
 
-def listed(ordinal: int, bounds: Bounds) -> Any:
+def listed(ordinal: int, bounds: EntryBounds) -> Any:
     return SimpleNamespace(ordinal=ordinal, bounds={7: bounds}, data_file=SimpleNamespace(key_metadata=None))
 
 
 @pytest.mark.parametrize("lower", [b"low", None])
 @pytest.mark.parametrize("upper", [b"high", None])
 def test_one_bound_of_an_encrypted_column_exposes_it(lower: bytes | None, upper: bytes | None) -> None:
-    file = listed(0, Bounds(lower, upper, 1, 0, None))
+    file = listed(0, EntryBounds(lower, upper, 1, 0, None))
     is_bounded = lower is not None or upper is not None
     assert Encrypted(fields=frozenset([7])).exposes(file, ()) is is_bounded
     assert Encrypted(files=frozenset([0])).exposes(file, ()) is is_bounded

@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.indexing.columns import ColumnWork, FilterMaker, Options, OrcFilterMaker, SplitBlockMaker
+from sidecar.indexing.columns import ColumnWork, FilterBuilder, Options, OrcFilterBuilder, SplitBlockBuilder
 from sidecar.indexing.sketches import TaskSketches
 
 OPTIONS = Options(bloom=True, theta=True, fpp=0.01, max_bits=None, harvest="never", lg_k=12)
@@ -18,16 +18,16 @@ REFUSED = pa.array([0.5], pa.float64())
 """No integers, so that neither maker has certain bytes for them."""
 
 
-def makers() -> list[FilterMaker]:
+def makers() -> list[FilterBuilder]:
     return [
-        SplitBlockMaker(Encoding.parse("int64"), 10, OPTIONS),
-        OrcFilterMaker(OrcEncoding.parse("orc/long"), 10, OPTIONS),
+        SplitBlockBuilder(Encoding.parse("int64"), 10, OPTIONS),
+        OrcFilterBuilder(OrcEncoding.parse("orc/long"), 10, OPTIONS),
     ]
 
 
 @pytest.mark.parametrize("maker", makers(), ids=["split-block", "orc"])
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "half-way", "last"])
-def test_a_filter_that_refused_some_values_is_no_filter(maker: FilterMaker, place: int) -> None:
+def test_a_filter_that_refused_some_values_is_no_filter(maker: FilterBuilder, place: int) -> None:
     """Whatever comes after the refusal: a filter that lacks the refused values would deny them."""
     batches: list[Any] = [VALUES, VALUES]
     batches.insert(place, REFUSED)

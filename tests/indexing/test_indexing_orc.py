@@ -42,7 +42,7 @@ from pyiceberg.types import (
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import probe_orc
-from sidecar.indexing.tasks import Piece, Plan, Record, UnitsTask, index_units
+from sidecar.indexing.tasks import BuildPlan, FilePiece, Record, UnitsTask, index_units
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.protobuf import encode
 from sidecar.orc.stripe import read_stripe_footer
@@ -53,11 +53,11 @@ EPOCH = dt.datetime(1970, 1, 1)
 ROWS = 2_500
 
 
-def stage_one(path: Path, plan: Plan, cuts: tuple[float, ...] = ()) -> list[Record]:
+def stage_one(path: Path, plan: BuildPlan, cuts: tuple[float, ...] = ()) -> list[Record]:
     """All records of an ORC file, read in the pieces between ``cuts``."""
     size = path.stat().st_size
     bounds = [0, *(int(size * cut) for cut in cuts), size]
-    pieces = [Piece(0, str(path), size, a, b, FileFormat.ORC) for a, b in itertools.pairwise(bounds)]
+    pieces = [FilePiece(0, str(path), size, a, b, FileFormat.ORC) for a, b in itertools.pairwise(bounds)]
     return [r for i, p in enumerate(pieces) for r in index_units(UnitsTask(i, (p,)), plan, open_local)]
 
 
@@ -103,7 +103,7 @@ def test_every_type_has_the_filters_and_sketches_of_a_parquet_file(tmp_path: Pat
     path = write_orc(tmp_path / "k.orc", table, schema)
     plan = plan_for(schema)
     size = (tmp_path / "k.parquet").stat().st_size
-    whole = UnitsTask(0, (Piece(0, str(tmp_path / "k.parquet"), size, 0, size),))
+    whole = UnitsTask(0, (FilePiece(0, str(tmp_path / "k.parquet"), size, 0, size),))
     expected = list(index_units(whole, plan, open_local))
     found = stage_one(path, plan)
     assert [r[:6] for r in found if r.kind == "unit"] == [r[:6] for r in expected if r.kind == "unit"]
@@ -266,7 +266,7 @@ def test_columns_are_found_by_the_name_mapping_where_there_are_no_ids(tmp_path: 
     assert misses(filter_of(found[3]), "int64", "long", [7]) == []
     assert found[4].reason == "column absent from the file"
     assert found[4].theta_reason == ""  # all null: a sketch counts nothing
-    without = Plan(**{**vars(plan_for(schema)), "name_mapping": None})
+    without = BuildPlan(**{**vars(plan_for(schema)), "name_mapping": None})
     assert all("no field ids" in r.reason for r in stage_one(path, without) if r.kind == "column")
 
 

@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from sidecar.errors import StorageError
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.indexing.tasks import Piece, Record, UnitsTask, index_units
+from sidecar.indexing.tasks import FilePiece, Record, UnitsTask, index_units
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.source import LocalSource, Source
@@ -47,7 +47,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stage_one(path: Path, **options: object) -> list[Record]:
     size = path.stat().st_size
-    task = UnitsTask(0, (Piece(0, str(path), size, 0, size, FileFormat.ORC),))
+    task = UnitsTask(0, (FilePiece(0, str(path), size, 0, size, FileFormat.ORC),))
     return list(index_units(task, plan_for(SCHEMA, **options), open_local))
 
 
@@ -178,7 +178,7 @@ def test_storage_that_fails_is_told_apart(sound: Path, reads: int) -> None:
         return source
 
     size = sound.stat().st_size
-    task = UnitsTask(0, (Piece(0, str(sound), size, 0, size, FileFormat.ORC),))
+    task = UnitsTask(0, (FilePiece(0, str(sound), size, 0, size, FileFormat.ORC),))
     records = list(index_units(task, plan_for(SCHEMA, theta=False), opener))
     faults = {record.fault for record in records if record.reason}
     assert faults == {"storage"}

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from indexing_cases import rng
 
-from sidecar.bundle.checksum import Place
+from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.slicing import gather_blocks, group_pages
 from sidecar.convert.spool import Spool
 from sidecar.indexing import slices
 from sidecar.indexing.slices import GroupTask, cut, gather, gather_spooled, part_step
 
-PLACE = Place(bytes(range(16)), 7)
+PLACE = BlobContext(bytes(range(16)), 7)
 
 
 def _filters(sizes: list[int]) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from orc_files import DATA, FILES
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.orc.compression import compress
-from sidecar.orc.embed import FILTER_STREAMS, Embedded, StripeFilters, embed
+from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, embed
 from sidecar.orc.protobuf import Message, encode
 from sidecar.orc.stripe import Stream, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, read_tail
@@ -38,7 +38,7 @@ def metadata(source: Source, tail: OrcTail) -> bytes:
     return source.read(tail.metadata_offset, tail.metadata_length)
 
 
-def written(source: Source, tail: OrcTail, path: Path, filters: list[StripeFilters]) -> Embedded:
+def written(source: Source, tail: OrcTail, path: Path, filters: list[StripeFilters]) -> WrittenOrc:
     with create_target(str(path)) as target:
         return embed(source, tail, target, filters)
 

@@ -12,7 +12,7 @@ import pytest
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.index_streams import FoundFilter, read_indexes
+from sidecar.orc.index_streams import FoundOrcFilter, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import CPP, OrcTail, read_tail
@@ -43,7 +43,9 @@ KEPT_BY_PYORC = {
 }
 
 
-def filters_of(path: Path, *, legacy: bool = False) -> Iterator[tuple[OrcTail, OrcColumn, FoundFilter, Any]]:
+def filters_of(
+    path: Path, *, legacy: bool = False
+) -> Iterator[tuple[OrcTail, OrcColumn, FoundOrcFilter, Any]]:
     """(tail, column, filter, values) of every column and row group."""
     source = LocalSource(str(path))
     tail = read_tail(source)
@@ -71,7 +73,7 @@ def literals(values: Any) -> list[Any]:
     return values.drop_null().unique().to_pylist()  # type: ignore[no-any-return]
 
 
-def denied(column: OrcColumn, found: FoundFilter, values: Any) -> tuple[int, int]:
+def denied(column: OrcColumn, found: FoundOrcFilter, values: Any) -> tuple[int, int]:
     """Values that the filter denies, and values that it may be asked for."""
     assert column.iceberg_type is not None
     assert found.filter is not None

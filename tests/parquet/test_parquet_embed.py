@@ -14,7 +14,7 @@ import pytest
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.bloom import encode_header, read_bloom_filter
-from sidecar.parquet.embed import Embedded, GroupIndexes, embed
+from sidecar.parquet.embed import GroupIndexes, WrittenParquet, embed
 from sidecar.parquet.extents import Range, find_extents
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_index import read_offset_index
@@ -59,7 +59,7 @@ def chunks(footer: Footer) -> list[ColumnChunk]:
 
 def rewritten(
     source: Source, indexes: Callable[[Footer], Sequence[GroupIndexes]], placement: str = "end"
-) -> tuple[BytesSource, Footer, Embedded]:
+) -> tuple[BytesSource, Footer, WrittenParquet]:
     target, footer = MemoryTarget(), read_footer(source)
     done = embed(source, footer, target, indexes(footer), placement=placement)  # type: ignore[arg-type]
     assert done.size == len(target.data)

@@ -33,7 +33,7 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.files import inspect_file
 from sidecar.iceberg.statistics import open_sidecar
 from sidecar.indexing.driver import build
-from sidecar.indexing.tasks import Plan
+from sidecar.indexing.tasks import BuildPlan
 from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.planning.inspect import inspect_table
@@ -234,7 +234,7 @@ def test_a_changed_file_is_not_indexed_and_a_scan_without_keys_says_what_is_miss
 
 
 def test_keys_travel_with_the_plan_and_show_in_no_text(local):
-    made = Plan((), None, None, None, bundle_keys())  # type: ignore[arg-type]
+    made = BuildPlan((), None, None, None, bundle_keys())  # type: ignore[arg-type]
     assert "planted" not in repr(made)
     keys = EncryptionKeys(None, bundle_keys={"ssn": METADATA})
     again = pickle.loads(pickle.dumps(replace(made, encryption_keys=keys)))

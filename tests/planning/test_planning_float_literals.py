@@ -161,7 +161,7 @@ def ways_of_planning(way: str) -> Iterator[None]:
             patch.setattr(sieve, "BROAD", 0)
             patch.setattr(listed_files.ListedFiles, "_columns_are_cheaper", lambda *_: True)
         elif way == "opened":
-            patch.setattr(sieve.Sieve, "known", lambda *_: {})
+            patch.setattr(sieve.FilePruner, "known", lambda *_: {})
         yield
 
 

@@ -22,10 +22,10 @@ from sidecar.bundle.key_lookup import KeyRuns
 from sidecar.errors import UsageError
 from sidecar.iceberg.predicate import as_expression
 from sidecar.planning import key_pruning
-from sidecar.planning.key_pruning import Asked
+from sidecar.planning.key_pruning import KeyAnswer
 from sidecar.planning.key_sets import key_set
 from sidecar.planning.reasons import DAMAGED, NOT_LISTED, TOO_MANY
-from sidecar.planning.verdicts import Place
+from sidecar.planning.verdicts import ListedPlace
 
 LONGS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 TYPES = {"u": pa.binary(16)}
@@ -392,8 +392,8 @@ def test_types_of_keys_that_fit(types: Table) -> None:
 )
 def test_a_file_is_left_if_no_segment_that_indexed_it_denies_all_of_it(alive: Any, keep: bool) -> None:
     segment: Any = None
-    places = [Place(segment, 0, 0, np.array(flags, np.bool_)) for flags in alive]
-    assert Asked(places, "").keep is keep
+    places = [ListedPlace(segment, 0, 0, np.array(flags, np.bool_)) for flags in alive]
+    assert KeyAnswer(places, "").keep is keep
 
 
 def test_runs_cover_what_their_union_does() -> None:

@@ -43,7 +43,7 @@ from sidecar.planning.bound_columns import may_match
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.planning.reasons import NOT_ASKED, NOT_LISTED
-from sidecar.planning.sieve import Sieve
+from sidecar.planning.sieve import FilePruner
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.reading.scanning import read
@@ -96,7 +96,7 @@ WAYS: list[dict[str, Any]] = [{}, {"FEW": 0, "BROAD": 0}, {"FEW": 0, "BROAD": 0,
 def assert_same_tasks(table: Table, text: str, snapshot_id: int | None = None) -> list[Plan]:
     """All ways keep the same files, and their tasks are pyiceberg's, in its order."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sieve, "known", lambda *_: {})
+        patch.setattr(FilePruner, "known", lambda *_: {})
         usual = plan(table, text, snapshot_id=snapshot_id)
     theirs = list(table.scan(row_filter=usual.row_filter, snapshot_id=snapshot_id).plan_files())
     found = []

@@ -18,7 +18,7 @@ from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning.may_match import (
     MAX_VALUES,
     AllOf,
-    Asked,
+    FilterQuestion,
     HoldsAny,
     Question,
     Units,
@@ -36,7 +36,7 @@ SCHEMA = Schema(
 )
 
 
-def asked(text: str) -> Asked:
+def asked(text: str) -> FilterQuestion:
     return question_of(bind(SCHEMA, parse_predicate(text, SCHEMA), True), SCHEMA)
 
 

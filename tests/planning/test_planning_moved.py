@@ -15,7 +15,7 @@ import sidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.paths import normal_path, spellings
 from sidecar.iceberg.statistics import open_sidecar
-from sidecar.planning.moved import Moved
+from sidecar.planning.moved import RelocatedFiles
 
 PLAIN = {"write.avro.compression-codec": "null", "write.parquet.compression-codec": "uncompressed"}
 
@@ -94,7 +94,7 @@ def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any
     assert not any("matched" in note for note in plan.notes)
 
     found = open_sidecar(copied)
-    moved = Moved(found.segments, copied.location())
+    moved = RelocatedFiles(found.segments, copied.location())
     then = listed.known_as
     assert len(moved.places(then)) == 1
     assert len(moved.places(then._replace(file_sequence_number=0))) == 1
@@ -122,7 +122,7 @@ def test_a_place_may_be_spelt_in_several_ways(table: Table) -> None:
     found = open_sidecar(table)
     (file, *_) = list_snapshot(table).files
     for location in ("file:///", "file:/", "/"):
-        moved = Moved(found.segments, location + table.location().removeprefix("file:/"))
+        moved = RelocatedFiles(found.segments, location + table.location().removeprefix("file:/"))
         for beginning in ("file:///", "file:/", "/"):
             path = beginning + file.path.removeprefix("file:/")
             assert moved.places(file.known_as._replace(path=path)) == [(0, file.ordinal)]

@@ -38,7 +38,7 @@ from sidecar.planning.may_match import AllOf, AnyOf, HoldsAny, question_of
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.planning.reasons import DAMAGED, NOT_LISTED
-from sidecar.planning.verdicts import Verdicts
+from sidecar.planning.verdicts import FilterAnswers
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF
 from sidecar.reading.scanning import read
@@ -396,7 +396,7 @@ def test_nothing_an_index_does_fails_a_query(table: Table, monkeypatch: pytest.M
 
     for target in ("of", "counts"):
         with monkeypatch.context() as patch:
-            patch.setattr(Verdicts, target, fail)
+            patch.setattr(FilterAnswers, target, fail)
             planned = plan(table, f"k = {key(3)}")
             assert "ZeroDivisionError" in planned.warnings[0]
             assert_right(table, planned)
@@ -521,7 +521,7 @@ def live(path: str) -> DataFileIdentity:
     return DataFileIdentity(path, 0, 0, added_snapshot_id=1)
 
 
-def keeps(verdicts: Verdicts) -> list[bool]:
+def keeps(verdicts: FilterAnswers) -> list[bool]:
     return [verdicts.of(live(str(n))).keep for n in range(4)]
 
 
@@ -529,23 +529,23 @@ def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match()
     one = HoldsAny(1, "a", "long", (1,))
     holds = [hashes_of(9), hashes_of(1), hashes_of(9), hashes_of(9)]
     everything = FakeSegment(holds, {1: [0, 1, 2, 3]})
-    assert keeps(Verdicts([everything], one, lambda *_: True)) == [True, False, True, False]
+    assert keeps(FilterAnswers([everything], one, lambda *_: True)) == [True, False, True, False]
     partly = FakeSegment([set()] * 4, {1: [0, 2, 3]})
-    assert keeps(Verdicts([partly], one, lambda *_: True)) == [True, False, True, False]
-    assert Verdicts([partly], one, lambda *_: True).of(live("elsewhere")) == (True, NOT_LISTED)
-    assert Verdicts([partly], one, lambda *_: True).of(live("2")).reason.startswith("not indexed")
+    assert keeps(FilterAnswers([partly], one, lambda *_: True)) == [True, False, True, False]
+    assert FilterAnswers([partly], one, lambda *_: True).of(live("elsewhere")) == (True, NOT_LISTED)
+    assert FilterAnswers([partly], one, lambda *_: True).of(live("2")).reason.startswith("not indexed")
 
 
 def test_each_segment_that_lists_a_file_can_drop_it() -> None:
     question = AllOf((HoldsAny(1, "a", "long", (1,)), HoldsAny(2, "b", "long", (2,))))
     first = FakeSegment([hashes_of(1)] * 4, {1: [0, 1, 2, 3]})
     second = FakeSegment([hashes_of(2), hashes_of(2), hashes_of(9), hashes_of(2)], {2: [0, 1, 2, 3]})
-    assert keeps(Verdicts([first, second], question, lambda *_: True)) == [True, False, True, True]
+    assert keeps(FilterAnswers([first, second], question, lambda *_: True)) == [True, False, True, True]
     for unknown in (None, live("1")._replace(added_snapshot_id=None)):
-        asked = Verdicts([first, second], question, lambda *_: True)
+        asked = FilterAnswers([first, second], question, lambda *_: True)
         assert (asked.of(unknown), asked.places(unknown)) == ((True, NOT_LISTED), [])
     either = AnyOf(question.parts)
-    assert keeps(Verdicts([second], either, lambda *_: True)) == [True] * 4
+    assert keeps(FilterAnswers([second], either, lambda *_: True)) == [True] * 4
 
 
 def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:
