@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from sidecar.filters.sbbf import SplitBlockBloomFilter as SplitBlockBloomFilter
     from sidecar.filters.theta import ThetaSketch as ThetaSketch
     from sidecar.iceberg.catalog import open_table as open_table
+    from sidecar.iceberg.find_sidecar import open_sidecar as open_sidecar
     from sidecar.iceberg.repair import repair as repair
-    from sidecar.iceberg.statistics import open_sidecar as open_sidecar
     from sidecar.indexing.driver import build as build
     from sidecar.planning.inspect import inspect_table as inspect_table
     from sidecar.planning.planner import plan as plan
@@ -72,7 +72,7 @@ _HOMES = {
     "embed_from": "sidecar.embedding.from_sidecar",
     "embed_all_from": "sidecar.embedding.from_sidecar",
     "extract_files": "sidecar.convert.extract",
-    "open_sidecar": "sidecar.iceberg.statistics",
+    "open_sidecar": "sidecar.iceberg.find_sidecar",
     "convert_filter": "sidecar.convert.filter_file",
     "plan": "sidecar.planning.planner",
     "repair": "sidecar.iceberg.repair",

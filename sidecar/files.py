@@ -133,7 +133,7 @@ def verify_parts(
     ``checked`` (files) and ``problems`` as :func:`verify_file` does; a prefix that is missing has no ``file``. Raises
     :class:`UsageError` for a prefix that is named twice, :class:`sidecar.errors.StorageError`.
     """
-    from sidecar.parquet.file_set import verify_file_set
+    from sidecar.parquet.encrypted.file_set import verify_file_set
 
     files = list(paths)
     expected = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
@@ -170,7 +170,7 @@ def _unlocked(source: Source, encryption_keys: EncryptionKeys | None) -> tuple[s
     """The format of a file, and what to read it from."""
     kind = format_of(source)
     if kind == PARQUET and encryption_keys is not None:
-        from sidecar.parquet.decrypted import unlock
+        from sidecar.parquet.encrypted.plain_view import unlock
 
         return kind, unlock(source, encryption_keys)
     return kind, source
@@ -186,7 +186,7 @@ def _opened(path: str, io: FileIO | None) -> Iterator[Source]:
 
 
 def _verify_parquet(source: Source) -> list[dict[str, Any]]:
-    from sidecar.parquet.verify import verify_file as verify_parquet
+    from sidecar.parquet.verify.file import verify_file as verify_parquet
 
     return [dict(problem) for problem in verify_parquet(source)]
 
@@ -205,8 +205,8 @@ def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
             hint="Check a table's sidecar by the name of the table.",
         )
     from sidecar.orc.verify import verify_file as verify_orc
-    from sidecar.parquet.verify import verify_file as verify_parquet
-    from sidecar.parquet.verify_values import ValueCheck
+    from sidecar.parquet.verify.file import verify_file as verify_parquet
+    from sidecar.parquet.verify.filters import ValueCheck
 
     values = ValueCheck(share)
     found = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)

@@ -307,7 +307,7 @@ class CountingSource:
 
     @property
     def encryption(self) -> Any:
-        """What a decrypted view says of its file, see :mod:`sidecar.parquet.decrypted`."""
+        """What a decrypted view says of its file, see :mod:`sidecar.parquet.encrypted.plain_view`."""
         return getattr(self.inner, "encryption", None)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ from pyiceberg.types import DoubleType, FloatType
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import listed_files, sieve
+from sidecar.planning import file_pruner, listed_files
 from sidecar.planning.plan import Plan
 from sidecar.reading import table_files
 from sidecar.reading.scanning import read
@@ -61,7 +61,7 @@ def batches(cases: int, flavours: Callable[[int], tuple[int, str]]) -> list[Any]
 def listed_manifests() -> Iterator[None]:
     """Plan from the manifests that a sidecar lists, however few files they have."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sieve, "BROAD", 0)
+        patch.setattr(file_pruner, "BROAD", 0)
         patch.setattr(listed_files, "FEW", 0)
         patch.setattr(listed_files, "DECODING", 0.0)
         yield

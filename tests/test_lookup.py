@@ -15,9 +15,9 @@ import sidecar
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.key_lookup import rate_of
 from sidecar.iceberg.listing import ListedFile, list_snapshot
-from sidecar.planning.advice import OpenedSidecar
+from sidecar.planning.file_pruner import FilePruner
 from sidecar.planning.may_match import HoldsAny
-from sidecar.planning.sieve import FilePruner
+from sidecar.planning.opened_sidecar import OpenedSidecar
 
 FILES, ROWS, LOOKUPS = 658, 20_000, 1_000
 

@@ -24,8 +24,8 @@ import datasketches
 import numpy as np
 import pyarrow as pa
 
+from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.theta import ThetaSketch
 

@@ -73,7 +73,7 @@ def _read(schema: Callable[[], Any], column: str, path: Path) -> Keys:
 def _literals(schema: Any, name: str, texts: Iterable[str]) -> Keys:
     import pyarrow as pa
 
-    from sidecar.iceberg.exact import exact_value, find_column
+    from sidecar.iceberg.literals import exact_value, find_column
     from sidecar.planning.key_sets import arrow_type
 
     column = find_column(schema, name)

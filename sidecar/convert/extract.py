@@ -29,8 +29,8 @@ from sidecar.convert.witness import PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import UsageError, enough_memory
 from sidecar.orc.tail import is_orc, read_tail
-from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.source import Source, check_unchanged, open_source
 from sidecar.target import create_target

@@ -19,9 +19,9 @@ import pyarrow as pa
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
 from sidecar.convert.rebuild import Build, Rebuilt, rebuild
 from sidecar.errors import UsageError, enough_memory
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow
 from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.convert.rebuild import Build, Domain, Numbers
+from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_hashing import hash_orc
 from sidecar.orc.index_streams import FoundOrcFilter
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics

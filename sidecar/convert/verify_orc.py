@@ -20,8 +20,8 @@ from sidecar.convert.identity import first_units
 from sidecar.convert.match import Match
 from sidecar.convert.restore import every_part, locate_orc, stored_row_indexes
 from sidecar.errors import SidecarError, UsageError
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.orc.decode import read_row_groups
@@ -31,7 +31,7 @@ from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.verify_values import count_denied, observed_in
 from sidecar.parquet.problem import Problem, place_and_reason
-from sidecar.parquet.verify_values import ValueCheck
+from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.source import Source
 
 

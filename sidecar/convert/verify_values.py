@@ -24,12 +24,12 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.tail import read_tail
-from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
 from sidecar.parquet.problem import Problem, place_and_reason
-from sidecar.parquet.verify_index import chunk_index_problems
-from sidecar.parquet.verify_values import ValueCheck, value_problems
+from sidecar.parquet.verify.filters import ValueCheck, value_problems
+from sidecar.parquet.verify.page_index import chunk_index_problems
 from sidecar.source import Source, open_source
 
 if TYPE_CHECKING:

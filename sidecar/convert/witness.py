@@ -23,8 +23,8 @@ from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex
 from sidecar.parquet.page_index_build import ScannedChunk, scan_chunk, scan_first_page
 from sidecar.parquet.problem import place_and_reason
-from sidecar.parquet.verify_index import contradictions, misplaced_pages
-from sidecar.parquet.verify_values import ValueLookup
+from sidecar.parquet.verify.filters import ValueLookup
+from sidecar.parquet.verify.page_index import contradictions, misplaced_pages
 from sidecar.source import Source
 
 PAGE, FULL, NONE = "page", "full", "none"

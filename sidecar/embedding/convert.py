@@ -3,11 +3,11 @@
 | from | to | what is done |
 | --- | --- | --- |
 | Parquet, ORC files | Puffin | their filters, page and row indexes, as :mod:`sidecar.convert.extract` takes them out |
-| the same, with a kind | Puffin | the same, filters rebuilt as the other kind (:mod:`sidecar.embedding.other_kind`) |
+| the same, with a kind | Puffin | the same, filters rebuilt as the other kind (:mod:`sidecar.embedding.rebuild_kind`) |
 | Puffin files | Puffin | one sidecar with everything in them, sliced anew |
 | Puffin file and a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
 | Parquet file | Parquet | its filters in another size |
-| ORC file | ORC | filters that only Java's readers ask, as all readers ask them (:mod:`sidecar.embedding.peer_file`) |
+| ORC file | ORC | filters that only Java's readers ask, as all readers ask them (:mod:`sidecar.embedding.filters_like`) |
 | Parquet, ORC file and a data file | ORC, Parquet | the data file with filters of the same columns and rates (same) |
 
 On the way into a Puffin file, filters may be merged, folded and widened (:mod:`sidecar.convert.reshape`).
@@ -28,14 +28,14 @@ from sidecar.convert.load import Loader
 from sidecar.convert.outcome import Moved, ways_of
 from sidecar.convert.refold import refold
 from sidecar.convert.reshape import TargetSizes, reshape
+from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import embed_from
-from sidecar.embedding.other_kind import RebuildTarget, take_as_orc, take_as_parquet
-from sidecar.embedding.peer_file import convert_legacy, filters_like
+from sidecar.embedding.rebuild_kind import RebuildTarget, take_as_orc, take_as_parquet
 from sidecar.embedding.report import EmbedReport
 from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
-from sidecar.parquet.encrypted_footer import read_declaration
+from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.source import Source, open_source

@@ -3,7 +3,7 @@
 ORC files are for :mod:`embed_orc <sidecar.embedding.orc_file>`; what follows is of Parquet.
 
 What a row group gets is decided by threads (:mod:`embed_filters <sidecar.embedding.filters>`, :mod:`embed_pages
-<sidecar.embedding.pages>`) while the pages are copied, not far ahead of its turn, and
+<sidecar.embedding.page_indexes>`) while the pages are copied, not far ahead of its turn, and
 :func:`sidecar.parquet.embed.embed` puts it in its place.
 """
 
@@ -18,20 +18,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.ahead import Prefetch
-from sidecar.embedding.beside import notes_on
 from sidecar.embedding.filters import HARVEST_RULES, FilterRules, ParquetFilterMaker
+from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
-from sidecar.embedding.pages import PageIndexMaker
+from sidecar.embedding.page_indexes import PageIndexMaker
+from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, Outcome, Progress, has_encrypted_filters
 from sidecar.errors import UsageError, enough_memory
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc, read_tail
-from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, check_embeddable, embed
+from sidecar.parquet.encrypted.plain_view import unlock
+from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
-from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source, local_path, open_source
 from sidecar.target import Target, create_target
 

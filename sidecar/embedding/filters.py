@@ -18,10 +18,11 @@ from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import ColumnResult, Options
-from sidecar.indexing.faults import STORAGE
+from sidecar.indexing.fault import STORAGE
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.embed import Piece
+from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
@@ -29,7 +30,6 @@ from sidecar.parquet.page_hashes import PageHasher
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import ChunkReader, wholly_dictionary
 from sidecar.parquet.schema import Leaf
-from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 
 HARVEST_RULES = ("good", "always", "never")

@@ -33,8 +33,8 @@ from sidecar.embedding.restorer import RestoreChoice, Restorer, plan_restore
 from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.orc.tail import is_orc, read_tail
-from sidecar.parquet.decrypted import unlock
 from sidecar.parquet.embed import check_embeddable
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.source import Source, local_path, open_source
 from sidecar.target import create_target

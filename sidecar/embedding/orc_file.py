@@ -14,8 +14,8 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
-from sidecar.embedding.ahead import Prefetch
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
+from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, Outcome, Progress
 from sidecar.filters.sizing import check_fpp
 from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_embeddable, embed

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from sidecar.embedding.report import Outcome
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_hashing import hash_orc
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.calendar import old_days_in_proleptic
 from sidecar.orc.decode import read_row_groups

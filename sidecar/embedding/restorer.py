@@ -33,19 +33,19 @@ from sidecar.convert.witness import (
     ask_pages,
 )
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.beside import notes_on
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
-from sidecar.embedding.pages import PageIndexMaker
+from sidecar.embedding.key_files import notes_on
+from sidecar.embedding.page_indexes import PageIndexMaker
 from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.parquet.embed import GroupIndexes, Piece, WrittenParquet, embed
+from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
 from sidecar.parquet.page_bounds import is_float
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
-from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 from sidecar.target import Target
 
@@ -321,7 +321,7 @@ class Restorer:
         return written, outcomes
 
     def notes(self, target: str, io: FileIO | None) -> list[str]:
-        """See :func:`sidecar.embedding.beside.notes_on`."""
+        """See :func:`sidecar.embedding.key_files.notes_on`."""
         return notes_on(self._source, self._work.footer, target, self._keys, io)
 
     def groups(

@@ -18,15 +18,15 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions
 from sidecar.embedding.filters import HARVEST_RULES, FilterRules
 from sidecar.embedding.report import Progress
-from sidecar.embedding.successors import EmbeddedFields, RewrittenFile, RewrittenFiles
+from sidecar.embedding.rewritten_files import EmbeddedFields, RewrittenFile, RewrittenFiles
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.replace import CommitUnknownError, commit_replace, find_replaceable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
-from sidecar.iceberg.statistics import find_sidecar
 from sidecar.parquet.embed import PLACEMENTS
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.plain_hash import PlainHash
+from sidecar.filters.plain_bytes_hash import PlainHash
 from sidecar.filters.sizing import BLOCK_BYTES, MAX_BLOCKS, MAX_BYTES, check_fpp
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ class BlockFilter(ABC):
     ) -> None:
         """Add values of the file's Arrow type; ``strict`` adds no twins of zeros and NaN.
 
-        Raises as :func:`sidecar.filters.hashing.hash_arrow` does.
+        Raises as :func:`sidecar.filters.array_hash.hash_arrow` does.
         """
-        from sidecar.filters.hashing import hash_arrow
+        from sidecar.filters.array_hash import hash_arrow
 
         self.insert(hash_arrow(values, encoding, twins=not strict, function=self.function))
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.block_filter import BlockFilter, check_blocks
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.plain_hash import MURMUR3_X64_128
+from sidecar.filters.plain_bytes_hash import MURMUR3_X64_128
 from sidecar.filters.sizing import BLOCK_BYTES, DEFAULT_FPP, MAX_BYTES, check_fpp
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class HistoricalBloomFilter(BlockFilter):
 
         ``strict`` adds no twins of zeros and NaN: bit for bit what writers of the time built.
         """
-        from sidecar.filters.hashing import hash_arrow
+        from sidecar.filters.array_hash import hash_arrow
 
         hashes = hash_arrow(values, encoding, twins=not strict, function=cls.function)
         distinct = len(np.unique(hashes)) if ndv is None else ndv

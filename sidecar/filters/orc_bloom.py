@@ -1,6 +1,6 @@
 """ORC Bloom filters: m bits, k of them for each value. A "no" is certain, a "yes" is not.
 
-A hash (see :mod:`sidecar.filters.orc_hash`) chooses bit ``p(1)`` to ``p(k)``, with ``h1`` its lower and ``h2`` its
+A hash (see :mod:`sidecar.filters.orc_key_hash`) chooses bit ``p(1)`` to ``p(k)``, with ``h1`` its lower and ``h2`` its
 upper 32 bits as signed numbers:
 
     c = int32(h1 + i * h2)  (wrapping);   if c < 0: c = ~c;   p(i) = c mod m
@@ -109,7 +109,7 @@ class OrcBloomFilter:
 
         ``strict`` adds no twins of zeros, NaN and timestamps: bit for bit what the file's writer builds, but other
         readers may ask for an equal value by a key that it lacks. Raises as
-        :func:`sidecar.filters.orc_hashing.hash_orc` does.
+        :func:`sidecar.filters.orc_array_hash.hash_orc` does.
         """
         made = cls.empty(*size_for(entries, fpp))
         made.insert_arrow(values, encoding, strict=strict)
@@ -169,7 +169,7 @@ class OrcBloomFilter:
         self, values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding, *, strict: bool = False
     ) -> None:
         """Add values of the file's Arrow type, see :meth:`from_arrow`."""
-        from sidecar.filters.orc_hashing import hash_orc
+        from sidecar.filters.orc_array_hash import hash_orc
 
         self.insert(hash_orc(values, encoding, twins=not strict))
 

@@ -20,7 +20,7 @@ N is a length in code points, S a scale. W is the writer's way with fractions of
 down, ``c++`` (as pyarrow feeds it) toward zero. ZONE is ``UTC`` or the name of another zone: the key itself is the
 wall clock, but readers that know other rules for the zone see another one.
 
-Keys are integers or bytes, hashed as :mod:`sidecar.filters.orc_hash` says.
+Keys are integers or bytes, hashed as :mod:`sidecar.filters.orc_key_hash` says.
 """
 
 from __future__ import annotations

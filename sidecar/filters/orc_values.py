@@ -39,7 +39,7 @@ from zoneinfo import ZoneInfo
 
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_hash import hash_bytes, hash_long
+from sidecar.filters.orc_key_hash import hash_bytes, hash_long
 from sidecar.filters.values import Probe, plain_forms, probe_hashes
 
 GREGORIAN_DAY = -141_427

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sidecar.filters import sizing
 from sidecar.filters.block_filter import BlockFilter, bits_of, check_blocks
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.plain_hash import XXH64
+from sidecar.filters.plain_bytes_hash import XXH64
 from sidecar.filters.sizing import DEFAULT_FPP
 
 if TYPE_CHECKING:

@@ -56,14 +56,14 @@ class ThetaSketch:
         values: pa.Array[Any] | pa.ChunkedArray[Any], iceberg_type: str, lg_k: int = DEFAULT_LG_K
     ) -> ThetaSketch:
         """The sketch of an array of any Iceberg primitive type, given as text ("long", "decimal(9, 2)")."""
-        from sidecar.filters.hashing import theta_hashes
+        from sidecar.filters.array_hash import theta_hashes
 
         sketch = ThetaSketch(lg_k)
         sketch.update(theta_hashes(values, iceberg_type))
         return sketch
 
     def update(self, hashes: NDArray[np.uint64]) -> None:
-        """Feed ``hashes`` (uint64 [n], below 2**63, as :func:`sidecar.filters.hashing.theta_hashes` gives)."""
+        """Feed ``hashes`` (uint64 [n], below 2**63, as :func:`sidecar.filters.array_hash.theta_hashes` gives)."""
         from sidecar.kernels import theta
 
         found = np.empty(min(len(hashes), _CHUNK), np.uint64)

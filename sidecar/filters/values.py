@@ -29,7 +29,7 @@ from typing import Any, Literal
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.float32 import nearest_float32
-from sidecar.filters.plain_hash import XXH64, PlainHash
+from sidecar.filters.plain_bytes_hash import XXH64, PlainHash
 
 Verdict = Literal["probe", "cannot-exist", "unknown"]
 

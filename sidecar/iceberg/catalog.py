@@ -3,7 +3,7 @@
 A table is named ``namespace.table`` and looked up in a catalog that pyiceberg configures
 (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__NAME__KEY`` variables, or properties given here). The path of a
 ``*.metadata.json`` file opens that one version of a table, for reading only. Tables that pyiceberg refuses because of
-statistics that others registered are opened without these, with a warning (:mod:`sidecar.iceberg.tolerant`).
+statistics that others registered are opened without these, with a warning (:mod:`sidecar.iceberg.partial_loading`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sidecar.errors import (
     first_line,
     foreign_reason,
 )
-from sidecar.iceberg.tolerant import (
+from sidecar.iceberg.partial_loading import (
     is_about_statistics,
     load_file_partly,
     load_partly,

@@ -37,7 +37,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import FloatLiteral, Literal
 
-from sidecar.iceberg.exact import PredicateColumn, is_beyond
+from sidecar.iceberg.literals import PredicateColumn, is_beyond
 
 _below: Callable[..., BooleanExpression] = LessThan
 _not_above: Callable[..., BooleanExpression] = LessThanOrEqual

@@ -33,8 +33,8 @@ from pyiceberg.manifest import (
 from pyiceberg.types import NestedField
 
 from sidecar.errors import SidecarError
-from sidecar.iceberg.internals import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.listing import READERS, ListedFile, SnapshotManifest
+from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
 from sidecar.source import SourceFile, open_source
 

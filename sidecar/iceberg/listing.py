@@ -30,7 +30,7 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.errors import DamagedFileError, UsageError
-from sidecar.iceberg.internals import ManifestContents, RawEntry, read_manifest, read_manifests
+from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 
 INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
 """Formats whose files are indexed."""

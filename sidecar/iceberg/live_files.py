@@ -14,8 +14,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.iceberg.internals import read_manifest
 from sidecar.iceberg.listing import READERS, identity_of
+from sidecar.iceberg.manifests import read_manifest
 
 
 class LiveFiles:

@@ -1,7 +1,7 @@
 """Predicates: text or pyiceberg expressions, made canonical.
 
 What comes out is an unbound pyiceberg expression that names columns as the schema spells them and whose
-literals bind to themselves, so that any part of pyiceberg means the same by it (:mod:`sidecar.iceberg.exact`
+literals bind to themselves, so that any part of pyiceberg means the same by it (:mod:`sidecar.iceberg.literals`
 says what binding does otherwise). The grammar is in :mod:`sidecar.iceberg.predicate_text`.
 """
 
@@ -29,7 +29,7 @@ from pyiceberg.schema import Schema
 
 from sidecar.errors import UsageError
 from sidecar.iceberg.comparisons import comparison, membership
-from sidecar.iceberg.exact import exact_literal, find_column, prefix_literal
+from sidecar.iceberg.literals import exact_literal, find_column, prefix_literal
 from sidecar.iceberg.predicate_text import Parser
 
 

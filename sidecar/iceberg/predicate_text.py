@@ -48,7 +48,7 @@ from pyiceberg.schema import Schema
 
 from sidecar.errors import UsageError
 from sidecar.iceberg.comparisons import comparison, membership
-from sidecar.iceberg.exact import PredicateColumn, find_column, literal_of_text, prefix_literal
+from sidecar.iceberg.literals import PredicateColumn, find_column, literal_of_text, prefix_literal
 
 MAX_DEPTH = 100
 """Parentheses and NOTs inside each other; chains of AND and OR may be of any length."""

@@ -1,7 +1,7 @@
 """Registering a sidecar without losing what others wrote.
 
 A new file is written (never over an old one) and set, and then the table is looked at again: whether it is there, and
-whether the commit replaced just what was merged into it (:mod:`sidecar.iceberg.merge`, :mod:`sidecar.iceberg.history`).
+whether the commit replaced just what was merged into it (:mod:`sidecar.iceberg.merge`, :mod:`sidecar.iceberg.metadata_log`).
 If not, it is merged again.
 """
 
@@ -28,16 +28,16 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import CommitConflictError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.history import Commit, NoCommit, find_commit, statistics_of
 from sidecar.iceberg.merge import KeptSketch, Merge, open_existing, plan_merge
-from sidecar.iceberg.statistics_file import (
+from sidecar.iceberg.metadata_log import Commit, NoCommit, find_commit, statistics_of
+from sidecar.iceberg.partial_loading import refuse_partly_loaded
+from sidecar.iceberg.write_statistics import (
     WriteOurs,
     delete_file,
     statistics_entry,
     storage_error,
     write_file,
 )
-from sidecar.iceberg.tolerant import refuse_partly_loaded
 from sidecar.puffin.metadata import BlobMetadata
 
 ATTEMPTS = 6

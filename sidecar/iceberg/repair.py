@@ -29,11 +29,11 @@ from pyiceberg.table.update import (
 from sidecar.errors import CommitConflictError, SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.catalog import reload_table
-from sidecar.iceberg.history import Statistics, displaced_between, statistics_of
 from sidecar.iceberg.merge import NDV
+from sidecar.iceberg.metadata_log import Statistics, displaced_between, statistics_of
+from sidecar.iceberg.partial_loading import commit, left_out
 from sidecar.iceberg.registering import REFUSED, check_format_version
-from sidecar.iceberg.statistics_file import storage_error
-from sidecar.iceberg.tolerant import commit, left_out
+from sidecar.iceberg.write_statistics import storage_error
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.source import open_source

@@ -1,6 +1,6 @@
 """Writing and committing a snapshot of the operation ``replace``, which pyiceberg does not have.
 
-Beside :mod:`sidecar.iceberg.internals`, which reads, this is the one module that touches pyiceberg's private and
+Beside :mod:`sidecar.iceberg.manifests`, which reads, this is the one module that touches pyiceberg's private and
 undocumented API; its test fails when that changes. Format version 2 alone.
 
 Of a manifest with replaced files two new ones are made. The first has the replaced files as DELETED and all
@@ -47,7 +47,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StructType
 
 from sidecar.errors import DamagedFileError
-from sidecar.iceberg.internals import ManifestContents
+from sidecar.iceberg.manifests import ManifestContents
 
 FORMAT_VERSION: Literal[2] = 2
 _FIELDS = {part.name: position for position, part in enumerate(DATA_FILE_TYPE[FORMAT_VERSION].fields)}

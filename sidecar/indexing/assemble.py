@@ -23,7 +23,7 @@ from sidecar.iceberg import listing as iceberg
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.columns import Options
-from sidecar.indexing.faults import STORAGE
+from sidecar.indexing.fault import STORAGE
 from sidecar.indexing.tasks import Record
 
 THETA = "theta"

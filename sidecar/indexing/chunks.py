@@ -10,8 +10,9 @@ from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder, is_good
-from sidecar.indexing.faults import DAMAGE, fault_of, reason_of
+from sidecar.indexing.fault import DAMAGE, fault_of, reason_of
 from sidecar.indexing.sketches import TaskSketches
+from sidecar.parquet.arrow_values import ValueReader, check_pages
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import ColumnChunk, RowGroup
@@ -19,7 +20,6 @@ from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import StoredValues, check_typed
-from sidecar.parquet.values import ValueReader, check_pages
 from sidecar.source import CountingSource, Source
 
 

@@ -12,15 +12,15 @@ import pyarrow as pa
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError
+from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow, theta_hashes
 from sidecar.filters.layouts import ArrayLike
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.filters.theta import ThetaSketch
-from sidecar.indexing.faults import reason_of
+from sidecar.indexing.fault import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
 from sidecar.indexing.types import to_column_type
 

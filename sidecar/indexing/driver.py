@@ -24,11 +24,11 @@ from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.registering import Registration, check_writable
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
-from sidecar.indexing.bins import make_tasks
-from sidecar.indexing.choice import engine_for
 from sidecar.indexing.earlier import Earlier, look_back
 from sidecar.indexing.engine import Engine, Progress
+from sidecar.indexing.engine_choice import engine_for
 from sidecar.indexing.options import USUAL_KINDS, check_options, options_of
+from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.report import BuildReport, blob_dict, make_report
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.indexing.writing import Registrar

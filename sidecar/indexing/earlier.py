@@ -26,10 +26,10 @@ from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing
 from sidecar.iceberg.merge import MARK
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
 from sidecar.indexing.assemble import THETA, kinds_of
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.puffin.types import THETA as THETA_BLOB

@@ -23,7 +23,7 @@ from sidecar.indexing.columns import (
     is_good,
 )
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
-from sidecar.indexing.faults import fault_of, reason_of
+from sidecar.indexing.fault import fault_of, reason_of
 from sidecar.indexing.orc_rows import no_row_indexes, row_indexes
 from sidecar.indexing.orc_types import OrcValues, orc_values, type_doubt, zone_doubt
 from sidecar.indexing.sketches import TaskSketches

@@ -6,7 +6,7 @@ from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.bundle.row_index_use import row_index_kind
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.indexing.data_file import PagesResult
-from sidecar.indexing.faults import fault_of, reason_of
+from sidecar.indexing.fault import fault_of, reason_of
 from sidecar.orc.index_streams import StripeIndex
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcTail, Stripe

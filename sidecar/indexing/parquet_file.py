@@ -9,7 +9,7 @@ from sidecar.bundle.page_index_use import page_index_kind
 from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
-from sidecar.indexing.pages import index_pages
+from sidecar.indexing.page_indexes import index_pages
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.schema import Leaf

@@ -34,10 +34,10 @@ from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.resolve import ABSENT, FileLeaf, FoundColumn, MissingColumn, TableColumn, resolve_in_file
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
-from sidecar.indexing.faults import fault_of, reason_of
+from sidecar.indexing.fault import fault_of, reason_of
 from sidecar.indexing.formats import Metadata, open_data_file, read_metadata
 from sidecar.indexing.sketches import TaskSketches, Thresholds
-from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_tail
 from sidecar.source import Source, local_path, open_source
 

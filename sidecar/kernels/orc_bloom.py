@@ -1,6 +1,6 @@
 """ORC Bloom filter loops: hashes of integer and byte keys, and k bits of each in ``words`` uint64 [m / 64].
 
-The rules, and one-value twins of the hashes, stand in :mod:`sidecar.filters.orc_hash`; the choice of bits in
+The rules, and one-value twins of the hashes, stand in :mod:`sidecar.filters.orc_key_hash`; the choice of bits in
 :mod:`sidecar.filters.orc_bloom`.
 """
 

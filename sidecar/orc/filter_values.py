@@ -26,7 +26,7 @@ def deny_nothing(
 
     False for filters with another defect, and where the values cannot be read. Reads the column's data in the stripe.
     """
-    from sidecar.filters.orc_hashing import hash_orc
+    from sidecar.filters.orc_array_hash import hash_orc
 
     doubted = tail.writer == CPP and column.kind in _DOUBTED and not column.nested_in_repeated
     if not doubted or any(f.filter is None or f.stream_kind != BLOOM_FILTER_UTF8 for f in filters):

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import SidecarError, UsageError
+from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_hashing import hash_orc
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.decode import LeafCursor
 from sidecar.orc.index_streams import StripeIndex, statistics_of

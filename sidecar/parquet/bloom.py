@@ -73,7 +73,7 @@ class FoundFilter:
 
     @property
     def hash(self) -> str:
-        """Name of the hash function, see :mod:`sidecar.filters.plain_hash`."""
+        """Name of the hash function, see :mod:`sidecar.filters.plain_bytes_hash`."""
         return self.filter.function.name
 
     @property

@@ -16,13 +16,13 @@ from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureErr
 from sidecar.filters.encoding import Encoding
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.footer import ColumnChunk
+from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import (
     DICTIONARY_ENCODINGS,
     MAX_HEADER,
     PageHeader,
     decode_page_header,
 )
-from sidecar.parquet.plain_file import decode_pages
 from sidecar.parquet.schema import Annotation, Leaf
 
 DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY = 5, 7

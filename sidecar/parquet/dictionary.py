@@ -22,8 +22,8 @@ import pyarrow as pa
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
 from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, check_page_size, decompress
+from sidecar.parquet.dictionary_runs import mark_index_pages
 from sidecar.parquet.footer import ColumnChunk
-from sidecar.parquet.index_pages import mark_index_pages
 from sidecar.parquet.levels import open_page
 from sidecar.parquet.pages import (
     DICTIONARY_ENCODINGS,

@@ -11,7 +11,7 @@ unknown field speaks of are copied, but an offset in such a field is not known t
 
 ColumnIndexes and OffsetIndexes are one contiguous region, because readers fetch them in one span.
 
-Encrypted files are copied as they are stored; what is new in them is sealed (:mod:`sidecar.parquet.sealing`). Filters
+Encrypted files are copied as they are stored; what is new in them is sealed (:mod:`sidecar.parquet.encrypted.sealing`). Filters
 of encrypted columns that some writers leave in clear are not copied: zeros take their place.
 Specification: BloomFilter.md ("File Format"), PageIndex.md, Encryption.md, parquet.thrift.
 """
@@ -25,10 +25,10 @@ from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.parquet.encrypted.sealing import MAGIC, NO_KEY, Sealing, sealing_of
 from sidecar.parquet.extents import MAGIC_LENGTH, Extents, Range, find_extents
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
-from sidecar.parquet.sealing import MAGIC, NO_KEY, Sealing, sealing_of
 from sidecar.source import Source, check_unchanged
 from sidecar.target import COPY_LENGTH, Target
 

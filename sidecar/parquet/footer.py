@@ -1,7 +1,7 @@
 """The footer of a Parquet file: one read of the file's tail when it is small, two otherwise.
 
 A file ends with the Thrift structure ``FileMetaData``, its length in four bytes (little-endian) and the
-magic ``PAR1``. ``PARE`` in that place means that the footer is encrypted: :mod:`sidecar.parquet.decrypted` shows such a
+magic ``PAR1``. ``PARE`` in that place means that the footer is encrypted: :mod:`sidecar.parquet.encrypted.plain_view` shows such a
 file as a plain one. The length is believed only if the structure then lies inside the file; every count and length
 in it is checked before it is used.
 
@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
-from sidecar.parquet.encryption import FileEncryption
+from sidecar.parquet.encrypted.modules import FileEncryption
 from sidecar.parquet.schema import PHYSICAL, Leaf, decode_leaves
 from sidecar.parquet.thrift import PADDING, Struct, decode_struct
 from sidecar.source import Source
@@ -109,7 +109,7 @@ class Footer:
     raw: bytes
     """``metadata`` as it stands in the file."""
     encryption: FileEncryption | None = None
-    """How the file is encrypted, if it was unlocked (:func:`sidecar.parquet.decrypted.unlock`)."""
+    """How the file is encrypted, if it was unlocked (:func:`sidecar.parquet.encrypted.plain_view.unlock`)."""
 
     @cached_property
     def _by_path(self) -> dict[str, Leaf]:

@@ -15,7 +15,7 @@ from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.encrypted_footer import read_declaration
+from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer, read_tail
 from sidecar.parquet.schema import Leaf
 from sidecar.source import Source

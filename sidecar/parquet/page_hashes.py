@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sidecar.filters.plain_hash import Hashes
+from sidecar.filters.plain_bytes_hash import Hashes
 from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import StoredValues
 

@@ -49,7 +49,6 @@ from sidecar.parquet.page_index import (
     encode_column_index,
     encode_offset_index,
 )
-from sidecar.parquet.page_values import PageFolder, PageValues
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
     HEADER_WINDOW,
@@ -59,6 +58,7 @@ from sidecar.parquet.pages import (
     PageHeader,
 )
 from sidecar.parquet.stored_values import StoredValues
+from sidecar.parquet.value_bounds import PageFolder, PageValues
 from sidecar.source import Source
 
 WINDOW = 4 << 20

@@ -1,7 +1,7 @@
 """The values of a chunk, taken from its pages as they are stored.
 
 PLAIN bytes stand in PLAIN pages already, and for pages of indices in the dictionary; all other encodings are
-decoded by pyarrow as physical types (:mod:`sidecar.parquet.plain_file`). So no logical type is ever converted, and
+decoded by pyarrow as physical types (:mod:`sidecar.parquet.one_column_file`). So no logical type is ever converted, and
 byte arrays are not copied: they are hashed where they stand.
 """
 
@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.filters.array_hash import hash_plain_fixed, hash_plain_spans
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_plain_fixed, hash_plain_spans
 from sidecar.filters.layouts import Spans
-from sidecar.filters.plain_hash import XXH64, Hashes, PlainHash
+from sidecar.filters.plain_bytes_hash import XXH64, Hashes, PlainHash
 from sidecar.kernels import rle
 from sidecar.parquet.dictionary import DictionaryPage, mark_indices
-from sidecar.parquet.page_values import BATCH_BYTES, KNOWN_ENCODINGS, check_size
+from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN
-from sidecar.parquet.plain_file import decode_pages
 from sidecar.parquet.schema import Leaf
+from sidecar.parquet.value_bounds import BATCH_BYTES, KNOWN_ENCODINGS, check_size
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -106,7 +106,7 @@ class StoredValues:
     def add(self, encoding: int, count: int, data: Bytes) -> None:
         """A page of ``count`` values, nulls left out; ``data`` (uint8[n]) holds nothing else.
 
-        Raises as :meth:`sidecar.parquet.page_values.PageFolder.add`.
+        Raises as :meth:`sidecar.parquet.value_bounds.PageFolder.add`.
         """
         if encoding not in KNOWN_ENCODINGS:
             raise UnsupportedFeatureError("values of this encoding are not decoded", found=encoding)

@@ -13,11 +13,11 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.model import INDEXED, Coverage
 from sidecar.bundle.sidecar_file import Segment
+from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.refs import generations, snapshot_id_of
-from sidecar.iceberg.statistics import FoundSidecar, find_sidecar
-from sidecar.planning.moved import RelocatedFiles
-from sidecar.planning.verdicts import BLOOM
+from sidecar.planning.filter_answers import BLOOM
+from sidecar.planning.relocated import RelocatedFiles
 
 THETA = "theta"
 

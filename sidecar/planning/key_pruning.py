@@ -23,10 +23,10 @@ from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
+from sidecar.planning.filter_answers import ListedPlace
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.may_match import Units
 from sidecar.planning.reasons import MAY_MATCH, NOT_LISTED, TOO_MANY
-from sidecar.planning.verdicts import ListedPlace
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
@@ -68,7 +68,7 @@ class KeyAnswer:
 
 
 class KeyPruner:
-    """Rules out files and row groups for one key set; ``holds`` as in :class:`sidecar.planning.verdicts.Verdicts`."""
+    """Rules out files and row groups for one key set; ``holds`` as in :class:`sidecar.planning.filter_answers.Verdicts`."""
 
     def __init__(self, keys: KeySet, holds: Callable[[int, str], bool]) -> None:
         self.keys = keys

@@ -37,7 +37,7 @@ from pyiceberg.types import NestedField, StructType
 
 from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
 from sidecar.filters.values import decimal_scale
-from sidecar.iceberg.exact import PredicateColumn, find_column
+from sidecar.iceberg.literals import PredicateColumn, find_column
 from sidecar.planning.key_lists import key_list
 
 Search = npt.NDArray[Any]

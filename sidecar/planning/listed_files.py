@@ -31,11 +31,11 @@ from pyiceberg.types import NestedField
 from sidecar.bundle.model import FileEntry, ListedManifest
 from sidecar.bundle.segment import Segment
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.iceberg.internals import entry_decoder
 from sidecar.iceberg.listing import identity_of
+from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import bound_columns, partition_columns
-from sidecar.planning.internals import Evaluators
-from sidecar.planning.verdicts import FilterAnswers, Ordinals
+from sidecar.planning.filter_answers import FilterAnswers, Ordinals
+from sidecar.planning.task_planner import Evaluators
 
 FEW = 64
 """Files whose records are read without more ado: one or two batches of a units table."""

@@ -1,13 +1,13 @@
 """Row groups and pages of data files that can be ruled out without touching the files.
 
-Filters have judged row groups before (:mod:`sidecar.planning.verdicts`); here page indexes of a sidecar are asked about
+Filters have judged row groups before (:mod:`sidecar.planning.filter_answers`); here page indexes of a sidecar are asked about
 those that are left. A page index is read only if it can change anything: the predicate compares a column that has
 one, and the bounds of the file in its manifest do not settle that part for all of its rows already.
 
 What a page index says counts only if the column would be found in the file today as it was then, if its bounds
 compare in a known way, if the index contradicts neither itself nor the file's bounds, and where it says nothing,
 every row of the row group may match. Row groups of ORC files have row indexes instead, which say of all their rows what
-a page index says of a page (:mod:`sidecar.planning.zone_maps`).
+a page index says of a page (:mod:`sidecar.planning.orc_bounds`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from sidecar.parquet.pruning import narrow
 from sidecar.parquet.row_ranges import RowRanges, Rows
 from sidecar.parquet.schema import Leaf
 from sidecar.planning.conditions import FileQuestion, condition_of
+from sidecar.planning.filter_answers import ListedPlace
+from sidecar.planning.orc_bounds import zone_bounds, zone_leaf
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.planning.verdicts import ListedPlace
-from sidecar.planning.zone_maps import zone_bounds, zone_leaf
 
 Stored = StoredPageIndex | StoredRowIndex
 IndexKind = PageIndexKind | RowIndexKind
@@ -63,7 +63,7 @@ class _File:
 class PagePruner:
     """Rules out row groups and rows of files that one sidecar lists, for one predicate.
 
-    ``holds`` is as in :class:`sidecar.planning.verdicts.Verdicts`; ``warn`` is told of doubts.
+    ``holds`` is as in :class:`sidecar.planning.filter_answers.Verdicts`; ``warn`` is told of doubts.
     """
 
     def __init__(

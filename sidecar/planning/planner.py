@@ -27,17 +27,17 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.deletes import EqualityDeletes
-from sidecar.iceberg.internals import read_manifests
 from sidecar.iceberg.listing import snapshot_of
+from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import as_it_was, snapshot_id_of
-from sidecar.planning.advice import OpenedSidecar
+from sidecar.planning.file_pruner import FilePruner
 from sidecar.planning.funnel import ManifestUse
-from sidecar.planning.internals import plan_tasks
 from sidecar.planning.key_sets import Keys, key_set
 from sidecar.planning.may_match import question_of
+from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
-from sidecar.planning.sieve import FilePruner
+from sidecar.planning.task_planner import plan_tasks
 
 
 def plan(

@@ -14,13 +14,13 @@ from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
-from sidecar.iceberg.exact import PredicateColumn, exact_value, find_column
 from sidecar.iceberg.listing import ListedFile, list_snapshot
+from sidecar.iceberg.literals import PredicateColumn, exact_value, find_column
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolution_holds
+from sidecar.planning.filter_answers import BLOOM, state_of
 from sidecar.planning.inspect import live_files, opened_sidecar
 from sidecar.planning.reasons import NOT_LISTED
-from sidecar.planning.verdicts import BLOOM, state_of
 
 DAMAGED = "the index cannot be read there, see the warnings"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from sidecar.iceberg.history import statistics_of
+from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.refs import generations, lineage
 from sidecar.iceberg.repair import repair
-from sidecar.iceberg.tolerant import state_of_registrations
 from sidecar.planning.inspect import inspect_table
 
 

@@ -14,13 +14,13 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
 from sidecar.files import verify_puffin
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.internals import RawEntry, read_manifest, read_manifests
+from sidecar.iceberg.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.listing import identity_of, snapshot_of
+from sidecar.iceberg.manifests import RawEntry, read_manifest, read_manifests
 from sidecar.iceberg.refs import snapshot_id_of
-from sidecar.iceberg.statistics import FoundSidecar, StatisticsDoubt, look_for_sidecar
-from sidecar.parquet.verify_values import ValueCheck
-from sidecar.planning.moved import RelocatedFiles
-from sidecar.planning.verdicts import is_listed
+from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.planning.filter_answers import is_listed
+from sidecar.planning.relocated import RelocatedFiles
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
 from sidecar.source import open_source

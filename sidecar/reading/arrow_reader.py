@@ -42,10 +42,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
-from sidecar.parquet.decrypted import unlock
-from sidecar.parquet.page_scan import Residual
-from sidecar.parquet.parts import has_views
-from sidecar.parquet.usual_types import with_usual_types
+from sidecar.parquet.encrypted.plain_view import unlock
+from sidecar.parquet.scan.page_scan import Residual
+from sidecar.parquet.scan.schema_parts import has_views
+from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.reading.file_columns import FileColumn, FileColumns
 from sidecar.reading.residual import residual_of
 from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source

@@ -44,7 +44,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.parquet.parts import FileShape, Node
+from sidecar.parquet.scan.schema_parts import FileShape, Node
 from sidecar.parquet.schema import Leaf
 
 _PRIMITIVES: dict[str, PrimitiveType] = {

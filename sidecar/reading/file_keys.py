@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.parquet.page_scan import Residual
+from sidecar.parquet.scan.page_scan import Residual
 from sidecar.planning.key_sets import KeySet
 from sidecar.reading.file_columns import FileColumns, comparable_column
 

@@ -2,7 +2,7 @@
 
 The door of plain files: predicates are those of tables (:mod:`sidecar.iceberg.predicate`), and what they mean on the
 rows is what pyiceberg's expressions mean in Arrow: NULL matches neither = nor != but NOT IN, NaN no comparison.
-So the result is that of pyarrow's reading the whole file and filtering it; :mod:`sidecar.parquet.page_scan` and
+So the result is that of pyarrow's reading the whole file and filtering it; :mod:`sidecar.parquet.scan.page_scan` and
 :mod:`sidecar.reading.orc_scanning` see to it that most of the file is not read.
 """
 
@@ -22,10 +22,10 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory
 from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.tail import is_orc
-from sidecar.parquet.decrypted import open_parquet
+from sidecar.parquet.encrypted.plain_view import open_parquet
 from sidecar.parquet.footer import Footer
-from sidecar.parquet.page_scan import FoundRows, PageRequest, ScanReport, scan_pages
-from sidecar.parquet.parts import read_shape
+from sidecar.parquet.scan.page_scan import FoundRows, PageRequest, ScanReport, scan_pages
+from sidecar.parquet.scan.schema_parts import read_shape
 from sidecar.planning.conditions import asked_fields, condition_of
 from sidecar.planning.key_sets import Keys, key_set
 from sidecar.reading.file_columns import file_columns

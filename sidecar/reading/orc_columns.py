@@ -36,7 +36,7 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.orc.schema import MAX_DIGITS, OrcColumn
 from sidecar.orc.tail import OrcTail
 from sidecar.parquet.schema import Leaf
-from sidecar.planning.zone_maps import zone_leaf
+from sidecar.planning.orc_bounds import zone_leaf
 from sidecar.reading.file_columns import FileColumn, FileColumns
 
 _PRIMITIVES: dict[str, PrimitiveType] = {

@@ -37,9 +37,9 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
 from sidecar.parquet.conditions import Condition, leaf_conditions
-from sidecar.parquet.page_scan import FoundRows, Residual, ScanReport
+from sidecar.parquet.scan.page_scan import FoundRows, Residual, ScanReport
 from sidecar.planning.conditions import asked_fields, condition_of, predicates
-from sidecar.planning.orc_verdicts import RowGroupBounds, StripeBounds, holds
+from sidecar.planning.orc_survivors import RowGroupBounds, StripeBounds, holds
 from sidecar.reading.file_columns import FileColumns
 from sidecar.reading.orc_columns import column_name, orc_columns, orc_leaf, selected_schema
 from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader

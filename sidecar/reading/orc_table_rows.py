@@ -25,7 +25,7 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, read_tail
-from sidecar.parquet.page_scan import ScanReport
+from sidecar.parquet.scan.page_scan import ScanReport
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.reading.arrow_reader import FileView, TableReader
 from sidecar.reading.orc_columns import column_name

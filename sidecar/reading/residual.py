@@ -25,7 +25,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, UUIDType
 
 from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
-from sidecar.parquet.page_scan import Residual
+from sidecar.parquet.scan.page_scan import Residual
 from sidecar.reading.file_columns import FileColumns, comparable_column, residual_name
 
 

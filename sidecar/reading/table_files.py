@@ -1,6 +1,6 @@
 """The rows of one data file of a table, from as few of its pages as the indexes allow.
 
-:mod:`sidecar.reading.arrow_reader` says how pyiceberg sees the file, :mod:`sidecar.parquet.page_scan` reads it: row
+:mod:`sidecar.reading.arrow_reader` says how pyiceberg sees the file, :mod:`sidecar.parquet.scan.page_scan` reads it: row
 groups that the plan and Arrow's statistics leave, pages that the indexes leave, deleted rows taken out by their
 position in the file, then the filter, then the projection. Page indexes come from the sidecar where it has them.
 
@@ -29,12 +29,12 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
-from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.pages import WRONG_CHECKSUM
-from sidecar.parquet.parts import finish_file
-from sidecar.parquet.usual_types import usual_footer
+from sidecar.parquet.scan.page_scan import ScanReport, TooMuchLeft, scan_pages
+from sidecar.parquet.scan.schema_parts import finish_file
+from sidecar.parquet.scan.usual_types import usual_footer
 from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
 from sidecar.reading.arrow_reader import Deletes, TableReader, deletes_of

@@ -54,7 +54,7 @@ from sidecar.errors import UnsupportedFeatureError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from sidecar.iceberg.exact import PredicateColumn
+    from sidecar.iceberg.literals import PredicateColumn
 
 EPOCH = datetime(1970, 1, 1)
 KEY = "sidecar key"

@@ -15,7 +15,7 @@ from sidecar.convert.protection import ENCRYPTED, PLAINTEXT_PROPERTY, REFUSED
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.parquet.bloom import read_bloom_filters
-from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.source import LocalSource
 

@@ -26,7 +26,7 @@ from sidecar.parquet.embed import GroupIndexes, embed
 from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.identity import is_distinctive, pages_fingerprint
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource, CountingSource, LocalSource
 from sidecar.target import create_target
 

@@ -18,12 +18,12 @@ from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.convert.reshape import measured_rate
 from sidecar.errors import UsageError
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import LocalSource
 
 ENCODINGS = {"k": "int64", "s": "byte_array", "n": "int32"}

@@ -18,9 +18,9 @@ from rebuild_cases import evidence_of, found_filter, parquet_of, statistics_of, 
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
 from sidecar.convert.rebuild import DomainLimits, Rebuilt, false_extras, rebuild
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow
 from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import read_footer

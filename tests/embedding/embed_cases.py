@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datafusion import SessionConfig, SessionContext
 
-from sidecar.filters.hashing import hash_arrow
+from sidecar.filters.array_hash import hash_arrow
+from sidecar.parquet.arrow_values import ValueReader
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.thrift import Struct
-from sidecar.parquet.values import ValueReader
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import LocalSource, Source
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from waiting import wait_until
 
-from sidecar.embedding.ahead import Prefetch
+from sidecar.embedding.prefetch import Prefetch
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

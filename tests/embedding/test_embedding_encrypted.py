@@ -23,11 +23,11 @@ from sidecar.embedding.table import embed_table
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.driver import build
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted.plain_view import unlock
+from sidecar.parquet.encrypted.sealing import Sealed
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.sealing import Sealed
 from sidecar.parquet.thrift import Struct
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import LocalSource, Source, SourceFile, local_path
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"

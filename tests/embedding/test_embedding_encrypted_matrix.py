@@ -30,12 +30,12 @@ from encryption_matrix import (
 )
 
 from sidecar.embedding.file import embed_file, strip_file
-from sidecar.filters.hashing import hash_arrow
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_index import read_column_index, read_offset_index
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.reading.file_scanning import scan_file
 from sidecar.source import LocalSource, Source, SourceFile
 

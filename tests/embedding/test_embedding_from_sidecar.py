@@ -18,8 +18,8 @@ from sidecar.iceberg.listing import list_snapshot
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_index import read_page_indexes
-from sidecar.parquet.verify import verify_file
-from sidecar.parquet.verify_values import ValueCheck
+from sidecar.parquet.verify.file import verify_file
+from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.source import LocalSource, local_path
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])

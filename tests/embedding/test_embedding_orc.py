@@ -21,8 +21,8 @@ from sidecar.embedding.file import embed_file, strip_file
 from sidecar.embedding.orc_filters import new_encoding
 from sidecar.embedding.report import EmbedReport, Outcome
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter
-from sidecar.filters.orc_hashing import hash_orc
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import FILTER_STREAMS
 from sidecar.orc.index_streams import FoundOrcFilter, read_indexes

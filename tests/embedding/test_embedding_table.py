@@ -24,8 +24,8 @@ from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import DateType, FloatType, LongType, NestedField, StringType, UUIDType
 
 import sidecar
-from sidecar.embedding import successors
-from sidecar.embedding.successors import NOTHING_NEW
+from sidecar.embedding import rewritten_files
+from sidecar.embedding.rewritten_files import NOTHING_NEW
 from sidecar.embedding.table import embed_table
 from sidecar.errors import (
     CommitConflictError,
@@ -147,13 +147,13 @@ def sequence_numbers(table: Table) -> dict[Any, int]:
 def test_entries_say_what_was_deleted_and_added(table: Table) -> None:
     before = {e["data_file"]["file_path"]: e for e in entries(table)}
     report = embed(table)
-    successors = {file.old_path: file.new_path for file in report.replaced}
+    rewritten_files = {file.old_path: file.new_path for file in report.replaced}
     snapshot = table.current_snapshot()
     assert snapshot is not None
     after = {e["data_file"]["file_path"]: e for e in entries(table)}
     assert len(after) == 2 * FILES
     for path, was in before.items():
-        deleted, added = after[path], after[successors[path]]
+        deleted, added = after[path], after[rewritten_files[path]]
         assert (deleted["status"], added["status"]) == (2, 1)
         assert deleted["snapshot_id"] == added["snapshot_id"] == snapshot.snapshot_id
         assert deleted["sequence_number"] == added["sequence_number"] == was["sequence_number"]
@@ -600,14 +600,14 @@ def test_storage_that_fails_at_a_data_file_leaves_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch, after: int, threads: int
 ) -> None:
     before, made = state(table), itertools.count()
-    create_target = successors.create_target
+    create_target = rewritten_files.create_target
 
     def failing(path: str, io: Any) -> Any:
         if next(made) >= after:
             raise StorageError("cannot create the file: disk full", file=path)
         return create_target(path, io)
 
-    monkeypatch.setattr(successors, "create_target", failing)
+    monkeypatch.setattr(rewritten_files, "create_target", failing)
     with pytest.raises(StorageError, match="disk full"):
         embed(table, threads=threads)
     assert_untouched(table, before)

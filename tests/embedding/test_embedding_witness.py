@@ -37,7 +37,7 @@ from sidecar.orc.verify import verify_file as verify_orc
 from sidecar.orc.verify_values import RowGroupSampler
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.page_index import read_page_indexes
-from sidecar.parquet.verify_values import ValueCheck
+from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.source import CountingSource, LocalSource, digest_ranges
 
 ROWS = 3000

@@ -21,8 +21,8 @@ from pyiceberg.types import IcebergType
 from xxhash import xxh64_intdigest
 
 from sidecar.errors import UsageError
+from sidecar.filters.array_hash import hash_arrow, hash_plain_fixed, hash_plain_spans, theta_hashes
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow, hash_plain_fixed, hash_plain_spans, theta_hashes
 
 DAY = 86_400_000
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters import historical
+from sidecar.filters.array_hash import hash_arrow, hash_plain_fixed
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow, hash_plain_fixed
 from sidecar.filters.historical import HistoricalBloomFilter
-from sidecar.filters.plain_hash import MURMUR3_X64_128, XXH64
+from sidecar.filters.plain_bytes_hash import MURMUR3_X64_128, XXH64
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import MAX_BLOCKS, MAX_BYTES
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter, positions, size_for
 from sidecar.filters.orc_encoding import OrcEncoding
-from sidecar.filters.orc_hash import hash_bytes, hash_long
+from sidecar.filters.orc_key_hash import hash_bytes, hash_long
 
 HASHES = orc_vectors.load("hashes.json")["hashes"]
 PARAMS = orc_vectors.load("hashes.json")["params"]

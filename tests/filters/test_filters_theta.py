@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.filters.hashing import theta_hashes
+from sidecar.filters.array_hash import theta_hashes
 from sidecar.filters.theta import MAX_THETA, ThetaSketch
 
 K = 4096

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from sidecar.filters.array_hash import hash_arrow, hash_plain_fixed, hash_plain_spans
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow, hash_plain_fixed, hash_plain_spans
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.values import encode_value, probe_hashes
 

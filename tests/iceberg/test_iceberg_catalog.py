@@ -15,7 +15,7 @@ from pyiceberg.exceptions import UnauthorizedError
 
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.iceberg.catalog import open_catalog, open_table, redact, reload_table
-from sidecar.iceberg.tolerant import left_out
+from sidecar.iceberg.partial_loading import left_out
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 

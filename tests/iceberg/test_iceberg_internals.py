@@ -19,8 +19,8 @@ from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
-from sidecar.iceberg import internals
-from sidecar.iceberg.internals import (
+from sidecar.iceberg import manifests
+from sidecar.iceberg.manifests import (
     decode_manifest,
     entry_decoder,
     read_manifest,
@@ -76,15 +76,15 @@ def assert_raw_records_decode(table: Table, manifests: list[ManifestFile]) -> in
 def test_the_private_api_is_the_one_this_was_written_for() -> None:
     """Fails when pyiceberg changes what internals.py relies on: read its notes again, then adapt it."""
     assert pyiceberg.__version__.startswith("0.12."), "pyproject.toml pins pyiceberg below 0.13"
-    assert list(inspect.signature(internals._inherit_from_manifest).parameters) == ["entry", "manifest"]
-    assert list(inspect.signature(internals.resolve_reader).parameters) == [
+    assert list(inspect.signature(manifests._inherit_from_manifest).parameters) == ["entry", "manifest"]
+    assert list(inspect.signature(manifests.resolve_reader).parameters) == [
         "file_schema",
         "read_schema",
         "read_types",
         "read_enums",
     ]
     assert (avro_file.MAGIC, avro_file.SYNC_SIZE, avro_file._SCHEMA_KEY) == (b"Obj\x01", 16, "avro.schema")
-    assert internals.DEFAULT_READ_VERSION == 2
+    assert manifests.DEFAULT_READ_VERSION == 2
     fetch = inspect.getsource(ManifestFile.fetch_manifest_entry)
     assert "MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION]" in fetch
     assert "read_types={-1: ManifestEntry, 2: DataFile}" in fetch

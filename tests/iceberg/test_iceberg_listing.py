@@ -28,8 +28,8 @@ from pyiceberg.types import (
 
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg import listing as listing_module
-from sidecar.iceberg.internals import entry_decoder
 from sidecar.iceberg.listing import EntryBounds, list_snapshot
+from sidecar.iceberg.manifests import entry_decoder
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

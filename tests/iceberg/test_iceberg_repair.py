@@ -20,7 +20,7 @@ import sidecar
 from sidecar.cli.app import app
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.iceberg import repair as repair_module
-from sidecar.iceberg.tolerant import PartlyLoaded, left_out
+from sidecar.iceberg.partial_loading import PartlyLoaded, left_out
 from sidecar.puffin.types import SBBF, THETA, UNITS
 
 Edit = Callable[[dict[str, Any]], None]

@@ -14,7 +14,7 @@ from rest_server import Server, client, serving
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.iceberg.tolerant import PartlyLoaded
+from sidecar.iceberg.partial_loading import PartlyLoaded
 from sidecar.puffin.types import THETA, UNITS
 
 

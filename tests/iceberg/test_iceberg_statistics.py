@@ -23,11 +23,11 @@ from sidecar.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from sidecar.iceberg import registering, statistics, statistics_file
-from sidecar.iceberg.history import Commit, NoCommit, find_commit
+from sidecar.iceberg import find_sidecar, registering, write_statistics
+from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.merge import MARK, KeptSketch
+from sidecar.iceberg.metadata_log import Commit, NoCommit, find_commit
 from sidecar.iceberg.registering import Registration, register
-from sidecar.iceberg.statistics import find_sidecar
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA, TOC, UNITS
@@ -346,13 +346,13 @@ def test_a_file_that_storage_cut_short_is_never_registered(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sid = head(table)
-    real = statistics_file._read_back
+    real = write_statistics._read_back
 
     def cut(table: Table, path: str, written: Any) -> None:
         damage(path, lambda data: data[:-1])
         real(table, path, written)
 
-    monkeypatch.setattr(statistics_file, "_read_back", cut)
+    monkeypatch.setattr(write_statistics, "_read_back", cut)
     with pytest.raises(DamagedFileError, match="not stored whole"):
         register(table, sid, THETAS, write_ours)
     assert stats_files(table) == set()
@@ -645,7 +645,7 @@ class FakeSidecarFile:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "SidecarFile", FakeSidecarFile)
+    monkeypatch.setattr(find_sidecar, "SidecarFile", FakeSidecarFile)
 
 
 @pytest.mark.usefixtures("opened")

@@ -10,7 +10,7 @@ import pytest
 from sidecar.iceberg.listing import EntryBounds
 from sidecar.indexing.assemble import Encrypted, collect, encrypted_of
 from sidecar.indexing.columns import Options
-from sidecar.indexing.faults import DAMAGE, STORAGE
+from sidecar.indexing.fault import DAMAGE, STORAGE
 from sidecar.indexing.tasks import Record
 
 

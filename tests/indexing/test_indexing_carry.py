@@ -41,7 +41,7 @@ def covered(table: Any, predicate: str) -> tuple[int, int]:
 
 
 def bundles(table: Any) -> list[tuple[str, tuple[int, ...], bytes]]:
-    from sidecar.iceberg.statistics import find_sidecar
+    from sidecar.iceberg.find_sidecar import find_sidecar
 
     found = find_sidecar(table)
     puffin = found.sidecar.puffin

@@ -353,7 +353,7 @@ def test_wrong_calls_are_refused_before_any_work(catalog: Any, monkeypatch: pyte
     def no_work(*_: Any, **__: Any) -> None:
         raise AssertionError("work was done")
 
-    monkeypatch.setattr("sidecar.indexing.choice.LocalEngine", no_work)
+    monkeypatch.setattr("sidecar.indexing.engine_choice.LocalEngine", no_work)
     for call in (
         {"columns": ["nope"]},
         {"columns": []},
@@ -382,7 +382,7 @@ def test_auto_says_why_it_runs_here(catalog: Any, monkeypatch: pytest.MonkeyPatc
     table = _table(catalog, "auto", files=1)
     reason = "at most 4 GiB of data files are to be indexed"
     assert sidecar.build(table, ["k"]).engine_reason == reason
-    monkeypatch.setattr("sidecar.indexing.choice.LOCAL_BYTES", 10)
+    monkeypatch.setattr("sidecar.indexing.engine_choice.LOCAL_BYTES", 10)
     monkeypatch.setattr("sidecar.spark.session.java_runtime", lambda: None)
     report = sidecar.build(table, ["k"], full=True)
     assert (report.engine, report.engine_reason) == ("local", "Spark cannot start: there is no Java runtime")

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pyarrow as pa
 
-from sidecar.filters.hashing import theta_hashes
+from sidecar.filters.array_hash import theta_hashes
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing.sketches import TaskSketches
 

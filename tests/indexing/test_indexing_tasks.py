@@ -31,7 +31,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, TimestampType
 
-from sidecar.filters.hashing import hash_arrow, theta_hashes
+from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet import stored_values
 from sidecar.parquet.bloom import read_bloom_filter

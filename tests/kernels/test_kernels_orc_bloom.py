@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_kernels_table import LENGTHS, spans_of
 
 from sidecar.filters.orc_bloom import positions
-from sidecar.filters.orc_hash import hash_bytes, hash_long
+from sidecar.filters.orc_key_hash import hash_bytes, hash_long
 from sidecar.kernels import decimals, orc_bloom
 
 HASHES = json.loads((Path(__file__).parents[1] / "data/orc/hashes.json").read_text())["hashes"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orc_files import read_all, source
 
-from sidecar.filters.orc_hash import hash_long
+from sidecar.filters.orc_key_hash import hash_long
 from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.verify import verify_file
 

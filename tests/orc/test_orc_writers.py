@@ -15,7 +15,7 @@ from orc_files import read_all
 from orc_files import source as fixture
 
 from sidecar.filters.orc_bloom import size_for
-from sidecar.filters.orc_hash import hash_long
+from sidecar.filters.orc_key_hash import hash_long
 from sidecar.orc.index_streams import index_streams_of, read_indexes
 from sidecar.orc.inspect import ask_row_group, inspect_file, probe_file
 from sidecar.orc.stripe import read_stripe_footer

@@ -27,8 +27,8 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.pages import walk_pages
-from sidecar.parquet.verify import verify_file
-from sidecar.parquet.verify_values import ValueCheck
+from sidecar.parquet.verify.file import verify_file
+from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.reading.file_scanning import scan_file
 from sidecar.source import BytesSource
 

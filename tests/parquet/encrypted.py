@@ -7,7 +7,7 @@ from typing import Any
 from foreign import DATA
 
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
-from sidecar.parquet.decrypted import DecryptedSource, unlock
+from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
 from sidecar.source import LocalSource, Source
 
 KC1, KC2 = b"1234567890123450", b"1234567890123451"

@@ -22,13 +22,13 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.files import inspect_file, probe_file, verify_file
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
-from sidecar.parquet.decrypted import DecryptedSource, unlock
+from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import probe_file as probe
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.thrift import PADDING, encode_struct
-from sidecar.parquet.verify import verify_file as verify
-from sidecar.parquet.verify_values import ValueCheck
+from sidecar.parquet.verify.file import verify_file as verify
+from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource, CountingSource, LocalSource, SourceFile
 

@@ -25,8 +25,14 @@ import sidecar
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.decrypted import DecryptedSource, unlock
-from sidecar.parquet.encryption import MAX_ORDINALS, Declaration, FileEncryption, Module, decode_declaration
+from sidecar.parquet.encrypted.modules import (
+    MAX_ORDINALS,
+    Declaration,
+    FileEncryption,
+    Module,
+    decode_declaration,
+)
+from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.problem import Problem
@@ -44,8 +50,8 @@ from sidecar.parquet.thrift import (
     encode_padded,
     encode_struct,
 )
-from sidecar.parquet.verify import verify_file
-from sidecar.parquet.verify_values import ValueCheck
+from sidecar.parquet.verify.file import verify_file
+from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.reading.file_scanning import scan_file
 from sidecar.source import BytesSource, CountingSource
 
@@ -175,7 +181,7 @@ def test_what_contradicts_itself_in_a_footer_is_refused() -> None:
 
 def test_more_than_ordinals_can_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_ORDINALS == 32_767
-    monkeypatch.setattr("sidecar.parquet.encrypted_footer.MAX_ORDINALS", 1)
+    monkeypatch.setattr("sidecar.parquet.encrypted.footer.MAX_ORDINALS", 1)
     with pytest.raises(UnsupportedFeatureError, match="too many row groups"):
         unlock(BytesSource(small_file()), KEYS)
 

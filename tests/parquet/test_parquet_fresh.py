@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.errors import UnsupportedFeatureError, UsageError
-from sidecar.filters.hashing import hash_arrow
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filter
 from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.inspect import probe_file
 from sidecar.parquet.pages import wholly_dictionary
 from sidecar.parquet.stored_values import entries_of
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource, CountingSource, LocalSource, Source
 
 CODECS = ["NONE", "SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4"]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import sidecar
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters import historical
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.hashing import hash_arrow
 from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bare_filter import is_bare_filter, probe_bare_filter, read_bare_filter, usual_encoding
@@ -24,7 +24,7 @@ from sidecar.parquet.bloom import HISTORICAL, FoundFilter, encode_header, read_b
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.thrift import I32, I64, STRUCT, Struct, decode_struct, encode_struct
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource, LocalSource
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"

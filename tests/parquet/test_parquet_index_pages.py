@@ -17,8 +17,8 @@ from sidecar.errors import SidecarError
 from sidecar.kernels import page_headers as columns
 from sidecar.parquet import dictionary
 from sidecar.parquet.dictionary import used_entries
+from sidecar.parquet.dictionary_runs import mark_index_pages
 from sidecar.parquet.footer import ColumnChunk, read_footer
-from sidecar.parquet.index_pages import mark_index_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, ChunkReader, PageHeader, walk_pages
 from sidecar.parquet.thrift import I32, STRUCT, Struct, decode_struct, encode_struct
 from sidecar.source import BytesSource

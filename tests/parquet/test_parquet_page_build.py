@@ -14,14 +14,14 @@ from foreign import DATA, WRITERS, leaf_values
 from page_files import CODECS, LZO, check_index, rewrite, write
 
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.parquet import page_values
+from sidecar.parquet import value_bounds
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_bounds import PageBounds, page_bounds
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource, CountingSource, LocalSource
 
 ROWS = 300
@@ -108,7 +108,7 @@ def test_pages_that_wait_to_be_decoded_are_decoded_when_there_are_many(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that waited keep their bounds when the next one is more than is decoded at once."""
-    monkeypatch.setattr(page_values, "BATCH_BYTES", room)
+    monkeypatch.setattr(value_bounds, "BATCH_BYTES", room)
     source = BytesSource(encoded("DELTA_BINARY_PACKED", 2))
     footer = read_footer(source)
     for chunk, name in zip(footer.row_groups[0].columns, [*NUMBERS, "list"], strict=True):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from page_files import CODECS, LZO, rewrite, write
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
-from sidecar.filters.hashing import hash_arrow
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_hashes import PageHasher

@@ -16,7 +16,7 @@ from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.pages import walk_pages
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource
 
 FEW = settings(

@@ -23,7 +23,7 @@ from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.pages import DICTIONARY_PAGE, walk_pages, wholly_dictionary
 from sidecar.parquet.thrift import I32, STRUCT, Struct, decode_struct, encode_struct
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource
 
 TEXT = b"".join(b"line %d\n" % i for i in range(300))

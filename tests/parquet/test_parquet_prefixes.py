@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.parquet import page_values, stored_values
+from sidecar.parquet import stored_values, value_bounds
+from sidecar.parquet.arrow_values import check_pages
 from sidecar.parquet.decoded_size import bytes_a_value
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_values import check_size
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.schema import decode_leaves
 from sidecar.parquet.stored_values import StoredValues
 from sidecar.parquet.thrift import BINARY, I32, Struct
-from sidecar.parquet.values import check_pages
+from sidecar.parquet.value_bounds import check_size
 from sidecar.source import BytesSource
 
 DELTA_BYTE_ARRAY = 7
@@ -80,7 +80,7 @@ def test_pages_of_long_prefixes_are_not_collected(monkeypatch: pytest.MonkeyPatc
         values.add(DELTA_BYTE_ARRAY, 1000, page)
     values.finish()
     assert together == [1] * 5
-    assert page_values.BATCH_BYTES < 1000 * LONG
+    assert value_bounds.BATCH_BYTES < 1000 * LONG
 
 
 def _page(count: int) -> Any:

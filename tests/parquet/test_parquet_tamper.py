@@ -21,8 +21,8 @@ from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.embedding.file import embed_file, strip_file
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.decrypted import DecryptedSource, unlock
-from sidecar.parquet.encryption import AES_GCM_CTR_V1, LENGTH_BYTES, SIGNATURE_BYTES, Module
+from sidecar.parquet.encrypted.modules import AES_GCM_CTR_V1, LENGTH_BYTES, SIGNATURE_BYTES, Module
+from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_index import read_column_index, read_offset_index
 from sidecar.reading.file_scanning import scan_file

@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.errors import DamagedFileError
 from sidecar.filters.leaves import flatten
-from sidecar.parquet.values import ValueReader
+from sidecar.parquet.arrow_values import ValueReader
 from sidecar.source import BytesSource, LocalSource
 
 NESTED = pa.table(

@@ -14,12 +14,12 @@ import xxhash
 from foreign import DATA
 
 from sidecar.errors import DamagedFileError
-from sidecar.filters.hashing import hash_arrow
+from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.bloom import FoundFilter, encode_header, header_doubt, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.thrift import STRUCT, Struct, decode_struct
-from sidecar.parquet.verify import verify_file
+from sidecar.parquet.verify.file import verify_file
 from sidecar.source import LocalSource
 
 VARIANTS = DATA / "variants"

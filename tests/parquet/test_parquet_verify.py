@@ -22,8 +22,8 @@ from sidecar.errors import UsageError
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.thrift import BINARY, I32, STRUCT, Items, Struct, decode_struct, encode_struct
-from sidecar.parquet.verify import verify_file
-from sidecar.parquet.verify_values import ValueCheck, value_problems
+from sidecar.parquet.verify.file import verify_file
+from sidecar.parquet.verify.filters import ValueCheck, value_problems
 from sidecar.source import BytesSource, CountingSource, LocalSource
 
 VARIANTS = DATA / "variants"

@@ -23,8 +23,8 @@ from sidecar.parquet.page_index import (
 )
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.thrift import BINARY, BOOL, I32, I64, LIST, Items, Struct, encode_struct
-from sidecar.parquet.verify import verify_file
-from sidecar.parquet.verify_index import ARROW_SIZES, verify_page_index
+from sidecar.parquet.verify.file import verify_file
+from sidecar.parquet.verify.page_index import ARROW_SIZES, verify_page_index
 from sidecar.source import BytesSource, LocalSource
 
 DEFECTS = {

@@ -31,10 +31,10 @@ from sidecar.convert.protection import ENCRYPTED, NO_SKETCH, PLAINTEXT_PROPERTY
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.files import inspect_file
-from sidecar.iceberg.statistics import open_sidecar
+from sidecar.iceberg.find_sidecar import open_sidecar
 from sidecar.indexing.driver import build
 from sidecar.indexing.tasks import BuildPlan
-from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.planning.inspect import inspect_table
 from sidecar.planning.planner import plan

@@ -33,7 +33,7 @@ import sidecar
 from sidecar.filters.float32 import LIMIT, float32_neighbours
 from sidecar.iceberg.predicate import as_expression, parse_predicate
 from sidecar.orc.inspect import probe_file
-from sidecar.planning import listed_files, sieve
+from sidecar.planning import file_pruner, listed_files
 from sidecar.planning.plan import Plan
 from sidecar.source import local_path, open_source
 
@@ -158,10 +158,10 @@ def ways_of_planning(way: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if way == "listed":
             patch.setattr(listed_files, "FEW", 0)
-            patch.setattr(sieve, "BROAD", 0)
+            patch.setattr(file_pruner, "BROAD", 0)
             patch.setattr(listed_files.ListedFiles, "_columns_are_cheaper", lambda *_: True)
         elif way == "opened":
-            patch.setattr(sieve.FilePruner, "known", lambda *_: {})
+            patch.setattr(file_pruner.FilePruner, "known", lambda *_: {})
         yield
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import DataScan, ManifestGroupPlanner, Table
 
-from sidecar.iceberg.internals import read_manifests
-from sidecar.planning import internals
-from sidecar.planning.internals import plan_tasks
+from sidecar.iceberg.manifests import read_manifests
+from sidecar.planning import task_planner
+from sidecar.planning.task_planner import plan_tasks
 
 ROWS = pa.table(
     {"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)}
@@ -38,7 +38,7 @@ def test_the_private_api_is_the_one_this_was_written_for() -> None:
         "manifest_entry_filter",
     ]
     assert isinstance(inspect.getattr_static(DataScan, "_manifest_planner").func, object)
-    assert list(inspect.signature(internals._open_manifest).parameters) == [
+    assert list(inspect.signature(task_planner._open_manifest).parameters) == [
         "io",
         "manifest",
         "partition_filter",

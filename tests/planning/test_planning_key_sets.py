@@ -22,10 +22,10 @@ from sidecar.bundle.key_lookup import KeyRuns
 from sidecar.errors import UsageError
 from sidecar.iceberg.predicate import as_expression
 from sidecar.planning import key_pruning
+from sidecar.planning.filter_answers import ListedPlace
 from sidecar.planning.key_pruning import KeyAnswer
 from sidecar.planning.key_sets import key_set
 from sidecar.planning.reasons import DAMAGED, NOT_LISTED, TOO_MANY
-from sidecar.planning.verdicts import ListedPlace
 
 LONGS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 TYPES = {"u": pa.binary(16)}

@@ -38,12 +38,12 @@ from sidecar.bundle.model import FieldBounds, FileEntry
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.units import UnitsReader
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import listed_files, sieve
+from sidecar.planning import file_pruner, listed_files
 from sidecar.planning.bound_columns import may_match
+from sidecar.planning.file_pruner import FilePruner
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.planning.reasons import NOT_ASKED, NOT_LISTED
-from sidecar.planning.sieve import FilePruner
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.reading.scanning import read
@@ -83,7 +83,7 @@ def way(**settings: Any) -> Iterator[None]:
     """Other costs, so that small tables are planned as large ones are."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
-            patch.setattr(sieve if name == "BROAD" else listed_files, name, value)
+            patch.setattr(file_pruner if name == "BROAD" else listed_files, name, value)
         if settings:
             patch.setattr(listed_files.ListedFiles, "_columns_are_cheaper", lambda *_: True)
         yield

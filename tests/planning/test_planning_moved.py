@@ -12,10 +12,10 @@ from iceberg_cases import local
 from pyiceberg.table import Table
 
 import sidecar
+from sidecar.iceberg.find_sidecar import open_sidecar
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.paths import normal_path, spellings
-from sidecar.iceberg.statistics import open_sidecar
-from sidecar.planning.moved import RelocatedFiles
+from sidecar.planning.relocated import RelocatedFiles
 
 PLAIN = {"write.avro.compression-codec": "null", "write.parquet.compression-codec": "uncompressed"}
 

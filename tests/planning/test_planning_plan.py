@@ -33,12 +33,12 @@ import sidecar
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning import advice
+from sidecar.planning import opened_sidecar
+from sidecar.planning.filter_answers import FilterAnswers
 from sidecar.planning.may_match import AllOf, AnyOf, HoldsAny, question_of
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.planning.reasons import DAMAGED, NOT_LISTED
-from sidecar.planning.verdicts import FilterAnswers
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF
 from sidecar.reading.scanning import read
@@ -143,7 +143,7 @@ def test_a_query_that_no_index_can_help_reads_none_of_it(
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("the index was opened")
 
-    monkeypatch.setattr(advice, "find_sidecar", fail)
+    monkeypatch.setattr(opened_sidecar, "find_sidecar", fail)
     planned = plan(table, text)
     assert (planned.index_reads, planned.index_bytes_read, planned.warnings) == (0, 0, ())
     assert_right(table, planned)
@@ -401,7 +401,7 @@ def test_nothing_an_index_does_fails_a_query(table: Table, monkeypatch: pytest.M
             assert "ZeroDivisionError" in planned.warnings[0]
             assert_right(table, planned)
     with monkeypatch.context() as patch:
-        patch.setattr(advice, "find_sidecar", fail)
+        patch.setattr(opened_sidecar, "find_sidecar", fail)
         assert plan(table, f"k = {key(3)}").files_kept == 5
 
 
@@ -549,9 +549,9 @@ def test_each_segment_that_lists_a_file_can_drop_it() -> None:
 
 
 def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:
-    from sidecar.iceberg.internals import read_manifests
-    from sidecar.iceberg.statistics import find_sidecar
-    from sidecar.planning.verdicts import is_listed
+    from sidecar.iceberg.find_sidecar import find_sidecar
+    from sidecar.iceberg.manifests import read_manifests
+    from sidecar.planning.filter_answers import is_listed
 
     found = find_sidecar(table)
     assert found is not None

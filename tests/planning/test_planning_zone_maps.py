@@ -37,9 +37,9 @@ from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.bundle.row_index_use import decode_row_index
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.iceberg.statistics import find_sidecar
+from sidecar.iceberg.find_sidecar import find_sidecar
+from sidecar.planning.orc_bounds import statistics_bounds, zone_bounds, zone_leaf
 from sidecar.planning.planner import plan
-from sidecar.planning.zone_maps import statistics_bounds, zone_bounds, zone_leaf
 from sidecar.reading.scanning import read
 
 EPOCH = dt.datetime(2000, 1, 1)

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.parts import finish_file, read_shape
+from sidecar.parquet.scan.schema_parts import finish_file, read_shape
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.source import BytesSource
 

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.parts import read_shape
+from sidecar.parquet.scan.schema_parts import read_shape
 from sidecar.reading.page_request import PagePlanner
 from sidecar.source import BytesSource
 

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import orc
 
 from sidecar.orc import compound, decode
-from sidecar.parquet import page_reader, page_scan
-from sidecar.parquet.page_scan import FoundRows
+from sidecar.parquet.scan import page_reader, page_scan
+from sidecar.parquet.scan.page_scan import FoundRows
 from sidecar.reading import orc_stripe_reader
 from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource

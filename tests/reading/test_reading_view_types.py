@@ -20,8 +20,8 @@ from table_cases import delete_by_position
 
 import sidecar
 from sidecar.parquet.footer import read_footer
+from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.parquet.thrift import BINARY, decode_struct, encode_struct
-from sidecar.parquet.usual_types import with_usual_types
 from sidecar.source import BytesSource, local_path
 
 ROWS = 400

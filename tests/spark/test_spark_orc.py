@@ -9,7 +9,7 @@ import pytest
 from indexing_cases import filters_of, sketches_of
 
 import sidecar
-from sidecar.iceberg.statistics import find_sidecar
+from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 

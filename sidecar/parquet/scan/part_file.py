@@ -27,7 +27,7 @@ from sidecar.parquet.pages import (
     check_page_body,
     decode_page_header,
 )
-from sidecar.parquet.parts import MAGIC, OPTIONS, FileShape, SchemaPart, finish_file, part_footer
+from sidecar.parquet.scan.schema_parts import MAGIC, OPTIONS, FileShape, SchemaPart, finish_file, part_footer
 from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
 
 FREE_RATIO = 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
-from sidecar.indexing.faults import fault_of, reason_of
+from sidecar.indexing.fault import fault_of, reason_of
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_index import read_page_indexes
 from sidecar.parquet.page_index_build import build_page_index

@@ -15,16 +15,16 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError
+from sidecar.iceberg.find_sidecar import find_sidecar, may_have_pages
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.iceberg.statistics import find_sidecar, may_have_pages
+from sidecar.planning.filter_answers import FilterAnswers, Verdict
 from sidecar.planning.funnel import SidecarUsed
-from sidecar.planning.internals import Identify
 from sidecar.planning.may_match import Question
-from sidecar.planning.moved import RelocatedFiles
 from sidecar.planning.reasons import NO_SIDECAR, NOT_ASKED, UNREADABLE
+from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
-from sidecar.planning.verdicts import FilterAnswers, Verdict
+from sidecar.planning.task_planner import Identify
 from sidecar.source import open_source
 
 NOTHING_KNOWN = Verdict(True, NO_SIDECAR)

@@ -1,7 +1,7 @@
 """An encrypted Parquet file as a plain one: the same length, the same offsets, every module decrypted where it stood.
 
 :func:`unlock` gives such a view for a file and its keys, and everything that reads plain files reads it: footer, pages,
-dictionaries, filters, page indexes, scans, and pyarrow. See :mod:`sidecar.parquet.encrypted_parts` for how a module
+dictionaries, filters, page indexes, scans, and pyarrow. See :mod:`sidecar.parquet.encrypted.body` for how a module
 becomes plaintext of its length. The footer stands where footer and crypto metadata (or the signature) stood, with
 magic ``PAR1`` on both ends.
 
@@ -22,10 +22,10 @@ from collections import OrderedDict
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import located
 from sidecar.parquet.compression import MAX_PAGE
-from sidecar.parquet.encrypted_footer import unlock_footer
-from sidecar.parquet.encrypted_parts import RefusedRegion, regions_of
-from sidecar.parquet.encrypted_units import EncryptedChunk, EncryptedUnit, Region
-from sidecar.parquet.encryption import FileEncryption
+from sidecar.parquet.encrypted.body import RefusedRegion, regions_of
+from sidecar.parquet.encrypted.footer import unlock_footer
+from sidecar.parquet.encrypted.modules import FileEncryption
+from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Region
 from sidecar.parquet.footer import Footer, Tail, decode_footer, read_footer, read_tail
 from sidecar.parquet.pages import MAX_HEADER
 from sidecar.parquet.thrift import Struct, encode_padded

@@ -1,6 +1,6 @@
 """pyiceberg's planner by its private API, told of manifests that need not be opened; its test fails when that changes.
 
-How manifests themselves are read: :mod:`sidecar.iceberg.internals`.
+How manifests themselves are read: :mod:`sidecar.iceberg.manifests`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.parts import ARROW_SCHEMA, MAGIC, has_views, without_views
+from sidecar.parquet.scan.schema_parts import ARROW_SCHEMA, MAGIC, has_views, without_views
 from sidecar.parquet.thrift import BINARY, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.source import Source, check_range, gap_of, requests_at_once
 

@@ -1,6 +1,6 @@
 """Manifests as bytes and records: what reads them by pyiceberg's private API; its test fails when that changes.
 
-Its counterparts: :mod:`sidecar.planning.internals` for plans, :mod:`sidecar.iceberg.snapshot_producer` for writing.
+Its counterparts: :mod:`sidecar.planning.task_planner` for plans, :mod:`sidecar.iceberg.snapshot_producer` for writing.
 
 An Iceberg manifest is an Avro object container file: magic ``Obj\\x01``, a metadata map (``avro.schema``,
 ``avro.codec`` and the manifest's own keys), a 16-byte sync marker; then blocks, each a record count (zigzag

@@ -15,12 +15,12 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.history import statistics_of
+from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, snapshot_id_of
 from sidecar.iceberg.resolve import fields_of_keys
-from sidecar.iceberg.statistics_file import PAGES
-from sidecar.iceberg.tolerant import state_of_registrations
+from sidecar.iceberg.write_statistics import PAGES
 from sidecar.source import open_source
 
 

@@ -14,7 +14,7 @@ from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe
 from sidecar.parquet.conditions import AllOf, AnyOf, Condition
 from sidecar.parquet.page_bounds import PageBounds
-from sidecar.planning.zone_maps import statistics_bounds, zone_bounds
+from sidecar.planning.orc_bounds import statistics_bounds, zone_bounds
 
 
 class StripeBounds:

@@ -22,8 +22,8 @@ from sidecar.parquet.page_index import (
     read_page_indexes,
 )
 from sidecar.parquet.page_index_build import ScannedChunk, ScannedPage, lost_nan, nan_counts, scan_chunk
-from sidecar.parquet.page_values import DELTA_BYTE_ARRAY
 from sidecar.parquet.problem import Problem, place_and_reason
+from sidecar.parquet.value_bounds import DELTA_BYTE_ARRAY
 from sidecar.source import Source
 
 ARROW_SIZES = (
@@ -36,7 +36,7 @@ def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
     """Every defect of the file's page indexes; ``unit`` is the row group.
 
     Reads each chunk that has an index, wholly. Never raises for what is wrong with the file. What is wrong with
-    pages themselves is said as :func:`sidecar.parquet.verify.verify_file` says it.
+    pages themselves is said as :func:`sidecar.parquet.verify.file.verify_file` says it.
     """
     problems: list[Problem] = []
     for group in footer.row_groups:

@@ -16,6 +16,7 @@ from sidecar.embedding.filters import ValuesFilter
 from sidecar.embedding.report import Outcome
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
+from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
@@ -28,7 +29,6 @@ from sidecar.parquet.page_index import (
     read_page_indexes,
 )
 from sidecar.parquet.page_index_build import build_page_index, nan_doubt
-from sidecar.parquet.sealing import NO_KEY
 from sidecar.source import Source
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from sidecar.parquet.encryption import FileEncryption, Module
+from sidecar.parquet.encrypted.modules import FileEncryption, Module
 from sidecar.parquet.footer import ColumnChunk
 
 Opener = Callable[[memoryview], bytes]

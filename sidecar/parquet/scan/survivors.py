@@ -21,15 +21,15 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.conditions import Condition, HoldsAny, LeafCondition, evaluate
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
-from sidecar.parquet.known_indexes import KnownPageIndexes
+from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, contradicts, page_bounds
-from sidecar.parquet.page_file import read_page
 from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex
-from sidecar.parquet.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, wholly_dictionary
-from sidecar.parquet.plain_file import decode_pages
 from sidecar.parquet.pruning import helpful, narrow
 from sidecar.parquet.row_ranges import RowRanges
+from sidecar.parquet.scan.known_indexes import KnownPageIndexes
+from sidecar.parquet.scan.page_reader import PageCounts, RowGroupReader
+from sidecar.parquet.scan.part_file import read_page
 from sidecar.parquet.schema import Leaf
 from sidecar.source import CountingSource
 

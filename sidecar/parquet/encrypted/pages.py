@@ -18,8 +18,8 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, located
-from sidecar.parquet.encrypted_units import EncryptedChunk, EncryptedUnit
-from sidecar.parquet.encryption import LENGTH_BYTES, Module
+from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
+from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit
 from sidecar.parquet.page_index import OffsetIndex, decode_offset_index
 from sidecar.parquet.pages import DICTIONARY_PAGE, HEADER_WINDOW, WRONG_CHECKSUM
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_padded

@@ -22,13 +22,13 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import INDEXED, Coverage, ListedManifest
-from sidecar.planning.answers import Files, SegmentAnswer, answer_of, indexed_units
 from sidecar.planning.may_match import Question, Units, leaves
 from sidecar.planning.reasons import NOT_LISTED, UNREADABLE
+from sidecar.planning.segment_answer import Files, SegmentAnswer, answer_of, indexed_units
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
-    from sidecar.planning.moved import RelocatedFiles
+    from sidecar.planning.relocated import RelocatedFiles
 
 BLOOM = "bloom"
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sidecar.errors import UsageError
 from sidecar.filters import layouts
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.plain_hash import XXH64, Hashes, PlainHash
+from sidecar.filters.plain_bytes_hash import XXH64, Hashes, PlainHash
 
 THETA_SEED = np.uint64(9001)
 

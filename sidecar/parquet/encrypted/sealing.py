@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sidecar.errors import UnsupportedFeatureError, located
-from sidecar.parquet.decrypted import DecryptedSource
-from sidecar.parquet.encryption import LENGTH_BYTES, FileEncryption, Module
+from sidecar.parquet.encrypted.modules import LENGTH_BYTES, FileEncryption, Module
+from sidecar.parquet.encrypted.plain_view import DecryptedSource
 from sidecar.parquet.footer import Footer, read_tail
 from sidecar.parquet.thrift import Struct, decode_struct, encode_struct
 from sidecar.source import Source
@@ -172,7 +172,7 @@ class Sealed:
 
 
 def sealing_of(source: Source, footer: Footer) -> Sealing:
-    """How new parts of a file are written; ``source`` is what :func:`sidecar.parquet.decrypted.unlock` gives.
+    """How new parts of a file are written; ``source`` is what :func:`sidecar.parquet.encrypted.plain_view.unlock` gives.
 
     Raises :class:`UnsupportedFeatureError` for an encrypted file that was not unlocked with its footer key.
     """

@@ -11,14 +11,14 @@ from itertools import pairwise
 
 from sidecar.errors import SidecarError, located
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.encrypted_parts import IN_CLEAR, stands_in_clear
+from sidecar.parquet.encrypted.body import IN_CLEAR, stands_in_clear
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
 from sidecar.parquet.problem import Problem, place_and_reason
-from sidecar.parquet.verify_index import verify_page_index
-from sidecar.parquet.verify_statistics import statistics_problems
-from sidecar.parquet.verify_values import FLOATS, ValueCheck, value_problems
+from sidecar.parquet.verify.filters import FLOATS, ValueCheck, value_problems
+from sidecar.parquet.verify.page_index import verify_page_index
+from sidecar.parquet.verify.statistics import statistics_problems
 from sidecar.source import Source
 
 _WINDOW = 4 << 20

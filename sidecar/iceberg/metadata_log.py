@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.iceberg.tolerant import loadable_statistics
+from sidecar.iceberg.partial_loading import loadable_statistics
 
 Statistics = dict[int, StatisticsFile]
 """Statistics entries by snapshot id."""

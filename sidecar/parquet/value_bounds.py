@@ -2,7 +2,7 @@
 
 A dictionary page is decoded and ranked once; then a data page of indices is folded without unpacking it. PLAIN values
 of fixed width and PLAIN strings are taken as they are. Pages of all other encodings are collected and decoded by
-pyarrow, many at a time (:mod:`sidecar.parquet.plain_file`).
+pyarrow, many at a time (:mod:`sidecar.parquet.one_column_file`).
 
 Values are turned into *keys* whose plain order is the column's order, and the extremes back into PLAIN bytes:
 
@@ -33,8 +33,8 @@ from sidecar.kernels import levels as kernels
 from sidecar.kernels.rle import BAD_INDEX, byte_array_spans, unaligned_words
 from sidecar.parquet.bounds import Ordering
 from sidecar.parquet.dictionary import DictionaryPage
+from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN, RLE
-from sidecar.parquet.plain_file import decode_pages
 from sidecar.parquet.schema import Leaf
 
 BATCH_BYTES = 2 << 20

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.parquet.encryption import (
+from sidecar.parquet.encrypted.modules import (
     MAX_ORDINALS,
     SIGNATURE_BYTES,
     ColumnEncryption,

@@ -15,9 +15,9 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.crypto.key_material import material_path
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.beside import copy_material, has_moved_prefix, material_of
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
+from sidecar.embedding.key_files import copy_material, has_moved_prefix, material_of
 from sidecar.embedding.report import Outcome
 from sidecar.embedding.table_report import LeftAlone
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
@@ -25,7 +25,7 @@ from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.replace import new_path
 from sidecar.iceberg.resolve import FoundColumn, TableColumn, resolve_in_file
 from sidecar.iceberg.snapshot_producer import NewFile
-from sidecar.parquet.decrypted import unlock
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.schema import Leaf

@@ -21,9 +21,12 @@ import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
-from sidecar.parquet.known_indexes import KnownPageIndexes
 from sidecar.parquet.page_bounds import offset_index_problems
-from sidecar.parquet.page_file import (
+from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
+from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, WRONG_CHECKSUM
+from sidecar.parquet.row_ranges import RowRanges
+from sidecar.parquet.scan.known_indexes import KnownPageIndexes
+from sidecar.parquet.scan.part_file import (
     LeafPages,
     PartCursor,
     TooManyRows,
@@ -33,10 +36,7 @@ from sidecar.parquet.page_file import (
     rows_at_once,
     split_chunk,
 )
-from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
-from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, WRONG_CHECKSUM
-from sidecar.parquet.parts import FileShape, SchemaPart
-from sidecar.parquet.row_ranges import RowRanges
+from sidecar.parquet.scan.schema_parts import FileShape, SchemaPart
 from sidecar.source import Source, read_ranges
 
 _DENSE = 0.9
@@ -149,7 +149,7 @@ class RowGroupReader:
 
         Raises :class:`DamagedFileError` for broken pages (a wrong checksum included), and
         :class:`UnsupportedFeatureError` for encrypted columns, chunks in other files and what pyarrow cannot decode.
-        Raises :class:`sidecar.parquet.page_file.TooManyRows` where so many rows are too large to be decoded together.
+        Raises :class:`sidecar.parquet.scan.part_file.TooManyRows` where so many rows are too large to be decoded together.
         """
         self._budget = BUDGET // max(len(parts), 1)
         for part in parts:

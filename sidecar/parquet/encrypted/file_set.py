@@ -12,8 +12,8 @@ from typing import Any
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
-from sidecar.parquet.decrypted import unlock
-from sidecar.parquet.encrypted_footer import read_declaration
+from sidecar.parquet.encrypted.footer import read_declaration
+from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.inspect import reason_of
 from sidecar.source import Source
 

@@ -19,16 +19,16 @@ from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask
 
 from sidecar.convert.protection import ENCRYPTED
-from sidecar.planning.advice import NOTHING_KNOWN, OpenedSidecar
+from sidecar.planning.filter_answers import Counts, FilterAnswers, ListedPlace
 from sidecar.planning.funnel import Funnel
-from sidecar.planning.internals import Evaluators, Identify
 from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.listed_files import AnsweredManifests, ListedFiles, is_worth_it
+from sidecar.planning.opened_sidecar import NOTHING_KNOWN, OpenedSidecar
 from sidecar.planning.page_pruning import PagePruner
 from sidecar.planning.reasons import DAMAGED, MAY_MATCH, NOT_ASKED, SOME_GROUPS, SOME_PAGES, TOO_MANY
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.planning.verdicts import Counts, FilterAnswers, ListedPlace
+from sidecar.planning.task_planner import Evaluators, Identify
 
 BROAD = 2000
 """Files in the manifests to read from which on the sidecar's bounds are used for predicates without a question."""

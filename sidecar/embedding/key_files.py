@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from sidecar.crypto.key_material import KEY_MATERIAL_TYPE, material_path
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
+from sidecar.parquet.encrypted.sealing import sealing_of
 from sidecar.parquet.footer import Footer
-from sidecar.parquet.sealing import sealing_of
 from sidecar.parquet.thrift import decode_struct
 from sidecar.source import Source, local_path, open_source
 from sidecar.target import create_target

@@ -4,7 +4,7 @@ Encryption leaves room: a Thrift structure is drawn out to the length of its mod
 
 | unit | modules | in their place |
 | --- | --- | --- |
-| page | header, body | see :mod:`sidecar.parquet.encrypted_pages` |
+| page | header, body | see :mod:`sidecar.parquet.encrypted.pages` |
 | page index | ColumnIndex or OffsetIndex | the structure, drawn out |
 | filter | header, bitset | header, drawn out by what the bitset lost; bitset |
 """
@@ -17,9 +17,9 @@ from functools import partial
 
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import MAX_BYTES, MAX_HEADER, MIN_BYTES, check_num_bytes, header_doubt
-from sidecar.parquet.encrypted_pages import EncryptedPages
-from sidecar.parquet.encrypted_units import EncryptedChunk, EncryptedUnit, Region
-from sidecar.parquet.encryption import LENGTH_BYTES, Module
+from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
+from sidecar.parquet.encrypted.pages import EncryptedPages
+from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Region
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.page_index import MAX_INDEX
 from sidecar.parquet.thrift import decode_struct, draw_out, encode_padded
