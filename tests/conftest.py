@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print what the random cases of each door came to."""
-    from equivalence_tally import summary
+    from tests.equivalence_tally import summary
 
     reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
     for line in summary(pair for report in reports for pair in report.user_properties):

@@ -27,10 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import equivalence_files as files
 import pyarrow as pa
-from iceberg_cases import SCHEMA, delete_by_equality, local, predicate, records, replaced
-from mixed_tables import UNREADABLE, append_orc
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -55,9 +52,12 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
 )
-from table_cases import SMALL_PAGES, delete_by_position
 
 import sidecar
+from tests import equivalence_files as files
+from tests.iceberg.cases import SCHEMA, delete_by_equality, local, predicate, records, replaced
+from tests.iceberg.mixed_tables import UNREADABLE, append_orc
+from tests.iceberg.table_cases import SMALL_PAGES, delete_by_position
 
 FLAVOURS = {"parquet": (), "mixed": UNREADABLE, "spark": ("t",)}
 """Types that a kind of table lacks: pyiceberg cannot read some from ORC, Spark has none for a time of day."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from iceberg_cases import local
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import (
     ArrowScan,
@@ -29,6 +28,8 @@ from pyiceberg.partitioning import PartitionField, PartitionFieldValue, Partitio
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table, WriteTask
 from pyiceberg.transforms import IdentityTransform
+
+from tests.iceberg.cases import local
 
 PADDING = 3000
 """Bytes in the footer of an imported file, which a later file of the same name may have fewer or more of."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from equivalence_cases import History
+
+from tests.equivalence_cases import History
 
 
 def go_on_in_spark(spark: Any, history: History) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from duckdb_predicates import duckdb_condition
-from engine_differences import AGREED, DIFFERENCES, ROWS
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.types import DoubleType
 
 import sidecar
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.source import local_path
+from tests.duckdb_predicates import duckdb_condition
+from tests.engine_differences import AGREED, DIFFERENCES, ROWS
 
 
 @pytest.fixture(scope="module")

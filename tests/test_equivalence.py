@@ -23,11 +23,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from duckdb_predicates import duckdb_condition, spark_condition
-from equivalence_cases import CANNOT_COMPARE, History, damaged, features_of, local, make_history
-from equivalence_files import rows_of_all_files
-from equivalence_spark import go_on_in_spark
-from equivalence_tally import Tally
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
@@ -40,6 +35,11 @@ from sidecar.planning import file_pruner, listed_files
 from sidecar.planning.plan import Plan
 from sidecar.reading import table_files
 from sidecar.reading.scanning import read
+from tests.duckdb_predicates import duckdb_condition, spark_condition
+from tests.equivalence_cases import CANNOT_COMPARE, History, damaged, features_of, local, make_history
+from tests.equivalence_files import rows_of_all_files
+from tests.equivalence_spark import go_on_in_spark
+from tests.equivalence_tally import Tally
 
 CASES = int(os.environ.get("SIDECAR_CASES", "0"))
 SHARE, SHARES = map(int, os.environ.get("SIDECAR_SHARE", "0/1").split("/"))

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import hostile_doors
 import pytest
-from iceberg_cases import create
 
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
+from tests import hostile_doors
+from tests.iceberg.cases import create
 
 HOSTILE = Path(__file__).parent / "data" / "hostile"
 SECONDS = 5

@@ -211,5 +211,5 @@ def test_every_file_of_the_folder_is_read_by_a_test() -> None:
     read = {f"{name}.parquet" for name in PARQUET} | {f"{name}.orc" for name in ORC}
     read |= {"historical.bin", "iceberg.puffin", "rows.json", "make_published.py", "README.md"}
     read |= {"theta_python.bin", "theta_java.bin", "theta_python_estimating.bin"}
-    read.add("parquet_java_encrypted_v2.parquet")  # by tests/parquet/test_parquet_tamper.py
+    read.add("parquet_java_encrypted_v2.parquet")  # by tests/parquet/test_tamper.py
     assert {path.name for path in HERE.iterdir() if path.name != "__pycache__"} == read

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
-from parquet_java import ParquetJava
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.parquet.footer import Footer
+from tests.embedding.parquet_java import ParquetJava
 
 ROWS, GROUP_ROWS, PAGE_ROWS = 300, 160, 25
 PREFIX = b"table-part-7"

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from iceberg_cases import SCHEMA, rows
-from orc_cases import write_orc
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
+
+from tests.iceberg.cases import SCHEMA, rows
+from tests.orc_cases import write_orc
 
 UNREADABLE = ("fx", "u", "t")
 """fixed, uuid and time: pyiceberg 0.12 reads them as plain bytes and numbers from ORC, and raises."""

@@ -13,9 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from iceberg_cases import local
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
+
+from tests.iceberg.cases import local
 
 PREFIX = "/v1/"
 PLACE = "{prefix}/namespaces/{namespace}/tables/{table}"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from iceberg_cases import SCHEMA, _DeleteManifestWriter, append
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -23,6 +22,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, StringType
+
+from tests.iceberg.cases import SCHEMA, _DeleteManifestWriter, append
 
 ASKED = ["i", "renamed", "f", "d", "dec9", "dec18", "s", "b", "fx", "day", "t", "ts", "tz", "st.x", "st.y"]
 """Columns that predicates ask; literals of ``renamed`` are those of ``l``."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from foreign import DATA
-
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
 from sidecar.source import LocalSource, Source
+from tests.parquet.foreign import DATA
 
 KC1, KC2 = b"1234567890123450", b"1234567890123451"
 _LONG = b"1234567890123456789012345678901"

@@ -1,0 +1,478 @@
+"""Encrypted bundles and blobs of indexes: with the key the answers of plain ones, without it everything is kept."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import io
+import pickle
+import random
+import struct
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from sidecar.bundle.checksum import CHECKED, ENCRYPTED, BlobContext
+from sidecar.bundle.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
+from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.inspect import inspect_sidecar
+from sidecar.bundle.key_lookup import KeyRuns, units_with_some_key
+from sidecar.bundle.layout import Layout
+from sidecar.bundle.page_index_blob import FieldPageIndexes
+from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.positions import GroupMember, plan_groups
+from sidecar.bundle.row_index_blob import FieldRowIndexes
+from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.toc import write_toc
+from sidecar.bundle.verify import verify_sidecar
+from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
+from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
+from sidecar.errors import StorageError, UsageError
+from sidecar.filters.values import Probe
+from sidecar.puffin.writer import PuffinWriter
+from sidecar.source import BytesSource
+from tests.bundle.cases import (
+    SEGMENT,
+    SEQUENCE,
+    SNAPSHOT,
+    TABLE,
+    OrcCase,
+    ask_hash,
+    open_bytes,
+    pages_of,
+    random_filters,
+    random_orc,
+    segment_header,
+    units_table,
+)
+
+MASTER, METADATA = b"planted-master-key-of-32-bytes-!", b"planted-key-metadata"
+KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER}))
+WRONG = EncryptionKeys(ExplicitKeys({METADATA: bytes(32)}))
+OTHERS = EncryptionKeys(ExplicitKeys({b"another": MASTER}))
+PAGES = PageIndexKind("int64", "id", "signed:8", 1)
+ROWS = RowIndexKind("id", "LONG", "DIRECT_V2", True, True, 0, 6)
+
+Filters = Mapping[int, "np.ndarray | OrcCase"]
+
+
+def key_of(
+    field_id: int = 1, segment: bytes = SEGMENT, table: str = TABLE, master: bytes = MASTER
+) -> FieldKey:
+    return FieldKey(master, METADATA, table, segment, field_id)
+
+
+def bundle(
+    field_id: int, filters: Filters, key: FieldKey | None, tails: Sequence[bytes] | None = None
+) -> FieldBundle:
+    members, parts = [], {}
+    for unit, own in filters.items():
+        if isinstance(own, OrcCase):
+            members.append(GroupMember(unit, own.encoding, own.resolution, len(own.bitset), rule=own.rule))
+            parts[unit] = np.frombuffer(own.rule.split(own.bitset)[0], "<u4").reshape(-1, 8)
+        else:
+            members.append(GroupMember(unit, "int64", "id", own.nbytes + len(tails[unit] if tails else b"")))
+            parts[unit] = own
+    place = BlobContext(SEGMENT, field_id) if key is None else key.place
+    groups = plan_groups(members, place.sealing)
+    return FieldBundle(field_id, groups, pages_of(groups, parts, place, tails), 0.01, 1.5, key)
+
+
+def indexes(field_id: int, units: int, key: FieldKey | None) -> list:
+    chance = random.Random(field_id)
+    entries = {u: (chance.randbytes(30 * (u % 3)), chance.randbytes(1 + u % 50)) for u in range(units)}
+    pages = plan_page_indexes(PageIndexMember(u, PAGES, *map(len, parts)) for u, parts in entries.items())
+    rows = plan_row_indexes(RowIndexMember(u, ROWS, len(parts[1])) for u, parts in entries.items())
+    return [
+        FieldPageIndexes(field_id, pages, list(entries.values()), key),
+        FieldRowIndexes(field_id, rows, [parts[1:] for parts in entries.values()], key),
+    ]
+
+
+def write(fields: Sequence[FieldBundle], units: int, more: Sequence = (), **header) -> bytes:  # type: ignore[no-untyped-def]
+    sink = io.BytesIO()
+    puffin = PuffinWriter(sink)
+    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
+    entries = write_segment(puffin, segment_header(**header), units_table(units), fields, more, **place)
+    write_toc(puffin, entries, **place)
+    puffin.finish()
+    return sink.getvalue()
+
+
+SHAPES = {
+    "transposed": ([16] * 20, None),
+    "sliced regions": ([8] * 70, None),
+    "widened": ([4] * 40 + [8] * 40, None),
+    "rows alone": ([1] * 2100, None),
+    "odd tails": ([3] * 10, 5),
+}
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "orc regions", "orc rows"])
+def test_with_the_key_answers_are_those_of_plain_bundles(shape):
+    rng = np.random.default_rng(len(shape))
+    filters: dict[int, object] = {}
+    tails = None
+    if shape in SHAPES:
+        sizes, tail = SHAPES[shape]
+        filters = dict(enumerate(random_filters(rng, sizes, fill=0.8)))
+        tails = None if tail is None else [rng.bytes(tail) for _ in sizes]
+    else:
+        filters = {u: random_orc(rng, 640, fill=0.8) for u in range(100 if shape == "orc regions" else 600)}
+    units = len(filters)
+    plain = open_bytes(write([bundle(1, filters, None, tails)], units)).segments[0]
+    data = write([bundle(1, filters, key_of(), tails)], units)
+    (segment,) = (sidecar := open_bytes(data, encryption_keys=KEYS, strict=True)).segments
+    for value in rng.integers(0, 1 << 63, 12).tolist():
+        asked = ask_hash(value, value ^ 0xFFFF)
+        assert (segment.might_match(1, asked) == plain.might_match(1, asked)).all()
+    assert not segment.might_match(1, ask_hash(*rng.integers(0, 1 << 63, 1).tolist())).all()
+    for group in segment.fields[1]:
+        found = dict(extract_filters(segment, 1, group))
+        own = next(g for g in plain.fields[1] if g.ordinal == group.ordinal)
+        assert found == dict(extract_filters(plain, 1, own))
+    assert not sidecar.warnings
+    assert verify_sidecar(BytesSource(data), encryption_keys=KEYS) == []
+    for keys, why in ((None, "no keys"), (OTHERS, "not among"), (WRONG, "not the one")):
+        locked = open_bytes(data, encryption_keys=keys)
+        for value in (1, 2, 3):
+            assert locked.segments[0].might_match(1, ask_hash(value)).all()
+        assert len(locked.warnings) == 1
+        assert why in locked.warnings[0]
+        with pytest.raises(UsageError, match="encrypted"):
+            list(extract_filters(locked.segments[0], 1, locked.segments[0].fields[1][0]))
+        assert any(
+            "not checked" in p["problem"] for p in verify_sidecar(BytesSource(data), encryption_keys=keys)
+        )
+
+
+def test_indexes_are_encrypted_entry_by_entry():
+    data = write([], 2100, indexes(1, 2100, key_of()))
+    plain = open_bytes(write([], 2100, indexes(1, 2100, None))).segments[0]
+    (segment,) = (sidecar := open_bytes(data, encryption_keys=KEYS, strict=True)).segments
+    asked = [0, 5, 1023, 1024, 2047, 2099]
+    assert segment.page_indexes(1, asked) == plain.page_indexes(1, asked)
+    assert segment.row_indexes(1, asked) == plain.row_indexes(1, asked)
+    assert verify_sidecar(BytesSource(data), encryption_keys=KEYS) == []
+    for keys in (None, OTHERS, WRONG):
+        locked = open_bytes(data, encryption_keys=keys)
+        assert locked.segments[0].page_indexes(1, asked) == {} == locked.segments[0].row_indexes(1, asked)
+        assert len(locked.warnings) == 1
+    for blob in sidecar.puffin.metadata.blobs[:2]:
+        start = blob.offset + 32
+        for at in (start, start + 20, blob.offset + blob.length // 2):
+            changed = bytearray(data)
+            changed[at] ^= 1
+            hurt = open_bytes(bytes(changed), encryption_keys=KEYS)
+            for read, whole in (("page_indexes", plain.page_indexes), ("row_indexes", plain.row_indexes)):
+                found = getattr(hurt.segments[0], read)(1, range(2100))
+                assert found.items() <= whole(1, range(2100)).items()
+            assert hurt.warnings
+            assert verify_sidecar(BytesSource(bytes(changed)), encryption_keys=KEYS)
+
+
+def blob_at(data: bytes, field_id: int):  # type: ignore[no-untyped-def]
+    blobs = SidecarFile.open(BytesSource(data)).puffin.metadata.blobs
+    return next(blob for blob in blobs if blob.fields == (field_id,))
+
+
+def test_moved_and_changed_pieces_are_noticed_and_keep_their_units():
+    """Flipped, swapped between rows, regions and fields, replayed from another segment and another table."""
+    rng = np.random.default_rng(3)
+    filters = dict(enumerate(random_filters(rng, [2] * 2100, fill=0.3)))
+    fields = [bundle(n, filters, key_of(n)) for n in (1, 2)]
+    data = write(fields, 2100)
+    layout = fields[0].groups[0].layout
+    assert (layout.rows_sealed, layout.row_stride, layout.sealing) == (True, 263 + 28, ENCRYPTED)
+    first, second = (blob_at(data, n).offset + 32 for n in (1, 2))
+    other = write([bundle(1, filters, key_of(1, table=TABLE[:-1] + "6"))], 2100, table=TABLE[:-1] + "6")
+    again = write([bundle(1, filters, key_of(1))], 2100)
+    body, stride = layout.body_length, layout.row_stride
+
+    def row(at: int, number: int) -> slice:
+        return slice(at + number * stride, at + (number + 1) * stride)
+
+    def swapped(a: slice, b: slice) -> bytes:
+        changed = bytearray(data)
+        changed[a], changed[b] = data[b], data[a]
+        return bytes(changed)
+
+    def replaced(source: bytes) -> bytes:
+        at = blob_at(source, 1).offset + 32
+        return data[:first] + source[at : at + body] + data[first + body :]
+
+    def flipped(offset: int) -> bytes:
+        return b"".join(
+            (data[:first], *(_flip(data[row(first, n)], offset) for n in range(512)), data[first + body :])
+        )
+
+    region = slice(first, first + 256 * stride), slice(first + 256 * stride, first + 512 * stride)
+    rows_of_one = b"".join(data[row(first, n ^ 1)] for n in range(512))
+    cases = {
+        "nonce": flipped(0),
+        "ciphertext": flipped(12),
+        "tag": flipped(-1),
+        "rows": data[:first] + rows_of_one + data[first + body :],
+        "regions": swapped(*region),
+        "fields": swapped(slice(first, first + body), slice(second, second + body)),
+        "an older blob of the field": replaced(again),
+        "another table": replaced(other),
+    }
+    asked = [ask_hash(int(value)) for value in rng.integers(0, 1 << 63, 3)]
+    (sound,) = open_bytes(data, encryption_keys=KEYS).segments
+    assert not any(sound.might_match(1, one).all() for one in asked)
+    for name, changed in cases.items():
+        assert len(changed) == len(data), name
+        assert changed != data, name
+        sidecar = open_bytes(changed, encryption_keys=KEYS)
+        assert all(sidecar.segments[0].might_match(1, one).all() for one in asked), name
+        assert ["do not decrypt" in warning for warning in sidecar.warnings] == [True], name
+        assert verify_sidecar(BytesSource(changed), encryption_keys=KEYS), name
+        everyone = np.zeros(2100, np.int64)
+        kept = units_with_some_key(
+            sidecar.segments[0].bundles[1],
+            np.arange(2),
+            lambda encoding: [Probe("probe", (5,)), Probe("probe", (1 << 62,))],
+            KeyRuns(everyone, everyone + 2),
+            lambda resolution: True,
+            1 << 30,
+        )
+        assert np.asarray(kept).tolist() == [True] * 2100, name
+
+
+def _flip(piece: bytes, offset: int) -> bytes:
+    changed = bytearray(piece)
+    changed[offset] ^= 0x40
+    return bytes(changed)
+
+
+def test_a_wrapped_key_fits_its_blob_alone():
+    """A wrapped key opens nothing of another table, segment, field or purpose, or with another table of contents."""
+    lock = key_of().lock("sbbf", b"toc of units", b"toc")
+    tocs = sha256(b"toc of units").digest(), sha256(b"toc").digest()
+    right = Owner(TABLE, SEGMENT, 1, "sbbf", *tocs)
+    assert KeyRing(KEYS).place(lock, right).sealing == ENCRYPTED
+    wrong = (
+        Owner(TABLE[:-1] + "6", SEGMENT, 1, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT[::-1], 1, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT, 2, "sbbf", *tocs),
+        Owner(TABLE, SEGMENT, 1, "orc-bloom", *tocs),
+        Owner(TABLE, SEGMENT, 1, "sbbf", tocs[1], tocs[1]),
+        Owner(TABLE, SEGMENT, 1, "sbbf", tocs[0], tocs[0]),
+    )
+    for owner in wrong:
+        with pytest.raises(UsageError, match="not the one"):
+            KeyRing(KEYS).place(lock, owner)
+    for n in range(len(lock.wrapped_key)):
+        with pytest.raises(UsageError):
+            KeyRing(KEYS).place(Lock(METADATA, _flip(lock.wrapped_key, n)), right)
+
+
+def test_key_servers_are_asked_once_and_may_fail():
+    class Server:
+        asked = 0
+
+        def key(self, key_metadata: bytes) -> bytes | None:
+            self.asked += 1
+            raise StorageError("the key server does not answer")
+
+    server = Server()
+    data = write(
+        [bundle(1, dict(enumerate(random_filters(np.random.default_rng(1), [2] * 70))), key_of())], 70
+    )
+    sidecar = open_bytes(data, encryption_keys=EncryptionKeys(server))
+    assert server.asked == 0
+    for value in range(5):
+        assert sidecar.segments[0].might_match(1, ask_hash(value)).all()
+    assert (server.asked, len(sidecar.warnings)) == (1, 1)
+    sidecar.use_keys(KEYS)
+    assert not all(sidecar.segments[0].might_match(1, ask_hash(value << 55)).all() for value in range(40))
+
+
+def test_the_layout_of_the_page():
+    """What SPEC.md says of sizes, and of a piece: decrypted here with nothing but AES."""
+    assert Layout(658, 1024, sealing=ENCRYPTED).region_stride == 256 * 83 + 28
+    assert Layout(2041, 2, sealing=ENCRYPTED).length == 2 * 256 * (256 + 28)
+    assert Layout(10, 2, tail=7, widened=True, sealing=ENCRYPTED).length == 640 + 28 + 70 + 28 + 40 + 28
+    assert ENCRYPTED.overhead - CHECKED.overhead == 20
+    cipher = Cipher(bytes(16), TABLE)
+    context = struct.pack("<Ii16sIIQ", 2, 1, SEGMENT, 3, 4, 5)
+    piece = cipher.encrypt(context, b"bits")
+    aad = bytes.fromhex(TABLE.replace("-", "")) + context
+    name = b"sidecar piece key" + struct.pack("<III", 2, 3, 0)
+    own = hmac.digest(bytes(16), name, "sha256")[:16]
+    assert AESGCM(own).decrypt(piece[:12], piece[12:], aad) == b"bits"
+    assert cipher.encrypt(context, b"bits")[:12] != piece[:12]
+    assert pickle.loads(pickle.dumps(cipher)).decrypt(context, piece) == b"bits"
+    for short in (b"", piece[:27], piece[:-1]):
+        assert cipher.decrypt(context, short) is None
+
+
+def test_nothing_secret_stands_outside_the_ciphertext():
+    """Keys nowhere; key metadata only in tables of contents, as base64; nothing in texts that people see."""
+    key = key_of()
+    rng = np.random.default_rng(5)
+    filters = dict(enumerate(random_filters(rng, [2] * 70)))
+    bits = {filters[0].tobytes(), filters[69].tobytes()}
+    secret_entry = b"planted bounds of a page index!!"
+    pages = FieldPageIndexes(
+        1,
+        plan_page_indexes([PageIndexMember(0, PAGES, len(secret_entry), 4)]),
+        [(secret_entry, b"abcd")],
+        key,
+    )
+    data = write([bundle(1, filters, key)], 70, [pages])
+    encoded = base64.b64encode(METADATA)
+    sidecar = open_bytes(data)
+    inside = sum(entry.toc.count(encoded) for entry in sidecar.segments[0].entries)
+    assert inside == 2
+    assert data.count(encoded) == 2 * inside
+    for planted in (MASTER, METADATA, secret_entry, key._data_key, base64.b64encode(MASTER), *bits):
+        assert planted not in data
+    segment = sidecar.segments[0]
+    segment.might_match(1, ask_hash(1))
+    wrong = open_bytes(data, encryption_keys=WRONG)
+    wrong.segments[0].might_match(1, ask_hash(1))
+    texts = [
+        repr(inspect_sidecar(BytesSource(data))),
+        repr(verify_sidecar(BytesSource(data))),
+        repr([sidecar.warnings, wrong.warnings]),
+        repr(
+            [
+                KEYS,
+                key,
+                key.place,
+                key.lock("sbbf", b"", b""),
+                segment.bundles[1].toc,
+                bundle(1, filters, key),
+            ]
+        ),
+        repr(sidecar.puffin.metadata),
+    ]
+    assert '"encrypted"' in texts[0].replace("'", '"')
+    for text in texts:
+        for planted in (MASTER, METADATA, encoded, key._data_key.hex().encode()):
+            assert planted.decode("latin-1") not in text
+    assert "expected_false_units" not in segment.entries[1].toc.decode()
+
+
+def test_carried_as_bytes_they_stay_readable_and_keep_their_properties():
+    filters = dict(enumerate(random_filters(np.random.default_rng(7), [2] * 70, fill=0.8)))
+    given = bundle(1, filters, key_of())
+    given.properties = {"said": "so"}
+    old = open_bytes(write([given], 70))
+    sink = io.BytesIO()
+    puffin = PuffinWriter(sink)
+    place = {"snapshot_id": SNAPSHOT + 1, "sequence_number": SEQUENCE + 1}
+    write_toc(puffin, copy_segments(old, puffin, **place), **place)
+    puffin.finish()
+    new = open_bytes(sink.getvalue(), encryption_keys=KEYS, strict=True)
+    assert new.puffin.metadata.blobs[0].properties == {"said": "so"}
+    old.use_keys(KEYS)
+    for value in range(5):
+        asked = ask_hash(value << 60 | value)
+        assert (new.segments[0].might_match(1, asked) == old.segments[0].might_match(1, asked)).all()
+
+
+def test_damaged_tables_of_contents_keep_everything():
+    """Every change of the encryption object in a table of contents means that the units are kept."""
+    from sidecar.bundle.filter_toc import decode_filter_toc
+    from sidecar.bundle.rules import SplitBlockRule
+    from sidecar.errors import SidecarError
+
+    filters = dict(enumerate(random_filters(np.random.default_rng(9), [2] * 70)))
+    toc = open_bytes(write([bundle(1, filters, key_of())], 70)).segments[0].entries[1].toc
+    assert decode_filter_toc(SplitBlockRule, toc).lock is not None
+    for old, new in (
+        (b'"AES_GCM"', b'"AES_XXX"'),
+        (b'"version":3}', b'"version":2}'),
+        (b'"wrapped_key":"', b'"wrapped_key":"!'),
+        (b'"wrapped_key":"', b'"wrapped_key":"' + b"A" * 400),
+        (b'"key_metadata":"', b'"key_metadata":7,"x":"'),
+        (b'"encryption":{', b'"other":{'),
+        (b'"version":3}', b'"version":true}'),
+    ):
+        assert old in toc, old
+        with pytest.raises(SidecarError) as error:
+            decode_filter_toc(SplitBlockRule, toc.replace(old, new))
+        assert base64.b64encode(METADATA).decode() not in str(error.value)
+    # A bundle that says it is plain has other lengths than its layout: stepped over.
+    plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":3}', b'"version":1}'))
+    assert plain.groups == ()
+    assert plain.doubts
+
+
+def test_impossible_keys_are_refused():
+    with pytest.raises(UsageError):
+        FieldKey(MASTER, bytes(1 << 17), TABLE, SEGMENT, 1)
+    groups = plan_groups([GroupMember(0, "int64", "id", 64)])
+    with pytest.raises(UsageError, match="planned for other pieces"):
+        pages_of(groups, [np.zeros((2, 8), np.uint32)], key_of().place)
+
+
+def test_one_key_at_hand_protects_a_field_whose_other_blobs_have_another_key():
+    """Two builds, two keys, and the caller has one of them: plaintext of the field could still be anybody's."""
+    ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER})))
+    for name in (b"another key", METADATA):
+        ring.note_blob(1, Lock(name, b""), ["id"])
+    ring.note_blob(2, Lock(b"another key", b""), ["id"])
+    ring.note_blob(3, None, ["id"])
+    assert [ring.protects(field_id) for field_id in (1, 2, 3)] == [True, False, False]
+
+
+def test_a_field_that_is_named_later_is_not_believed_in_plaintext_any_more():
+    """embed --from names fields by the paths of each file that it opens, when the sidecar may be in use already."""
+    owner = Owner(TABLE, SEGMENT, 1, "bundle", bytes(32), bytes(32))
+    ring = KeyRing(EncryptionKeys(ExplicitKeys({METADATA: MASTER})))
+    assert ring.place(None, owner).field_id == 1
+    ring.require_encrypted({1: METADATA})
+    with pytest.raises(UsageError, match="in plaintext although its key was given"):
+        ring.place(None, owner)
+
+
+def test_no_key_encrypts_more_pieces_than_the_limit():
+    """Each piece is decrypted here with the key that SPEC.md says; with a small limit, rows change keys on the dot."""
+    limit, members = 200, 2100
+    cipher = Cipher(bytes(range(32)), TABLE, limit)
+    filters = dict(enumerate(random_filters(np.random.default_rng(1), [2] * members)))
+    groups = plan_groups([GroupMember(unit, "int64", "id", 64) for unit in filters], ENCRYPTED)
+    place = BlobContext(SEGMENT, 1, cipher)
+    data = b"".join(pages_of(groups, filters, place))
+    stride = groups[0].layout.row_stride
+    assert (len(groups), len(data)) == (1, 512 * stride)
+    used: dict[int, int] = {}
+    for number in range(512):
+        context = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 0, number % 256, number // 256)
+        piece, aad = data[number * stride :][:stride], bytes.fromhex(TABLE.replace("-", "")) + context
+        opened = []
+        for key_number in range(4):
+            name = b"sidecar piece key" + struct.pack("<III", 1, 0, key_number)
+            try:
+                AESGCM(hmac.digest(bytes(range(32)), name, "sha256")).decrypt(piece[:12], piece[12:], aad)
+            except InvalidTag:
+                continue
+            opened.append(key_number)
+        assert opened == [number // limit], number
+        used[opened[0]] = used.get(opened[0], 0) + 1
+        assert place.open(context, piece) is not None
+        assert (
+            BlobContext(SEGMENT, 1, Cipher(bytes(range(32)), TABLE)).open(context, piece) is None
+            or number < limit
+        )
+    assert used == {0: 200, 1: 200, 2: 112}
+
+
+def test_the_largest_places_stay_below_what_random_nonces_allow():
+    """A key has at most 2^31 places, and the next one takes the next key."""
+    last = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 7, 255, (1 << 23) - 1)
+    after = struct.pack("<Ii16sIIQ", 1, 1, SEGMENT, 7, 0, 1 << 23)
+    assert MODULES_PER_KEY == 1 << 31
+    assert key_name(last) == b"sidecar piece key" + struct.pack("<III", 1, 7, 0)
+    assert key_name(after) == b"sidecar piece key" + struct.pack("<III", 1, 7, 1)
+    names = {key_name(struct.pack("<Ii16sIIQ", kind, 1, SEGMENT, g, 0, 0)) for kind in (1, 2) for g in (0, 1)}
+    assert len(names) == 4

@@ -1,0 +1,164 @@
+"""No command prints or logs a secret of a table with encrypted columns."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
+from typer.testing import CliRunner
+
+import sidecar
+from sidecar.cli.app import app
+from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
+from tests.iceberg.encrypted_tables import MASTER, METADATA, SECRET, encrypted_table
+
+FILE_KEY, OTHER = b"planted-file-key", b"planted-other-ke"
+FILES = 3
+
+
+def spellings(key: bytes) -> list[str]:
+    return [key.decode(), key.hex(), base64.b64encode(key).decode(), repr(key)]
+
+
+SECRETS = [*(text for key in (FILE_KEY, OTHER, MASTER, METADATA) for text in spellings(key)), "planted"]
+"""Every planted value has this word too."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table whose sidecar has an encrypted column, and one without a sidecar."""
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    uri = f"sqlite:///{folder}/cat.db"
+    catalog = SqlCatalog("cli", uri=uri, warehouse=f"file://{folder}/wh")
+    catalog.create_namespace("db")
+    for name in ("built", "bare"):
+        encrypted_table(catalog, f"db.{name}", FILES, key=FILE_KEY)
+    keys = EncryptionKeys(ExplicitKeys({METADATA: MASTER}), FILE_KEY, bundle_keys={"ssn": METADATA})
+    kinds = ["bloom", "page-index"]
+    sidecar.build(catalog.load_table("db.built"), ["ssn"], kinds=kinds, encryption_keys=keys)
+    monkeypatch.setenv("PYICEBERG_CATALOG__CLI__URI", uri)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when pyiceberg is imported
+    return folder
+
+
+def key_text(keys: str) -> str:
+    chosen, master = (FILE_KEY, MASTER) if keys != "wrong" else (OTHER, OTHER)
+    named = {"bundle_keys": {"ssn": METADATA.decode()}} if keys != "files alone" else {}
+    return json.dumps(
+        {
+            "footer_key": f"hex:{chosen.hex()}",
+            "keys": {METADATA.decode(): f"hex:{master.hex()}"},
+            **named,
+        }
+    )
+
+
+def commands(lake: Path, out: Path) -> list[list[Any]]:
+    """Every command that takes a table, its sidecar or its files, those that change the table last."""
+    data_file = sorted((lake / "wh/db/built/data").glob("*.parquet"))[0]
+    (stats,) = (lake / "wh/db/built/metadata").glob("*.stats")
+    bundle = out / "copy.puffin"
+    shutil.copy(stats, bundle)
+    keys = out / "join.txt"
+    keys.write_text("absent\n")
+    on_table = ["--catalog", "cli"]
+    asked = ["scan", "db.built", "ssn = 'absent'", *on_table]
+    return [
+        ["inspect", "db.built", *on_table],
+        ["inspect", "db.built", "--json", *on_table],
+        ["status", "db.built", *on_table],
+        ["status", "db.built", "--json", *on_table],
+        ["plan", "db.built", "ssn = 'absent'", *on_table],
+        ["plan", "db.built", "ssn > 'q' and id < 5", "--json", *on_table],
+        ["plan", "db.built", "id > -1", "--keys", f"ssn={keys}", "--json", *on_table],
+        asked,
+        [*asked, "--explain"],
+        [*asked, "--json"],
+        ["scan", "db.built", "id = 5", "--columns", "id", *on_table],
+        ["probe", "db.built", "ssn", "absent", *on_table],
+        ["probe", "db.built", "ssn", "absent", "--json", *on_table],
+        ["verify", "db.built", *on_table],
+        ["verify", "db.built", "--data", "--json", *on_table],
+        ["repair", "db.built", "--dry-run", *on_table],
+        ["inspect", stats],
+        ["inspect", stats, "--json"],
+        ["verify", stats, "--json"],
+        ["embed", "--from", bundle, data_file, out / "of_file.parquet"],
+        ["embed", "--from", "db.built", data_file, out / "of_table.parquet", *on_table],
+        ["embed", "--from", "db.built", "--all-to", out / "all", "--json", *on_table],
+        ["embed", data_file, out / "embedded.parquet", "--bloom", "ssn", "--page-index"],
+        ["extract", out / "embedded.parquet", out / "taken.puffin", "--columns", "ssn"],
+        ["convert", bundle, out / "other.puffin"],
+        ["strip", data_file, out / "stripped.parquet"],
+        ["build", "db.bare", "-c", "ssn", "--engine", "local", *on_table],
+        [
+            "build",
+            "db.bare",
+            "-c",
+            "ssn,id",
+            "--kinds",
+            "bloom,page-index",
+            "--json",
+            "--engine",
+            "local",
+            *on_table,
+        ],
+        ["build", "db.built", "-c", "ssn", "--full", "--json", "--engine", "local", *on_table],
+        ["embed", "db.bare", "--bloom", "ssn", "--page-index", "--dry-run", *on_table],
+        ["embed", "db.bare", "--bloom", "ssn", "--page-index", "--json", *on_table],
+        ["repair", "db.built", "--json", *on_table],
+    ]
+
+
+KEYLESS = ("status", "repair", "convert")
+
+
+@pytest.mark.parametrize("keys", ["right", "wrong", "files alone", "none"])
+def test_no_command_shows_a_secret_of_a_table(
+    lake: Path, keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    monkeypatch.setenv("KEYS", key_text(keys))
+    given = [] if keys == "none" else ["--encryption-keys", "env:KEYS"]
+    asked, done, shown = commands(lake, out), [], 0
+    with caplog.at_level(logging.DEBUG):
+        for command in asked:
+            takes = command[0] not in KEYLESS and command[:2] != ["inspect", "db.built"]
+            arguments = [str(part) for part in [*command, *(given if takes else [])]]
+            result = CliRunner().invoke(app, arguments, prog_name="sidecar")
+            assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result)
+            for secret in SECRETS:
+                assert secret not in result.output, (arguments, result.output)
+            done += [arguments[0]] if result.exit_code == 0 else []
+            shown += bool(result.output)
+    assert shown >= len(asked) - 1  # no row as JSON is no line
+    if keys == "right":
+        assert len(done) >= len(asked) - 2, done
+        assert set(done) >= {
+            "build",
+            "plan",
+            "scan",
+            "probe",
+            "verify",
+            "inspect",
+            "status",
+            "embed",
+            "extract",
+        }
+    for secret in SECRETS:
+        assert secret not in caplog.text
+    written = [*(lake / "wh").rglob("*.stats"), *out.glob("*.puffin")]
+    assert written
+    for path in written:
+        found = path.read_bytes().replace(base64.b64encode(METADATA), b"")  # tables of contents have it
+        assert not [text for text in SECRETS if text.encode() in found], path
+    assert SECRET.startswith("planted")

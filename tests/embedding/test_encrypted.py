@@ -1,0 +1,420 @@
+"""Embedding into encrypted files with some keys, no keys, wrong ones; stripping, sidecars, tables; nothing in clear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+
+from sidecar.crypto.key_material import KmsKeys
+from sidecar.crypto.keys import EncryptionKeys
+from sidecar.embedding.convert import convert_files
+from sidecar.embedding.file import embed_file, strip_file
+from sidecar.embedding.from_sidecar import embed_all_from, embed_from
+from sidecar.embedding.table import embed_table
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.indexing.driver import build
+from sidecar.parquet.bloom import read_bloom_filter
+from sidecar.parquet.encrypted.plain_view import unlock
+from sidecar.parquet.encrypted.sealing import Sealed
+from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
+from sidecar.parquet.thrift import Struct
+from sidecar.parquet.verify.file import verify_file
+from sidecar.source import LocalSource, Source, SourceFile, local_path
+from tests.embedding.cases import chunks
+from tests.embedding.encryption_matrix import (
+    COLUMNS,
+    Kind,
+    Kms,
+    MaterialKeys,
+    read_by_arrow,
+    rows,
+    write_by_arrow,
+)
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
+PLAIN_FOOTER = Kind("arrow", "plaintext", "AES_GCM_CTR_V1", 16, "none", "mixed")
+ENCRYPTED_FOOTER = Kind("arrow", "encrypted", "AES_GCM_V1", 32, "none", "mixed")
+PREFIXED = Kind("arrow", "encrypted", "AES_GCM_V1", 16, "stored", "uniform")
+FOOTERS = pytest.mark.parametrize("kind", [PLAIN_FOOTER, ENCRYPTED_FOOTER], ids=["plaintext", "encrypted"])
+TABLE = rows()
+BUNDLES = b"bundles"
+
+
+class Keys:
+    """Key material of files, and a master key of bundles."""
+
+    def key(self, key_metadata: bytes) -> bytes | None:
+        return bytes(range(16)) if key_metadata == BUNDLES else MaterialKeys().key(key_metadata)
+
+
+class WithoutKey:
+    """Key material, but one master key is not to be had."""
+
+    def __init__(self, missing: str) -> None:
+        self.missing = missing
+
+    def key(self, key_metadata: bytes) -> bytes | None:
+        missing = key_metadata != BUNDLES and json.loads(key_metadata)["masterKeyID"] == self.missing
+        return None if missing else Keys().key(key_metadata)
+
+
+def written(kind: Kind, folder: Path) -> Path:
+    path = folder / f"{kind}.parquet"
+    write_by_arrow(kind, path, TABLE)
+    return path
+
+
+def opened(path: Path, keys: EncryptionKeys) -> tuple[Source, Footer]:
+    view = unlock(LocalSource(str(path)), keys)
+    return view, read_footer(view)
+
+
+def embedded(path: Path, keys: EncryptionKeys, name: str = "embedded.parquet", **options: Any) -> Any:
+    target = path.with_name(name)
+    asked: dict[str, Any] = {"bloom": COLUMNS, "page_index": True, "even_if_dictionary": True}
+    return target, embed_file(str(path), str(target), encryption_keys=keys, **(asked | options))
+
+
+def filters_of(path: Path, keys: EncryptionKeys) -> dict[tuple[int, str], bytes]:
+    view, footer = opened(path, keys)
+    found = {
+        (c.row_group, c.leaf.path): read_bloom_filter(view, c) for c in chunks(footer) if not c.encrypted
+    }
+    return {place: one.filter.to_bytes() for place, one in found.items() if one is not None}
+
+
+def stored_parts(path: Path, chunk: ColumnChunk) -> list[bytes]:
+    """Filter, ColumnIndex and OffsetIndex as they stand in the file."""
+    data = path.read_bytes()
+    return [
+        data[at : at + (length or 0)]
+        for at, length in (
+            (chunk.bloom_filter_offset, chunk.bloom_filter_length),
+            (chunk.column_index_offset, chunk.column_index_length),
+            (chunk.offset_index_offset, chunk.offset_index_length),
+        )
+        if at
+    ]
+
+
+@FOOTERS
+def test_a_column_without_its_key_keeps_what_it_has(kind: Kind, tmp_path: Path) -> None:
+    path, some = written(kind, tmp_path), kind.ours(retriever=WithoutKey("kc1"))
+    first, report = embedded(path, some, "first.parquet")
+    told = {(o.kind, o.column): o for o in report.outcomes}
+    assert told["bloom", "k"].reason == "the column's key is not at hand"
+    assert told["page-index", "s"].reason == "k of the row group has none"
+    assert {c for (_, c) in filters_of(first, some)} == set(COLUMNS) - {"k"}
+    assert {c for (_, c) in filters_of(first, kind.ours())} == set(COLUMNS) - {"k"}
+    assert read_by_arrow(kind, first).equals(TABLE)
+
+    full, _ = embedded(path, kind.ours(), "full.parquet")
+    again, report = embedded(full, some, "again.parquet", harvest="never", fpp=0.001)
+    assert {o.way for o in report.outcomes if o.column == "k"} <= {"exact", "none"}
+    assert {o.way for o in report.outcomes if o.kind == "page-index" and o.column == "s"} == {"values"}
+    before, after = opened(full, kind.ours())[1], opened(again, kind.ours())[1]
+    for one, other in zip(chunks(before), chunks(after), strict=True):
+        parts = stored_parts(full, one), stored_parts(again, other)
+        assert (parts[0] == parts[1]) == (one.leaf.path == "k")
+        assert len(parts[1]) == 3
+    assert verify_file(opened(again, kind.ours())[0]) == []
+    assert read_by_arrow(kind, again).equals(TABLE)
+
+    bare = tmp_path / "bare.parquet"
+    report = strip_file(str(full), str(bare), encryption_keys=some)
+    left = opened(bare, kind.ours())[1]
+    assert {c.leaf.path for c in chunks(left) if c.bloom_filter_offset or c.offset_index_offset} == {"k"}
+    assert {o.reason for o in report.outcomes if o.column == "k"} == {"the column's key is not at hand"}
+    assert report.written.dead_bytes > 0
+    with pytest.raises(UnsupportedFeatureError, match="nothing can be moved"):
+        embedded(path, some, "moved.parquet", placement="row-group")
+    assert not (tmp_path / "moved.parquet").exists()
+
+
+@FOOTERS
+def test_without_the_footer_key_nothing_is_written(kind: Kind, tmp_path: Path) -> None:
+    path = written(kind, tmp_path)
+    for keys in (
+        None,
+        kind.ours(retriever=WithoutKey("kf")),
+        EncryptionKeys(column_keys={"k": kind.key("kc1")}),
+    ):
+        for work in (embed_file, strip_file):
+            options: dict[str, Any] = {"bloom": ["d"]} if work is embed_file else {}
+            with pytest.raises(SidecarError) as caught:
+                work(str(path), str(tmp_path / "out.parquet"), encryption_keys=keys, **options)
+            assert isinstance(caught.value, UsageError | UnsupportedFeatureError)
+    with pytest.raises(DamagedFileError):
+        embedded(path, EncryptionKeys(footer_key=bytes(16)))
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_what_stays_and_what_is_fresh(tmp_path: Path) -> None:
+    """The file's id and key metadata stay; every new module has a nonce of its own, in every run."""
+    path = written(ENCRYPTED_FOOTER, tmp_path)
+    keys = ENCRYPTED_FOOTER.ours()
+    nonces: list[bytes] = []
+    for name in ("one.parquet", "two.parquet"):
+        target, _ = embedded(path, keys, name)
+        before, after = opened(path, keys)[1], opened(target, keys)[1]
+        assert before.encryption is not None
+        assert after.encryption is not None
+        assert after.encryption.crypto_metadata == before.encryption.crypto_metadata
+        assert after.encryption.columns == before.encryption.columns
+        for chunk in chunks(after):
+            if (chunk.row_group, chunk.leaf.index) in after.encryption.columns:
+                filter_, *indexes = stored_parts(target, chunk)
+                header = 4 + int.from_bytes(filter_[:4], "little")
+                nonces += [part[4:16] for part in (filter_[:header], filter_[header:], *indexes)]
+    assert len(nonces) == 2 * 2 * 4 * 4  # files, row groups, encrypted columns, modules
+    assert len(set(nonces)) == len(nonces)
+
+
+def test_a_footer_in_clear_tells_places_alone(tmp_path: Path) -> None:
+    """What it has of encrypted columns is what it had, and where their filters are: the same as is sealed."""
+    path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
+    target, _ = embedded(path, keys)
+    told = [
+        meta
+        for group in read_footer(LocalSource(str(path))).metadata.structs(4) or ()
+        for meta in clear(group)
+    ]
+    after = read_footer(LocalSource(str(target)))
+    now = [meta for group in after.metadata.structs(4) or () for meta in clear(group)]
+    for before, meta, chunk in zip(told, now, chunks(opened(target, keys)[1]), strict=True):
+        assert meta.fields.keys() == before.fields.keys() | {14, 15}
+        assert (meta.integer(14), meta.integer(15)) == (chunk.bloom_filter_offset, chunk.bloom_filter_length)
+        if chunk.leaf.path not in "dp":
+            assert not {12, 13} & meta.fields.keys(), "statistics, encodings of pages"
+
+
+def clear(group: Struct) -> list[Struct]:
+    """The ColumnMetaData that stand in clear."""
+    return [chunk.struct(3) or Struct() for chunk in group.structs(1) or ()]
+
+
+def test_kept_filters_are_copied_as_ciphertext(tmp_path: Path) -> None:
+    path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
+    first, _ = embedded(path, keys, "first.parquet")
+    again, report = embedded(first, keys, "again.parquet", placement="row-group")
+    assert report.ways() == {"bloom": {"exact": 12}, "page-index": {"exact": 12}}
+    for one, other in zip(chunks(opened(first, keys)[1]), chunks(opened(again, keys)[1]), strict=True):
+        before, after = stored_parts(first, one), stored_parts(again, other)
+        assert after[:2] == before[:2]
+        assert (after[2] == before[2]) == (one.leaf.path in "dp" and one.row_group == 0)
+    assert verify_file(opened(again, keys)[0]) == []
+    assert read_by_arrow(PLAIN_FOOTER, again).equals(TABLE)
+
+
+def test_readers_without_keys(tmp_path: Path) -> None:
+    path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
+    target, report = embedded(path, keys)
+    assert [w for w in report.warnings() if "DuckDB does not read encrypted files with filters" in w]
+    assert pq.read_table(target, columns=["d", "p"]).equals(TABLE.select(["d", "p"]))
+    assert not embedded(path, keys, "clear.parquet", bloom=["p", "d"])[1].warnings()
+
+
+def test_a_prefix_that_names_the_path(tmp_path: Path) -> None:
+    path = written(PREFIXED, tmp_path)
+
+    def rule(file: str) -> bytes:
+        return PREFIXED.prefix or b"" if file == str(path) else b"another"
+
+    target, report = embedded(path, PREFIXED.ours(aad_prefix=rule))
+    assert any("AAD prefix" in warning for warning in report.warnings())
+    with pytest.raises(DamagedFileError, match="prefix"):
+        opened(target, PREFIXED.ours(aad_prefix=rule))
+    assert read_by_arrow(PREFIXED, target).equals(TABLE)
+
+
+@FOOTERS
+def test_key_material_beside_the_file_is_copied(kind: Kind, tmp_path: Path) -> None:
+    path, keys = tmp_path / "file.parquet", EncryptionKeys(KmsKeys(Kms, None))
+    write_by_arrow(kind, path, TABLE, outside=True)
+    assert {p.name for p in tmp_path.iterdir()} == {"file.parquet", "_KEY_MATERIAL_FOR_file.parquet.json"}
+    target, report = embedded(path, keys, "target.parquet")
+    assert not any("key material" in warning for warning in report.warnings())
+    assert verify_file(opened(target, keys)[0]) == []
+    bare = tmp_path / "bare.parquet"
+    strip_file(str(target), str(bare), encryption_keys=keys)
+    assert verify_file(opened(bare, keys)[0]) == []
+    explicit = opened(path, keys)[1].encryption
+    assert explicit is not None
+    (tmp_path / "_KEY_MATERIAL_FOR_file.parquet.json").unlink()
+    only_footer = EncryptionKeys(footer_key=explicit.footer_key)
+    _, report = embedded(path, only_footer, "without.parquet", page_index=False)
+    assert any("key material" in warning for warning in report.warnings())
+
+
+def test_foreign_files_with_filters_of_their_own(tmp_path: Path) -> None:
+    """parquet-java's three kinds of encrypted file, embedded into and stripped."""
+    column_keys = {"str": b"1234567890123450", "f64_clean": b"1234567890123451"}
+    for name, prefix in (
+        ("j118_enc_gcm_encfooter", None),
+        ("j118_enc_gcm_uniform_dict", b"tester"),
+        ("j118_enc_gcmctr_plainfooter_aadsupplied", b"tester"),
+    ):
+        keys = EncryptionKeys(footer_key=b"0123456789012345", column_keys=column_keys, aad_prefix=prefix)
+        path = DATA / f"{name}.parquet"
+        before = filters_of(path, keys)
+        bare, target = tmp_path / f"bare-{name}.parquet", tmp_path / f"{name}.parquet"
+        strip_file(str(path), str(bare), encryption_keys=keys)
+        assert not filters_of(bare, keys)
+        columns = sorted({column for _, column in before})
+        embed_file(
+            str(bare),
+            str(target),
+            bloom=columns,
+            page_index=True,
+            even_if_dictionary=True,
+            placement="row-group",
+            encryption_keys=keys,
+        )
+        assert filters_of(target, keys).keys() >= before.keys()
+        view, _ = opened(target, keys)
+        assert verify_file(view) == []
+        original = pq.ParquetFile(SourceFile(opened(path, keys)[0])).read()  # type: ignore[arg-type]
+        assert pq.ParquetFile(SourceFile(view)).read().equals(original)  # type: ignore[arg-type]
+
+
+def test_filters_that_a_writer_left_in_clear_do_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither behind the pages, as the parquet crate has them, nor between row groups."""
+    path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
+    with monkeypatch.context() as patched:
+        patched.setattr(Sealed, "filter", lambda _self, _row_group, _column, data: data)
+        leaking, _ = embedded(path, keys, "leaking.parquet", placement="row-group", bloom=["k", "p"])
+    rust = EncryptionKeys(footer_key=b"0123456789012345", column_keys={"str": b"1234567890123450"})
+    for source, columns, opening in (
+        (leaking, ["k", "p"], keys),
+        (DATA / "variants" / "rs_enc_bloom.parquet", ["str", "i"], rust),
+    ):
+        view, footer = opened(source, opening)
+        data = source.read_bytes()
+        leaks = [c for c in chunks(footer) if c.leaf.path == columns[0]]
+        bits = [data[c.bloom_filter_offset or 0 :][20 : c.bloom_filter_length] for c in leaks]
+        with pytest.raises(DamagedFileError, match="stands in clear"):
+            read_bloom_filter(view, leaks[0])
+        for placement in ("end", "row-group"):
+            target = tmp_path / f"{columns[0]}-{placement}.parquet"
+            report = embed_file(
+                str(source), str(target), page_index=True, placement=placement, encryption_keys=opening
+            )
+            assert {o.way for o in report.outcomes if (o.kind, o.column) == ("bloom", columns[1])} == {
+                "exact"
+            }
+            after = target.read_bytes()
+            assert not any(piece in after for piece in bits)
+            assert verify_file(opened(target, opening)[0]) == []
+            assert after.find(bits[0][:32]) < 0
+
+
+# --- tables and sidecars --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Table:
+    """Three encrypted files: of either footer, and one whose key metadata says nothing."""
+    found: Table = catalog.create_table("db.encrypted_embedding", TABLE.schema)
+    mapping = found.schema().name_mapping.model_dump_json()
+    with found.transaction() as transaction:
+        transaction.set_properties({"schema.name-mapping.default": mapping})
+    folder = Path(local_path(found.location()) or "") / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    with found.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for kind in (PLAIN_FOOTER, ENCRYPTED_FOOTER, PREFIXED):
+            path = written(kind, folder)
+            file = DataFile.from_args(
+                content=DataFileContent.DATA,
+                file_path=f"file:{path}",
+                file_format=FileFormat.PARQUET,
+                partition=Record(),
+                record_count=len(TABLE),
+                file_size_in_bytes=path.stat().st_size,
+            )
+            file.spec_id = 0
+            append.append_data_file(file)
+    return catalog.load_table("db.encrypted_embedding")
+
+
+def paths_of(table: Table) -> list[str]:
+    return [task.file.file_path for task in table.scan().plan_files()]
+
+
+def test_a_sidecar_of_encrypted_files_goes_into_them(table: Table, tmp_path: Path) -> None:
+    keys = EncryptionKeys(retriever=Keys(), bundle_keys={"s": BUNDLES})
+    built = build(table, ["s", "p"], kinds=["bloom", "page-index"], encryption_keys=keys)
+    path = built.statistics_path
+    assert path is not None
+    sources = [path_ for path_ in paths_of(table) if "stored" not in path_]
+    assert len(sources) == 2
+    for number, report in enumerate(embed_all_from(path, str(tmp_path), sources, encryption_keys=keys)):
+        kind = (PLAIN_FOOTER, ENCRYPTED_FOOTER)["encrypted-AES_GCM_V1" in sources[number]]
+        assert {o.way for o in report.outcomes if o.kind == "bloom" and o.column in "sp"} == {"exact"}
+        assert any("DuckDB" in warning for warning in report.warnings())
+        target = Path(report.target)
+        own, data = filters_of(target, kind.ours()), target.read_bytes()
+        assert {column for _, column in own} == {"s", "p"}
+        for (_, column), bits in own.items():
+            assert (bits in data) == (column == "p")
+        assert verify_file(opened(target, kind.ours())[0]) == []
+        assert read_by_arrow(kind, target).equals(TABLE)
+    one = tmp_path / "one.parquet"
+    some = EncryptionKeys(retriever=WithoutKey("kc2"))
+    report = embed_from(path, sources[0], str(one), way="values", encryption_keys=some)
+    assert {o.reason for o in report.outcomes if o.column == "s" and o.kind == "bloom"} == {
+        "the column's key is not at hand"
+    }
+    with pytest.raises(SidecarError, match="encrypted"):
+        embed_from(path, sources[0], str(tmp_path / "none.parquet"))
+
+
+def test_files_of_a_table_are_replaced(table: Table) -> None:
+    before = set(paths_of(table))
+    report = embed_table(table, bloom=["k"], page_index=True)
+    assert len(report.failed) == 3
+    assert report.snapshot_id is None
+
+    def rule(file: str) -> bytes | None:
+        return PREFIXED.prefix if f"file:{file}" in before else b"of another path"
+
+    only_prefixed = EncryptionKeys(footer_key=PREFIXED.key("kf"), aad_prefix=rule)
+    report = embed_table(table, bloom=["k"], page_index=True, encryption_keys=only_prefixed)
+    assert {left.failed for left in report.left_alone if "stored" in left.path} == {False}
+    assert ["its AAD prefix stays" in left.reason for left in report.left_alone].count(True) == 1
+    assert report.snapshot_id is None
+
+    report = embed_table(
+        table, bloom=["k"], page_index=True, even_if_dictionary=True, encryption_keys=EncryptionKeys(Keys())
+    )
+    assert [left.reason.split(":")[0] for left in report.left_alone] == [
+        "no key for the footer of an encrypted file"
+    ]
+    assert any("DuckDB" in warning for warning in report.warnings())
+    assert len(report.replaced) == 2
+    for path in set(paths_of(table)) - before:
+        file = Path(local_path(path) or "")
+        kind = (PLAIN_FOOTER, ENCRYPTED_FOOTER)["encrypted-AES_GCM_V1" in path]
+        assert {column for _, column in filters_of(file, kind.ours())} == {"k"}
+        assert verify_file(opened(file, kind.ours())[0]) == []
+        assert read_by_arrow(kind, file).equals(TABLE)
+
+
+def test_conversions_refuse_encrypted_files(tmp_path: Path) -> None:
+    path, plain = written(PLAIN_FOOTER, tmp_path), tmp_path / "plain.parquet"
+    pq.write_table(TABLE, plain)
+    for source, target, data in (
+        (path, "a.puffin", None),
+        (path, "a.parquet", None),
+        (plain, "a.orc", path),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match="conversions do not open encrypted files"):
+            convert_files([str(source)], str(tmp_path / target), data=data and str(data))

@@ -1,0 +1,65 @@
+"""embed --from a table's sidecar into its ORC files: ORC filters as they are, split-block filters from the values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType
+
+import sidecar
+from tests.orc_cases import write_orc
+
+SCHEMA = Schema(NestedField(1, "k", LongType()), NestedField(2, "s", StringType()))
+COUNT = 2_500
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    catalog = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
+    catalog.create_namespace("db")
+    made: Table = catalog.create_table("db.t", SCHEMA)
+    data = pa.table({"k": [i * 7 for i in range(COUNT)], "s": [f"v{i}" for i in range(COUNT)]})
+    folder = Path(made.location().removeprefix("file://")) / "data"
+    folder.mkdir(parents=True)
+    path = write_orc(folder / "a.orc", data, made.schema())
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{made.location()}/data/a.orc",
+        file_format=FileFormat.ORC,
+        partition=Record(),
+        record_count=COUNT,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    with made.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "reason"), [("orc", "exact", ""), ("parquet", "values", "split-block")]
+)
+def test_from_a_table(kind: str, way: str, reason: str, table: Table, tmp_path: Path) -> None:
+    sidecar.build(table, ["k", "s"], filter_format=kind)
+    table.refresh()
+    path = f"{table.location()}/data/a.orc".removeprefix("file://")
+    opened = sidecar.open_sidecar(table)
+    try:
+        report = sidecar.embed_from(
+            opened, path, str(tmp_path / "b.orc"), way="auto" if way == "values" else way
+        )
+    finally:
+        opened.close()
+    assert report.ways() == {"bloom": {way: 6}}
+    assert all(reason in outcome.reason for outcome in report.outcomes)
+    assert sidecar.verify_file(str(tmp_path / "b.orc"), data=True)["problems"] == []
+    answers = [
+        unit["might_contain"] for unit in sidecar.probe_file(str(tmp_path / "b.orc"), "k", "8400")["units"]
+    ]
+    assert answers == [False, True, False]

@@ -1,0 +1,113 @@
+"""Time travel, branches and tags: the rows are those of pyiceberg's ``use_ref``, by the sidecar of an ancestor."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
+from typer.testing import CliRunner
+
+import sidecar
+from sidecar.cli.app import app
+from sidecar.errors import UsageError
+from tests.iceberg.cases import comparable
+
+ROWS = pa.schema([("k", pa.int64()), ("old", pa.string())])
+
+
+def rows(part: int) -> pa.Table:
+    """Odd and even keys of all parts within the same bounds."""
+    keys = [2 * (part + 10 * n) for n in range(60)]
+    return pa.table({"k": keys, "old": [f"o{key}" for key in keys]}, schema=ROWS)
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Table:
+    """Three files, indexed and tagged; then one file more on each of ``main`` and a branch; then another schema."""
+    made: Table = catalog.create_table("db.refs", ROWS, properties={"format-version": "2"})
+    for part in range(3):
+        made.append(rows(part))
+    before = made.current_snapshot()
+    assert before is not None
+    sidecar.build(made, ["k", "old"], engine="local")
+    made.refresh()
+    with made.manage_snapshots() as manage:
+        manage.create_branch(before.snapshot_id, "side").create_tag(before.snapshot_id, "before")
+    made.append(rows(3), branch="side")
+    with made.update_schema() as update:
+        update.rename_column("old", "renamed")
+        update.add_column("fresh", StringType())
+    made.append(rows(4).rename_columns(["k", "renamed"]))
+    made.delete("k = 0")
+    return made
+
+
+@pytest.mark.parametrize(("ref", "total"), [("before", 3), ("side", 4), ("main", 4)])
+def test_the_rows_of_a_ref_are_those_of_pyiceberg(table: Table, ref: str, total: int) -> None:
+    chance = random.Random(ref)
+    for key in (0, *(chance.randrange(1200) for _ in range(4))):
+        for predicate in (f"k = {key}", f"renamed = 'o{key}' or k in ({key + 2}, 7)"):
+            expected = table.scan(predicate).use_ref(ref).to_arrow()
+            plan = sidecar.plan(table, predicate, ref=ref)
+            found = plan.to_arrow()
+            assert found.schema.names == expected.schema.names
+            assert comparable(found) == comparable(expected), (ref, predicate)
+            assert plan.files_total == total
+            assert sidecar.scan(table, predicate, ref=ref).num_rows == expected.num_rows
+            batches = sidecar.scan_batches(table, predicate, ref=ref).read_all()
+            assert comparable(batches) == comparable(expected)
+
+
+def test_a_branch_uses_the_sidecar_of_its_ancestor_for_files_that_are_live(table: Table) -> None:
+    plan = sidecar.plan(table, "k = 41", ref="side")
+    assert plan.sidecar is not None
+    assert plan.sidecar.snapshots_behind == 1
+    assert (plan.funnel.listed, plan.funnel.dropped_by_filter, plan.files_kept) == (3, 3, 1)
+    status = sidecar.inspect_table(table, ref="side")
+    assert status["files"] == {"live": 4, "listed": 3}
+    units = sidecar.probe_table(table, "k", 41, ref="side")["units"]
+    assert [unit["might_contain"] for unit in units].count(None) == 1
+    assert sidecar.verify_table(table, ref="before")["problems"] == []
+    found = sidecar.open_sidecar(table, ref="side")
+    assert len(found.segments) == 1
+    found.close()
+
+
+def test_what_is_listed_decides_and_not_age(table: Table, catalog: Any) -> None:
+    """A branch that went back: the sidecar of its ancestor lists more than it has."""
+    rolled = table.metadata.snapshot_by_name("before")
+    assert rolled is not None
+    assert rolled.parent_snapshot_id is not None
+    with table.manage_snapshots() as manage:
+        manage.create_tag(rolled.parent_snapshot_id, "earlier")
+    assert sidecar.plan(table, "k = 41", ref="earlier").sidecar is None
+    report = sidecar.build(table, ["k"], engine="local", ref="earlier")
+    assert report.snapshot_id == rolled.parent_snapshot_id
+    table.refresh()
+    plan = sidecar.plan(table, "k = 41", ref="earlier")
+    assert (plan.files_total, plan.files_kept) == (2, 0)
+    assert sidecar.plan(table, "k = 41", snapshot_id=rolled.parent_snapshot_id).files_kept == 0
+
+
+def test_wrong_names_are_told(table: Table) -> None:
+    with pytest.raises(UsageError, match=r"no branch or tag 'sied'.*It has side"):
+        sidecar.plan(table, "k = 1", ref="sied")
+    with pytest.raises(UsageError, match="one of them is enough"):
+        sidecar.scan(table, "k = 1", ref="side", snapshot_id=5)
+
+
+def test_the_command_line_takes_a_ref(table: Table, catalog_dir: Path) -> None:
+    path = table.metadata_location
+    for command in (["plan", path, "k = 41"], ["scan", path, "k = 46"], ["probe", path, "k", "41"]):
+        done = CliRunner().invoke(app, [*command, "--ref", "side", "--json"])
+        if command[0] == "scan":
+            assert json.loads(done.stdout) == {"k": 46, "old": "o46"}
+        elif command[0] == "plan":
+            assert json.loads(done.stdout)["files"] == {"total": 4, "covered": 3, "kept": 1}
+    assert CliRunner().invoke(app, ["plan", path, "k = 1", "--ref", "nope"]).exit_code == 2

@@ -1,0 +1,119 @@
+"""Tables of a REST catalog: planned on the server or here, with statistics that pyiceberg refuses, and mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import sidecar
+from sidecar.errors import UsageError
+from sidecar.iceberg.partial_loading import PartlyLoaded
+from sidecar.puffin.types import THETA, UNITS
+from tests.iceberg.cases import local
+from tests.iceberg.rest_server import Server, client, serving
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Server, str]]:
+    """A server with one table of three files, indexed."""
+    catalog = SqlCatalog("made", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}/wh")
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t", pa.schema([("k", pa.int64())]))
+    for part in range(3):
+        table.append(pa.table({"k": pa.array([2 * (part + 3 * n) for n in range(50)], pa.int64())}))
+    with serving() as (server, address):
+        server.locations["t"] = table.metadata_location
+        server.client_side["t"] = table
+        opened = sidecar.open_table("db.t", "rest", type="rest", uri=address)
+        sidecar.build(opened, ["k"], engine="local")
+        yield server, address
+
+
+def register_all(server: Server, name: str = "t") -> None:
+    """Register a blob of a type that pyiceberg does not know, as other engines do."""
+    document = server.document(name)
+    (entry,) = document["statistics"]
+    blob = {"type": UNITS, "snapshot-id": entry["snapshot-id"], "sequence-number": 1, "fields": []}
+    entry["blob-metadata"].append(blob)
+    server.write(name, document)
+
+
+def test_tasks_of_the_server_are_filtered(served: tuple[Server, str]) -> None:
+    server, address = served
+    for mode, requests in (("client", 0), ("server", 2)):
+        table = client(address, **{"scan-planning-mode": mode}).load_table("db.t")
+        absent, present = sidecar.plan(table, "k = 31"), sidecar.plan(table, "k = 30")
+        assert len(server.planned) == requests
+        assert (absent.files_total, absent.files_kept, present.files_kept) == (3, 0, 1)
+        assert present.to_arrow()["k"].to_pylist() == [30]
+        assert present.tasks[0].file.file_path in {t.file.file_path for t in table.scan().plan_files()}
+        server.planned.clear()
+
+
+def test_statistics_that_pyiceberg_refuses_are_mended(served: tuple[Server, str]) -> None:
+    server, address = served
+    path = server.document("t")["statistics"][0]["statistics-path"]
+    before = local(path).read_bytes()
+    register_all(server)
+    with pytest.raises(ValueError, match="apache-datasketches"):
+        client(address).load_table("db.t")
+    table = sidecar.open_table("db.t", "rest", type="rest", uri=address)
+    assert isinstance(table, PartlyLoaded)
+    assert sidecar.plan(table, "k = 31").files_kept == 0
+    assert sidecar.scan(table, "k = 30")["k"].to_pylist() == [30]
+    assert sidecar.status_table(table)["repairs"]
+    assert len(sidecar.repair(table)["repairs"]) == 1
+    assert [blob["type"] for blob in server.document("t")["statistics"][0]["blob-metadata"]] == [THETA]
+    assert local(path).read_bytes() == before
+    assert sidecar.plan(client(address).load_table("db.t"), "k = 31").files_kept == 0
+    with pytest.raises(UsageError, match="has no"):
+        sidecar.open_table("db.nope", "rest", type="rest", uri=address)
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["fit", "unfit"])
+def test_an_entry_that_was_set_meanwhile_is_put_back(served: tuple[Server, str], refused: bool) -> None:
+    """No REST commit depends on statistics: what it replaced is seen in the metadata log, and set again."""
+    server, address = served
+    register_all(server)
+    (entry,) = server.document("t")["statistics"]
+    theirs = f"{entry['statistics-path']}.theirs.stats"
+    local(theirs).write_bytes(local(entry["statistics-path"]).read_bytes())
+
+    def meanwhile(name: str) -> None:
+        document = server.document(name)
+        document["statistics"][0]["statistics-path"] = theirs
+        blobs = document["statistics"][0]["blob-metadata"]
+        document["statistics"][0]["blob-metadata"] = blobs if refused else blobs[:1]
+        server.write(name, document)
+
+    server.before_commit = meanwhile
+    table = sidecar.open_table("db.t", "rest", type="rest", uri=address)
+    done = sidecar.repair(table)
+    assert done["repairs"][0]["statistics_path"] == theirs
+    (after,) = server.document("t")["statistics"]
+    assert after["statistics-path"] == theirs
+    assert [blob["type"] for blob in after["blob-metadata"]] == [THETA]
+
+
+def test_a_commit_that_is_overtaken_by_another_type_is_looked_at_again(served: tuple[Server, str]) -> None:
+    """The answer to our commit cannot be read by pyiceberg, as more was registered for another snapshot."""
+    server, address = served
+    register_all(server)
+
+    def meanwhile(name: str) -> None:
+        document: dict[str, Any] = server.document(name)
+        (entry,) = document["statistics"]
+        other = document["snapshots"][0]["snapshot-id"]
+        document["statistics"].append({**entry, "snapshot-id": other})
+        server.write(name, document)
+
+    server.before_commit = meanwhile
+    done = sidecar.repair(sidecar.open_table("db.t", "rest", type="rest", uri=address))
+    assert len(done["repairs"]) == 2
+    types = [[blob["type"] for blob in e["blob-metadata"]] for e in server.document("t")["statistics"]]
+    assert types == [[THETA], [THETA]]

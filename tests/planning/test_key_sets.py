@@ -1,0 +1,436 @@
+"""Plans and scans for a join's keys: the rows of a semi-join, and as few files as bounds and filters allow."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import Table
+
+import sidecar
+from sidecar.bundle.key_lookup import KeyRuns
+from sidecar.errors import UsageError
+from sidecar.iceberg.predicate import as_expression
+from sidecar.planning import key_pruning
+from sidecar.planning.filter_answers import ListedPlace
+from sidecar.planning.key_pruning import KeyAnswer
+from sidecar.planning.key_sets import key_set
+from sidecar.planning.reasons import DAMAGED, NOT_LISTED, TOO_MANY
+from tests.iceberg.cases import INDEXED, append, comparable, create, local, predicate, replaced
+from tests.iceberg.table_cases import delete_by_position, with_a_past
+
+LONGS = pa.schema([("k", pa.int64()), ("v", pa.string())])
+TYPES = {"u": pa.binary(16)}
+
+
+@pytest.fixture(scope="module")
+def types(catalog: Any) -> Table:
+    """All types: four files that are indexed, two that are not, some rows deleted by position."""
+    made = create(catalog, "db.keys_types", files=4, partitioned=False)
+    sidecar.build(made, INDEXED, kinds=["bloom", "page-index"], engine="local")
+    made = catalog.load_table("db.keys_types")
+    append(made, 160, 40)
+    append(made, 200, 40)
+    first = next(iter(made.scan().plan_files())).file.file_path
+    delete_by_position(made, {first: [0, 3, 17]})
+    return catalog.load_table("db.keys_types")
+
+
+@pytest.fixture(scope="module")
+def past(catalog: Any) -> Table:
+    """Columns promoted, renamed, dropped and added again, other partitions; the index is older than half of it."""
+    made = with_a_past(catalog, "db.keys_past")
+    columns = ["i", "renamed", "f", "d", "dec9", "s", "b", "day", "ts", "st.x", "st.y"]
+    sidecar.build(made, columns, kinds=["bloom"], engine="local")
+    made = catalog.load_table("db.keys_past")
+    append(made, 350, 70)
+    return catalog.load_table("db.keys_past")
+
+
+def longs(keys: Any, name: str = "") -> pa.Table:
+    return pa.table({"k": keys, "v": [f"{name}{n}" for n in range(len(keys))]}, schema=LONGS)
+
+
+def create_longs(catalog: Any, name: str, files: list[Any]) -> Table:
+    made: Table = catalog.create_table(name, LONGS)
+    for number, keys in enumerate(files):
+        made.append(longs(keys, f"{number}-"))
+    sidecar.build(made, ["k"], kinds=["bloom"], engine="local")
+    return catalog.load_table(name)
+
+
+def value_of(row: dict[str, Any], column: str) -> Any:
+    value: Any = row
+    for part in column.split("."):
+        value = None if value is None else value[part]
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    return value.bytes if isinstance(value, uuid.UUID) else value
+
+
+def semi_join(rows: pa.Table, column: str, keys: pa.Array) -> list[str]:
+    """Rows whose value is a key, as Python compares: NaN with NaN, 0.0 with -0.0, null with nothing."""
+    wanted = {value_of({"k": key}, "k") for key in keys.to_pylist()} - {None}
+    return sorted(repr(row) for row in rows.to_pylist() if value_of(row, column) in wanted)
+
+
+def type_of(table: Table, column: str) -> pa.DataType:
+    kind: Any = table.schema().as_arrow()
+    for part in column.split("."):
+        kind = kind.field(part).type
+    return TYPES.get(column, kind)
+
+
+def some_keys(rng: random.Random, rows: list[dict[str, Any]], column: str, kind: pa.DataType) -> pa.Array:
+    """Values of a few rows, close together or from anywhere, with nulls and repeats."""
+    count = rng.choice([0, 1, 2, 5, 30, 90])
+    start = rng.randrange(len(rows))
+    chosen = rows[start : start + count] if rng.random() < 0.5 else [rng.choice(rows) for _ in range(count)]
+    values = [
+        None if (v := value_of(row, column)) is None else (math.nan if v == "NaN" else v) for row in chosen
+    ]
+    return pa.array([*values, None, *values[:2]], kind)
+
+
+@pytest.mark.parametrize("which", ["types", "past"])
+def test_rows_are_those_of_a_semi_join(request: pytest.FixtureRequest, which: str) -> None:
+    table: Table = request.getfixturevalue(which)
+    everything = table.scan().to_arrow().to_pylist()
+    columns = (
+        INDEXED if which == "types" else ["i", "renamed", "f", "d", "dec9", "s", "b", "day", "ts", "st.x"]
+    )
+    rng, dropped = random.Random(which), 0
+    for number in range(20):
+        column = columns[number % len(columns)]
+        keys = some_keys(rng, everything, column, type_of(table, column))
+        asked = [name for name in ("i", "d", "s", "day") if rng.random() < 0.5]
+        text: Any = predicate(rng, asked, 240) if asked else AlwaysTrue()
+        found = sidecar.plan(table, text, keys={column: keys})
+        alone = table.scan(row_filter=as_expression(text, table.schema())).to_arrow()
+        assert comparable(found.to_arrow()) == semi_join(alone, column, keys), (column, keys, text)
+        assert found.warnings == ()
+        dropped += found.funnel.dropped_by_filter
+    assert dropped > 0
+
+
+def test_zeros_are_equal_nan_is_nan_and_null_is_nothing(types: Table) -> None:
+    rows = types.scan().to_arrow()
+    for column, kind in (("f", pa.float32()), ("d", pa.float64())):
+        for values in ([0.0], [-0.0], [math.nan], [None], [math.nan, 0.0, None], [math.inf]):
+            keys = pa.array(values, kind)
+            found = sidecar.scan(types, AlwaysTrue(), keys={column: keys})
+            assert comparable(found) == semi_join(rows, column, keys)
+            assert (found.num_rows > 0) == (values != [None])
+
+
+def test_plain_lists_are_keys_as_arrays_are(types: Table) -> None:
+    everything = types.scan().to_arrow()
+    columns = ["i", "l", "f", "d", "dec9", "dec38", "s", "b", "fx", "day", "t", "ts", "tz", "u", "bo", "st.y"]
+    for column in columns:
+        values = [value_of(row, column) for row in everything.to_pylist()[:60]]
+        keys = [math.nan if value == "NaN" else value for value in [*values, None]]
+        if column == "u":
+            keys = [None if value is None else uuid.UUID(bytes=value) for value in keys]
+        assert any(value is not None for value in keys)
+        found = sidecar.scan(types, AlwaysTrue(), keys={column: keys})
+        plain = pa.array(values, type_of(types, column)) if "NaN" not in values else pa.array(keys[:-1])
+        assert comparable(found) == semi_join(everything, column, plain), column
+        assert comparable(found) == comparable(sidecar.scan(types, AlwaysTrue(), keys={column: tuple(keys)}))
+
+
+def test_a_null_struct_stays_null_where_the_keys_are_of_another_column(types: Table) -> None:
+    """The keys' column is read along and taken out again: structs are put together anew."""
+    everything = types.scan().to_arrow()
+    ids = everything["id"]
+    for columns in (["st"], ["st.y"]):
+        found = sidecar.scan(types, AlwaysTrue(), columns=columns, keys={"id": ids})
+        theirs = types.scan(selected_fields=tuple(columns)).to_arrow()
+        assert None in theirs["st"].to_pylist()
+        assert found["st"].to_pylist() == theirs["st"].to_pylist()
+
+
+def test_columns_and_limits(types: Table) -> None:
+    keys = pa.array([0, 3, 6, -1500, 300, 600, 900], pa.int64())
+    whole = sidecar.scan(types, AlwaysTrue(), keys={"st.x": keys})
+    held = sidecar.scan(types, AlwaysTrue(), columns=["id", "st.y"], keys={"st.x": keys})
+    assert held.schema.names == ["id", "st"]
+    assert held.schema.field("st").type.num_fields == 1
+    assert sorted(held["id"].to_pylist()) == sorted(whole["id"].to_pylist())
+    ids = pa.array(range(0, 240, 5))
+    assert sidecar.scan(types, AlwaysTrue(), columns=["s"], keys={"id": ids}).schema.names == ["s"]
+    assert sidecar.scan(types, AlwaysTrue(), limit=7, keys={"id": ids}).num_rows == 7
+
+
+def test_clustered_keys_are_cut_to_bounds(catalog: Any) -> None:
+    table = create_longs(
+        catalog, "db.keys_clustered", [np.arange(n * 1000, n * 1000 + 1000) for n in range(6)]
+    )
+    keys = pa.array([*range(2100, 2200), *range(4500, 4600)])
+    found = sidecar.plan(table, AlwaysTrue(), keys={"k": keys})
+    assert (found.funnel.dropped_by_metadata, found.funnel.dropped_by_filter, found.files_kept) == (4, 0, 2)
+    assert found.to_arrow().num_rows == 200
+    # Far more keys than filters can be asked for: but no file has so many of them, or none, within its bounds.
+    many = pa.array([*range(10_000, 500_000), *range(3_000, 4_000, 500)])
+    found = sidecar.plan(table, AlwaysTrue(), keys={"k": many})
+    assert found.files_kept == 1
+    assert found.notes == ()
+    assert "dropped by partition or bounds" in found.explain()
+
+
+@pytest.mark.parametrize("kind", ["long", "double", "string"])
+def test_keys_at_the_very_bounds_of_files_are_within_them(catalog: Any, kind: str) -> None:
+    arrow = {"long": pa.int64(), "double": pa.float64(), "string": pa.string()}[kind]
+    table: Table = catalog.create_table(f"db.keys_at_bounds_{kind}", pa.schema([("k", arrow)]))
+    files = [[100, 150, 199], [200, 250, 299], [300, 350, 399]]
+    for numbers in files:
+        table.append(pa.table({"k": pa.array(numbers).cast(arrow)}))
+    for keys, kept in (
+        ([200], 1),
+        ([299], 1),
+        ([200, 299], 1),
+        ([199, 200], 2),
+        ([100, 399], 2),
+        ([100, 200, 300], 3),
+        ([201, 298], 1),
+        ([0, 99], 0),
+    ):
+        array = pa.array(keys).cast(arrow)
+        found = sidecar.plan(table, AlwaysTrue(), keys={"k": array})
+        there = {number for numbers in files for number in numbers} & set(keys)
+        assert found.to_arrow().num_rows == len(there), keys
+        if there:
+            assert found.files_kept == kept, keys
+
+
+def test_float_keys_are_cut_to_bounds_of_row_groups(catalog: Any) -> None:
+    """Rising values, indexed by pages alone: of row groups outside of the keys' range, that with NaN is kept."""
+    schema = pa.schema([("k", pa.float64()), ("g", pa.float32())])
+    settings = {"write.parquet.row-group-limit": "100"}
+    table = catalog.create_table("db.keys_floats", schema, properties=settings)
+    values = [math.nan, -0.0, -math.inf, *np.arange(1, 1000, dtype=float) / 8, math.inf]
+    table.append(pa.table({"k": values, "g": pa.array(values, pa.float32())}, schema=schema))
+    sidecar.build(table, ["k", "g"], kinds=["page-index"], engine="local")
+    table = catalog.load_table("db.keys_floats")
+    rows = table.scan().to_arrow()
+    for column, kind in (("k", pa.float64()), ("g", pa.float32())):
+        for keys, groups in (
+            ([50.0, 50.125, 50.01], 2),
+            ([0.0, 12.0], 1),
+            ([110.0, math.inf], 4),
+            ([-math.inf, 12.0], 1),
+            ([math.inf], None),
+            ([math.nan, 3.0], None),
+        ):
+            array = pa.array(keys, kind)
+            found = sidecar.plan(table, AlwaysTrue(), keys={column: array})
+            assert comparable(found.to_arrow()) == semi_join(rows, column, array)
+            if groups is not None:
+                assert found.funnel.row_groups_kept <= groups, keys
+
+
+def test_filters_drop_files_and_row_groups_that_hold_no_key(catalog: Any) -> None:
+    random_keys = [np.random.default_rng(n).integers(-(2**60), 2**60, 500) * 2 for n in range(5)]
+    table = create_longs(catalog, "db.keys_random", random_keys)
+    held = pa.array([int(random_keys[3][7]), int(random_keys[3][9]), 1, 3, 5])
+    found = sidecar.plan(table, AlwaysTrue(), keys={"k": held})
+    assert (found.files_kept, found.funnel.dropped_by_filter, found.funnel.indexed) == (1, 4, 5)
+    assert found.funnel.kept_because == {"may match": 1}
+    assert found.to_arrow().num_rows == 2
+    assert sidecar.plan(table, "v = '3-7'", keys={"k": held}).to_arrow().num_rows == 1
+    assert sidecar.plan(table, f"k = {random_keys[1][0]}", keys={"k": held}).files_kept == 0
+    table.append(longs([1, 2, 3]))
+    found = sidecar.plan(table, AlwaysTrue(), keys={"k": held})
+    assert found.funnel.kept_because == {"may match": 1, NOT_LISTED: 1}
+    assert found.to_arrow().num_rows == 4
+    assert sidecar.plan(table, AlwaysTrue(), keys={"v": pa.array(["3-7"])}).funnel.kept_because == {
+        "not indexed: v: no filters were built": 1
+    }
+
+
+def test_too_many_keys_are_not_asked_and_it_is_said(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    random_keys = [np.random.default_rng(n).integers(-(2**60), 2**60, 500) * 2 for n in range(3)]
+    table = create_longs(catalog, "db.keys_many", random_keys)
+    absent = np.random.default_rng(9).integers(-(2**59), 2**59, 100_000) * 2 + 1
+    found = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent)})
+    assert found.funnel.kept_because == {TOO_MANY: 3}
+    assert found.index_reads == 0
+    assert len(found.notes) == 1
+    assert "cannot help" in found.notes[0]
+    assert found.to_arrow().num_rows == 0
+    monkeypatch.setattr(key_pruning, "rate_of", lambda bundle: 0.01)
+    some = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:99])})
+    more = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:101])})
+    assert (some.files_kept, some.notes) == (0, ())
+    assert more.funnel.kept_because == {TOO_MANY: 3}
+    assert "wrong once in 100 lookups" in more.notes[0]
+    monkeypatch.setattr(key_pruning, "MAX_BYTES", 1000)
+    costly = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(absent[:99])})
+    assert costly.files_kept == 3
+    assert "bytes would be read" in costly.notes[0]
+
+
+def test_few_lookups_are_left_for_the_files_with_the_fewest_keys(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [np.arange(n * 1000, n * 1000 + 1000, 2) for n in range(3)]
+    table = create_longs(catalog, "db.keys_few", files)
+    absent = pa.array([*range(1, 999, 2), *range(1001, 1999, 20), *range(2001, 2999, 100)])
+    monkeypatch.setattr(key_pruning, "MAX_LOOKUPS", 100)
+    monkeypatch.setattr(key_pruning, "rate_of", lambda bundle: 1e-6)
+    found = sidecar.plan(table, AlwaysTrue(), keys={"k": absent})
+    assert found.funnel.kept_because == {TOO_MANY: 1}
+    assert found.funnel.dropped_by_filter == 2
+    assert "499 keys" in found.notes[0]
+
+
+def test_a_damaged_index_keeps_the_files(catalog: Any) -> None:
+    random_keys = [np.random.default_rng(n).integers(-(2**60), 2**60, 500) * 2 for n in range(3)]
+    table = create_longs(catalog, "db.keys_damaged", random_keys)
+    path = local(table.metadata.statistics[-1].statistics_path)
+    keys = {"k": pa.array([1, 3, int(random_keys[1][0])])}
+    whole = path.read_bytes()
+    assert sidecar.plan(table, AlwaysTrue(), keys=keys).files_kept == 1
+    reasons = set()
+    for at in range(8, len(whole), len(whole) // 15):
+        damaged = bytearray(whole)
+        damaged[at : at + 200] = bytes(b ^ 0x5A for b in damaged[at : at + 200])
+        with replaced(path, bytes(damaged)):
+            found = sidecar.plan(table, AlwaysTrue(), keys=keys)
+            assert found.to_arrow().num_rows == 1
+            reasons |= set(found.funnel.kept_because)
+    assert DAMAGED in reasons
+    with replaced(path, None):
+        found = sidecar.plan(table, AlwaysTrue(), keys=keys)
+        assert found.files_kept == 3
+        assert found.warnings
+
+
+@pytest.mark.parametrize(
+    ("column", "keys", "problem"),
+    [
+        ("i", pa.array([2**31]), "do not fit"),
+        ("l", pa.array([2**63], pa.uint64()), "do not fit"),
+        ("l", pa.array([1.0]), "another type"),
+        ("d", pa.array([1.0], pa.float32()), "another type"),
+        ("dec9", pa.array([Decimal("1.000")]), "another type"),
+        ("dec9", pa.array([Decimal("12345678.00")], pa.decimal128(12, 2)), "do not fit"),
+        ("s", pa.array([b"a"]), "another type"),
+        ("fx", pa.array([b"abc"], pa.binary(3)), "another type"),
+        ("ts", pa.array([0], pa.timestamp("us", "UTC")), "another type"),
+        ("ts", pa.array([0], pa.timestamp("ms")), "another type"),
+        ("day", pa.array(["2024-01-01"]), "another type"),
+        ("st", pa.array([1]), "struct"),
+        ("nope", pa.array([1]), "nope"),
+        ("i", {1, 2}, "Arrow array or a list"),
+        ("i", [1, 1.5], "not a value of its column"),
+        ("i", [True], "not a value of its column"),
+        ("i", [2**31], "do not fit"),
+        ("f", [0.1], "not a value of its column"),
+        ("d", [2**53 + 1], "not a value of its column"),
+        ("dec9", [Decimal("1.005")], "do not fit"),
+        ("dec9", [1.5], "not a value of its column"),
+        ("s", [b"a"], "not a value of its column"),
+        ("fx", [b"abc"], "do not fit"),
+        ("ts", [dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)], "not a value of its column"),
+        ("tz", [dt.datetime(2024, 1, 1)], "not a value of its column"),
+        ("day", [dt.datetime(2024, 1, 1)], "not a value of its column"),
+        ("u", ["f79c3e09-677c-4bbd-a479-3f349cb785e7"], "not a value of its column"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(types: Table, column: str, keys: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        sidecar.plan(types, AlwaysTrue(), keys={column: keys})
+
+
+def test_keys_are_of_one_column(types: Table) -> None:
+    for keys in ({}, {"i": pa.array([1]), "l": pa.array([1])}, pa.array([1])):
+        with pytest.raises(UsageError, match="one column"):
+            sidecar.plan(types, AlwaysTrue(), keys=keys)  # type: ignore[arg-type]
+
+
+def test_types_of_keys_that_fit(types: Table) -> None:
+    schema = types.schema()
+    for column, keys, expected in [
+        ("i", pa.array([3, 1, 3, None], pa.uint8()), [1, 3]),
+        ("l", pa.chunked_array([[3], [1]], pa.int16()), [1, 3]),
+        ("i", pa.array([5]).dictionary_encode(), [5]),
+        ("s", pa.array(["b", "a"], pa.large_string()), [b"a", b"b"]),
+        ("s", pa.array(["b", "a"], pa.string_view()), [b"a", b"b"]),
+        ("s", pa.array(["b", None, "a" * 40], pa.string_view()), [b"a" * 40, b"b"]),
+        ("b", pa.array([b"b", None, b"a" * 40], pa.binary_view()), [b"a" * 40, b"b"]),
+        ("s", pa.chunked_array([pa.array([None, "a"], pa.string_view())]), [b"a"]),
+        ("dec9", pa.array([Decimal("-1.50"), Decimal("0.01")], pa.decimal128(30, 2)), [-150, 1]),
+        ("dec38", pa.array([Decimal("-1.5"), Decimal(10) ** 30], pa.decimal128(38, 4)), [-15000, 10**34]),
+        ("u", pa.array([uuid.UUID(int=7).bytes], pa.binary(16)), [uuid.UUID(int=7).bytes]),
+        ("day", pa.array([dt.date(1970, 1, 3)]), [2]),
+        ("tz", pa.array([5], pa.timestamp("us", "Europe/Paris")), [5]),
+        ("bo", pa.array([True, False, None]), [0, 1]),
+        ("i", pa.nulls(3), []),
+    ]:
+        assert key_set({column: keys}, schema).sorted.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("alive", "keep"),
+    [
+        ([], True),  # no segment lists it
+        ([[]], True),  # one that could not index it does
+        ([[False, True], []], True),
+        ([[], [False, True]], True),
+        ([[False, False], []], False),
+        ([[True, False], [False, False]], False),  # neither may deny all of it
+        ([[True, False], [False, True]], True),  # row groups are told apart elsewhere
+    ],
+)
+def test_a_file_is_left_if_no_segment_that_indexed_it_denies_all_of_it(alive: Any, keep: bool) -> None:
+    segment: Any = None
+    places = [ListedPlace(segment, 0, 0, np.array(flags, np.bool_)) for flags in alive]
+    assert KeyAnswer(places, "").keep is keep
+
+
+def test_runs_cover_what_their_union_does() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        first = rng.integers(0, 60, 8)
+        runs = KeyRuns(first, first + rng.integers(-1, 12, 8))
+        union = sorted({k for a, b in zip(runs.first, runs.end, strict=True) for k in range(a, b)})
+        assert runs.covered().tolist() == union
+        assert runs.count_covered() == len(union)
+
+
+def test_keys_beyond_what_older_files_can_hold(past: Table) -> None:
+    rows = past.scan().to_arrow()
+    for column, keys in [
+        ("i", pa.array([2**40, -(2**40), 2**31 - 1, *rows["i"].to_pylist()[:9]])),
+        (
+            "dec9",
+            pa.array(
+                [Decimal(10) ** 15, Decimal("-1E15"), *rows["dec9"].to_pylist()[:9]], pa.decimal128(20, 2)
+            ),
+        ),
+        ("d", pa.array([1e300, 0.1, *rows["f"].to_pylist()[:9]])),
+        ("f", pa.array([1e300, 0.1, *rows["f"].to_pylist()[:9]])),
+    ]:
+        found = sidecar.scan(past, AlwaysTrue(), keys={column: keys})
+        assert found.num_rows > 5
+        assert comparable(found) == semi_join(rows, column, keys)
+
+
+def test_an_older_snapshot_in_which_the_column_has_another_name_and_type(past: Table) -> None:
+    first = past.metadata.snapshots[0].snapshot_id
+    rows = past.scan(snapshot_id=first).to_arrow()
+    wide = pa.array([2**40, *[v for v in rows["i"].to_pylist() if v is not None][:9]], pa.int64())
+    found = sidecar.scan(past, AlwaysTrue(), snapshot_id=first, keys={"i": wide})
+    assert comparable(found) == semi_join(rows, "i", wide)
+    zeros = pa.array([0.0, math.nan, 0.25])
+    found = sidecar.scan(past, AlwaysTrue(), snapshot_id=first, columns=["id"], keys={"f": zeros})
+    assert found.schema.names == ["id"]
+    assert found.num_rows == len(semi_join(rows, "f", zeros)) > 0

@@ -1,0 +1,143 @@
+"""verify looks values of ORC data files of tables up too, and calls nothing fine that it did not look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as po
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
+
+import sidecar
+from sidecar.planning.verify import verify_table
+from tests.iceberg.cases import INDEXED, local
+from tests.iceberg.mixed_tables import READABLE, UNREADABLE, append_orc, create_mixed
+from tests.orc_cases import write_orc
+
+NARROW = Schema(NestedField(1, "k", LongType()), NestedField(2, "s", StringType()))
+COLUMNS = [name for name in INDEXED if name not in UNREADABLE]
+KINDS = ["bloom", "page-index"]
+NOTHING = "no value was looked up"
+
+
+def create_narrow(catalog: Any, name: str, files: int = 2) -> Table:
+    """ORC files alone, in row groups of 50; strings of one length, so that files of other values are as long."""
+    table: Table = catalog.create_table(name, NARROW)
+    for number in range(files):
+        append_narrow(table, number)
+    return table
+
+
+def narrow_rows(number: int, letter: str = "a") -> pa.Table:
+    values = range(number * 120, (number + 1) * 120)
+    return pa.table({"k": pa.array(values, pa.int64()), "s": [f"{letter}{n:05}" for n in values]})
+
+
+def append_narrow(table: Table, number: int) -> Path:
+    return append_orc(table, narrow_rows(number), row_index_stride=50, compression="uncompressed")
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc", "auto"])
+def test_every_value_of_orc_files_is_looked_up(form: str, catalog: Any) -> None:
+    """Both kinds of filters, in files of every type; the number of values is pyarrow's."""
+    table = create_mixed(catalog, f"db.verify_orc_{form}", files=2)
+    columns = [name for name in COLUMNS if "." not in name]
+    sidecar.build(table, columns, kinds=KINDS, engine="local", filter_format=form)
+    table.refresh()
+    found = verify_table(table, data=True)
+    assert found["problems"] == []
+    assert (found["looked_up"]["units"], found["looked_up"]["units_total"]) == (2, 2)
+    coverage = sidecar.inspect_table(table)["coverage"]
+    orc, parquet = (
+        [t.file.file_path for t in table.scan().plan_files() if t.file.file_format.value == kind]
+        for kind in ("ORC", "PARQUET")
+    )
+    assert (len(orc), len(parquet)) == (1, 1)
+    read = po.read_table(local(orc[0]))
+    indexed = [name for name in columns if coverage[name]["bloom"]["files"] == 2]
+    assert len(indexed) >= 8
+    values = sum(len(read[name]) - read[name].null_count for name in indexed)
+    assert found["looked_up"]["values"] >= values
+    assert found["looked_up"]["indexes"] >= 3 * len(columns)  # row groups of 20 of 60 rows, and Parquet's
+
+
+def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
+    table = create_narrow(catalog, "db.verify_orc_alone")
+    sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local")
+    table.refresh()
+    found = verify_table(table, data=True)
+    assert found == {
+        "checked": 3,
+        "problems": [],
+        "looked_up": {
+            "units": 2,
+            "units_total": 2,
+            "values": 2 * 2 * 120,
+            "indexes": 2 * 2 * 3,
+            "files_not_indexed": 0,
+        },
+    }
+    append_narrow(table, 2)
+    assert verify_table(table, data=True)["looked_up"]["files_not_indexed"] == 1
+    sample = verify_table(table, sample=0.5)["looked_up"]
+    assert (sample["units"], sample["values"]) == (1, 2 * 120)
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_other_values_under_an_indexed_path_are_named(form: str, catalog: Any) -> None:
+    """A file of the same size, rows and row groups is put in the place of an indexed one."""
+    table = create_narrow(catalog, f"db.verify_orc_replaced_{form}", files=1)
+    sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local", filter_format=form)
+    table.refresh()
+    (task,) = table.scan().plan_files()
+    path = local(task.file.file_path)
+    before = path.read_bytes()
+    path.unlink()
+    write_orc(path, narrow_rows(0, "b"), table.schema(), row_index_stride=50, compression="uncompressed")
+    assert len(before) == path.stat().st_size, "the file could be told by its size"
+    problems = verify_table(table, data=True)["problems"]
+    assert {(local(p["file"]), p["column"]) for p in problems} == {(path, "s")}
+    texts = [p["problem"] for p in problems]
+    assert "sidecar: row index: it is not the one of the file" in texts
+    assert any(text.startswith("sidecar: row index: statistics:") for text in texts)
+    assert any(text.startswith("sidecar: Bloom filter: denies ") for text in texts)
+    assert {p["unit"] for p in problems} == {0, 1, 2}
+
+
+def test_a_damaged_orc_file_is_a_problem(catalog: Any) -> None:
+    table = create_narrow(catalog, "db.verify_orc_damaged")
+    sidecar.build(table, ["k"], kinds=KINDS, engine="local")
+    table.refresh()
+    path = local(next(iter(table.scan().plan_files())).file.file_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-8] + bytes(8))
+    problems = verify_table(table, data=True)["problems"]
+    assert [local(p["file"]) for p in problems] == [path]
+
+
+@pytest.mark.parametrize("orc", [False, True], ids=["parquet", "orc"])
+def test_nothing_looked_up_is_not_fine(orc: bool, catalog: Any) -> None:
+    """All files that were indexed have left the table; the sidecar of the ancestor has nothing of the new ones."""
+    table = catalog.create_table(f"db.verify_nothing_{orc}", NARROW)
+    table.append(narrow_rows(0))
+    sidecar.build(table, ["k"], engine="local")
+    table.refresh()
+    table.delete()
+    if orc:
+        append_narrow(table, 1)
+    else:
+        table.append(narrow_rows(1))
+    found = verify_table(table, data=True)
+    assert found["looked_up"]["values"] == 0
+    (problem,) = found["problems"]
+    assert problem["problem"].startswith(NOTHING)
+    assert problem["file"] == table.metadata.statistics[0].statistics_path
+    assert verify_table(table)["problems"] == []
+
+
+def test_readable_columns_are_those_of_the_mixed_tables() -> None:
+    assert {field.name for field in READABLE.fields} >= {name for name in COLUMNS if "." not in name}

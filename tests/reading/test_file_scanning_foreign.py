@@ -1,0 +1,157 @@
+"""Pruned scans of files by other writers, good and defective: no row is lost."""
+
+from __future__ import annotations
+
+import base64
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.parquet.footer import read_footer
+from sidecar.parquet.thrift import BINARY, encode_struct
+from sidecar.reading.file_scanning import open_scan, scan_file
+from sidecar.source import BytesSource
+from tests.reading.cases import DATA, check
+
+FULL_READ: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
+
+FOREIGN = [
+    "j118_adaptive",
+    "j118_v1_none",
+    "j118_v1_snappy_dict",
+    "j118_v2_zstd",
+    "pa26_v2_zstd_dict",
+    "rs60_v1_none_afterrg",
+    "apache_alltypes_tiny_pages_plain",
+    "apache_int32_with_null_pages",
+    "variants/duck",
+    "variants/base",
+]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_files_of_other_writers_give_the_rows_of_a_full_read(name: str) -> None:
+    data = (DATA / f"{name}.parquet").read_bytes()
+    full = pq.read_table(BytesIO(data), **FULL_READ)
+    totals = check(data, full, len(name), 25)
+    assert totals["found"]
+
+
+VARIANTS = [
+    "m01_ok",
+    "m01b_keep_old_footer",
+    "m02_nolength",
+    "m03_len_minus10",
+    "m03_len_plus32",
+    "m04_96bytes",
+    "m06_reverse",
+    "m08_hdr_unknown_long_nolen",
+    "m09_unknown_fields",
+    "m14_alg_unknown",
+    "nan_gt",
+    "nn_bloom",
+    "f16_2byte",
+    "f16_both",
+    "iv_marker",
+    "p02_no_oi_for_str",
+    "p03_ci_without_oi_all",
+    "p05_nullpage_nullcount0",
+    "p06_ci_one_page_less",
+    "p12_no_null_counts",
+    "p15_unknown_column_order",
+    "p16_oi_unknown_field",
+    "p17_bad_hist",
+    "p18_listbool_false_as_0",
+    "pa_int96",
+    "rs60_bad_null_pages_list",
+]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_defective_indexes_lose_no_rows(name: str) -> None:
+    data = (DATA / "variants" / f"{name}.parquet").read_bytes()
+    full = pq.read_table(BytesIO(data), **FULL_READ)
+    check(data, full, len(name), 12, warnings=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "predicate"),
+    [
+        ("p05_nullpage_nullcount0", "null_page is null"),
+        ("p06_ci_one_page_less", "i32_req_asc = 17"),
+        ("p17_bad_hist", "i32_req_asc = 17"),
+    ],
+)
+def test_an_index_that_contradicts_itself_is_named(name: str, predicate: str) -> None:
+    data = (DATA / "variants" / f"{name}.parquet").read_bytes()
+    with open_scan(BytesSource(data), predicate) as scan:
+        scan.to_table()
+    assert any("column index not used" in warning for warning in scan.report.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "match"),
+    [
+        ("j118_enc_gcm_encfooter.parquet", UnsupportedFeatureError, "footer is encrypted"),
+        ("j118_enc_gcmctr_plainfooter_aadsupplied.parquet", UnsupportedFeatureError, "column is encrypted"),
+        ("variants/m12_filepath_other.parquet", UnsupportedFeatureError, "names another file"),
+        ("apache_datapage_v1-corrupt-checksum.parquet", DamagedFileError, "checksum of a page is wrong"),
+    ],
+)
+def test_what_cannot_be_read_is_named(name: str, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        scan_file(str(DATA / name), "true")
+
+
+def test_views_in_the_arrow_schema_are_read_as_strings() -> None:
+    """The parquet crate and polars leave such schemas; Arrow can neither compare views nor pick some of them."""
+    view, binary = pa.string_view(), pa.binary_view()
+    views = pa.schema(
+        [
+            ("s", view),
+            ("b", binary),
+            ("st", pa.struct([("x", view), ("y", pa.int64())])),
+            ("l", pa.list_(binary)),
+            ("m", pa.map_(pa.string(), view)),
+        ]
+    )
+    rows = [
+        {
+            "s": None if i % 7 == 0 else f"text {i}" * (i % 4),
+            "b": str(i).encode(),
+            "st": {"x": f"x{i}", "y": i},
+            "l": [b"l" * (i % 30)] * (i % 3),
+            "m": [("key", f"value {i}")],
+        }
+        for i in range(600)
+    ]
+    usual = pa.schema(
+        [
+            ("s", pa.string()),
+            ("b", pa.binary()),
+            ("st", pa.struct([("x", pa.string()), ("y", pa.int64())])),
+            ("l", pa.list_(pa.binary())),
+            ("m", pa.map_(pa.string(), pa.string())),
+        ]
+    )
+    table = pa.Table.from_pylist(rows, usual)
+    sink = BytesIO()
+    pq.write_table(table, sink, row_group_size=300, max_rows_per_page=50, write_page_index=True)
+    footer = read_footer(BytesSource(sink.getvalue()))
+    (entry,) = footer.metadata.structs(5) or []
+    entry.fields[2] = (BINARY, base64.b64encode(views.serialize()))
+    end = encode_struct(footer.metadata)
+    data = sink.getvalue()[: footer.offset] + end + len(end).to_bytes(4, "little") + b"PAR1"
+    assert pq.read_schema(BytesIO(data)).equals(views)
+    source = BytesSource(data)
+    for predicate, kept in (
+        ("s = 'text 5'", [5]),
+        ("b in ('0x3737', '0x353939')", [77, 599]),
+        ("st.x = 'x123' or s is null and st.y > 590", [123, 595]),
+        ("s like 'text 41%' and st.y < 100", [41]),
+    ):
+        assert scan_file(source, predicate).equals(table.take(kept)), predicate
