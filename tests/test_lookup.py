@@ -52,13 +52,13 @@ def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table:
     assert len(files) == FILES
     kept, most_bytes, most_reads = 0, 0, 0
     for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
-        advice = OpenedSidecar(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
-        sieve = FilePruner(advice)
-        kept += sum(sieve.keep(*file) for file in files)
-        assert advice.warnings == ()
-        most_bytes = max(most_bytes, advice.index_bytes)
-        most_reads = max(most_reads, advice.index_reads)
-        advice.close()
+        opened = OpenedSidecar(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
+        pruner = FilePruner(opened)
+        kept += sum(pruner.keep_file(*file) for file in files)
+        assert opened.warnings == ()
+        most_bytes = max(most_bytes, opened.index_bytes)
+        most_reads = max(most_reads, opened.index_reads)
+        opened.close()
     assert (
         0 < kept / LOOKUPS <= 1
     )  # some false positives there are: a filter that denies everything is broken

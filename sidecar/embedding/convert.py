@@ -7,7 +7,7 @@
 | Puffin files | Puffin | one sidecar with everything in them, sliced anew |
 | Puffin file and a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
 | Parquet file | Parquet | its filters in another size |
-| ORC file | ORC | filters that only Java's readers ask, as all readers ask them (:mod:`sidecar.embedding.filters_like`) |
+| ORC file | ORC | filters that only Java asks, as all readers ask them (:mod:`sidecar.embedding.filters_like`) |
 | Parquet, ORC file and a data file | ORC, Parquet | the data file with filters of the same columns and rates (same) |
 
 On the way into a Puffin file, filters may be merged, folded and widened (:mod:`sidecar.convert.reshape`).

@@ -1,8 +1,8 @@
 """Registering a sidecar without losing what others wrote.
 
 A new file is written (never over an old one) and set, and then the table is looked at again: whether it is there, and
-whether the commit replaced just what was merged into it (:mod:`sidecar.iceberg.merge`, :mod:`sidecar.iceberg.metadata_log`).
-If not, it is merged again.
+whether the commit replaced just what was merged into it (:mod:`sidecar.iceberg.merge`,
+:mod:`sidecar.iceberg.metadata_log`). If not, it is merged again.
 """
 
 from __future__ import annotations

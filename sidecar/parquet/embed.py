@@ -11,9 +11,10 @@ unknown field speaks of are copied, but an offset in such a field is not known t
 
 ColumnIndexes and OffsetIndexes are one contiguous region, because readers fetch them in one span.
 
-Encrypted files are copied as they are stored; what is new in them is sealed (:mod:`sidecar.parquet.encrypted.sealing`). Filters
-of encrypted columns that some writers leave in clear are not copied: zeros take their place.
-Specification: BloomFilter.md ("File Format"), PageIndex.md, Encryption.md, parquet.thrift.
+Encrypted files are copied as they are stored; what is new in them is sealed
+(:mod:`sidecar.parquet.encrypted.sealing`). Filters of encrypted columns that some writers leave in clear are not
+copied: zeros take their place. Specification: BloomFilter.md ("File Format"), PageIndex.md, Encryption.md,
+parquet.thrift.
 """
 
 from __future__ import annotations

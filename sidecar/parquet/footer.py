@@ -1,9 +1,9 @@
 """The footer of a Parquet file: one read of the file's tail when it is small, two otherwise.
 
-A file ends with the Thrift structure ``FileMetaData``, its length in four bytes (little-endian) and the
-magic ``PAR1``. ``PARE`` in that place means that the footer is encrypted: :mod:`sidecar.parquet.encrypted.plain_view` shows such a
-file as a plain one. The length is believed only if the structure then lies inside the file; every count and length
-in it is checked before it is used.
+A file ends with the Thrift structure ``FileMetaData``, its length in four bytes (little-endian) and the magic
+``PAR1``. ``PARE`` in that place means that the footer is encrypted: :mod:`sidecar.parquet.encrypted.plain_view` shows
+such a file as a plain one. The length is believed only if the structure then lies inside the file; every count and
+length in it is checked before it is used.
 
 What the footer says about one column chunk (offsets, sizes) is checked where the chunk is read: a chunk that
 points outside the file costs that chunk, not the file.

@@ -1,11 +1,12 @@
 """The sidecar as a sieve: asked about manifests and data files that would be read, counting what becomes of them.
 
-First come the manifests that need not be opened, as the sidecar lists their entries (:meth:`FilePruner.known`). Of others,
-filters judge the files one by one as they come by (:meth:`FilePruner.keep`), page indexes those that are left all together
-(:meth:`FilePruner.narrow`). The index is opened at once if the predicate asks something of filters, or if there are so many
-files that reading their bounds in the sidecar is cheaper than reading manifests; else when page indexes could say more
-than the bounds of the files do, and the sidecar's name says that it has some. A sidecar is advisory: whatever goes
-wrong with it becomes a warning, and from then on files are kept.
+First come the manifests that need not be opened, as the sidecar lists their entries
+(:meth:`FilePruner.answer_listed`). Of others, filters judge the files one by one as they come by
+(:meth:`FilePruner.keep_file`), page indexes those that are left all together (:meth:`FilePruner.prune_pages`). The
+index is opened at once if the predicate asks something of filters, or if there are so many files that reading their
+bounds in the sidecar is cheaper than reading manifests; else when page indexes could say more than the bounds of the
+files do, and the sidecar's name says that it has some. A sidecar is advisory: whatever goes wrong with it becomes a
+warning, and from then on files are kept.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class FilePruner:
 
     def __init__(
         self,
-        advice: OpenedSidecar,
+        opened: OpenedSidecar,
         bound: BooleanExpression | None = None,
         keys: KeySet | None = None,
         manifests: Sequence[ManifestFile] = (),
@@ -54,8 +55,8 @@ class FilePruner:
         self.row_groups: dict[str, KeptRowGroups] = {}
         """What is left of files of which something is known, by path."""
         self.notes: tuple[str, ...] = ()
-        self._advice = advice
-        self._narrows = advice.question is not None
+        self._opened = opened
+        self._narrows = opened.question is not None
         """Whether what is left is shown to page indexes."""
         self._manifests = manifests
         self._bound = AlwaysTrue() if bound is None else bound
@@ -63,40 +64,40 @@ class FilePruner:
         self._identify: dict[str, Identify] = {}
         self.answered: set[str] = set()
         """Paths of kept files that filters answered for, all that the predicate asks of filters."""
-        self._keys = None if keys is None else KeyPruner(keys, advice.resolution_holds)
+        self._keys = None if keys is None else KeyPruner(keys, opened.resolution_holds)
         self._judged_by_keys = 0
         self._dropped = 0
         self._dropped_by_bounds = 0
         self._dropped_by_pages = 0
         self._groups: Counter[str] = Counter()
 
-    def known(
+    def answer_listed(
         self, lines: Sequence[ManifestFile], evaluators: Evaluators
     ) -> Mapping[str, list[ManifestEntry]]:
         """Entries of those among ``lines``, data manifests, that need not be opened; see :mod:`listed_files`."""
-        advice = self._advice
-        if advice.question is not None:
-            advice.open_for_question()
+        opened = self._opened
+        if opened.question is not None:
+            opened.open_for_question()
         elif is_worth_it(lines, self._bound, evaluators, BROAD):
-            advice.ask(advice.open, None)
-        if advice.verdicts is None:
+            opened.ask(opened.open, None)
+        if opened.answers is None:
             return {}
-        found = advice.ask(partial(self._answer, advice.verdicts, lines, evaluators), AnsweredManifests())
+        found = opened.ask(partial(self._answer, opened.answers, lines, evaluators), AnsweredManifests())
         self._dropped += found.dropped
         return found.entries
 
     def _answer(
-        self, verdicts: FilterAnswers, lines: Sequence[ManifestFile], evaluators: Evaluators
+        self, answers: FilterAnswers, lines: Sequence[ManifestFile], evaluators: Evaluators
     ) -> AnsweredManifests:
-        verdicts.place(self._manifests)
-        found = ListedFiles(verdicts, self._bound, self._advice.warn).answer(lines, evaluators)
-        verdicts.open(line for line in lines if line.manifest_path not in found.entries)
+        answers.note_manifests(self._manifests)
+        found = ListedFiles(answers, self._bound, self._opened.warn).answer(lines, evaluators)
+        answers.expect_paths_of(line for line in lines if line.manifest_path not in found.entries)
         return found
 
-    def keep(self, data_file: DataFile, identify: Identify) -> bool:
+    def keep_file(self, data_file: DataFile, identify: Identify) -> bool:
         """Whether the file has to be read."""
-        self._advice.open_for_question()
-        verdict = self._advice.verdict(identify)
+        self._opened.open_for_question()
+        verdict = self._opened.verdict(identify)
         if verdict.keep:
             self._remember(data_file.file_path, identify)
             self._kept[data_file.file_path] = verdict.reason
@@ -110,18 +111,18 @@ class FilePruner:
         """Keep a file's identity for its tasks; a path with two live entries gets none, as tasks do not name theirs."""
         self._identify[path] = _unknown if path in self._identify else identify
 
-    def narrow(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
+    def prune_pages(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
         """The tasks of files in which page indexes leave rows; :attr:`row_groups` says what they leave of each."""
         bounded = None
         if self._keys is not None:
             tasks, bounded = self._within_keys(tasks, self._keys)
-            if tasks and self._advice.question is None:
-                self._advice.ask(partial(self._open_for_keys, self._keys, bounded), None)
+            if tasks and self._opened.question is None:
+                self._opened.ask(partial(self._open_for_keys, self._keys, bounded), None)
         if tasks and not self._narrows:
-            self._advice.ask(partial(self._open_for_pages, tasks), None)
+            self._opened.ask(partial(self._open_for_pages, tasks), None)
         left: list[FileScanTask] | None = None
-        if self._advice.verdicts is not None and self._narrows:
-            left = self._advice.ask(partial(self._narrow, tasks, bounded), None)
+        if self._opened.answers is not None and self._narrows:
+            left = self._opened.ask(partial(self._narrow, tasks, bounded), None)
         if self._keys is not None:
             self.notes += tuple(self._keys.notes)
         return list(tasks) if left is None else left
@@ -140,27 +141,26 @@ class FilePruner:
     def _open_for_keys(self, keys: KeyPruner, bounded: FilesWithinBounds) -> None:
         reason = TOO_MANY
         if keys.can_help(bounded):
-            self._advice.otherwise = NOTHING_KNOWN
-            self._advice.open()
+            self._opened.otherwise = NOTHING_KNOWN
+            self._opened.open()
             self._narrows = True
-            reason = NOT_ASKED if self._advice.verdicts is not None else self._advice.otherwise.reason
+            reason = NOT_ASKED if self._opened.answers is not None else self._opened.otherwise.reason
         self._kept = dict.fromkeys(self._kept, reason)
 
     def _open_for_pages(self, tasks: Sequence[FileScanTask]) -> None:
         pruner = self._pruner()
         if not any(pruner.can_help(task.file) for task in tasks):
             return
-        if not self._advice.may_have_pages():
+        if not self._opened.may_have_pages():
             return
-        self._advice.open()
+        self._opened.open()
         self._narrows = True
 
     def _narrow(self, tasks: Sequence[FileScanTask], bounded: FilesWithinBounds | None) -> list[FileScanTask]:
-        pruner, verdicts = self._pruner(), self._advice.verdicts
-        assert verdicts is not None
+        pruner, answers = self._pruner(), self._opened.answers
+        assert answers is not None
         asked = [
-            (file, verdicts.places(self._identify[file.file_path]()))
-            for file in (task.file for task in tasks)
+            (file, answers.places(self._identify[file.file_path]())) for file in (task.file for task in tasks)
         ]
         left, reasons, groups, by_keys = [], dict(self._kept), Counter[str](), 0
         if self._keys is not None and bounded is not None:
@@ -191,10 +191,10 @@ class FilePruner:
         reasons: dict[str, str],
     ) -> tuple[list[FileScanTask], _AskedFiles, int]:
         """Tasks and places that the keys leave, and how many files filters dropped; ``reasons`` follow."""
-        assert self._advice.verdicts is not None
-        warned = len(self._advice.warnings)
+        assert self._opened.answers is not None
+        warned = len(self._opened.warnings)
         found: list[KeyAnswer] = keys.by_filters([places for _, places in asked], bounded)
-        damaged = len(self._advice.warnings) > warned
+        damaged = len(self._opened.warnings) > warned
         left, places_left = [], []
         for task, answer in zip(tasks, found, strict=True):
             path = task.file.file_path
@@ -202,7 +202,7 @@ class FilePruner:
             if not answer.keep:
                 del reasons[path]
                 self.answered.discard(path)
-                self._advice.verdicts.units_dropped += max(len(place.alive) for place in answer.places)
+                self._opened.answers.units_dropped += max(len(place.alive) for place in answer.places)
                 continue
             if reasons[path] in (NOT_ASKED, MAY_MATCH):
                 reasons[path] = DAMAGED if damaged and answer.reason == MAY_MATCH else answer.reason
@@ -212,16 +212,16 @@ class FilePruner:
 
     def _pruner(self) -> PagePruner:
         return PagePruner(
-            self._bound, self._advice.table.schema(), self._advice.resolution_holds, self._advice.warn
+            self._bound, self._opened.table.schema(), self._opened.resolution_holds, self._opened.warn
         )
 
     def funnel(self, manifests: list[ManifestFile]) -> Funnel:
         """What became of the live files of ``manifests``, the data manifests of the snapshot."""
         planned, counts = len(self._kept) + self._dropped + self._dropped_by_pages, Counts(0, 0)
-        if self._advice.verdicts is not None:
-            counts = self._advice.ask(partial(self._advice.verdicts.counts, manifests), counts)
-        self.notes += tuple(self._advice.notes)
-        by_filter = 0 if self._advice.verdicts is None else self._advice.verdicts.units_dropped
+        if self._opened.answers is not None:
+            counts = self._opened.ask(partial(self._opened.answers.counts, manifests), counts)
+        self.notes += tuple(self._opened.notes)
+        by_filter = 0 if self._opened.answers is None else self._opened.answers.units_dropped
         total = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
         total = max(total, planned + self._dropped_by_bounds)
         return Funnel(
@@ -246,7 +246,7 @@ class FilePruner:
     @property
     def is_locked(self) -> bool:
         """Whether the index is silent on a column as that is encrypted and its key not at hand."""
-        return self._advice.is_locked or any(ENCRYPTED in reason for reason in self._kept.values())
+        return self._opened.is_locked or any(ENCRYPTED in reason for reason in self._kept.values())
 
 
 def _unknown() -> None:

@@ -61,7 +61,7 @@ class Counts(NamedTuple):
 
 
 class FilterAnswers:
-    """Verdicts of the segments of one sidecar file on one question.
+    """What the segments of one sidecar file say of data files, for one question.
 
     ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was
     when the file was indexed; ``warnings`` is the list that grows where the sidecar finds damage. ``moved`` matches
@@ -99,7 +99,7 @@ class FilterAnswers:
         """What filters are asked."""
         return self._question
 
-    def place(self, manifests: Iterable[ManifestFile]) -> None:
+    def note_manifests(self, manifests: Iterable[ManifestFile]) -> None:
         """Be told all data manifests of the snapshot.
 
         A segment whose every file stands in one of them lists no file of another manifest.
@@ -112,7 +112,7 @@ class FilterAnswers:
             count >= segment.num_files for count, segment in zip(inside, self._segments, strict=True)
         ]
 
-    def open(self, manifests: Iterable[ManifestFile]) -> None:
+    def expect_paths_of(self, manifests: Iterable[ManifestFile]) -> None:
         """Be told which manifests are read: files of those that a segment lists will be asked for by their paths."""
         for manifest in manifests:
             for number, _ in self.listed(manifest):
@@ -124,7 +124,7 @@ class FilterAnswers:
         found = ((number, own.get(path)) for number, own in enumerate(self._by_path))
         return [(number, entry) for number, entry in found if entry and is_listed(manifest, entry)]
 
-    def of(self, file: DataFileIdentity | None) -> Verdict:
+    def verdict_on(self, file: DataFileIdentity | None) -> Verdict:
         """The verdict on a data file; asks the index when the first listed file comes by.
 
         ``None`` is a file whose identity is ambiguous; nothing is known of it, and it is kept.
@@ -156,7 +156,7 @@ class FilterAnswers:
             found.append(ListedPlace(segment, ordinal, first, self._answer(number).units[first:end]))
         return found
 
-    def know(self, file: DataFileIdentity, places: Mapping[int, int]) -> None:
+    def remember(self, file: DataFileIdentity, places: Mapping[int, int]) -> None:
         """Be told where segments, by number, list a file: its ordinals, -1 where it is not known."""
         known = {number: ordinal for number, ordinal in places.items() if ordinal >= 0}
         others = (n for n in range(len(self._segments)) if n not in places and not self._whole[n])

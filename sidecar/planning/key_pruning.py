@@ -68,7 +68,8 @@ class KeyAnswer:
 
 
 class KeyPruner:
-    """Rules out files and row groups for one key set; ``holds`` as in :class:`sidecar.planning.filter_answers.Verdicts`."""
+    """Rules out files and row groups for one key set; ``holds`` as in
+    :class:`sidecar.planning.filter_answers.FilterAnswers`."""
 
     def __init__(self, keys: KeySet, holds: Callable[[int, str], bool]) -> None:
         self.keys = keys

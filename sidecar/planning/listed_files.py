@@ -81,10 +81,8 @@ def is_worth_it(
 class ListedFiles:
     """Answers for manifests from the units tables of one sidecar; ``warn`` is told what is wrong with them."""
 
-    def __init__(
-        self, verdicts: FilterAnswers, bound: BooleanExpression, warn: Callable[[str], None]
-    ) -> None:
-        self._verdicts = verdicts
+    def __init__(self, answers: FilterAnswers, bound: BooleanExpression, warn: Callable[[str], None]) -> None:
+        self._answers = answers
         self._bound = bound
         self._fields = bound_columns.helpful_fields(bound)
         self._warn = warn
@@ -93,7 +91,7 @@ class ListedFiles:
         """What is left of those among ``lines``, data manifests, that a segment lists."""
         members: dict[int, list[_Member]] = {}
         for line in lines:
-            places = self._verdicts.listed(line)
+            places = self._answers.listed(line)
             if places:
                 number, entry = places[0]
                 own = _Member(line, entry, {n: e.first_file for n, e in places})
@@ -108,12 +106,12 @@ class ListedFiles:
 
     def _answer(self, number: int, members: Sequence[_Member], evaluators: Evaluators) -> AnsweredManifests:
         """Of manifests that one segment lists."""
-        segment = self._verdicts.segments[number]
+        segment = self._answers.segments[number]
         ordinals = np.concatenate([member.ordinals for member in members])
         owners = np.repeat(np.arange(len(members)), [member.entry.live_files for member in members])
         alive = np.ones(len(ordinals), np.bool_)
-        if self._verdicts.question is not None and len(ordinals) > FEW:
-            alive = self._verdicts.judge(self._places(number, members, ordinals))
+        if self._answers.question is not None and len(ordinals) > FEW:
+            alive = self._answers.judge(self._places(number, members, ordinals))
         by_filter = ~alive
         if alive.sum() > FEW:
             self._rule_out(segment, members, owners, ordinals, alive, evaluators)
@@ -126,12 +124,12 @@ class ListedFiles:
         )
         answered = np.array([member.line.manifest_path in found for member in members])
         lost = by_filter & answered[owners]
-        self._verdicts.count_dropped(number, ordinals[lost])
+        self._answers.count_dropped(number, ordinals[lost])
         return AnsweredManifests(found, int(lost.sum()))
 
     def _places(self, number: int, members: Sequence[_Member], ordinals: Ordinals) -> dict[int, Ordinals]:
         """The ordinals of files in every segment that has something to say of them."""
-        places = {number: ordinals} | self._verdicts.other_places(number, ordinals)
+        places = {number: ordinals} | self._answers.other_places(number, ordinals)
         starts = np.cumsum([0, *(member.entry.live_files for member in members)]).tolist()
         for other in {n for member in members for n in member.places} - {number}:
             own = places.setdefault(other, np.full(len(ordinals), -1, np.int64))
@@ -241,7 +239,7 @@ class ListedFiles:
             if evaluators.match(member.line, data):
                 at = ordinal - member.entry.first_file
                 places = {number: first + at for number, first in member.places.items()}
-                self._verdicts.know(identity_of(entry), places)
+                self._answers.remember(identity_of(entry), places)
                 found[path].append(entry)
 
 

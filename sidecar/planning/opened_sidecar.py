@@ -51,7 +51,7 @@ class OpenedSidecar:
         self.question = question
         self.used: SidecarUsed | None = None
         self.stored: StoredPages | None = None
-        self.verdicts: FilterAnswers | None = None
+        self.answers: FilterAnswers | None = None
         """``None`` until the sidecar is opened, where there is none, and once it has failed."""
         self.otherwise = Verdict(True, NOT_ASKED)
         """The verdict on files where there are no others."""
@@ -70,7 +70,7 @@ class OpenedSidecar:
         except Exception as error:
             what = str(error) if isinstance(error, SidecarError) else f"{type(error).__name__}: {error}"
             self._warnings.append(f"the sidecar is not used: {what}")
-            self.verdicts, self.otherwise = None, Verdict(True, UNREADABLE)
+            self.answers, self.otherwise = None, Verdict(True, UNREADABLE)
             return otherwise
 
     def open_for_question(self) -> None:
@@ -99,7 +99,7 @@ class OpenedSidecar:
             found.sidecar, partial(open_source, path, self.table.io, size), self.resolution_holds
         )
         self._moved = RelocatedFiles(segments, self.table.location())
-        self.verdicts = FilterAnswers(
+        self.answers = FilterAnswers(
             segments,
             self.question,
             self.resolution_holds,
@@ -118,10 +118,10 @@ class OpenedSidecar:
 
     def verdict(self, identify: Identify) -> Verdict:
         """What filters say of a file."""
-        verdicts = self.verdicts
-        if verdicts is None or self.question is None:
+        answers = self.answers
+        if answers is None or self.question is None:
             return self.otherwise
-        return self.ask(lambda: verdicts.of(identify()), self.otherwise)
+        return self.ask(lambda: answers.verdict_on(identify()), self.otherwise)
 
     def warn(self, warning: str) -> None:
         """Be told of something that is wrong with the index."""

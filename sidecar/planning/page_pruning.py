@@ -1,8 +1,8 @@
 """Row groups and pages of data files that can be ruled out without touching the files.
 
-Filters have judged row groups before (:mod:`sidecar.planning.filter_answers`); here page indexes of a sidecar are asked about
-those that are left. A page index is read only if it can change anything: the predicate compares a column that has
-one, and the bounds of the file in its manifest do not settle that part for all of its rows already.
+Filters have judged row groups before (:mod:`sidecar.planning.filter_answers`); here page indexes of a sidecar are
+asked about those that are left. A page index is read only if it can change anything: the predicate compares a column
+that has one, and the bounds of the file in its manifest do not settle that part for all of its rows already.
 
 What a page index says counts only if the column would be found in the file today as it was then, if its bounds
 compare in a known way, if the index contradicts neither itself nor the file's bounds, and where it says nothing,
@@ -63,7 +63,7 @@ class _File:
 class PagePruner:
     """Rules out row groups and rows of files that one sidecar lists, for one predicate.
 
-    ``holds`` is as in :class:`sidecar.planning.filter_answers.Verdicts`; ``warn`` is told of doubts.
+    ``holds`` is as in :class:`sidecar.planning.filter_answers.FilterAnswers`; ``warn`` is told of doubts.
     """
 
     def __init__(

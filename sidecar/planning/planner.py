@@ -73,28 +73,28 @@ def plan(
     table = as_it_was(table, snapshot_id)
     schema = table.schema()
     row_filter = as_expression(predicate, schema, case_sensitive)
-    among = None if keys is None else key_set(keys, schema, case_sensitive)
-    if among is not None and (within := among.within()) is not None:
+    join_keys = None if keys is None else key_set(keys, schema, case_sensitive)
+    if join_keys is not None and (within := join_keys.within()) is not None:
         row_filter = And(row_filter, as_expression(within, schema))
     bound = bind(schema, row_filter, case_sensitive=True)
     asked = question_of(bound, schema)
     if snapshot_id is None and table.metadata.current_snapshot() is None:
         seconds = time.perf_counter() - started
-        return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=among)
+        return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=join_keys)
     snapshot = snapshot_of(table, snapshot_id)
     lines = read_manifests(table.io, snapshot.manifest_list)
     data_lines = [line for line in lines if line.content == ManifestContent.DATA]
-    fields = extract_field_ids(bound) | ({among.field_id} if among is not None else set())
-    advice = OpenedSidecar(table, snapshot, asked.question, encryption_keys, fields)
-    sieve, use = FilePruner(advice, bound, among, data_lines), ManifestUse()
+    fields = extract_field_ids(bound) | ({join_keys.field_id} if join_keys is not None else set())
+    opened = OpenedSidecar(table, snapshot, asked.question, encryption_keys, fields)
+    pruner, manifest_use = FilePruner(opened, bound, join_keys, data_lines), ManifestUse()
     try:
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
-        tasks, deleted = _tasks(scan, lines, sieve, use)
+        tasks, deleted = _tasks(scan, lines, pruner, manifest_use)
         if deleted and not allow_equality_deletes:
             raise equality_deletes_error(min(deleted))
-        funnel = sieve.funnel(data_lines)
+        funnel = pruner.funnel(data_lines)
     finally:
-        advice.close()
+        opened.close()
     return Plan(
         table,
         snapshot.snapshot_id,
@@ -102,20 +102,20 @@ def plan(
         row_filter,
         tasks,
         funnel,
-        sidecar=advice.used,
-        notes=(*asked.notes, *sieve.notes),
-        warnings=advice.warnings,
-        index_bytes_read=advice.index_bytes,
-        index_reads=advice.index_reads,
+        sidecar=opened.used,
+        notes=(*asked.notes, *pruner.notes),
+        warnings=opened.warnings,
+        index_bytes_read=opened.index_bytes,
+        index_reads=opened.index_reads,
         seconds=time.perf_counter() - started,
-        row_groups=sieve.row_groups,
-        answered=frozenset(sieve.answered),
-        stored=advice.stored,
-        keys=among,
+        row_groups=pruner.row_groups,
+        answered=frozenset(pruner.answered),
+        stored=opened.stored,
+        keys=join_keys,
         equality_deletes=deleted,
-        manifests=use,
+        manifests=manifest_use,
         encryption_keys=encryption_keys,
-        is_locked=sieve.is_locked,
+        is_locked=pruner.is_locked,
     )
 
 
@@ -129,12 +129,14 @@ def equality_deletes_error(path: str) -> UnsupportedFeatureError:
 
 
 def _tasks(
-    scan: DataScan, lines: Sequence[ManifestFile], sieve: FilePruner, use: ManifestUse
+    scan: DataScan, lines: Sequence[ManifestFile], pruner: FilePruner, manifest_use: ManifestUse
 ) -> tuple[list[FileScanTask], frozenset[str]]:
-    """pyiceberg's tasks for the files that the sieve keeps, those of them with equality deletes, and its errors."""
+    """pyiceberg's tasks for the files that the pruner keeps, those of them with equality deletes, and its errors."""
     deletes = EqualityDeletes()
     try:
-        tasks = sieve.narrow(plan_tasks(scan, lines, sieve.keep, deletes.see, sieve.known, use))
+        tasks = pruner.prune_pages(
+            plan_tasks(scan, lines, pruner.keep_file, deletes.see, pruner.answer_listed, manifest_use)
+        )
     except SidecarError:
         raise
     except OSError as error:

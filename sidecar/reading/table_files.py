@@ -1,7 +1,7 @@
 """The rows of one data file of a table, from as few of its pages as the indexes allow.
 
-:mod:`sidecar.reading.arrow_reader` says how pyiceberg sees the file, :mod:`sidecar.parquet.scan.page_scan` reads it: row
-groups that the plan and Arrow's statistics leave, pages that the indexes leave, deleted rows taken out by their
+:mod:`sidecar.reading.arrow_reader` says how pyiceberg sees the file, :mod:`sidecar.parquet.scan.page_scan` reads it:
+row groups that the plan and Arrow's statistics leave, pages that the indexes leave, deleted rows taken out by their
 position in the file, then the filter, then the projection. Page indexes come from the sidecar where it has them.
 
 ORC files are read by the row groups that the plan leaves (:mod:`sidecar.reading.orc_table_rows`).

@@ -190,9 +190,10 @@ def main() -> None:
     orc_by_pyarrow()
     orc_by_pyorc()
     theta_by_datasketches_python()
-    sys.path.insert(0, str(HERE.parents[1] / "tests"))
-    from conftest import ICEBERG_PACKAGES
+    sys.path.insert(0, str(HERE.parents[1]))
     from pyspark.sql import SparkSession
+
+    from tests.conftest import ICEBERG_PACKAGES
 
     packages = ",".join(ICEBERG_PACKAGES)
     builder = SparkSession.builder.master("local[1]").config("spark.jars.packages", packages)

@@ -23,7 +23,8 @@ from sidecar.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from sidecar.iceberg import find_sidecar, registering, write_statistics
+from sidecar.iceberg import find_sidecar as finding
+from sidecar.iceberg import registering, write_statistics
 from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.merge import MARK, KeptSketch
 from sidecar.iceberg.metadata_log import Commit, NoCommit, find_commit
@@ -645,7 +646,7 @@ class FakeSidecarFile:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_sidecar, "SidecarFile", FakeSidecarFile)
+    monkeypatch.setattr(finding, "SidecarFile", FakeSidecarFile)
 
 
 @pytest.mark.usefixtures("opened")

@@ -522,7 +522,7 @@ def live(path: str) -> DataFileIdentity:
 
 
 def keeps(verdicts: FilterAnswers) -> list[bool]:
-    return [verdicts.of(live(str(n))).keep for n in range(4)]
+    return [verdicts.verdict_on(live(str(n))).keep for n in range(4)]
 
 
 def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match() -> None:
@@ -532,8 +532,10 @@ def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match()
     assert keeps(FilterAnswers([everything], one, lambda *_: True)) == [True, False, True, False]
     partly = FakeSegment([set()] * 4, {1: [0, 2, 3]})
     assert keeps(FilterAnswers([partly], one, lambda *_: True)) == [True, False, True, False]
-    assert FilterAnswers([partly], one, lambda *_: True).of(live("elsewhere")) == (True, NOT_LISTED)
-    assert FilterAnswers([partly], one, lambda *_: True).of(live("2")).reason.startswith("not indexed")
+    assert FilterAnswers([partly], one, lambda *_: True).verdict_on(live("elsewhere")) == (True, NOT_LISTED)
+    assert (
+        FilterAnswers([partly], one, lambda *_: True).verdict_on(live("2")).reason.startswith("not indexed")
+    )
 
 
 def test_each_segment_that_lists_a_file_can_drop_it() -> None:
@@ -543,7 +545,7 @@ def test_each_segment_that_lists_a_file_can_drop_it() -> None:
     assert keeps(FilterAnswers([first, second], question, lambda *_: True)) == [True, False, True, True]
     for unknown in (None, live("1")._replace(added_snapshot_id=None)):
         asked = FilterAnswers([first, second], question, lambda *_: True)
-        assert (asked.of(unknown), asked.places(unknown)) == ((True, NOT_LISTED), [])
+        assert (asked.verdict_on(unknown), asked.places(unknown)) == ((True, NOT_LISTED), [])
     either = AnyOf(question.parts)
     assert keeps(FilterAnswers([second], either, lambda *_: True)) == [True] * 4
 

@@ -172,7 +172,8 @@ class Sealed:
 
 
 def sealing_of(source: Source, footer: Footer) -> Sealing:
-    """How new parts of a file are written; ``source`` is what :func:`sidecar.parquet.encrypted.plain_view.unlock` gives.
+    """How new parts of a file are written; ``source`` is what :func:`sidecar.parquet.encrypted.plain_view.unlock`
+    gives.
 
     Raises :class:`UnsupportedFeatureError` for an encrypted file that was not unlocked with its footer key.
     """

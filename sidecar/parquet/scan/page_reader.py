@@ -149,7 +149,8 @@ class RowGroupReader:
 
         Raises :class:`DamagedFileError` for broken pages (a wrong checksum included), and
         :class:`UnsupportedFeatureError` for encrypted columns, chunks in other files and what pyarrow cannot decode.
-        Raises :class:`sidecar.parquet.scan.part_file.TooManyRows` where so many rows are too large to be decoded together.
+        Raises :class:`sidecar.parquet.scan.part_file.TooManyRows` where so many rows are too large to be decoded
+        together.
         """
         self._budget = BUDGET // max(len(parts), 1)
         for part in parts:

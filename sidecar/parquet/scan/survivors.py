@@ -52,7 +52,7 @@ class IndexUse(NamedTuple):
 
 
 class Survivors:
-    """Verdicts on the row groups of one file; ``index`` and ``data`` count what is read."""
+    """The row groups and pages of one file that may hold rows; ``index`` and ``data`` count what is read."""
 
     def __init__(
         self,
