@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import mmh3
 import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh64_intdigest
@@ -70,8 +71,7 @@ class _Murmur3:
     name = "MURMUR3_X64_128"
 
     def digest(self, data: bytes) -> int:
-        plain = np.frombuffer(data, np.uint8)
-        return int(self.spans(plain, np.zeros(1, np.int64), np.array([len(plain)], np.int64))[0])
+        return mmh3.hash64(data, int(MURMUR3_SEED), signed=False)[0]
 
     def words(self, words: NDArray[Any]) -> Hashes:
         from sidecar.kernels import murmur3

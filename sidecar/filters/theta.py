@@ -20,7 +20,6 @@ Bytes of the compact form, as DataSketches writes them (little-endian):
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -35,9 +34,7 @@ MAX_THETA = (1 << 63) - 1
 SEED_HASH = 0x93CC
 DEFAULT_LG_K = 12
 _MIN_LG_K, _MAX_LG_K = 7, 20
-_MAX_RETAINED = 1 << 26
-"""What DataSketches itself can write at most; bounds what a file may claim."""
-_READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 2, 4, 8, 16, 32
+_BIG_ENDIAN, _READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 1, 2, 4, 8, 16, 32
 _CHUNK = 1 << 16
 
 
@@ -90,12 +87,27 @@ class ThetaSketch:
 
     @staticmethod
     def union(sketches: Iterable[ThetaSketch], lg_k: int = DEFAULT_LG_K) -> ThetaSketch:
-        """The sketch of all their values: the smallest theta, and every hash below it (at most k)."""
-        total = ThetaSketch(lg_k)
-        parts = list(sketches)
-        total.theta = min([MAX_THETA, *(part.theta for part in parts)])
-        total._absorb(part.retained for part in parts)
-        return total
+        """The sketch of all their values: the smallest theta, and every hash below it (at most ``2**lg_k``)."""
+        import datasketches
+
+        union = datasketches.theta_union(ThetaSketch(lg_k).lg_k)
+        for sketch in sketches:
+            union.update(sketch._compact())
+        return ThetaSketch._from_compact(union.get_result(), lg_k)
+
+    @staticmethod
+    def _from_compact(found: Any, lg_k: int) -> ThetaSketch:
+        """A compact sketch of DataSketches, trimmed to ``2**lg_k`` hashes."""
+        sketch = ThetaSketch(lg_k)
+        sketch.theta = found.theta64
+        sketch._absorb([np.fromiter(found, np.uint64, found.num_retained)])
+        return sketch
+
+    def _compact(self) -> Any:
+        """The same sketch as an object of DataSketches."""
+        import datasketches
+
+        return datasketches.compact_theta_sketch.deserialize(self.to_bytes())
 
     # --- numbers --------------------------------------------------------------------------------------------
 
@@ -107,7 +119,7 @@ class ThetaSketch:
     @property
     def estimate(self) -> float:
         """Estimated number of distinct values."""
-        return len(self.retained) / (self.theta / 2**63) if not self.is_exact else float(len(self.retained))
+        return float(self._compact().get_estimate())
 
     @property
     def ndv(self) -> int:
@@ -116,21 +128,11 @@ class ThetaSketch:
 
     def lower_bound(self, n_std: int = 2) -> float:
         """Lower end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
-        return max(float(len(self.retained)), self._bound(n_std, -1)) if not self.is_exact else self.estimate
+        return float(self._compact().get_lower_bound(_checked(n_std)))
 
     def upper_bound(self, n_std: int = 2) -> float:
         """Upper end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
-        return max(self.estimate, self._bound(n_std, 1)) if not self.is_exact else self.estimate
-
-    def _bound(self, n_std: int, side: int) -> float:
-        """The continuity-corrected normal bound that DataSketches uses from 120 samples on."""
-        if n_std not in (1, 2, 3):
-            raise UsageError("bounds are of 1, 2 or 3 standard deviations", found=n_std)
-        share = self.theta / 2**63
-        estimate = (len(self.retained) + 0.5 * side) / share
-        b = n_std * math.sqrt((1 - share) / share)
-        spread = b * math.sqrt(b * b + 4 * max(estimate, 0.0))
-        return estimate + 0.5 * b * b + side * (0.5 * spread + 0.5)
+        return float(self._compact().get_upper_bound(_checked(n_std)))
 
     # --- bytes ----------------------------------------------------------------------------------------------
 
@@ -153,37 +155,53 @@ class ThetaSketch:
         :class:`UnsupportedFeatureError` for another family, version or seed; :class:`DamagedFileError` for bytes
         that contradict themselves.
         """
-        if len(data) < 8:
-            raise DamagedFileError(
-                "a theta sketch ended early", file=name, expected="8 bytes", found=len(data)
-            )
-        longs, version, family, _, _, flags, seed = struct.unpack_from("<6BH", data)
-        longs &= 0x3F
-        if (version, family) != (3, 3) or not flags & _COMPACT or flags & 1 or longs not in (1, 2, 3):
+        import datasketches
+
+        if _is_of_another_form(data):
             raise UnsupportedFeatureError(
-                "no compact theta sketch of serial version 3", file=name, found=data[:8].hex(" ")
+                "not a compact theta sketch of serial version 3 and seed 9001",
+                file=name,
+                found=data[:8].hex(" "),
             )
-        sketch = ThetaSketch(lg_k)
-        if flags & _EMPTY:
-            return sketch
-        if seed != SEED_HASH:
-            raise UnsupportedFeatureError(
-                "a theta sketch of another seed", file=name, expected="9001", found=seed
-            )
-        count = 1
-        if longs > 1:
-            count = struct.unpack_from("<I", data, 8)[0] if len(data) >= 16 else _MAX_RETAINED + 1
-        if count > _MAX_RETAINED or len(data) != 8 * (longs + count):
+        try:
+            found = datasketches.compact_theta_sketch.deserialize(data)
+        except (IndexError, ValueError, RuntimeError) as error:
+            raise DamagedFileError("a theta sketch cannot be read", file=name, found=str(error)) from error
+        if not found.is_empty() and len(data) != len(found.serialize()):
             raise DamagedFileError(
                 "a theta sketch whose count contradicts its length",
                 file=name,
-                expected=count,
+                expected=f"{len(found.serialize())} bytes",
                 found=len(data),
             )
-        theta = struct.unpack_from("<Q", data, 16)[0] if longs == 3 else MAX_THETA
-        hashes = np.frombuffer(data, "<u8", count, 8 * longs).astype(np.uint64)
-        if not 0 < theta <= MAX_THETA or (count and (int(hashes.max()) >= theta or int(hashes.min()) == 0)):
-            raise DamagedFileError("a theta sketch with hashes out of range", file=name, found=hex(theta))
-        sketch.theta = theta
-        sketch._absorb([hashes])
-        return sketch
+        # DataSketches checks lengths alone, and leaves out hashes of 0 when it hands them over
+        hashes = np.fromiter(found, np.uint64)
+        in_range = len(hashes) == found.num_retained and (hashes < np.uint64(found.theta64)).all()
+        if not 0 < found.theta64 <= MAX_THETA or not in_range:
+            raise DamagedFileError(
+                "a theta sketch with hashes out of range",
+                file=name,
+                expected=f"hashes between 0 and theta, {found.theta64:#x}",
+            )
+        return ThetaSketch._from_compact(found, lg_k)
+
+
+def _is_of_another_form(data: bytes) -> bool:
+    """Whether a preamble is one that DataSketches reads in another way, or of another kind of sketch."""
+    if len(data) < 8:
+        return False
+    longs, version, family, _, _, flags, seed = struct.unpack_from("<6BH", data)
+    if (
+        (version, family) != (3, 3)
+        or not flags & _COMPACT
+        or flags & _BIG_ENDIAN
+        or longs & 0x3F not in (1, 2, 3)
+    ):
+        return True
+    return not flags & _EMPTY and seed != SEED_HASH
+
+
+def _checked(n_std: int) -> int:
+    if n_std not in (1, 2, 3):
+        raise UsageError("bounds are of 1, 2 or 3 standard deviations", found=n_std)
+    return n_std
