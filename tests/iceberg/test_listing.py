@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -120,6 +121,49 @@ def test_stored_values_that_contradict_the_partition_are_not_proven(catalog: Any
     table.append(rows("x" * 40))
     (file,) = list_snapshot(table).files
     assert (file.partition, file.identity) == ((b"x" * 40,), {2: False})
+
+
+def test_stored_nulls_contradict_the_partition(catalog: Any, tmp_path: Path) -> None:
+    """``add_files`` takes the one value between the bounds for the partition's and does not look at nulls."""
+    table = catalog.create_table(
+        "db.listing_nulls",
+        SCHEMA,
+        partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p")),
+    )
+    for name, values in {"same": ["a", "a"], "nulls": ["a", None]}.items():
+        pq.write_table(pa.table({"part": values}), tmp_path / f"{name}.parquet")
+        table.add_files([f"file:{tmp_path}/{name}.parquet"])
+    nulls, same = list_snapshot(table).files
+    assert nulls.partition == same.partition == (b"a",)
+    assert nulls.bounds[2] == Bounds(b"a", b"a", 2, 1, None)
+    assert (nulls.identity, same.identity) == ({2: False}, {2: True})
+
+
+@pytest.mark.parametrize("parts", [("a", "a"), ("a", "b"), ("b", "a")])
+def test_of_two_partition_fields_of_one_column_both_must_be_the_stored_value(
+    catalog: Any, parts: tuple[str, str]
+) -> None:
+    fields = (PartitionField(2, 1000 + n, IdentityTransform(), f"p{n}") for n in range(2))
+    table = catalog.create_table(
+        f"db.listing_twice_{'_'.join(parts)}", SCHEMA, partition_spec=PartitionSpec(*fields)
+    )
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{table.location()}/data/x.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*parts),
+        record_count=4,
+        file_size_in_bytes=100,
+        value_counts={2: 4},
+        null_value_counts={2: 0},
+        lower_bounds={2: b"a"},
+        upper_bounds={2: b"a"},
+    )
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    (listed,) = list_snapshot(table).files
+    assert listed.partition == tuple(part.encode() for part in parts)
+    assert listed.identity == {2: parts == ("a", "a")}
 
 
 def test_an_older_snapshot_is_listed_as_it_was(table: Table) -> None:

@@ -169,6 +169,25 @@ def test_nested_columns_have_paths_and_no_answers() -> None:
     assert answers == {"point.x": False, "point.y.z": True}
 
 
+def test_fields_of_structs_in_lists_and_maps_are_not_one_value_a_row() -> None:
+    """Each of 10 rows has 3 values of them; that is no problem of their statistics."""
+    points = [[{"x": 3 * i + n, "y": {"z": str(i)}} for n in range(3)] for i in range(10)]
+    named = [[(str(n), point) for n, point in enumerate(row)] for row in points]
+    kind = pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.string())]))])
+    table = pa.table(
+        {"list": pa.array(points, pa.list_(kind)), "map": pa.array(named, pa.map_(pa.string(), kind))}
+    )
+    out = BytesIO()
+    pa_orc.write_table(table, out, bloom_filter_columns=list(range(1, 12)))
+    data = BytesSource(out.getvalue())
+    assert verify_file(data) == []
+    tail, (stripe,) = read_all(data)
+    for path in ("list.element.x", "list.element.y.z", "map.value.x", "map.value.y.z"):
+        column = tail.column(path)
+        assert column is not None
+        assert not any(found.trusted for found in stripe.indexes[column.id].filters or ())
+
+
 @pytest.mark.parametrize("compression", [0, 1, 2, 4, 5])
 def test_files_of_pyorc(compression: int) -> None:
     """ORC C++ 2.3.1 with types that pyarrow does not write: char, varchar, instants; nothing written is denied."""

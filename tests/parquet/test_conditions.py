@@ -19,7 +19,7 @@ import pytest
 
 from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import leaf_of
-from sidecar.parquet.conditions import Compares, HoldsAny, Operator
+from sidecar.parquet.conditions import Compares, HasNull, HoldsAny, Operator
 from sidecar.parquet.page_bounds import PageBounds
 from sidecar.parquet.thrift import I64, Struct, decode_struct, encode_struct
 from sidecar.reading.file_scanning import open_scan
@@ -113,6 +113,19 @@ def test_a_page_that_holds_the_value_is_never_ruled_out(name: str) -> None:
         condition = HoldsAny(leaf, (value,))
         found = matches(pc.equal, values, kind, value)
         assert condition.may_match(bounds, 0) or not any(map(any, found)), (values, value)
+
+
+def test_a_page_with_a_null_or_nan_is_never_ruled_out_for_is_null() -> None:
+    """Some engines take NaN for NULL: pyarrow says which rows match where they do."""
+    leaf = leaf_of(PageIndexKind("double", ""), 1, "double")
+    for values in itertools.product([0.5, 2.5, float("nan"), None], repeat=2):
+        numbers = sorted(value for value in values if value is not None and value == value)
+        lower, upper = (numbers[0], numbers[-1]) if numbers else (None, None)
+        nulls, all_null = values.count(None), values == (None, None)
+        has_nan = any(value is not None and value != value for value in values)
+        bounds = PageBounds([lower], [upper], [all_null], [nulls], [has_nan])
+        expected = pc.is_null(pa.array(values, pa.float64()), nan_is_null=True).to_pylist()
+        assert HasNull(leaf).may_match(bounds, 0) == any(expected), values
 
 
 def test_scans_find_rows_on_both_sides_of_a_literal_between_two_values() -> None:

@@ -352,7 +352,22 @@ def pair(catalog: Any) -> Table:
     return build(table, ["k"])
 
 
-@pytest.mark.parametrize("what", ["another file", "empty", "cut", "deleted", "unreadable", "no schema"])
+FORMAT = b"\x0ePARQUET"
+"""The format in an entry's record; the number of rows and the size of the file follow."""
+
+
+def one_off(entry: bytes, at: int) -> bytes:
+    """The record with the number that starts at ``at`` one more or less, in as many bytes."""
+    return entry[:at] + bytes([entry[at] ^ 2]) + entry[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "another file", "other rows", "another size", "another snapshot", "empty", "cut", "deleted", "unreadable",
+        "no schema",
+    ],
+)  # fmt: skip
 def test_records_that_cannot_be_right_open_the_manifest(
     pair: Table, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -360,6 +375,9 @@ def test_records_that_cannot_be_right_open_the_manifest(
     files, decoder = Segment.files, listed_files.entry_decoder
     records: dict[str, Callable[[list[FileEntry]], list[bytes]]] = {
         "another file": lambda found: [file.entry for file in reversed(found)],
+        "other rows": lambda found: [one_off(f.entry, f.entry.index(FORMAT) + 8) for f in found],
+        "another size": lambda found: [one_off(f.entry, f.entry.index(FORMAT) + 9) for f in found],
+        "another snapshot": lambda found: [one_off(file.entry, 2) for file in found],
         "empty": lambda found: [b""] * len(found),
         "cut": lambda found: [file.entry[:-1] for file in found],
     }

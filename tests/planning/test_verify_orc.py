@@ -13,10 +13,12 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
+from sidecar.orc.tail import read_tail
 from sidecar.planning.verify import verify_table
 from tests.iceberg.cases import INDEXED, local
 from tests.iceberg.mixed_tables import READABLE, UNREADABLE, append_orc, create_mixed
 from tests.orc_cases import write_orc
+from sidecar.source import LocalSource
 
 NARROW = Schema(NestedField(1, "k", LongType()), NestedField(2, "s", StringType()))
 COLUMNS = [name for name in INDEXED if name not in UNREADABLE]
@@ -85,6 +87,19 @@ def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
     assert verify_table(table, data=True)["looked_up"]["files_not_indexed"] == 1
     sample = verify_table(table, sample=0.5)["looked_up"]
     assert (sample["units"], sample["values"]) == (1, 2 * 120)
+
+
+def test_row_indexes_of_every_stripe_are_those_of_their_own_row_groups(catalog: Any) -> None:
+    table = create_narrow(catalog, "db.verify_orc_stripes", files=0)
+    options = {"batch_size": 60, "stripe_size": 1, "row_index_stride": 30, "compression": "uncompressed"}
+    path = append_orc(table, narrow_rows(0), **options)
+    tail = read_tail(LocalSource(str(path)))
+    assert [stripe.num_row_groups for stripe in tail.stripes] == [2, 2]
+    sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local")
+    table.refresh()
+    found = verify_table(table, data=True)
+    assert found["problems"] == []
+    assert (found["looked_up"]["values"], found["looked_up"]["indexes"]) == (2 * 120, 2 * 4)
 
 
 @pytest.mark.parametrize("form", ["parquet", "orc"])

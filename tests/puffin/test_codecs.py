@@ -165,6 +165,17 @@ def test_a_frame_without_content_size_is_told_apart(codec: str) -> None:
         unpack(codec, without_content_size(codec, b"first " * 20))
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_no_other_flag_of_an_lz4_frame_stands_for_its_content_size(linked: bool) -> None:
+    content = b"first " * 20
+    frame = lz4.frame.compress(
+        content, block_linked=linked, block_checksum=True, content_checksum=True, store_size=False
+    )
+    assert lz4.frame.decompress(frame) == content
+    with pytest.raises(DamagedFileError, match="no content size"):
+        unpack("lz4", frame)
+
+
 def test_a_frame_that_says_it_is_empty_and_is_not_is_damage() -> None:
     # zstd: 4 bytes of content size (0), a window of 1 KiB, one raw block of 3 bytes.
     with pytest.raises(DamagedFileError, match="not one zstd frame"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -268,6 +269,21 @@ def test_files_of_orc_java(name: str) -> None:
             found = scan_file(str(path), f"{column} = {text}", full.schema.names)
             wanted = full.filter(pc.equal(full[column], pa.scalar(value, full[column].type)))
             assert str(found.to_pylist()) == str(wanted.to_pylist()), (column, value)
+
+
+def test_nulls_of_a_union_take_no_value_of_a_member() -> None:
+    """In one batch, as PyORC writes unions of several batches wrong."""
+    pyorc = pytest.importorskip("pyorc")
+    values = [None if n % 4 == 0 else f"s{n}" if n % 4 == 3 else n * 10 for n in range(200)]
+    sink = io.BytesIO()
+    with pyorc.Writer(sink, "struct<n:bigint,u:uniontype<bigint,string>>", batch_size=1_000) as writer:
+        writer.writerows(enumerate(values))
+    full = orc.ORCFile(pa.BufferReader(sink.getvalue())).read()
+    assert full["u"].to_pylist() == values
+    for first, end in ((0, 200), (2, 14), (100, 101)):
+        found = scan_file(BytesSource(sink.getvalue()), f"n >= {first} and n < {end}")
+        assert found.schema == full.schema
+        assert found["u"].to_pylist() == values[first:end]
 
 
 def test_damage_gives_our_error_or_the_right_rows(data: bytes) -> None:
