@@ -219,7 +219,12 @@ def test_an_explicit_key_stands_before_the_one_that_key_metadata_names() -> None
 
 
 def test_impossible_keys_are_refused() -> None:
-    for keys in ({"footer_key": b"short"}, {"column_keys": {"a": b"x" * 17}}):
+    for keys in (
+        {"footer_key": b"short"},
+        {"column_keys": {"a": b"x" * 17}},
+        {"column_keys": {"a": bytes(16), "b": b"x" * 17}},
+        {"footer_key": bytes(16), "column_keys": {"a": bytes(16), "b": bytes(24), "c": b""}},
+    ):
         with pytest.raises(UsageError, match="impossible length"):
             EncryptionKeys(**keys)
     with pytest.raises(UsageError, match="impossible length"):

@@ -135,7 +135,7 @@ def test_stored_nulls_contradict_the_partition(catalog: Any, tmp_path: Path) -> 
         table.add_files([f"file:{tmp_path}/{name}.parquet"])
     nulls, same = list_snapshot(table).files
     assert nulls.partition == same.partition == (b"a",)
-    assert nulls.bounds[2] == Bounds(b"a", b"a", 2, 1, None)
+    assert nulls.bounds[2] == EntryBounds(b"a", b"a", 2, 1, None)
     assert (nulls.identity, same.identity) == ({2: False}, {2: True})
 
 

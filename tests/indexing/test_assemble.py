@@ -43,8 +43,9 @@ def test_every_file_that_storage_did_not_give_counts_as_unread() -> None:
     assert found.unread == {0, 3}
 
 
-def listed(ordinal: int, bounds: EntryBounds) -> Any:
-    return SimpleNamespace(ordinal=ordinal, bounds={7: bounds}, data_file=SimpleNamespace(key_metadata=None))
+def listed(ordinal: int, bounds: EntryBounds, key_metadata: bytes | None = None) -> Any:
+    entry = SimpleNamespace(key_metadata=key_metadata)
+    return SimpleNamespace(ordinal=ordinal, bounds={7: bounds}, data_file=entry)
 
 
 @pytest.mark.parametrize("lower", [b"low", None])
@@ -56,6 +57,14 @@ def test_one_bound_of_an_encrypted_column_exposes_it(lower: bytes | None, upper:
     assert Encrypted(files=frozenset([0])).exposes(file, ()) is is_bounded
     assert not Encrypted(fields=frozenset([7])).exposes(file, {7})
     assert not Encrypted(fields=frozenset([8]), files=frozenset([1])).exposes(file, ())
+
+
+@pytest.mark.parametrize("in_clear", [(), {7}, {8}])
+def test_the_entry_of_a_file_with_a_key_of_its_own_exposes_it_whatever_is_in_clear(in_clear: Any) -> None:
+    """A column that may stand in plaintext does not make the key metadata of its file public."""
+    file = listed(0, EntryBounds(b"low", b"high", 1, 0, None), key_metadata=b"wrapped key")
+    assert Encrypted().exposes(file, in_clear)
+    assert Encrypted(fields=frozenset([7])).exposes(file, in_clear)
 
 
 def test_every_file_and_field_that_is_told_counts_as_encrypted() -> None:

@@ -174,6 +174,21 @@ def test_what_is_not_believed_is_built_anew(local):
     assert entry.statistics_path
 
 
+def test_a_new_key_for_one_column_leaves_the_indexes_of_the_others(local):
+    """Blobs under the former key are built anew; all else of the earlier sidecar is carried."""
+    table = encrypted_table(local, "db.t", 4)
+    build(table, ["ssn", "id"], kinds=KINDS, encryption_keys=bundle_keys())
+    new = EncryptionKeys(Retriever(new=b"another master k"), bundle_keys={"ssn": b"new"})
+    report = build(local.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=new)
+    assert (report.files_carried, report.segments_carried, report.units) == (0, 1, 4)
+    assert report.warnings == []
+    table = local.load_table("db.t")
+    planned = plan(table, "id = 250")
+    assert (planned.files_kept, planned.funnel.dropped_by_filter, planned.warnings) == (1, 3, ())
+    planned = plan(table, f"ssn = '{SECRET.format(250)}'", encryption_keys=new)
+    assert (planned.files_kept, planned.warnings) == (1, ())
+
+
 def test_a_forged_sidecar_is_not_built_upon(local):
     table = encrypted_table(local, "db.t", 4)
     build(table, ["ssn"], kinds=KINDS, encryption_keys=bundle_keys())

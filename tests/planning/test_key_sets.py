@@ -131,6 +131,23 @@ def test_zeros_are_equal_nan_is_nan_and_null_is_nothing(types: Table) -> None:
             assert (found.num_rows > 0) == (values != [None])
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=["float", "double"])
+def test_nan_is_found_beside_a_key_that_the_filters_deny(catalog: Any, kind: pa.DataType) -> None:
+    """The other key is within the bounds of every file and in none; the predicate has the sidecar opened."""
+    name = f"db.keys_nan_{kind}"
+    table = catalog.create_table(name, pa.schema([("k", kind), ("v", pa.string())]))
+    for values in ([1.0, 2.0, math.nan], [1.0, 2.0, 3.0], [math.nan, 1.0, 4.0]):
+        table.append(pa.table({"k": pa.array(values, kind), "v": ["x"] * 3}))
+    sidecar.build(table, ["k", "v"], kinds=["bloom"], engine="local")
+    table = catalog.load_table(name)
+    denied = pa.array([1.5], kind)
+    assert sidecar.plan(table, "v = 'x'", keys={"k": denied}).funnel.dropped_by_filter == 3
+    keys = pa.array([math.nan, 1.5], kind)
+    found = sidecar.plan(table, "v = 'x'", keys={"k": keys})
+    assert comparable(found.to_arrow()) == semi_join(table.scan().to_arrow(), "k", keys)
+    assert found.to_arrow().num_rows == 2
+
+
 def test_plain_lists_are_keys_as_arrays_are(types: Table) -> None:
     everything = types.scan().to_arrow()
     columns = ["i", "l", "f", "d", "dec9", "dec38", "s", "b", "fx", "day", "t", "ts", "tz", "u", "bo", "st.y"]

@@ -47,6 +47,7 @@ from sidecar.puffin.types import UNITS
 from sidecar.reading.scanning import read
 from sidecar.source import BytesSource
 from tests.iceberg.cases import comparable, create, local, oracle, predicate, replaced
+from tests.iceberg.forging import Forgery, put_sections, sections_of
 from tests.iceberg.table_cases import ASKED, delete_by_position, with_a_past
 
 COLUMNS = [name for name in ASKED if name not in ("renamed", "s")]
@@ -408,6 +409,54 @@ def test_records_that_cannot_be_right_open_the_manifest(
     assert any("in doubt" in warning for warning in planned.warnings)
     assert list(map(task_values, planned.tasks)) == list(map(task_values, normal.tasks))
     assert planned.funnel.dropped_by_filter == 1
+
+
+def with_first_file(data: bytes, live_files: int, first_file: int) -> bytes:
+    """A sidecar in which the manifest of so many files begins at another file; every checksum is good."""
+    forgery = Forgery.of(data)
+    units = forgery.units()
+    sections = sections_of(units)
+    old = pa.ipc.open_stream(sections["manifests", 0][0]).read_all()
+    rows = old.to_pylist()
+    for row in rows:
+        if row["live_files_count"] == live_files:
+            row["first_file"] = first_file
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, old.schema) as writer:
+        writer.write_table(pa.Table.from_pylist(rows, schema=old.schema))
+    sections["manifests", 0] = [sink.getvalue().to_pybytes()]
+    put_sections(units, sections)
+    forgery.link()
+    return forgery.stored()
+
+
+@pytest.mark.parametrize(
+    ("live_files", "first_file"), [(2, 2), (2, 3), (1, 3)], ids=["half", "behind", "one behind"]
+)
+def test_a_listed_manifest_that_reaches_beyond_the_files_is_opened(
+    catalog: Any, tmp_path: Path, live_files: int, first_file: int
+) -> None:
+    """Three files stand in the units table: one of a manifest of its own, and two of another."""
+    table = catalog.create_table(f"db.listed_beyond_{live_files}_{first_file}", LONGS)
+    for seeds in ([0], [1, 2]):
+        paths = [tmp_path / f"{seed}.parquet" for seed in seeds]
+        for seed, path in zip(seeds, paths, strict=True):
+            pq.write_table(longs(seed), path)
+        table.add_files([f"file:{path}" for path in paths])
+    build(table, ["k"])
+    entry = table.metadata.statistics[-1]
+    data = with_first_file(local(entry.statistics_path).read_bytes(), live_files, first_file)
+    local(entry.statistics_path).write_bytes(data)
+    footer = int.from_bytes(data[-12:-8], "little") + 16
+    sizes = {"file_size_in_bytes": len(data), "file_footer_size_in_bytes": footer}
+    with table.update_statistics() as update:
+        update.set_statistics(entry.model_copy(update=sizes))
+    for seed in range(3):
+        for planned in assert_same_tasks(table.refresh(), f"k = {key(seed)}"):
+            assert read(planned)["v"].to_pylist() == [f"{seed}-17"]
+            assert planned.manifests.opened >= 1
+    for text in ("k < 0", "k is not null", "v = '1-3'"):
+        assert_same_tasks(table, text)
 
 
 KINDS: dict[str, tuple[Any, list[Any]]] = {

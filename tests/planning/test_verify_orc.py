@@ -15,10 +15,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 import sidecar
 from sidecar.orc.tail import read_tail
 from sidecar.planning.verify import verify_table
+from sidecar.source import LocalSource
 from tests.iceberg.cases import INDEXED, local
 from tests.iceberg.mixed_tables import READABLE, UNREADABLE, append_orc, create_mixed
 from tests.orc_cases import write_orc
-from sidecar.source import LocalSource
 
 NARROW = Schema(NestedField(1, "k", LongType()), NestedField(2, "s", StringType()))
 COLUMNS = [name for name in INDEXED if name not in UNREADABLE]

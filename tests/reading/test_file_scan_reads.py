@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -231,6 +233,19 @@ def test_a_filter_drops_row_groups_that_bounds_keep() -> None:
     assert scan.report.dropped["filter"] == 1
 
 
+@pytest.mark.parametrize("absent_first", [True, False])
+def test_a_list_of_which_the_filter_knows_one_value_finds_its_rows(absent_first: bool) -> None:
+    data = scattered()
+    rows = pq.read_table(BytesIO(data))
+    absent = absent_value(data)
+    for position in (0, 49_999, 50_000, 99_999):
+        present = rows["x"][position].as_py()
+        asked = f"x in ({absent}, {present})" if absent_first else f"x in ({present}, {absent})"
+        found, _, scan = scanned(data, asked)
+        assert found.equals(rows.filter(pc.field("x") == present))
+        assert scan.report.dropped["filter"] == 1
+
+
 def test_a_filter_larger_than_the_pages_that_are_left_is_not_read() -> None:
     data = write(
         pa.table({"k": np.arange(100_000) * 2}),
@@ -273,6 +288,15 @@ def test_a_chunk_wholly_in_a_dictionary_is_probed_by_it(values: Any, asked: str,
     assert not source.data_pages()
     for value in ("x = 0.0",) if pa.types.is_floating(values.type) else ():
         assert scan_file(BytesSource(data), value).num_rows == 10_000
+
+
+@pytest.mark.parametrize("asked", itertools.permutations(["cat", "dog", "dot"]), ids=" ".join)
+def test_a_list_of_which_the_dictionary_holds_one_value_finds_its_rows(asked: tuple[str, ...]) -> None:
+    rows = pa.table({"x": pa.array(["ape", "cat", "emu"]).take(pa.array(np.arange(30_000) % 3))})
+    data = write(rows, use_dictionary=True, row_group_size=10_000)
+    found, _, scan = scanned(data, f"x in {asked}")
+    assert found.equals(rows.filter(pc.field("x") == "cat"))
+    assert scan.report.dropped["dictionary"] == 0
 
 
 def test_a_dictionary_that_holds_the_value_is_fetched_once() -> None:

@@ -10,7 +10,9 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import create_mapping_from_schema
@@ -98,6 +100,19 @@ def test_filters_of_orc_units_stand_in_a_bundle_of_their_own(mixed: Table) -> No
         "harvested",
     }
     assert plan(mixed, "s = 'absent'").funnel.dropped_by_filter == FILES - 1
+
+
+def test_keys_are_looked_up_in_the_filters_of_both_kinds(mixed: Table) -> None:
+    """An absent key drops the files of either bundle; a value of a file finds its rows, whatever its format is."""
+    build(mixed, filter_format="orc", kinds=["bloom"])
+    absent = plan(mixed, AlwaysTrue(), keys={"s": pa.array(["absent"])})
+    assert absent.funnel.dropped_by_filter == FILES - 1  # the delete rewrote one file
+    rows = mixed.scan(selected_fields=("id", "s")).to_arrow().filter(pc.is_valid(pc.field("s")))
+    for start in range(0, IDS, COUNT):
+        own = rows.filter((pc.field("id") >= start) & (pc.field("id") < start + COUNT))["s"][0].as_py()
+        planned = plan(mixed, AlwaysTrue(), keys={"s": pa.array([own, "absent"])})
+        wanted = rows.filter(pc.field("s") == own)
+        assert comparable(read(planned, ["id", "s"])) == comparable(wanted)
 
 
 def test_trusted_filters_of_the_files_are_taken(mixed: Table) -> None:
