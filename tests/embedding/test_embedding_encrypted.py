@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from embed_cases import chunks
+from encrypted_tables import bundle_keys, encrypted_table, file_keys
 from encryption_matrix import COLUMNS, Kind, Kms, MaterialKeys, read_by_arrow, rows, write_by_arrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
@@ -367,6 +368,22 @@ def test_a_sidecar_of_encrypted_files_goes_into_them(table: Table, tmp_path: Pat
     }
     with pytest.raises(SidecarError, match="encrypted"):
         embed_from(path, sources[0], str(tmp_path / "none.parquet"))
+
+
+def test_plaintext_filters_of_a_column_with_a_key_are_refused(catalog: Any, tmp_path: Path) -> None:
+    """Whoever names a key for the second of three columns believes no filter of it that anybody could have written."""
+    table = encrypted_table(catalog, "db.encrypted_named", 1)
+    build(table, ["id", "ssn"], kinds=["bloom"], encryption_keys=file_keys(), allow_plaintext=True)
+    table.refresh()
+    (source,), path = paths_of(table), table.metadata.statistics[-1].statistics_path
+    report = embed_from(path, source, str(tmp_path / "all.parquet"), table=table, encryption_keys=file_keys())
+    filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.column != "v"}
+    assert filters == {("id", "exact"), ("ssn", "exact")}
+    with pytest.raises(UsageError, match="in plaintext although its key was given"):
+        embed_from(
+            path, source, str(tmp_path / "no.parquet"), table=table, encryption_keys=bundle_keys("ssn")
+        )
+    assert not (tmp_path / "no.parquet").exists()
 
 
 def test_files_of_a_table_are_replaced(table: Table) -> None:
