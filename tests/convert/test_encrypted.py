@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 
 import sidecar
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
+from sidecar.convert.match import BY_ENCRYPTION
 from sidecar.convert.protection import ENCRYPTED, PLAINTEXT_PROPERTY, REFUSED
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
@@ -17,7 +20,7 @@ from sidecar.parquet.bloom import read_bloom_filters
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.source import LocalSource
-from tests.convert.cases import foreign
+from tests.convert.cases import foreign, rows
 
 FILE = "j118_enc_gcm_encfooter"
 FOOTER = b"0123456789012345"
@@ -103,3 +106,22 @@ def test_there_and_back_in_encrypted_bundles(tmp_path: Path) -> None:
         for done in (report, second)
     ]
     assert moved[0] == moved[1] != []
+
+
+def test_encrypted_files_of_one_shape_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    """Keys, schema and row groups are those of the file that was indexed; only the random id is another one."""
+    own, puffin = EncryptionKeys(footer_key=FOOTER), str(tmp_path / "x.puffin")
+    bare = [tmp_path / f"bare-{number}.parquet" for number in range(2)]
+    for number, path in enumerate(bare):
+        properties = pe.create_encryption_properties(FOOTER)
+        pq.write_table(rows(number, 300), path, row_group_size=100, encryption_properties=properties)
+    indexed, out = tmp_path / "indexed.parquet", tmp_path / "out.parquet"
+    sidecar.embed_file(str(bare[0]), str(indexed), bloom=["k"], even_if_dictionary=True, encryption_keys=own)
+    sidecar.extract_files([str(indexed)], puffin, encryption_keys=own, allow_plaintext=True)
+    report = sidecar.embed_from(puffin, str(bare[0]), str(out), witness="none", encryption_keys=own)
+    assert (report.witness.proof, report.ways()["bloom"]) == (BY_ENCRYPTION, {"exact": 3})
+    with pytest.raises(UsageError, match="does not speak of this file"):
+        sidecar.embed_from(
+            puffin, str(bare[1]), str(tmp_path / "no.parquet"), witness="none", encryption_keys=own
+        )
+    assert not (tmp_path / "no.parquet").exists()

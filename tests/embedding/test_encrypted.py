@@ -37,6 +37,7 @@ from tests.embedding.encryption_matrix import (
     rows,
     write_by_arrow,
 )
+from tests.iceberg.encrypted_tables import bundle_keys, encrypted_table, file_keys
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 PLAIN_FOOTER = Kind("arrow", "plaintext", "AES_GCM_CTR_V1", 16, "none", "mixed")
@@ -375,6 +376,22 @@ def test_a_sidecar_of_encrypted_files_goes_into_them(table: Table, tmp_path: Pat
     }
     with pytest.raises(SidecarError, match="encrypted"):
         embed_from(path, sources[0], str(tmp_path / "none.parquet"))
+
+
+def test_plaintext_filters_of_a_column_with_a_key_are_refused(catalog: Any, tmp_path: Path) -> None:
+    """Whoever names a key for the second of three columns believes no filter of it that anybody could have written."""
+    table = encrypted_table(catalog, "db.encrypted_named", 1)
+    build(table, ["id", "ssn"], kinds=["bloom"], encryption_keys=file_keys(), allow_plaintext=True)
+    table.refresh()
+    (source,), path = paths_of(table), table.metadata.statistics[-1].statistics_path
+    report = embed_from(path, source, str(tmp_path / "all.parquet"), table=table, encryption_keys=file_keys())
+    filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.column != "v"}
+    assert filters == {("id", "exact"), ("ssn", "exact")}
+    with pytest.raises(UsageError, match="in plaintext although its key was given"):
+        embed_from(
+            path, source, str(tmp_path / "no.parquet"), table=table, encryption_keys=bundle_keys("ssn")
+        )
+    assert not (tmp_path / "no.parquet").exists()
 
 
 def test_files_of_a_table_are_replaced(table: Table) -> None:

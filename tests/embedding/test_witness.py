@@ -343,6 +343,29 @@ def test_one_page_tells_of_a_file_that_was_overwritten_in_place(table: Any, tmp_
     assert duckdb_finds(Path(blind.target), "k", asked(2)) < 10, "what the page is looked at for"
 
 
+@pytest.mark.parametrize("what", ["size", "row groups"])
+def test_a_live_file_of_another_size_or_with_other_row_groups_is_refused(
+    table: Any, tmp_path: Path, what: str
+) -> None:
+    """It was overwritten in place; either alone tells, and no value has to be looked at."""
+    path = tmp_path / "dt=1" / "part-0.parquet"
+    size = path.stat().st_size
+    write(path, 2, **({"compression": "zstd"} if what == "size" else {"row_group_size": 1500}))
+    if what == "row groups":  # zeros in front of the footer bring the size back
+        data = path.read_bytes()
+        footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+        path.write_bytes(data[:footer] + bytes(size - len(data)) + data[footer:])
+    assert (path.stat().st_size == size) == (what == "row groups")
+    assert pq.read_metadata(path).num_row_groups == (3 if what == "size" else 2)
+    with closing(sidecar.open_sidecar(table)) as found:
+        for way in ("auto", "exact"):
+            with pytest.raises(UsageError, match="not the one that was indexed"):
+                sidecar.embed_from(
+                    found, str(path), str(tmp_path / "no.parquet"), way=way, table=table, witness="none"
+                )
+    assert not (tmp_path / "no.parquet").exists()
+
+
 # --- what is looked at ----------------------------------------------------------------------------------------
 
 

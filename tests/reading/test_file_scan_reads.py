@@ -178,6 +178,25 @@ def test_rows_that_match_far_apart_are_read_as_their_pages(data: bytes) -> None:
     assert max(pages.values()) <= 4
 
 
+def test_the_leaves_of_a_list_are_read_by_their_own_pages() -> None:
+    """One leaf has more pages than the other: few of either are read, and no offset index is doubted."""
+    rows = 20_000
+    lists = [[{"number": row, "text": f"{row:020}"}] * (row % 4) for row in range(rows)]
+    content = pa.table({"k": pa.array(range(rows), pa.int64()), "list": lists})
+    data = write(content, row_group_size=rows, data_page_size=4 * 1024, write_batch_size=64)
+    found, source, scan = scanned(data, "k >= 7000 and k < 7003")
+    assert found.equals(content.slice(7000, 3))
+    assert scan.report.warnings == []
+    read, whole = source.data_pages(), scanned(data, "k >= 0")[1].data_pages()
+    number, text = "list.list.element.number", "list.list.element.text"
+    assert whole[number] < whole[text]
+    assert {leaf: 10 * count <= whole[leaf] for leaf, count in read.items()} == {
+        "k": True,
+        number: True,
+        text: True,
+    }, (read, whole)
+
+
 def test_positions_and_ranges(data: bytes) -> None:
     with open_scan(BytesSource(data), "k in (0, 3, 6, 300003) or k between 450000 and 450009", ["k"]) as scan:
         found = list(scan.found())
