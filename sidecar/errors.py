@@ -2,6 +2,7 @@
 
     SidecarError
     ├── DamagedFileError         the file is broken: replace it, or rebuild the index
+    │   └── WrongChecksumError   the bytes of a page are broken: no other way of reading has its rows
     ├── UnsupportedFeatureError  the file is sound, but uses what sidecar does not know: use another tool
     ├── UsageError               the call is wrong: change the call (CLI exit code 2)
     ├── StorageError             storage failed: try again, check credentials and paths
@@ -89,6 +90,10 @@ def _rebuild(cls: type[SidecarError], what: str, parts: dict[str, object]) -> Si
 
 class DamagedFileError(SidecarError):
     """Bytes contradict the format: truncated, bit-flipped, foreign, wrong checksum."""
+
+
+class WrongChecksumError(DamagedFileError):
+    """The bytes of a Parquet page differ from those that its checksum was computed from."""
 
 
 class UnsupportedFeatureError(SidecarError):
