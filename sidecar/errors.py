@@ -139,6 +139,19 @@ def foreign_reason(error: BaseException, clean: Callable[[str], str] = str) -> s
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
+reraise_foreign = False
+"""Whether :func:`advisory` raises foreign errors again. Tests set it, so that a bug does not pass as a warning."""
+
+
+def advisory(error: Exception) -> str:
+    """The text for a warning or a doubt that takes the place of an error, because no query may fail for it."""
+    if isinstance(error, SidecarError):
+        return str(error)
+    if reraise_foreign:
+        raise error
+    return foreign_reason(error)
+
+
 @contextmanager
 def enough_memory() -> Iterator[None]:
     """Turn a lack of memory into an :class:`UnsupportedFeatureError`; also a decorator of functions that read files."""

@@ -29,7 +29,7 @@ from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, UsageError, advisory
 from sidecar.iceberg.resolve import FileLeaf, FoundColumn, MissingColumn, TableColumn, resolve_in_file
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
@@ -199,6 +199,7 @@ def _index_piece(
         file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
         found = {column.field_id: _resolve(file, column, piece, plan) for column in plan.columns}
     except Exception as error:  # whatever a broken footer leads to, it costs this file alone
+        advisory(error)
         if _has_encrypted_footer(source, piece):
             yield Record("encrypted", piece.file)
         source.close()

@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError
+from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import find_sidecar, may_have_pages
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
@@ -65,8 +65,7 @@ class OpenedSidecar:
         try:
             return ask()
         except Exception as error:
-            what = str(error) if isinstance(error, SidecarError) else f"{type(error).__name__}: {error}"
-            self._warnings.append(f"the sidecar is not used: {what}")
+            self._warnings.append(f"the sidecar is not used: {advisory(error)}")
             self.answers, self.otherwise = None, KeptBecause.UNREADABLE
             return otherwise
 

@@ -33,6 +33,7 @@ from sidecar.errors import (
     StorageError,
     UnsupportedFeatureError,
     WrongChecksumError,
+    advisory,
 )
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
@@ -123,7 +124,7 @@ class DataFileReader:
         except (_LockedError, StorageError, WrongChecksumError):
             raise
         except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
-            return whole(error.what if isinstance(error, SidecarError) else f"{error}"[:200])
+            return whole(_why(error))
         finally:
             source.close()
 
@@ -139,8 +140,7 @@ class DataFileReader:
         except StorageError:
             raise
         except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
-            why = error.what if isinstance(error, SidecarError) else f"{error}"[:200]
-            return self._whole(task, kept.part, why)
+            return self._whole(task, kept.part, _why(error))
 
     def _up_to_limit(self, found: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Batches until they have the rows of the limit."""
@@ -200,6 +200,11 @@ class DataFileReader:
             return None
         positions: npt.NDArray[np.int64] = np.unique(np.concatenate([a.to_numpy() for a in arrays]))
         return positions.astype(np.int64)
+
+
+def _why(error: Exception) -> str:
+    """Why pyiceberg reads a file whole, after an error of our own reading."""
+    return error.what if isinstance(error, SidecarError) else advisory(error)
 
 
 class _LockedError(UnsupportedFeatureError):

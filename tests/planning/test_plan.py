@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, DoubleType, LongType
 
 import sidecar
+from sidecar import errors
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicate import parse_predicate
@@ -394,6 +395,7 @@ def test_nothing_an_index_does_fails_a_query(table: Table, monkeypatch: pytest.M
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("a fault of ours")
 
+    monkeypatch.setattr(errors, "reraise_foreign", False)
     for target in ("verdict_on", "counts"):
         with monkeypatch.context() as patch:
             patch.setattr(FilterAnswers, target, fail)
