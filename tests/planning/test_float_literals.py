@@ -161,7 +161,7 @@ def ways_of_planning(way: str) -> Iterator[None]:
             patch.setattr(file_pruner, "BROAD", 0)
             patch.setattr(listed_files.ListedFiles, "_columns_are_cheaper", lambda *_: True)
         elif way == "opened":
-            patch.setattr(file_pruner.FilePruner, "known", lambda *_: {})
+            patch.setattr(file_pruner.FilePruner, "answer_listed", lambda *_: {})
         yield
 
 
