@@ -2,6 +2,7 @@
 
     SidecarError
     ├── DamagedFileError         the file is broken: replace it, or rebuild the index
+    │   └── WrongChecksumError   the bytes of a page are broken: no other way of reading has its rows
     ├── UnsupportedFeatureError  the file is sound, but uses what sidecar does not know: use another tool
     ├── UsageError               the call is wrong: change the call (CLI exit code 2)
     ├── StorageError             storage failed: try again, check credentials and paths
@@ -91,6 +92,10 @@ class DamagedFileError(SidecarError):
     """Bytes contradict the format: truncated, bit-flipped, foreign, wrong checksum."""
 
 
+class WrongChecksumError(DamagedFileError):
+    """The bytes of a Parquet page differ from those that its checksum was computed from."""
+
+
 class UnsupportedFeatureError(SidecarError):
     """A feature, version, codec or encoding that sidecar does not know."""
 
@@ -132,6 +137,19 @@ def foreign_reason(error: BaseException, clean: Callable[[str], str] = str) -> s
     """
     first = clean(next(iter(str(error).splitlines()), ""))[:200]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+reraise_foreign = False
+"""Whether :func:`advisory` raises foreign errors again. Tests set it, so that a bug does not pass as a warning."""
+
+
+def advisory(error: Exception) -> str:
+    """The text for a warning or a doubt that takes the place of an error, because no query may fail for it."""
+    if isinstance(error, SidecarError):
+        return str(error)
+    if reraise_foreign:
+        raise error
+    return foreign_reason(error)
 
 
 @contextmanager

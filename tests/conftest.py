@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from sidecar import errors
+
 settings.register_profile("sidecar", deadline=None)  # how long a case takes is the machine's affair
 settings.load_profile("sidecar")
 
@@ -27,6 +29,11 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 def needs_jvm(file: Path) -> bool:
     """Whether tests in this file need the JVM."""
     return "mark.jvm" in file.read_text("utf-8")
+
+
+def pytest_configure() -> None:
+    """Let bugs of advisory code fail tests, which users get as a warning."""
+    errors.reraise_foreign = True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +17,25 @@ import numpy.typing as npt
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 
-INDEXED = "indexed"
-"""The state of a (unit, field, kind) that has an entry; any other state is the reason why it has none."""
-
 UNLISTED = -1
 """The manifest ordinal of files whose manifest is not listed; they stand behind all others."""
+
+
+class UnitState(str, Enum):
+    """States of a (unit, field, kind) that code recognises, as they are written into the coverage.
+
+    Any other state is a text: the reason why there is no entry.
+    """
+
+    INDEXED = "indexed"
+    """There is an entry."""
+    ENCRYPTED = "the column is encrypted"
+    """The key of the column is not at hand."""
+    REFUSED = "the column is encrypted, and nothing of it goes into a plaintext sidecar unasked"
+    """The column could be read, but the caller did not allow plaintext."""
+    ABSENT = "column absent from the file"
+
+    __str__ = str.__str__
 
 
 class UnitEntry(NamedTuple):
@@ -91,7 +106,7 @@ class ListedManifest:
 
 
 class CoverageState(NamedTuple):
-    """State of a (unit, field, kind): :data:`INDEXED` or the reason why not, and how the column was resolved."""
+    """State of a (unit, field, kind): a :class:`UnitState` or the reason why not, and how the column was resolved."""
 
     state: str
     resolution: str = ""
@@ -119,7 +134,7 @@ class Coverage:
     @property
     def indexed(self) -> npt.NDArray[np.bool_]:
         """bool[units]: which units have an entry."""
-        known = np.array([state.state == INDEXED for state in self.states], np.bool_)
+        known = np.array([state.state == UnitState.INDEXED for state in self.states], np.bool_)
         return known[self.codes] if len(known) else np.zeros(len(self.codes), np.bool_)
 
     def counts(self) -> dict[str, int]:

@@ -21,7 +21,7 @@ from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.index_blob import FieldIndexes
 from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.model import INDEXED, Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable
+from sidecar.bundle.model import Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable, UnitState
 from sidecar.bundle.page_index_blob import FieldPageIndexes
 from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
@@ -215,7 +215,7 @@ class Collection:
         self, have: AbstractSet[int], column: CollectedColumn, key: Key, kind: str, unit: int
     ) -> CoverageState:
         if unit in have:
-            return CoverageState(INDEXED, key.resolution)
+            return CoverageState(UnitState.INDEXED, key.resolution)
         nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
         return CoverageState(column.reasons.get((kind, unit), nothing), key.resolution)
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from sidecar.bundle.model import UnitState
 from sidecar.bundle.page_index_use import page_index_kind
 from sidecar.convert.collection import Collection, Key, key_of
 from sidecar.convert.identity import file_entry, identity_of_parquet
 from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved
-from sidecar.convert.protection import ENCRYPTED, REFUSED, refusal
+from sidecar.convert.protection import refusal
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.convert.witness import FileWitness, GivenIndexes, Witness
 from sidecar.errors import DamagedFileError, SidecarError, StorageError
@@ -92,7 +93,7 @@ def _protected(
         if not any(map(footer.is_encrypted, chunks)):
             continue
         if any(chunk.encrypted for chunk in chunks):
-            found[leaf.index] = ENCRYPTED
+            found[leaf.index] = UnitState.ENCRYPTED
         elif protection.seals(leaf.path):
             pass
         elif protection.allow_plaintext:
@@ -100,7 +101,7 @@ def _protected(
         elif what.by_name:
             raise refusal([leaf.path])
         else:
-            found[leaf.index] = REFUSED
+            found[leaf.index] = UnitState.REFUSED
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.bundle.model import INDEXED, UNLISTED, FileEntry
+from sidecar.bundle.model import UNLISTED, FileEntry, UnitState
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.any_filter import filter_from
 from sidecar.convert.collection import BY_NAME, Collection, Key
@@ -127,7 +127,11 @@ class Loader:
             for unit, code in enumerate(coverage.codes.tolist()):
                 state = coverage.states[code]
                 key = _key(coverage.field_id, state.resolution or "id")
-                if state.state != INDEXED and coverage.kind in (BLOOM, PAGE_INDEX) and self._is_wanted(key):
+                if (
+                    state.state != UnitState.INDEXED
+                    and coverage.kind in (BLOOM, PAGE_INDEX)
+                    and self._is_wanted(key)
+                ):
                     path, row_group, ordinal = places[unit]
                     reasons[key][coverage.kind, ordinal] = state.state
                     place = (path, row_group, key.name, coverage.kind)

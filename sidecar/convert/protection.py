@@ -18,10 +18,6 @@ from sidecar.errors import UsageError
 PLAINTEXT_PROPERTY = "plaintext-of-encrypted-columns"
 """Property, ``true``, of blobs that hold in plaintext what is encrypted in data files."""
 
-ENCRYPTED = "the column is encrypted"
-"""Why a column is not indexed whose key is not at hand."""
-REFUSED = "the column is encrypted, and nothing of it goes into a plaintext sidecar unasked"
-"""Why a column is not indexed that could be read."""
 NO_SKETCH = "no sketch of an encrypted column is kept"
 
 LEAKS = (

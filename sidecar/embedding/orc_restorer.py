@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from sidecar.bundle.model import INDEXED
+from sidecar.bundle.model import UnitState
 from sidecar.bundle.rules import OrcRule
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units, identity_of_orc
@@ -94,7 +94,7 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
             work.from_values[column] = reason
     if choice.fallback:
         for group, found, state in orc_coverage(matches, tail):
-            lost = state == INDEXED and (group, found.id) not in work.parts
+            lost = state == UnitState.INDEXED and (group, found.id) not in work.parts
             if lost and (wanted is None or found.id in wanted):
                 work.from_values.setdefault(found.id, UNREADABLE)
     return work
@@ -210,7 +210,7 @@ class OrcRestorer:
         for group, column, state in orc_coverage(self._work.matches, self._work.tail):
             place = (group, column.path)
             wanted = self._choice.bloom is None or column.path in self._choice.bloom
-            if state != INDEXED and wanted and place not in told:
+            if state != UnitState.INDEXED and wanted and place not in told:
                 told.add(place)
                 yield Outcome(*place, BLOOM, "none", reason=state)
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from sidecar.bundle.model import INDEXED
+from sidecar.bundle.model import UnitState
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
@@ -113,7 +113,7 @@ def plan_restore(finder: Finder, source: Source, footer: Footer, choice: Restore
         readable = {(row_group, part.column) for part in work.parts for row_group in part.units}
         for row_group, found, state in coverage(matches, footer, BLOOM):
             wanted = choice.bloom is None or found.path in choice.bloom
-            if state == INDEXED and wanted and (row_group, found.index) not in readable:
+            if state == UnitState.INDEXED and wanted and (row_group, found.index) not in readable:
                 work.from_values.setdefault(found.index, ORC_FILTER if found.index in others else UNREADABLE)
     return work
 
@@ -233,7 +233,7 @@ class Restorer:
                 place = row_group, leaf.index
                 if names is not None and leaf.path not in names:
                     continue
-                if state != INDEXED:
+                if state != UnitState.INDEXED:
                     lacking[kind, row_group, leaf.index] = state
                 elif kind == PAGE_INDEX and place not in pages:
                     unreadable[place] = UNREADABLE

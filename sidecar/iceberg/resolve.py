@@ -26,6 +26,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
 
+from sidecar.bundle.model import UnitState
 from sidecar.errors import UsageError
 
 BY_ID = "id"
@@ -37,7 +38,6 @@ MAX_NAMES = 64
 _RESERVED = (".", "|")  # no resolution can be written down for such names
 
 NO_IDS_NO_MAPPING = "file has no field ids and the table no name mapping"
-ABSENT = "column absent from the file"
 IDENTITY_NOT_STORED = "identity partition column not stored in the file"
 IDENTITY_UNPROVEN = "identity partition column whose stored values are not proven to be the partition's"
 
@@ -160,7 +160,7 @@ def resolve_in_file(
     if field_id in identity:
         if isinstance(found, FoundColumn) and not identity[field_id]:
             return MissingColumn(IDENTITY_UNPROVEN)
-        if isinstance(found, MissingColumn) and found.reason == ABSENT:
+        if isinstance(found, MissingColumn) and found.reason == UnitState.ABSENT:
             return MissingColumn(IDENTITY_NOT_STORED)
     return found
 
@@ -204,7 +204,7 @@ def _resolve_by_name(
 
 def _only(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT] | MissingColumn:
     if not matches:
-        return MissingColumn(ABSENT)
+        return MissingColumn(UnitState.ABSENT)
     if len(matches) > 1:
         return MissingColumn(f"several columns of the file have this {what}")
     return FoundColumn(matches[0], resolution)

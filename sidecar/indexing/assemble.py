@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.bundle.model import (
-    INDEXED,
     UNLISTED,
     Coverage,
     CoverageState,
@@ -16,6 +15,7 @@ from sidecar.bundle.model import (
     ListedManifest,
     UnitEntry,
     UnitsTable,
+    UnitState,
 )
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.filters.theta import ThetaSketch
@@ -204,12 +204,12 @@ def kinds_of(options: Options) -> list[str]:
 def _state(unit: SegmentUnit, field_id: int, kind: str) -> CoverageState:
     if kind == PAGE_INDEX:
         pages = unit.pages[field_id]
-        return CoverageState(INDEXED if pages.length else pages.reason, pages.resolution)
+        return CoverageState(UnitState.INDEXED if pages.length else pages.reason, pages.resolution)
     record = unit.columns[field_id]
     if kind == BLOOM and not record.blocks:
         return CoverageState(record.reason or "no filter was made", record.resolution)
     reason = "" if kind == BLOOM else record.theta_reason
-    return CoverageState(reason or INDEXED, record.resolution)
+    return CoverageState(reason or UnitState.INDEXED, record.resolution)
 
 
 def _hidden(file: ListedFile, encrypted: Encrypted, options: Options) -> Collection[int]:

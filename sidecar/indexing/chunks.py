@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from sidecar.convert.protection import ENCRYPTED
+from sidecar.bundle.model import UnitState
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder, is_good
@@ -76,7 +76,7 @@ class ChunkIndexer:
         chunk = group.columns[leaf.index]
         work = _Chunk(field_id, column_type, chunk, self._options)
         if chunk.encrypted:
-            work.fail(ENCRYPTED)
+            work.fail(UnitState.ENCRYPTED)
         elif chunk.file_path:
             work.fail("the column chunk lies in another file")
         return work

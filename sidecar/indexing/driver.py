@@ -15,7 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from sidecar.convert.protection import REFUSED, Protection, refusal
+from sidecar.bundle.model import UnitState
+from sidecar.convert.protection import Protection, refusal
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
 from sidecar.filters.theta import ThetaSketch
@@ -161,10 +162,10 @@ class _Build:
         refused = [
             column.path
             for column in self.plan.columns
-            if any(unit.columns[column.field_id].reason == REFUSED for unit in indexed.units)
-            or any(unit.columns[column.field_id].theta_reason == REFUSED for unit in indexed.units)
+            if any(unit.columns[column.field_id].reason == UnitState.REFUSED for unit in indexed.units)
+            or any(unit.columns[column.field_id].theta_reason == UnitState.REFUSED for unit in indexed.units)
             or any(
-                column.field_id in unit.pages and unit.pages[column.field_id].reason == REFUSED
+                column.field_id in unit.pages and unit.pages[column.field_id].reason == UnitState.REFUSED
                 for unit in indexed.units
             )
         ]

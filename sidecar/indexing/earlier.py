@@ -20,10 +20,9 @@ import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
-from sidecar.bundle.model import INDEXED, Coverage
+from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
-from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
@@ -169,7 +168,7 @@ def _locked(segment: Segment) -> dict[Want, npt.NDArray[np.bool_]]:
     """For each kind of a field the units that were not indexed as the key of their column was not there."""
     found = {}
     for want, coverage in _kinds(segment):
-        codes = [code for code, state in enumerate(coverage.states) if state.state == ENCRYPTED]
+        codes = [code for code, state in enumerate(coverage.states) if state.state == UnitState.ENCRYPTED]
         if codes:
             found[want] = np.isin(coverage.codes, codes)
     return found
@@ -192,7 +191,7 @@ def _resolution_holds(plan: BuildPlan) -> Callable[[Coverage], bool]:
         return all(
             resolution_holds(state.resolution, coverage.field_id, plan.name_mapping, plan.schema)
             for state in coverage.states
-            if state.state == INDEXED and state.resolution
+            if state.state == UnitState.INDEXED and state.resolution
         )
 
     return holds
@@ -239,7 +238,7 @@ def _sketches(
         if column.field_id in blobs:
             data = puffin.read_blob(blobs[column.field_id])
             sketches[column.field_id] = ThetaSketch.from_bytes(data, plan.options.lg_k)
-        elif INDEXED in states:
+        elif UnitState.INDEXED in states:
             return {}, f"the earlier sketch of {column.path} is not there"
     return sketches, ""
 

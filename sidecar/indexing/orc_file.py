@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from sidecar.bundle.model import UnitEntry
-from sidecar.convert.protection import ENCRYPTED
+from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
     ColumnWork,
@@ -144,7 +143,7 @@ class OrcDataFile:
             return work
         for one in work.values():
             if one.column.encrypted:
-                one.fail(ENCRYPTED)
+                one.fail(UnitState.ENCRYPTED)
         self._read_indexes(stripe, footer, list(work.values()))
         for one in work.values():
             if one.wanted:

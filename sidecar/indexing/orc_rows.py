@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sidecar.bundle.model import UnitState
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.bundle.row_index_use import row_index_kind
-from sidecar.convert.protection import ENCRYPTED
 from sidecar.indexing.data_file import PagesResult
 from sidecar.indexing.fault import fault_of, reason_of
 from sidecar.orc.index_streams import StripeIndex
@@ -20,7 +20,7 @@ def row_indexes(
 ) -> list[PagesResult]:
     """The row index of a column of a stripe, row group by row group; the first one counts the bytes that it took."""
     if index.column.encrypted:
-        return no_row_indexes(footer.stripe, resolution, ENCRYPTED)
+        return no_row_indexes(footer.stripe, resolution, UnitState.ENCRYPTED)
     if index.row_index_problem is not None:
         problem = index.row_index_problem
         return no_row_indexes(footer.stripe, resolution, reason_of(problem), fault_of(problem))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.convert.protection import ENCRYPTED
+from sidecar.bundle.model import UnitState
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
 from sidecar.indexing.fault import fault_of, reason_of
@@ -34,7 +34,7 @@ def index_pages(source: Source, footer: Footer, chunk: ColumnChunk, harvest: str
     ``harvest`` is ``never`` to build it in any case. One that lacks its ColumnIndex is built anew, if that gives one.
     """
     if chunk.encrypted or chunk.file_path is not None:
-        where = ENCRYPTED if chunk.encrypted else "the column chunk lies in another file"
+        where = UnitState.ENCRYPTED if chunk.encrypted else "the column chunk lies in another file"
         return UnitPageIndex(reason=where)
     counting = CountingSource(source)
     own = None

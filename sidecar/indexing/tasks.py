@@ -26,12 +26,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.model import UnitEntry
+from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
-from sidecar.convert.protection import REFUSED
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.resolve import ABSENT, FileLeaf, FoundColumn, MissingColumn, TableColumn, resolve_in_file
+from sidecar.errors import SidecarError, UsageError, advisory
+from sidecar.iceberg.resolve import FileLeaf, FoundColumn, MissingColumn, TableColumn, resolve_in_file
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.fault import fault_of, reason_of
@@ -200,6 +199,7 @@ def _index_piece(
         file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
         found = {column.field_id: _resolve(file, column, piece, plan) for column in plan.columns}
     except Exception as error:  # whatever a broken footer leads to, it costs this file alone
+        advisory(error)
         if _has_encrypted_footer(source, piece):
             yield Record("encrypted", piece.file)
         source.close()
@@ -208,7 +208,7 @@ def _index_piece(
     for field_id, leaf in _encrypted_fields(file, piece, plan):
         yield Record("encrypted", piece.file, field_id=field_id)
         if field_id in found and not file.is_locked(leaf) and not plan.options.may_index(field_id):
-            found[field_id] = MissingColumn(REFUSED)
+            found[field_id] = MissingColumn(UnitState.REFUSED)
     wanted = {
         column.field_id: WantedColumn(column.type, where.leaf, where.resolution)
         for column in plan.columns
@@ -310,7 +310,7 @@ def _absent(
 
     Only where it has neither are its values all null, which a sketch counts by counting nothing.
     """
-    nothing = reason == ABSENT and plan.schema.find_field(column.field_id).initial_default is None
+    nothing = reason == UnitState.ABSENT and plan.schema.find_field(column.field_id).initial_default is None
     yield Record(
         "column",
         file,

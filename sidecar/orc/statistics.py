@@ -66,7 +66,7 @@ _FIELD = {
 }
 _BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64, "DATE": 32}
 INVERTED = "the minimum is above the maximum"
-"""The reason where bounds contradict each other."""
+"""The reason of statistics that are ``inverted``."""
 
 _CUTOVER_DAY = -141_427  # 1582-10-15
 _DAY_MS = 86_400_000
@@ -109,6 +109,8 @@ class ColumnStatistics:
     may_hold_nan: bool
     bytes_on_disk: int | None
     reason: str
+    inverted: bool
+    """Whether nothing is known because the minimum is above the maximum."""
     raw: Message
 
 
@@ -117,6 +119,13 @@ _Bounds = tuple[Bound, Bound, bool]
 
 class _Untrusted(Exception):
     """A reason on its way to the answer; never leaves this module."""
+
+
+class _Inverted(_Untrusted):
+    """The minimum is above the maximum."""
+
+    def __init__(self) -> None:
+        super().__init__(INVERTED)
 
 
 def decode_statistics(
@@ -128,11 +137,11 @@ def decode_statistics(
     :class:`DamagedFileError` where the message contradicts the format.
     """
     bounds: _Bounds | None = None
-    reason = ""
+    reason, inverted = "", False
     try:
         bounds = _bounds(message, column, tail, writer_timezone)
     except _Untrusted as why:
-        reason = str(why)
+        reason, inverted = str(why), isinstance(why, _Inverted)
     floating = column.kind in ("FLOAT", "DOUBLE")
     return ColumnStatistics(
         num_values=message.varint(1) if message.has(1) else None,
@@ -143,6 +152,7 @@ def decode_statistics(
         may_hold_nan=floating and bounds is None,
         bytes_on_disk=message.varint(11) if message.has(11) else None,
         reason=reason,
+        inverted=inverted,
         raw=message,
     )
 
@@ -161,7 +171,7 @@ def _bounds(message: Message, column: OrcColumn, tail: WrittenBy, zone: str | No
     decode = _DECODERS[column.kind]
     found = decode(own, message, column, tail, zone)
     if found is not None and not found[0] <= found[1]:  # type: ignore[operator]
-        raise _Untrusted(INVERTED)
+        raise _Inverted
     return found
 
 
@@ -258,7 +268,7 @@ def _timestamp(
         raise _Untrusted("timestamp bounds before Java's writer version 6 are in local time (ORC-135)")
     low, high = _signed(own, 3), _signed(own, 4)
     if low > high:
-        raise _Untrusted(INVERTED)
+        raise _Inverted
     if low < _CUTOVER_DAY * _DAY_MS and _has_two_calendars(tail):
         raise _Untrusted("timestamps before 1582-10-15 of a hybrid calendar")
     if low < 0 and high > -1000:

@@ -12,7 +12,7 @@ from sidecar.orc.index_streams import FoundOrcFilter, StripeIndex, positions_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics import INVERTED, Bound, ColumnStatistics, decode_statistics
+from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import JAVA, OrcTail
 
@@ -78,8 +78,8 @@ def _statistics_problems(
 ) -> Found:
     rows = {group.ordinal: group.rows for group in footer.stripe.row_groups}
     for group, found in statistics.items():
-        if found.reason == INVERTED:
-            yield group, f"statistics: {INVERTED}"
+        if found.inverted:
+            yield group, f"statistics: {found.reason}"
         if column.nested_in_repeated or found.num_values is None:
             continue
         if found.num_values > rows[group]:

@@ -24,7 +24,7 @@ Specification: PageIndex.md and parquet.thrift.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -313,6 +313,12 @@ def _refuse_overlaps(name: str, asked: list[_Asked], ranges: list[_Range]) -> No
         end = max(end, offset + length)
 
 
+_DECODERS: Mapping[str, Callable[..., ColumnIndex | OffsetIndex]] = {
+    "column index": decode_column_index,
+    "offset index": decode_offset_index,
+}
+
+
 def _decode(
     name: str, chunk: ColumnChunk, what: str, offset: int, raw: bytes | SidecarError | None
 ) -> ColumnIndex | OffsetIndex | SidecarError | None:
@@ -320,7 +326,6 @@ def _decode(
         return raw
     try:
         with located(name, chunk.leaf.path, offset):
-            decode = decode_column_index if what == "column index" else decode_offset_index
-            return decode(raw, base=offset)
+            return _DECODERS[what](raw, base=offset)
     except SidecarError as error:
         return error

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError, located
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.thrift import Struct, TruncatedError, decode_struct
 from sidecar.source import Source
@@ -20,7 +20,6 @@ DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY = 0, 2, 3, 4, 8
 DICTIONARY_ENCODINGS = (PLAIN_DICTIONARY, RLE_DICTIONARY)
 
-WRONG_CHECKSUM = "the checksum of a page is wrong"
 
 MAX_VALUES = 1 << 28
 """Values of the largest page that is read: a few bytes may state any number of equal values."""
@@ -156,10 +155,10 @@ def decode_page_header(data: bytes, offset: int) -> PageHeader:
 
 
 def check_page_body(page: PageHeader, data: bytes | memoryview) -> None:
-    """Raise :class:`DamagedFileError` where a page has a checksum and it is not that of its body ``data``."""
+    """Raise :class:`WrongChecksumError` where a page has a checksum and it is not that of its body ``data``."""
     if page.crc is not None and zlib.crc32(data) != page.crc & 0xFFFFFFFF:
-        raise DamagedFileError(
-            WRONG_CHECKSUM,
+        raise WrongChecksumError(
+            "the checksum of a page is wrong",
             offset=page.offset,
             expected=page.crc & 0xFFFFFFFF,
             found=zlib.crc32(data),

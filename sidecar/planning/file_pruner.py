@@ -19,15 +19,13 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask
 
-from sidecar.convert.protection import ENCRYPTED
 from sidecar.planning.filter_answers import Counts, FilterAnswers, ListedPlace
-from sidecar.planning.funnel import Funnel
+from sidecar.planning.funnel import Funnel, KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.listed_files import AnsweredManifests, ListedFiles, is_worth_it
-from sidecar.planning.opened_sidecar import NOTHING_KNOWN, OpenedSidecar
+from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.page_pruning import PagePruner
-from sidecar.planning.reasons import DAMAGED, MAY_MATCH, NOT_ASKED, SOME_GROUPS, SOME_PAGES, TOO_MANY
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.planning.task_planner import Evaluators, Identify
 
@@ -60,7 +58,7 @@ class FilePruner:
         """Whether what is left is shown to page indexes."""
         self._manifests = manifests
         self._bound = AlwaysTrue() if bound is None else bound
-        self._kept: dict[str, str] = {}
+        self._kept: dict[str, KeptReason] = {}
         self._identify: dict[str, Identify] = {}
         self.answered: set[str] = set()
         """Paths of kept files that filters answered for, all that the predicate asks of filters."""
@@ -98,14 +96,15 @@ class FilePruner:
         """Whether the file has to be read."""
         self._opened.open_for_question()
         verdict = self._opened.verdict(identify)
-        if verdict.keep:
-            self._remember(data_file.file_path, identify)
-            self._kept[data_file.file_path] = verdict.reason
-            if verdict.reason == MAY_MATCH:
-                self.answered.add(data_file.file_path)
-        else:
+        if not verdict.keep:
             self._dropped += 1
-        return verdict.keep
+            return False
+        assert verdict.reason is not None
+        self._remember(data_file.file_path, identify)
+        self._kept[data_file.file_path] = verdict.reason
+        if verdict.reason is KeptBecause.MAY_MATCH:
+            self.answered.add(data_file.file_path)
+        return True
 
     def _remember(self, path: str, identify: Identify) -> None:
         """Keep a file's identity for its tasks; a path with two live entries gets none, as tasks do not name theirs."""
@@ -139,12 +138,12 @@ class FilePruner:
         return left, bounded.only(bounded.keep)
 
     def _open_for_keys(self, keys: KeyPruner, bounded: FilesWithinBounds) -> None:
-        reason = TOO_MANY
+        reason = KeptBecause.TOO_MANY
         if keys.can_help(bounded):
-            self._opened.otherwise = NOTHING_KNOWN
+            self._opened.otherwise = KeptBecause.NO_SIDECAR
             self._opened.open()
             self._narrows = True
-            reason = NOT_ASKED if self._opened.answers is not None else self._opened.otherwise.reason
+            reason = self._opened.otherwise if self._opened.answers is None else KeptBecause.NOT_ASKED
         self._kept = dict.fromkeys(self._kept, reason)
 
     def _open_for_pages(self, tasks: Sequence[FileScanTask]) -> None:
@@ -188,7 +187,7 @@ class FilePruner:
         bounded: FilesWithinBounds,
         tasks: Sequence[FileScanTask],
         asked: _AskedFiles,
-        reasons: dict[str, str],
+        reasons: dict[str, KeptReason],
     ) -> tuple[list[FileScanTask], _AskedFiles, int]:
         """Tasks and places that the keys leave, and how many files filters dropped; ``reasons`` follow."""
         assert self._opened.answers is not None
@@ -198,14 +197,15 @@ class FilePruner:
         left, places_left = [], []
         for task, answer in zip(tasks, found, strict=True):
             path = task.file.file_path
-            self._judged_by_keys += answer.reason == MAY_MATCH
+            self._judged_by_keys += answer.reason is KeptBecause.MAY_MATCH
             if not answer.keep:
                 del reasons[path]
                 self.answered.discard(path)
                 self._opened.answers.units_dropped += max(len(place.alive) for place in answer.places)
                 continue
-            if reasons[path] in (NOT_ASKED, MAY_MATCH):
-                reasons[path] = DAMAGED if damaged and answer.reason == MAY_MATCH else answer.reason
+            if reasons[path] in (KeptBecause.NOT_ASKED, KeptBecause.MAY_MATCH):
+                in_doubt = damaged and answer.reason is KeptBecause.MAY_MATCH
+                reasons[path] = KeptBecause.DAMAGED if in_doubt else answer.reason
             left.append(task)
             places_left.append((task.file, answer.places))
         return left, places_left, len(found) - len(left)
@@ -232,7 +232,7 @@ class FilePruner:
             dropped_by_filter=self._dropped,
             dropped_by_page_index=self._dropped_by_pages,
             kept=len(self._kept),
-            kept_because=dict(Counter(self._kept.values()).most_common()),
+            kept_because=dict(Counter(reason.text for reason in self._kept.values()).most_common()),
             row_groups=self._groups["total"] + by_filter,
             row_groups_dropped_by_filter=self._groups["filter"] + by_filter,
             row_groups_dropped_by_page_index=self._groups["page_index"],
@@ -246,7 +246,9 @@ class FilePruner:
     @property
     def is_locked(self) -> bool:
         """Whether the index is silent on a column as that is encrypted and its key not at hand."""
-        return self._opened.is_locked or any(ENCRYPTED in reason for reason in self._kept.values())
+        return self._opened.is_locked or any(
+            isinstance(reason, NotIndexed) and reason.is_locked for reason in self._kept.values()
+        )
 
 
 def _unknown() -> None:
@@ -261,12 +263,12 @@ def _counts(places: Sequence[ListedPlace], kept: KeptRowGroups | None) -> dict[s
     return {"total": kept.total, "filter": kept.by_filter, "page_index": by_pages}
 
 
-def _reason(kept: KeptRowGroups, before: str) -> str:
+def _reason(kept: KeptRowGroups, before: KeptReason) -> KeptReason:
     """Why a file is kept, now that its row groups are told apart."""
-    if before == DAMAGED:
+    if before is KeptBecause.DAMAGED:
         return before
     if any(rows.num_rows < unit.rows for unit, rows in zip(kept.units, kept.rows, strict=True) if rows):
-        return SOME_PAGES
+        return KeptBecause.SOME_PAGES
     if len(kept.kept) < kept.total:
-        return SOME_GROUPS
-    return MAY_MATCH if before == NOT_ASKED else before
+        return KeptBecause.SOME_GROUPS
+    return KeptBecause.MAY_MATCH if before is KeptBecause.NOT_ASKED else before

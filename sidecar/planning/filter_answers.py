@@ -21,9 +21,9 @@ import numpy.typing as npt
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.bundle.model import INDEXED, Coverage, ListedManifest
+from sidecar.bundle.model import Coverage, ListedManifest, UnitState
+from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.may_match import Question, Units, leaves
-from sidecar.planning.reasons import NOT_LISTED, UNREADABLE
 from sidecar.planning.segment_answer import Files, SegmentAnswer, answer_of, indexed_units
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from sidecar.planning.relocated import RelocatedFiles
 
 BLOOM = "bloom"
+NO_FILTERS = "no filters were built"
+"""Why a column has no filters in a sidecar that says nothing of it."""
 
 Ordinals = npt.NDArray[np.int64]
 """Ordinals of files in a segment."""
@@ -40,7 +42,8 @@ class Verdict(NamedTuple):
     """Whether a file is kept, and why."""
 
     keep: bool
-    reason: str
+    reason: KeptReason | None = None
+    """``None`` if it is not kept."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,8 @@ class FilterAnswers:
         ``None`` is a file whose identity is ambiguous; nothing is known of it, and it is kept.
         """
         if file is None:
-            return Verdict(True, NOT_LISTED)
-        reason = NOT_LISTED
+            return Verdict(True, KeptBecause.NOT_LISTED)
+        reason: KeptReason = KeptBecause.NOT_LISTED
         for number, ordinal in self._places(file):
             segment = self._segments[number]
             self._seen[number].add(ordinal)
@@ -139,10 +142,10 @@ class FilterAnswers:
             if not answer.keep[ordinal]:
                 self.units_dropped += int(segment.unit_ranges[ordinal + 1] - segment.unit_ranges[ordinal])
                 del self._found[file]  # remembered are files that are kept
-                return Verdict(False, "")
+                return Verdict(False)
             if answer.indexed[ordinal]:
                 reason = answer.kept_because
-            elif reason == NOT_LISTED:
+            elif reason is KeptBecause.NOT_LISTED:
                 reason = self._why_not_indexed(segment, ordinal)
         return Verdict(True, reason)
 
@@ -234,22 +237,22 @@ class FilterAnswers:
             )
         return self._answers[number]
 
-    def _why_not_indexed(self, segment: Segment, ordinal: int) -> str:
+    def _why_not_indexed(self, segment: Segment, ordinal: int) -> KeptReason:
         units = range(segment.unit_ranges[ordinal], segment.unit_ranges[ordinal + 1])
         for leaf in leaves(self._question) if self._question else ():
             indexed, coverage = indexed_units(segment, leaf), segment.coverage(leaf.field_id, BLOOM)
             for unit in units:
                 if not indexed[unit]:
-                    return f"not indexed: {leaf.column}: {state_of(coverage, unit)}"
-        return "not indexed: no row group of it is known"
+                    return NotIndexed(leaf.column, state_of(coverage, unit))
+        return KeptBecause.NO_UNITS
 
 
 def state_of(coverage: Coverage | None, unit: int) -> str:
     """Why a unit has no entry, or that the entry it has cannot be read."""
     if coverage is None:
-        return "no filters were built"
+        return NO_FILTERS
     state = coverage.states[coverage.codes[unit]].state
-    return UNREADABLE if state == INDEXED else state
+    return KeptBecause.UNREADABLE.text if state == UnitState.INDEXED else state
 
 
 def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:

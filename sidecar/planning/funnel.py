@@ -4,7 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
+
+from sidecar.bundle.model import UnitState
+
+
+class KeptBecause(Enum):
+    """Why a plan keeps a file; ``text`` is the reason in words."""
+
+    NOT_ASKED = "no part of the predicate is one that the index can answer"
+    NO_SIDECAR = "no sidecar"
+    UNREADABLE = "index unreadable"
+    NOT_LISTED = "not listed in the sidecar"
+    NO_UNITS = "not indexed: no row group of it is known"
+    DAMAGED = "may match: part of the index cannot be read"
+    MAY_MATCH = "may match"
+    SOME_GROUPS = "may match in some row groups"
+    SOME_PAGES = "may match in some pages"
+    TOO_MANY = "too many keys within its bounds for filters to help"
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return self.value
+
+
+class NotIndexed(NamedTuple):
+    """A file is kept because a column that the predicate compares has no entry in the index.
+
+    ``why`` is the state of the column in the coverage, or another reason in words.
+    """
+
+    column: str
+    why: str
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return f"not indexed: {self.column}: {self.why}"
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether there is no entry because the column is encrypted."""
+        return self.why in (UnitState.ENCRYPTED, UnitState.REFUSED)
+
+
+KeptReason = KeptBecause | NotIndexed
+"""Why a plan keeps one file."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.table import Table
 
-from sidecar.bundle.model import INDEXED, Coverage
+from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
@@ -136,5 +136,5 @@ def _add_states(
         for reason, count in Counter(
             states.states[code].state for code in states.codes[units].tolist()
         ).items():
-            if reason != INDEXED:
+            if reason != UnitState.INDEXED:
                 kind["not_indexed"][reason] = kind["not_indexed"].get(reason, 0) + count

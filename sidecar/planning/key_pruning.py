@@ -23,10 +23,10 @@ from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
-from sidecar.planning.filter_answers import ListedPlace
+from sidecar.planning.filter_answers import NO_FILTERS, ListedPlace
+from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.may_match import Units
-from sidecar.planning.reasons import MAY_MATCH, NOT_LISTED, TOO_MANY
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
@@ -59,7 +59,7 @@ class KeyAnswer:
     """A file that filters were asked about; ``places`` has what they leave of its row groups."""
 
     places: list[ListedPlace]
-    reason: str
+    reason: KeptReason
 
     @property
     def keep(self) -> bool:
@@ -109,13 +109,14 @@ class KeyPruner:
         return [self._asked(places, answers) for places in files]
 
     def _asked(self, places: Sequence[ListedPlace], answers: dict[int, _Answer]) -> KeyAnswer:
-        left, reason = [], NOT_LISTED
+        left = []
+        reason: KeptReason = KeptBecause.NOT_LISTED
         for place in places:
             units = slice(place.first_unit, place.first_unit + len(place.alive))
             answer = answers[id(place.segment)]
             left.append(replace(place, alive=place.alive & answer.units[units]))
-            if reason != MAY_MATCH:
-                reason = MAY_MATCH if answer.asked[units].any() else answer.why_not
+            if reason is not KeptBecause.MAY_MATCH:
+                reason = KeptBecause.MAY_MATCH if answer.asked[units].any() else answer.why_not
         return KeyAnswer(left, reason)
 
     def _ask(
@@ -125,20 +126,20 @@ class KeyPruner:
         field_id, column = self.keys.field_id, self.keys.column
         bundles = [bundle for bundle in segment.bundles_of(field_id) if bundle.toc.groups]
         if not bundles:
-            return _Answer(everything, nobody, f"not indexed: {column}: no filters were built")
+            return _Answer(everything, nobody, NotIndexed(column, NO_FILTERS))
         runs = self._runs(segment, files, bounded, max(map(rate_of, bundles)))
         positions = runs.covered()
         if not len(positions):
-            return _Answer(everything, nobody, TOO_MANY)
+            return _Answer(everything, nobody, KeptBecause.TOO_MANY)
         probes = _Probes(self.keys, positions)
         for bundle in bundles:
             holds = partial(self._holds, field_id)
             found = units_with_some_key(bundle, positions, probes.of, runs, holds, MAX_BYTES)
             if isinstance(found, int):
                 self._note(runs.end[runs.asks] - runs.first[runs.asks], f"{found:,} bytes would be read")
-                return _Answer(everything, nobody, TOO_MANY)
+                return _Answer(everything, nobody, KeptBecause.TOO_MANY)
             everything &= found
-        return _Answer(everything, runs.asks, TOO_MANY)
+        return _Answer(everything, runs.asks, KeptBecause.TOO_MANY)
 
     def _runs(
         self,
@@ -220,7 +221,7 @@ class _Answer(NamedTuple):
 
     units: Units
     asked: Units
-    why_not: str
+    why_not: KeptReason
 
 
 class _Probes:

@@ -14,20 +14,17 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError
+from sidecar.errors import advisory
 from sidecar.iceberg.find_sidecar import find_sidecar, may_have_pages
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.filter_answers import FilterAnswers, Verdict
-from sidecar.planning.funnel import SidecarUsed
+from sidecar.planning.funnel import KeptBecause, SidecarUsed
 from sidecar.planning.may_match import Question
-from sidecar.planning.reasons import NO_SIDECAR, NOT_ASKED, UNREADABLE
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
 from sidecar.planning.task_planner import Identify
 from sidecar.source import open_source
-
-NOTHING_KNOWN = Verdict(True, NO_SIDECAR)
 
 T = TypeVar("T")
 
@@ -53,8 +50,8 @@ class OpenedSidecar:
         self.stored: StoredPages | None = None
         self.answers: FilterAnswers | None = None
         """``None`` until the sidecar is opened, where there is none, and once it has failed."""
-        self.otherwise = Verdict(True, NOT_ASKED)
-        """The verdict on files where there are no others."""
+        self.otherwise = KeptBecause.NOT_ASKED
+        """Why files are kept where filters say nothing."""
         self._snapshot = snapshot
         self._encryption_keys = encryption_keys
         self._fields = frozenset(fields)
@@ -68,15 +65,14 @@ class OpenedSidecar:
         try:
             return ask()
         except Exception as error:
-            what = str(error) if isinstance(error, SidecarError) else f"{type(error).__name__}: {error}"
-            self._warnings.append(f"the sidecar is not used: {what}")
-            self.answers, self.otherwise = None, Verdict(True, UNREADABLE)
+            self._warnings.append(f"the sidecar is not used: {advisory(error)}")
+            self.answers, self.otherwise = None, KeptBecause.UNREADABLE
             return otherwise
 
     def open_for_question(self) -> None:
         """Open the sidecar, once, if filters are asked something."""
         if self.question is not None and not self._is_open:
-            self.otherwise = NOTHING_KNOWN
+            self.otherwise = KeptBecause.NO_SIDECAR
             self.ask(self.open, None)
 
     def open(self) -> None:
@@ -87,7 +83,7 @@ class OpenedSidecar:
         found = find_sidecar(self.table, self._snapshot.snapshot_id, warnings=self._warnings)
         if found is None:
             if self._warnings:
-                self.otherwise = Verdict(True, UNREADABLE)
+                self.otherwise = KeptBecause.UNREADABLE
             return
         self._sidecar = found.sidecar
         found.use_keys(self.table, self._encryption_keys)
@@ -120,8 +116,8 @@ class OpenedSidecar:
         """What filters say of a file."""
         answers = self.answers
         if answers is None or self.question is None:
-            return self.otherwise
-        return self.ask(lambda: answers.verdict_on(identify()), self.otherwise)
+            return Verdict(True, self.otherwise)
+        return self.ask(lambda: answers.verdict_on(identify()), Verdict(True, self.otherwise))
 
     def warn(self, warning: str) -> None:
         """Be told of something that is wrong with the index."""

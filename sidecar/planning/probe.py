@@ -19,8 +19,8 @@ from sidecar.iceberg.literals import PredicateColumn, exact_value, find_column
 from sidecar.iceberg.refs import snapshot_id_of
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.filter_answers import BLOOM, state_of
+from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.inspect import live_files, opened_sidecar
-from sidecar.planning.reasons import NOT_LISTED
 
 DAMAGED = "the index cannot be read there, see the warnings"
 
@@ -105,7 +105,7 @@ def _units_of(file: ListedFile, probes: list[_Probed]) -> list[dict[str, Any]]:
     """The units of a file as the segments that list it know them; a certain answer wins."""
     answers = [units for units in (probe.units(file) for probe in probes) if units is not None]
     if not answers:
-        return [_unit(file, None, None, NOT_LISTED)]
+        return [_unit(file, None, None, KeptBecause.NOT_LISTED.text)]
     certain = [units for units in answers if any(unit["might_contain"] is not None for unit in units)]
     return (certain or answers)[0]
 

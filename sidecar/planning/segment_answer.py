@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
+from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.may_match import AnyOf, HoldsAny, Question, Units, may_match
-from sidecar.planning.reasons import DAMAGED, MAY_MATCH
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
@@ -29,7 +29,7 @@ class SegmentAnswer:
     units: Units
     keep: Files
     indexed: Files
-    kept_because: str
+    kept_because: KeptBecause
 
 
 def answer_of(
@@ -41,13 +41,13 @@ def answer_of(
     """What a segment says of its units and files; ``warnings`` grows where the sidecar finds damage."""
     if question is None:  # filters are not asked
         every, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_files, np.bool_)
-        return SegmentAnswer(every, ~none, none, MAY_MATCH)
+        return SegmentAnswer(every, ~none, none, KeptBecause.MAY_MATCH)
     able = _answerable(question, lambda leaf: indexed_units(segment, leaf), segment.num_units)
     wanted, warned = np.ones(segment.num_units, np.bool_), len(warnings)
     units = may_match(question, _asker(segment, resolution_holds), wanted) if able.any() else wanted
     without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
     keep, unable = _any_unit(segment, units), _any_unit(segment, ~able)
-    why = DAMAGED if len(warnings) > warned else MAY_MATCH
+    why = KeptBecause.DAMAGED if len(warnings) > warned else KeptBecause.MAY_MATCH
     return SegmentAnswer(units, keep | without, ~(unable | without), why)
 
 

@@ -27,6 +27,7 @@ from sidecar.errors import (
     StorageError,
     UnsupportedFeatureError,
     UsageError,
+    advisory,
     foreign_reason,
 )
 from sidecar.iceberg.resolve import resolve_columns
@@ -262,7 +263,7 @@ def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport)
     try:
         reads, num_bytes = planned.stored.fetch(files, sorted(reader.reader.field_ids))
     except Exception as error:  # no query may fail because of a sidecar
-        report.warnings.append(f"the sidecar is not used: {foreign_reason(error)}")
+        report.warnings.append(f"the sidecar is not used: {advisory(error)}")
         return
     report.sidecar_reads += reads
     report.sidecar_bytes += num_bytes

@@ -28,10 +28,15 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask
 
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.errors import (
+    SidecarError,
+    StorageError,
+    UnsupportedFeatureError,
+    WrongChecksumError,
+    advisory,
+)
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.pages import WRONG_CHECKSUM
 from sidecar.parquet.scan.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
@@ -84,7 +89,7 @@ class DataFileReader:
     def read(self, task: FileScanTask, kept: KeptRowGroups | None, answered: bool) -> FileRows:
         """The rows of ``task``'s file. ``answered``: the sidecar's filters have been asked, the file's need not be.
 
-        Raises :class:`StorageError`, :class:`DamagedFileError` for a wrong checksum of a page, and whatever
+        Raises :class:`StorageError`, :class:`WrongChecksumError`, and whatever
         pyiceberg raises for a file that it gets whole.
         """
         part = None if kept is None else kept.part
@@ -116,16 +121,10 @@ class DataFileReader:
             if error.often:
                 self.met_often.set()
             return whole(MUCH_IS_LEFT)
-        except _LockedError:
+        except (_LockedError, StorageError, WrongChecksumError):
             raise
-        except StorageError:
-            raise
-        except DamagedFileError as error:
-            if error.what == WRONG_CHECKSUM:
-                raise
-            return whole(error.what)
         except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
-            return whole(error.what if isinstance(error, SidecarError) else f"{error}"[:200])
+            return whole(_why(error))
         finally:
             source.close()
 
@@ -141,8 +140,7 @@ class DataFileReader:
         except StorageError:
             raise
         except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
-            why = error.what if isinstance(error, SidecarError) else f"{error}"[:200]
-            return self._whole(task, kept.part, why)
+            return self._whole(task, kept.part, _why(error))
 
     def _up_to_limit(self, found: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Batches until they have the rows of the limit."""
@@ -202,6 +200,11 @@ class DataFileReader:
             return None
         positions: npt.NDArray[np.int64] = np.unique(np.concatenate([a.to_numpy() for a in arrays]))
         return positions.astype(np.int64)
+
+
+def _why(error: Exception) -> str:
+    """Why pyiceberg reads a file whole, after an error of our own reading."""
+    return error.what if isinstance(error, SidecarError) else advisory(error)
 
 
 class _LockedError(UnsupportedFeatureError):

@@ -12,7 +12,6 @@ import xxhash
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.model import (
-    INDEXED,
     Coverage,
     CoverageState,
     FieldBounds,
@@ -21,6 +20,7 @@ from sidecar.bundle.model import (
     SegmentHeader,
     UnitEntry,
     UnitsTable,
+    UnitState,
 )
 from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.rules import OrcRule
@@ -138,7 +138,7 @@ def units_table(files: int, units_per_file: Sequence[int] | None = None) -> Unit
         for number in range(-(-files // 50))
     ]
     units = sum(counts)
-    indexed = CoverageState(INDEXED, "id")
+    indexed = CoverageState(UnitState.INDEXED, "id")
     coverage = [
         Coverage.of(1, "bloom", [indexed] * units),
         Coverage.of(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sidecar.bundle.coverage import decode_coverage, encode_coverage
 from sidecar.bundle.file_identity import DataFileIdentity, is_same_file
 from sidecar.bundle.fingerprints import FINGERPRINT, FingerprintIndex, fingerprint
-from sidecar.bundle.model import INDEXED, UNLISTED, Coverage, CoverageState, UnitsTable
+from sidecar.bundle.model import UNLISTED, Coverage, CoverageState, UnitsTable, UnitState
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
 from sidecar.bundle.units import UnitsReader, decode_units_toc
 from sidecar.bundle.units_writer import encode_units_blob
@@ -117,7 +117,10 @@ def test_contradictions_are_refused():
     wrong = [
         (segment_header(b"short"), table),
         (segment_header(), replace(table, schemas=())),
-        (segment_header(), replace(table, coverage=[Coverage.of(1, "bloom", [CoverageState(INDEXED)])])),
+        (
+            segment_header(),
+            replace(table, coverage=[Coverage.of(1, "bloom", [CoverageState(UnitState.INDEXED)])]),
+        ),
         (segment_header(), replace(table, files=[replace(table.files[0], file_size=-1), *table.files[1:]])),
     ]
     for header, units in wrong:
@@ -243,8 +246,8 @@ def test_impossible_sets_of_units_are_damage(wrong):
 @given(st.lists(st.integers(0, 3), max_size=60))
 def test_coverage_comes_back(codes):
     names = [
-        CoverageState(INDEXED, "id"),
-        CoverageState(INDEXED, "name:ä"),
+        CoverageState(UnitState.INDEXED, "id"),
+        CoverageState(UnitState.INDEXED, "name:ä"),
         CoverageState("why"),
         CoverageState(""),
     ]
@@ -258,7 +261,7 @@ def test_coverage_comes_back(codes):
 
 
 def test_half_a_run_behind_coverage_is_damage():
-    coverage = Coverage.of(1, "bloom", [CoverageState(INDEXED, "id")] * 5)
+    coverage = Coverage.of(1, "bloom", [CoverageState(UnitState.INDEXED, "id")] * 5)
     with pytest.raises(DamagedFileError, match="cut short"):
         decode_coverage(encode_coverage(coverage) + bytes(4), 5)
 

@@ -10,10 +10,11 @@ import pytest
 
 import sidecar
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.model import UnitState
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.convert.match import BY_ENCRYPTION
-from sidecar.convert.protection import ENCRYPTED, PLAINTEXT_PROPERTY, REFUSED
+from sidecar.convert.protection import PLAINTEXT_PROPERTY
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.parquet.bloom import read_bloom_filters
@@ -43,14 +44,17 @@ def test_encrypted_columns_are_left_out_and_named_ones_refused(tmp_path: Path) -
         sidecar.extract_files([source], str(tmp_path / "x.puffin"), columns=["str"], encryption_keys=keys())
     assert list(tmp_path.iterdir()) == []
     report = sidecar.extract_files([source], str(tmp_path / "x.puffin"), encryption_keys=keys())
-    left = {unit.column for unit in report.units if unit.reason == REFUSED}
+    left = {unit.column for unit in report.units if unit.reason == UnitState.REFUSED}
     assert left >= SECRET_COLUMNS
     assert not left & {unit.column for unit in report.units if unit.way == "exact"}
     assert {unit.column for unit in report.units if unit.way == "exact"} >= {"i32_req_asc"}
     assert PLAINTEXT_PROPERTY.encode() not in (tmp_path / "x.puffin").read_bytes()
     without = EncryptionKeys(None, FOOTER)
     report = sidecar.extract_files([source], str(tmp_path / "y.puffin"), encryption_keys=without)
-    assert {unit.column for unit in report.units if unit.reason == ENCRYPTED} >= {"str", "f64_clean"}
+    assert {unit.column for unit in report.units if unit.reason == UnitState.ENCRYPTED} >= {
+        "str",
+        "f64_clean",
+    }
 
 
 def test_plaintext_says_so_in_its_properties(tmp_path: Path) -> None:

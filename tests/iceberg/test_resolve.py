@@ -29,9 +29,9 @@ from pyiceberg.types import (
     StructType,
 )
 
+from sidecar.bundle.model import UnitState
 from sidecar.errors import UsageError
 from sidecar.iceberg.resolve import (
-    ABSENT,
     IDENTITY_NOT_STORED,
     IDENTITY_UNPROVEN,
     NO_IDS_NO_MAPPING,
@@ -111,7 +111,7 @@ def test_a_leaf_is_found_by_its_field_id_whatever_its_name() -> None:
     leaves = [Leaf("renamed", 1), Leaf("id", 2)]
     assert resolve(leaves, 1) == ("renamed", "id")
     assert resolve(leaves, 1, None) == ("renamed", "id")
-    assert resolve(leaves, 3) == ABSENT
+    assert resolve(leaves, 3) == UnitState.ABSENT
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_without_ids_the_name_mapping_decides_never_the_schema() -> None:
     leaves = [Leaf("id"), Leaf("price")]
     assert resolve(leaves, 1) == ("id", "name:id")
     assert resolve(leaves, 1, None) == NO_IDS_NO_MAPPING
-    assert resolve(leaves, 1, NameMapping([MappedField(field_id=1, names=["other"])])) == ABSENT
+    assert resolve(leaves, 1, NameMapping([MappedField(field_id=1, names=["other"])])) == UnitState.ABSENT
     assert resolve(leaves, 1, NameMapping([])) == (
         "name mapping does not name the column, or not in a way that is certain"
     )

@@ -14,7 +14,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import StringType
 
 import sidecar
-from sidecar.bundle.model import INDEXED
+from sidecar.bundle.model import UnitState
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -269,7 +269,7 @@ def test_damaged_files_cost_what_is_damaged(catalog: Any) -> None:
     (segment,) = sidecar_of(table).segments
     coverage = segment.coverage(3, "bloom")
     assert coverage is not None
-    assert coverage.counts()[INDEXED] == 2
+    assert coverage.counts()[UnitState.INDEXED] == 2
     assert len(coverage.counts()) == 2
 
     kept = set(sidecar.plan(table, "s = 'row 5 in no file'").kept_files)

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from sidecar.bundle.model import UnitState
 from sidecar.cli.app import app
-from sidecar.convert.protection import ENCRYPTED, NO_SKETCH, PLAINTEXT_PROPERTY
+from sidecar.convert.protection import NO_SKETCH, PLAINTEXT_PROPERTY
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.files import inspect_file
@@ -162,7 +163,7 @@ def test_without_keys_the_column_is_listed_and_kept_and_indexed_once_they_come(l
     table = encrypted_table(local, "db.t")
     report = build(table, ["ssn", "id"], kinds=ALL)
     column = next(column for column in report.columns if column.name == "ssn")
-    assert column.uncovered == {kind: {ENCRYPTED: 4} for kind in ALL}
+    assert column.uncovered == {kind: {UnitState.ENCRYPTED: 4} for kind in ALL}
     table = local.load_table("db.t")
     assert plan(table, ASKED).files_kept == 4
     assert plan(table, "id = 250").files_kept == 1

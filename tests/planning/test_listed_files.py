@@ -39,9 +39,9 @@ from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import file_pruner, listed_files
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.file_pruner import FilePruner
+from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
-from sidecar.planning.reasons import NOT_ASKED, NOT_LISTED
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.reading.scanning import read
@@ -219,7 +219,7 @@ def test_bounds_answer_predicates_that_filters_cannot_where_files_are_many(catal
         planned = plan(table, "k < 150")
         assert (planned.files_kept, planned.funnel.dropped_by_metadata) == (2, 2)
         assert (planned.manifests.listed, planned.manifests.opened) == (4, 0)
-        assert planned.funnel.kept_because == {NOT_ASKED: 2}
+        assert planned.funnel.kept_because == {KeptBecause.NOT_ASKED.text: 2}
         assert plan(table, "v != 'x'").index_reads == 0, "bounds say nothing of it"
         assert plan(table, "true").index_reads == 0
     with way(BROAD=4, FEW=0, OPENING=0.0):
@@ -314,7 +314,7 @@ def test_fingerprints_are_not_read_for_files_that_are_younger_than_the_index(
     monkeypatch.setattr(UnitsReader, "fingerprints", fail)
     planned = plan(table, f"k = {key(1)}")
     assert planned.warnings == ()
-    assert planned.funnel.kept_because == {"may match": 1, NOT_LISTED: 1}
+    assert planned.funnel.kept_because == {"may match": 1, KeptBecause.NOT_LISTED.text: 1}
 
 
 def units_place(data: bytes) -> tuple[int, int]:

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, located
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, WrongChecksumError, located
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
 from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit
 from sidecar.parquet.page_index import OffsetIndex, decode_offset_index
-from sidecar.parquet.pages import DICTIONARY_PAGE, HEADER_WINDOW, WRONG_CHECKSUM
+from sidecar.parquet.pages import DICTIONARY_PAGE, HEADER_WINDOW
 from sidecar.parquet.thrift import I32, Struct, decode_struct, encode_padded
 from sidecar.source import Source, check_range
 
@@ -193,7 +193,9 @@ def _check_header(header: Struct, number: int | None, body: memoryview) -> None:
         )
     crc = header.integer(_CRC)
     if crc is not None and zlib.crc32(body) != crc & 0xFFFFFFFF:
-        raise DamagedFileError(WRONG_CHECKSUM, expected=crc & 0xFFFFFFFF, found=zlib.crc32(body))
+        raise WrongChecksumError(
+            "the checksum of a page is wrong", expected=crc & 0xFFFFFFFF, found=zlib.crc32(body)
+        )
 
 
 class _PagePart:

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError, located
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.page_bounds import offset_index_problems
 from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
-from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, WRONG_CHECKSUM
+from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE
 from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.part_file import (
@@ -360,9 +360,9 @@ def _read_page(raw: bytes, offset: int) -> Any:
     """A page where the index says that there is one; a wrong checksum is no matter of the index."""
     try:
         return read_page(raw, offset)
+    except WrongChecksumError:
+        raise
     except DamagedFileError as error:
-        if error.what == WRONG_CHECKSUM:
-            raise
         raise _Contradiction(error.what) from error
 
 
