@@ -107,7 +107,8 @@ def _literal(value: Any, kind: str) -> str:
     if kind.startswith("decimal"):
         return f"'{value:f}'::{kind}"
     text = str(value).replace("'", "''")
-    return f"'{text}'" + {"float": "::FLOAT", "double": "::DOUBLE", "uuid": "::UUID"}.get(kind, "")
+    # a literal of a FLOAT column is a double first: half-way between two floats, the text itself may round to the other
+    return f"'{text}'" + {"float": "::DOUBLE::FLOAT", "double": "::DOUBLE", "uuid": "::UUID"}.get(kind, "")
 
 
 def _spark_literal(value: Any, kind: str) -> str:
@@ -124,5 +125,7 @@ def _spark_literal(value: Any, kind: str) -> str:
         return f"'{UUID(bytes=value)}'"
     text = f"{value:f}" if kind.startswith("decimal") else str(value)
     quoted = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    names = {"int": "INT", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE"}
+    if kind == "float":
+        return f"CAST(CAST({quoted} AS DOUBLE) AS FLOAT)"
+    names = {"int": "INT", "long": "BIGINT", "double": "DOUBLE"}
     return quoted if kind == "string" else f"CAST({quoted} AS {names.get(kind, kind)})"
