@@ -20,9 +20,9 @@ from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex
 from sidecar.parquet.page_index_build import ScannedChunk, scan_chunk, scan_first_page
-from sidecar.parquet.problem import place_and_reason
 from sidecar.parquet.verify.filters import ValueLookup
 from sidecar.parquet.verify.page_index import contradictions, misplaced_pages
 from sidecar.source import Source
