@@ -17,8 +17,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from sidecar.convert.harvest import GOOD, HARVEST_RULES
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.filters import HARVEST_RULES, FilterRules, ParquetFilterMaker
+from sidecar.embedding.filters import FilterRules, ParquetFilterMaker
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
@@ -61,7 +62,7 @@ def embed_file(
     fpp: float = DEFAULT_FPP,
     ndv: Mapping[str, int] | None = None,
     placement: str = "end",
-    harvest: str = "good",
+    harvest: str = GOOD,
     even_if_dictionary: bool = False,
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
@@ -74,7 +75,7 @@ def embed_file(
     leaf columns by dotted paths. ``fpp``: target false-positive rate; ``ndv``: distinct values of a chunk, by
     column, where they are known to be fewer than its values. ``placement``: filters at the ``end`` of the file or
     after each ``row-group``. ``harvest``: filters and page indexes of the file are taken if they are ``good``
-    (at most ``fpp`` by their bits), ``always`` or ``never``; those of other columns stay in any case, unless they
+    (at most about ``fpp`` by their bits), ``always`` or ``never``; those of other columns stay in any case, unless they
     are known to lose rows. ``even_if_dictionary``: a filter even where the dictionary is no larger. ``threads``: how
     many build indexes while another one copies; one a core by default, at most four.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
 from sidecar.embedding.report import Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -32,7 +33,6 @@ from sidecar.parquet.pages import ChunkReader, wholly_dictionary
 from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
-HARVEST_RULES = ("good", "always", "never")
 WAYS = {"dictionary": "dictionary", "scanned": "values"}
 XXH64 = "XXH64"
 _FIRST_PAGE = 4 << 10
@@ -43,14 +43,13 @@ class FilterRules:
     """What to build: ``leaves``, at rate ``fpp`` or those that ``rates`` has, from ``ndv`` distinct values, both by
     leaf index.
 
-    ``harvest``: a trusted filter of the file is taken if it is ``good`` (at most ``fpp`` by its bits),
-    ``always`` or ``never``.
+    ``harvest``: which trusted filters of the file are taken, see :mod:`sidecar.convert.harvest`.
     """
 
     leaves: tuple[Leaf, ...] = ()
     fpp: float = DEFAULT_FPP
     ndv: Mapping[int, int] = field(default_factory=dict)
-    harvest: str = "good"
+    harvest: str = GOOD
     even_if_dictionary: bool = False
     rates: Mapping[int, float] = field(default_factory=dict)
 
@@ -112,7 +111,7 @@ class ParquetFilterMaker:
         """What builds filters of a rate."""
         if fpp not in self._indexers:
             options = Options(
-                bloom=True, theta=False, fpp=fpp, max_bits=None, harvest="never", lg_k=12, ndv=self._rules.ndv
+                bloom=True, theta=False, fpp=fpp, max_bits=None, harvest=NEVER, lg_k=12, ndv=self._rules.ndv
             )
             self._indexers[fpp] = ChunkIndexer(self._source, options, TaskSketches(options.lg_k))
         return self._indexers[fpp]
@@ -210,19 +209,16 @@ class ParquetFilterMaker:
             reason = _defect(chunk, found)
             rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
             if not reason and chunk.leaf.index in self._wanted and isinstance(found, FoundFilter):
-                reason = self._not_harvested(found, rate or 0.0)
+                reason = self._not_harvested(chunk.leaf, found, rate or 0.0)
             if reason or not isinstance(found, FoundFilter):
                 yield chunk, Outcome(*_place(chunk), "none", 0, rate, None, f"dropped: {reason}")
             else:
                 yield chunk, Outcome(*_place(chunk), "exact", found.length, rate, rate)
 
-    def _not_harvested(self, found: FoundFilter, rate: float) -> str:
-        if self._rules.harvest == "never":
-            return "to be built anew"
-        if not found.trusted or found.hash != XXH64:
+    def _not_harvested(self, leaf: Leaf, found: FoundFilter, rate: float) -> str:
+        if self._rules.harvest != NEVER and (not found.trusted or found.hash != XXH64):
             return found.reason or f"its hash is {found.hash}"
-        too_many = self._rules.harvest == "good" and rate > self._rules.fpp
-        return f"its rate is more than {self._rules.fpp}" if too_many else ""
+        return why_not_harvested(self._rules.harvest, rate, self._rules.rate_of(leaf))
 
     def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ColumnResult) -> bool:
         if result.how != "dictionary" or self._rules.even_if_dictionary or result.bitset is None:

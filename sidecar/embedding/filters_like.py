@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from sidecar.convert.harvest import ALWAYS, NEVER
 from sidecar.convert.outcome import BLOOM, NONE, Moved
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
@@ -77,7 +78,7 @@ def _orc_like(
     found = {path: tail.column(path) for path in rates}
     here = {path: column for path, column in found.items() if column is not None and not column.is_compound}
     by_id = {column.id: rates[path] for path, column in here.items()}
-    rules = OrcRules(tuple(here.values()), DEFAULT_FPP, "never", by_id)
+    rules = OrcRules(tuple(here.values()), DEFAULT_FPP, NEVER, by_id)
     missing = _missing(opened, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
         return embed_orc(opened, tail, sink, rules), missing
@@ -90,7 +91,7 @@ def _parquet_like(
     here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
     by_index = {leaf.index: rates[path] for path, leaf in here.items()}
     rules = FilterRules(
-        tuple(here.values()), DEFAULT_FPP, harvest="never", even_if_dictionary=True, rates=by_index
+        tuple(here.values()), DEFAULT_FPP, harvest=NEVER, even_if_dictionary=True, rates=by_index
     )
     missing = _missing(opened, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
@@ -157,4 +158,4 @@ def convert_legacy(
                 "nothing to convert: no column has filters in a BLOOM_FILTER stream alone", file=source
             )
         with create_target(target, io) as sink:
-            return embed_orc(opened, tail, sink, OrcRules(leaves, DEFAULT_FPP, "always"))
+            return embed_orc(opened, tail, sink, OrcRules(leaves, DEFAULT_FPP, ALWAYS))

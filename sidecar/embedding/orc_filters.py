@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
 from sidecar.embedding.report import Outcome
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
@@ -43,18 +44,21 @@ _ORC_135 = 6
 class OrcRules:
     """What to build: filters of ``columns``, at rate ``fpp``, or at those that ``rates`` has by column id.
 
-    ``harvest``: trusted filters that a stripe has are taken if they are ``good`` (at most ``fpp`` by their bits),
-    ``always`` or ``never``.
+    ``harvest``: which trusted filters that a stripe has are taken, see :mod:`sidecar.convert.harvest`.
     """
 
     columns: tuple[OrcColumn, ...] = ()
     fpp: float = DEFAULT_FPP
-    harvest: str = "good"
+    harvest: str = GOOD
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def rate_of(self, column: OrcColumn) -> float:
         """The rate that filters of a column are to have."""
         return self.rates.get(column.id, self.fpp)
+
+    def why_not_harvested(self, old: _Old) -> str:
+        """Why filters that a stripe has are not taken, though they are trusted; empty if they are."""
+        return why_not_harvested(self.harvest, old.rate, self.rate_of(old.column))
 
 
 @dataclass
@@ -222,14 +226,9 @@ class OrcFilterMaker:
             self._tell(work, old, "exact", old.bits)
 
     def _not_harvested(self, old: _Old) -> str:
-        if self._rules.harvest == "never":
-            return "to be built anew"
-        if not old.asked_by_all:
+        if self._rules.harvest != NEVER and not old.asked_by_all:
             return "only Java's readers ask it"
-        return "" if self._is_good(old) else f"its rate is more than {self._rules.rate_of(old.column)}"
-
-    def _is_good(self, old: _Old) -> bool:
-        return self._rules.harvest == "always" or old.rate <= self._rules.rate_of(old.column)
+        return self._rules.why_not_harvested(old)
 
     def _renew(self, work: StripeWork, old: _Old) -> None:
         """Give a column new filters, or say why it gets none."""
@@ -253,7 +252,7 @@ class OrcFilterMaker:
         """Whether a stream that all readers ask would have the bits of the old one."""
         found = old.index.filters or ()
         same = bool(found) and all(one.trusted and one.encoding == encoding for one in found)
-        return same and not old.asked_by_all and self._rules.harvest != "never" and self._is_good(old)
+        return same and not old.asked_by_all and not self._rules.why_not_harvested(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
         stride, fpp = self._tail.row_index_stride, self._rules.rate_of(old.column)

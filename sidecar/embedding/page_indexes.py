@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from sidecar.convert.harvest import NEVER
 from sidecar.embedding.filters import ValuesFilter
 from sidecar.embedding.report import Outcome
 from sidecar.errors import SidecarError, StorageError
@@ -52,7 +53,7 @@ class PageIndexMaker:
         self._source = source
         self._footer = footer
         self._build = build
-        self._rebuild = harvest == "never"
+        self._rebuild = harvest == NEVER
 
     def make(
         self, group: RowGroup, waiting: Mapping[int, ValuesFilter]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.bundle.model import INDEXED
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
+from sidecar.convert.harvest import GOOD
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
@@ -198,7 +199,7 @@ class Restorer:
         self._source = source
         self._work = work
         self._pool = pool
-        self._pages = PageIndexMaker(source, work.footer, build=False, harvest="good")
+        self._pages = PageIndexMaker(source, work.footer, build=False, harvest=GOOD)
         self._choice = choice
         self._loaded: Future[_Loaded] = Future()
         self._filters: ParquetFilterMaker | None = None

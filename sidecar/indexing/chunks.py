@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from sidecar.convert.harvest import NEVER
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder, is_good
+from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder
 from sidecar.indexing.fault import DAMAGE, fault_of, reason_of
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.arrow_values import ValueReader, check_pages
@@ -58,7 +59,7 @@ class ChunkIndexer:
         """Results by field id for ``columns``: field id -> (Iceberg type, leaf of this file)."""
         work = [self._begin(group, field_id, *column) for field_id, column in columns.items()]
         for chunk in work:
-            if chunk.bloom and self._options.harvest != "never":
+            if chunk.bloom and self._options.harvest != NEVER:
                 self._harvest(chunk)
             if chunk.wanted:
                 self._from_dictionary(chunk)
@@ -92,10 +93,9 @@ class ChunkIndexer:
             chunk.result.bytes_read += self._source.bytes_read - before
         if found is None or not found.trusted or not isinstance(found.filter, SplitBlockBloomFilter):
             return
-        if self._options.harvest == "good" and not is_good(found.filter.estimated_fpp()):
-            return
-        chunk.result.take(found.filter, chunk.leaf.encoding.name, "harvested")
-        chunk.bloom = False
+        if self._options.takes(found.filter):
+            chunk.result.take(found.filter, chunk.leaf.encoding.name, "harvested")
+            chunk.bloom = False
 
     def _from_dictionary(self, chunk: _Chunk) -> None:
         """Index a wholly dictionary-encoded chunk from its dictionary; anything odd is left to the scan."""

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.convert.any_filter import AnyFilter
+from sidecar.convert.harvest import why_not_harvested
 from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
@@ -25,17 +27,7 @@ from sidecar.indexing.sketches import ChunkSketch, TaskSketches
 from sidecar.indexing.types import to_column_type
 
 HARVEST_RATE = 0.01
-"""A filter that is already in the file is good if the rate estimated from its bits, to three places, is at most this.
-
-(A full ORC filter of the rate that is written today has 1.002 %.)"""
-
-
-AnyFilter = SplitBlockBloomFilter | OrcBloomFilter
-
-
-def is_good(rate: float) -> bool:
-    """Whether a filter of that rate is worth taking."""
-    return round(rate, 3) <= HARVEST_RATE
+"""A filter that is already in the file is good at this rate, whatever the rate of new ones."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +53,10 @@ class Options:
     """Field ids whose bundles are encrypted; they get no sketch."""
     in_clear: frozenset[int] = frozenset()
     """Field ids that may be indexed in plaintext though files have them encrypted."""
+
+    def takes(self, found: AnyFilter) -> bool:
+        """Whether a trusted filter of the file is taken as it is."""
+        return not why_not_harvested(self.harvest, found.estimated_fpp(), HARVEST_RATE)
 
     def may_index(self, field_id: int) -> bool:
         """Whether a column that a file has encrypted may be indexed."""

@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.convert.harvest import GOOD
 from sidecar.convert.protection import REFUSED, Protection, refusal
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
@@ -40,7 +41,7 @@ def build(
     *,
     kinds: Sequence[str] = USUAL_KINDS,
     fpp: float | str = "auto",
-    harvest: str = "good",
+    harvest: str = GOOD,
     filter_format: str = "auto",
     engine: str = "auto",
     snapshot_id: int | None = None,

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from sidecar.bundle.model import UnitEntry
+from sidecar.convert.harvest import NEVER
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
@@ -20,7 +21,6 @@ from sidecar.indexing.columns import (
     Options,
     OrcFilterBuilder,
     SplitBlockBuilder,
-    is_good,
 )
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
 from sidecar.indexing.fault import fault_of, reason_of
@@ -159,7 +159,7 @@ class OrcDataFile:
     ) -> None:
         """Take the stripe's own filters and row indexes as they are; a doubtful filter is simply not taken."""
         options = self._options
-        harvest = options.filter_format != "parquet" and options.harvest != "never"
+        harvest = options.filter_format != "parquet" and options.harvest != NEVER
         filters = [one for one in columns if harvest and one.wants_filters]
         wanted = columns if options.page_index else filters
         try:
@@ -178,7 +178,7 @@ class OrcDataFile:
         for work, found in zip(one.groups, index.filters or (), strict=False):
             if found.filter is None or found.encoding is None or not found.trusted:
                 continue
-            if self._options.harvest == "always" or is_good(found.filter.estimated_fpp()):
+            if self._options.takes(found.filter):
                 work.result.take(found.filter, found.encoding.name, "harvested")
                 work.bloom = False
 

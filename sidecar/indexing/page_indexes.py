@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sidecar.convert.harvest import NEVER
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
@@ -39,7 +40,7 @@ def index_pages(source: Source, footer: Footer, chunk: ColumnChunk, harvest: str
     counting = CountingSource(source)
     own = None
     try:
-        if harvest != "never":
+        if harvest != NEVER:
             columns, offsets = read_page_indexes(counting, footer, [chunk], [chunk])
             own = sound_page_index(footer, chunk, columns[0], offsets[0])
             if own.column_index is not None and own.offset_index is not None:
