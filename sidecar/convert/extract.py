@@ -22,7 +22,7 @@ from sidecar.convert.collection import Collection, Key
 from sidecar.convert.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.convert.extract_parquet import ParquetWanted, parquet_keys, take_parquet
 from sidecar.convert.identity import is_local
-from sidecar.convert.outcome import NONE, Moved, ways_of
+from sidecar.convert.outcome import NONE, Outcome, ways_of
 from sidecar.convert.protection import Protection
 from sidecar.convert.witness import NONE as NO_WITNESS
 from sidecar.convert.witness import PAGE, Witness
@@ -51,7 +51,7 @@ class ExtractReport:
     size: int
     fields: dict[str, int]
     """The number that stands for each column in the Puffin file: its field id, or one of its own."""
-    units: list[Moved] = field(default_factory=list)
+    units: list[Outcome] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
     witness: Witness = field(default_factory=lambda: Witness("", PAGE))
@@ -152,7 +152,7 @@ class Extractor:
         digest: bool | None = None,
         witness: bool | None = None,
     ) -> None:
-        self.units: list[Moved] = []
+        self.units: list[Outcome] = []
         self.paths: dict[str, Key] = collection.paths
         self._collection = collection
         self._bloom = bloom
@@ -181,8 +181,8 @@ class Extractor:
         what = OrcWanted(columns, self._bloom, self._page_index, _or_local(self._digest, source))
         keys = orc_keys(tail)
         self.paths.update({column.path: keys[column.id] for column in columns})
-        for unit, key, moved in take_orc(source, tail, self._collection, what, keys):
-            self.note(moved, key, unit)
+        for unit, key, outcome in take_orc(source, tail, self._collection, what, keys):
+            self.note(outcome, key, unit)
 
     def _take_parquet(self, source: Source) -> None:
         source = unlock(source, self._collection.protection.keys)
@@ -194,8 +194,8 @@ class Extractor:
         what = ParquetWanted(leaves, self._bloom, self._page_index, by_name, digest, witness)
         keys = parquet_keys(footer)
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves})
-        for unit, key, moved in take_parquet(source, footer, self._collection, what, keys):
-            self.note(moved, key, unit)
+        for unit, key, outcome in take_parquet(source, footer, self._collection, what, keys):
+            self.note(outcome, key, unit)
 
     def check(*takers: Extractor) -> None:
         """Raise :class:`UsageError` if nothing was there to be taken by any of them, or a column is in no file."""
@@ -219,11 +219,11 @@ class Extractor:
         self._seen.update(here)
         return list(here.values())
 
-    def note(self, moved: Moved, key: Key, unit: int) -> None:
+    def note(self, outcome: Outcome, key: Key, unit: int) -> None:
         """Report an index of a unit, and keep the reason where it is missing."""
-        self.units.append(moved)
-        if moved.way == NONE:
-            self._collection.columns[key].reasons[moved.kind, unit] = moved.reason
+        self.units.append(outcome)
+        if outcome.way == NONE:
+            self._collection.columns[key].reasons[outcome.kind, unit] = outcome.reason
 
 
 def _or_local(asked: bool | None, source: Source) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, NONE, PAGE_INDEX, WIDENED, Moved
+from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, PAGE_INDEX, WIDENED, Outcome
 from sidecar.convert.reshape import TargetSizes, measured_rate
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
@@ -25,7 +25,7 @@ class Refolded:
     """What was written, and what became of each index that was there."""
 
     written: WrittenParquet
-    units: list[Moved]
+    units: list[Outcome]
 
 
 def refold(
@@ -41,7 +41,7 @@ def refold(
         raise UsageError("a Parquet file has a filter for each row group", hint="Merge into a Puffin file.")
     check_embeddable(source, footer)
     worker = _Refolder(source, footer, shape, wanted)
-    units: list[Moved] = []
+    units: list[Outcome] = []
     written = embed(source, footer, target, worker.groups(units))
     return Refolded(written, units)
 
@@ -62,13 +62,13 @@ class _Refolder:
                         z = self._folded(chunk, found)[0].z
                         self._largest[chunk.leaf.index] = max(z, self._largest.get(chunk.leaf.index, 0))
 
-    def groups(self, units: list[Moved]) -> Iterator[GroupIndexes]:
+    def groups(self, units: list[Outcome]) -> Iterator[GroupIndexes]:
         """Indexes of each row group; what became of them is added to ``units``."""
         for group in self._footer.row_groups:
             filters: dict[int, Piece] = {}
             for chunk, found in self._found(group):
-                piece, moved = self._filter(chunk, found)
-                units.append(moved)
+                piece, outcome = self._filter(chunk, found)
+                units.append(outcome)
                 if piece is not None:
                     filters[chunk.leaf.index] = piece
             columns, offsets = self._pages(group, units)
@@ -90,14 +90,14 @@ class _Refolder:
         small = own.fold_to(self._shape.fpp)
         return small, FOLDED if small.z < own.z else EXACT
 
-    def _filter(self, chunk: ColumnChunk, found: FoundFilter | SidecarError) -> tuple[Piece | None, Moved]:
+    def _filter(self, chunk: ColumnChunk, found: FoundFilter | SidecarError) -> tuple[Piece | None, Outcome]:
         place = (self._source.name, chunk.row_group, chunk.leaf.path, BLOOM)
         if isinstance(found, SidecarError):
             damaged = isinstance(found, DamagedFileError)
-            return None, Moved(*place, NONE, reason=reason_of(found), damaged=damaged)
+            return None, Outcome(*place, reason=reason_of(found), damaged=damaged)
         before = found.filter.estimated_fpp()
         if not found.trusted:
-            return None, Moved(*place, NONE, rate_before=before, reason=found.reason)
+            return None, Outcome(*place, rate_before=before, reason=found.reason)
         made, way = self._folded(chunk, found)
         reason = ""
         largest = self._largest.get(chunk.leaf.index, made.z)
@@ -107,12 +107,12 @@ class _Refolder:
             else:
                 made, way = made.widen(largest), WIDENED if way == EXACT else way
         measured = measured_rate(made) if self._shape.measure else None
-        moved = Moved(*place, way, made.num_bytes, before, made.estimated_fpp(), measured, reason)
+        outcome = Outcome(*place, way, made.num_bytes, before, made.estimated_fpp(), measured, reason)
         if way == EXACT:
-            return Range(found.offset, found.length), replace(moved, bytes=found.bitset_length)
-        return encode_header(made.num_bytes) + made.to_bytes(), moved
+            return Range(found.offset, found.length), replace(outcome, bytes=found.bitset_length)
+        return encode_header(made.num_bytes) + made.to_bytes(), outcome
 
-    def _pages(self, group: RowGroup, units: list[Moved]) -> tuple[dict[int, Piece], dict[int, Piece]]:
+    def _pages(self, group: RowGroup, units: list[Outcome]) -> tuple[dict[int, Piece], dict[int, Piece]]:
         columns: dict[int, Piece] = {}
         offsets: dict[int, Piece] = {}
         having = [c for c in group.columns if c.column_index_offset or c.offset_index_offset]
@@ -121,7 +121,7 @@ class _Refolder:
             sound = sound_page_index(self._footer, chunk, column, offset)
             place = (self._source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
             if sound.offset_index is None:
-                units.append(Moved(*place, NONE, reason=sound.reason, damaged=sound.damaged))
+                units.append(Outcome(*place, reason=sound.reason, damaged=sound.damaged))
                 continue
             length = chunk.offset_index_length or 0
             offsets[chunk.leaf.index] = Range(chunk.offset_index_offset or 0, length)
@@ -129,7 +129,7 @@ class _Refolder:
                 columns_length = chunk.column_index_length or 0
                 columns[chunk.leaf.index] = Range(chunk.column_index_offset or 0, columns_length)
                 length += columns_length
-            units.append(Moved(*place, EXACT, length, reason=sound.reason, damaged=sound.damaged))
+            units.append(Outcome(*place, EXACT, length, reason=sound.reason, damaged=sound.damaged))
         return columns, offsets
 
     def _is_wanted(self, chunk: ColumnChunk) -> bool:

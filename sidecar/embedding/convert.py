@@ -25,13 +25,12 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.collection import Collection, Key
 from sidecar.convert.extract import Extractor
 from sidecar.convert.load import Loader
-from sidecar.convert.outcome import Moved, ways_of
+from sidecar.convert.outcome import Outcome, ways_of
 from sidecar.convert.refold import refold
 from sidecar.convert.reshape import TargetSizes, reshape
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import embed_from
 from sidecar.embedding.rebuild_kind import RebuildTarget, take_as_orc, take_as_parquet
-from sidecar.embedding.report import EmbedReport
 from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
@@ -58,7 +57,7 @@ class ConvertReport:
     conversion: str
     """``parquet to puffin`` and the like."""
     size: int
-    units: list[Moved] = field(default_factory=list)
+    units: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -194,7 +193,7 @@ class _Given:
         return self.shape if self.kind is None else replace(self.shape, fpp=None)
 
 
-def _to_puffin(sources: Sequence[str], target: str, asked: _Given) -> tuple[int, list[Moved]]:
+def _to_puffin(sources: Sequence[str], target: str, asked: _Given) -> tuple[int, list[Outcome]]:
     with closing(Collection()) as given, closing(Collection()) as into:
         collected = _collect(given, sources, asked)
         units, result, shape = collected.units, given, asked.reshape
@@ -206,7 +205,7 @@ def _to_puffin(sources: Sequence[str], target: str, asked: _Given) -> tuple[int,
 
 @dataclass(frozen=True)
 class _Collected:
-    units: list[Moved]
+    units: list[Outcome]
     names: Mapping[Key, str]
 
 
@@ -242,7 +241,7 @@ _KINDS = {PARQUET: take_as_parquet, ORC: take_as_orc}
 
 def _refold(
     source: str, target: str, columns: Sequence[str] | None, shape: TargetSizes, io: FileIO | None
-) -> tuple[int, list[Moved]]:
+) -> tuple[int, list[Outcome]]:
     if not shape.changes:
         raise UsageError(
             "nothing to convert: name another rate (--fpp) or --widen",
@@ -263,24 +262,24 @@ def _embed(
     columns: Sequence[str] | None,
     shape: TargetSizes,
     io: FileIO | None,
-) -> tuple[int, list[Moved]]:
+) -> tuple[int, list[Outcome]]:
     if data is None:
         raise UsageError("a sidecar has no rows: name the data file with --data", file=sidecar)
     if shape.changes or shape.measure:
         raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
     report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io)
-    return report.written.size, _moved(report)
+    return report.written.size, report.outcomes
 
 
 def _convert_legacy(
     source: str, target: str, columns: Sequence[str] | None, shape: TargetSizes, io: FileIO | None
-) -> tuple[int, list[Moved]]:
+) -> tuple[int, list[Outcome]]:
     if shape.changes or shape.measure:
         raise UsageError(
             "filters of ORC have no other size", hint="sidecar embed builds them at another rate."
         )
     report = convert_legacy(source, target, columns, io)
-    return report.written.size, _moved(report)
+    return report.written.size, report.outcomes
 
 
 def _filters_like(
@@ -290,7 +289,7 @@ def _filters_like(
     columns: Sequence[str] | None,
     shape: TargetSizes,
     io: FileIO | None,
-) -> tuple[int, list[Moved]]:
+) -> tuple[int, list[Outcome]]:
     if data is None:
         raise UsageError(
             "a file of another format has other rows: name the one to get such filters with --data",
@@ -299,22 +298,4 @@ def _filters_like(
     if shape.widen or shape.merge or shape.merge_all or shape.measure:
         raise UsageError("filters of another data file are rebuilt: only their rate can be chosen")
     report, missing = filters_like(source, data, target, columns, shape.fpp, io)
-    return report.written.size, [*_moved(report), *missing]
-
-
-def _moved(report: EmbedReport) -> list[Moved]:
-    return [
-        Moved(
-            file=report.source,
-            row_group=outcome.row_group,
-            column=outcome.column,
-            kind=outcome.kind,
-            way=outcome.way,
-            bytes=outcome.bytes,
-            rate_before=outcome.rate_before,
-            rate_after=outcome.rate_after,
-            reason=outcome.reason,
-            damaged=outcome.damaged,
-        )
-        for outcome in report.outcomes
-    ]
+    return report.written.size, [*report.outcomes, *missing]

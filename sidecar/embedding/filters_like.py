@@ -16,7 +16,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sidecar.convert.harvest import ALWAYS, NEVER
-from sidecar.convert.outcome import BLOOM, NONE, Moved
+from sidecar.convert.outcome import BLOOM, NONE, Outcome
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.orc_file import embed_orc
@@ -48,7 +48,7 @@ def filters_like(
     columns: Sequence[str] | None = None,
     fpp: float | None = None,
     io: FileIO | None = None,
-) -> tuple[EmbedReport, list[Moved]]:
+) -> tuple[EmbedReport, list[Outcome]]:
     """Write the file ``data`` to the new file ``target``, with filters on the columns that have some in ``source``.
 
     Each has the worst rate that its trusted filters show in ``source``, or ``fpp``. Also answers the columns that
@@ -73,7 +73,7 @@ def filters_like(
 
 def _orc_like(
     opened: Source, target: str, rates: dict[str, float], io: FileIO | None
-) -> tuple[EmbedReport, list[Moved]]:
+) -> tuple[EmbedReport, list[Outcome]]:
     tail = read_tail(opened)
     found = {path: tail.column(path) for path in rates}
     here = {path: column for path, column in found.items() if column is not None and not column.is_compound}
@@ -86,7 +86,7 @@ def _orc_like(
 
 def _parquet_like(
     opened: Source, target: str, rates: dict[str, float], io: FileIO | None
-) -> tuple[EmbedReport, list[Moved]]:
+) -> tuple[EmbedReport, list[Outcome]]:
     footer = read_footer(opened)
     here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
     by_index = {leaf.index: rates[path] for path, leaf in here.items()}
@@ -98,9 +98,9 @@ def _parquet_like(
         return embed_into(opened, footer, sink, EmbedOptions(rules)), missing
 
 
-def _missing(data: Source, paths: Sequence[str]) -> list[Moved]:
+def _missing(data: Source, paths: Sequence[str]) -> list[Outcome]:
     return [
-        Moved(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths
+        Outcome(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths
     ]
 
 

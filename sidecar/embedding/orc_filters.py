@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
-from sidecar.embedding.report import Outcome
+from sidecar.convert.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter
@@ -68,7 +68,7 @@ class StripeWork:
     new: dict[int, bytes] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
-    """What is to be told of a column, for each row group."""
+    """What became of the filters of a column, for each row group."""
 
     @property
     def size(self) -> int:
@@ -200,13 +200,15 @@ class OrcFilterMaker:
             return False
         if isinstance(found, list):
             work.new[old.column.id] = encode_filters(found, self._tail)
-            self._tell(work, old, "exact", found)
+            self._note(work, old, EXACT, found)
         elif found.from_values:
             self._renew(work, old)
-            told = work.outcomes[old.column.id]
-            work.outcomes[old.column.id] = [replace(one, reason=one.reason or found.reason) for one in told]
+            outcomes = work.outcomes[old.column.id]
+            work.outcomes[old.column.id] = [
+                replace(one, reason=one.reason or found.reason) for one in outcomes
+            ]
         else:
-            self._tell(work, old, reason=found.reason)
+            self._note(work, old, reason=found.reason)
         return True
 
     def _keep(self, work: StripeWork, old: _Old) -> None:
@@ -220,10 +222,10 @@ class OrcFilterMaker:
         if not reason and column in self._wanted:
             reason = self._not_harvested(old)
         if reason:
-            self._tell(work, old, reason=f"dropped: {reason}")
+            self._note(work, old, reason=f"dropped: {reason}")
         else:
             work.kept.add(column)
-            self._tell(work, old, "exact", old.bits)
+            self._note(work, old, EXACT, old.bits)
 
     def _not_harvested(self, old: _Old) -> str:
         if self._rules.harvest != NEVER and not old.asked_by_all:
@@ -237,16 +239,16 @@ class OrcFilterMaker:
             if old.index.row_index is None:
                 raise old.index.row_index_problem or UnsupportedFeatureError("the column has no row index")
             if self._has_same_bits(old, encoding):
-                way, filters = "converted", old.bits
+                way, filters = CONVERTED, old.bits
             else:
-                way, filters = "values", self._from_values(old, encoding)
+                way, filters = VALUES, self._from_values(old, encoding)
         except StorageError:
             raise
         except SidecarError as error:
-            self._tell(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
+            self._note(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
             return
         work.new[old.column.id] = encode_filters(filters, self._tail)
-        self._tell(work, old, way, filters)
+        self._note(work, old, way, filters)
 
     def _has_same_bits(self, old: _Old, encoding: OrcEncoding) -> bool:
         """Whether a stream that all readers ask would have the bits of the old one."""
@@ -266,11 +268,11 @@ class OrcFilterMaker:
             raise UnsupportedFeatureError(error.what, found=error.found) from error
         return filters
 
-    def _tell(
+    def _note(
         self,
         work: StripeWork,
         old: _Old,
-        way: str = "none",
+        way: str = NONE,
         filters: Sequence[OrcBloomFilter] = (),
         reason: str = "",
         damaged: bool = False,
@@ -283,15 +285,16 @@ class OrcFilterMaker:
             new = filters[group] if filters else None
             outcomes.append(
                 Outcome(
+                    self._source.name,
                     first + group,
                     old.column.path,
-                    "bloom",
+                    BLOOM,
                     way,
                     new.num_bytes if new else 0,
                     before[group] if found else None,
                     new.estimated_fpp() if new else None,
-                    reason,
-                    damaged,
+                    reason=reason,
+                    damaged=damaged,
                 )
             )
         work.outcomes[old.column.id] = outcomes

@@ -18,7 +18,7 @@ from sidecar.bundle.rules import OrcRule
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units, identity_of_orc
 from sidecar.convert.match import Finder, Match
-from sidecar.convert.outcome import BLOOM
+from sidecar.convert.outcome import BLOOM, Outcome
 from sidecar.convert.restore import orc_coverage, orc_filter_parts
 from sidecar.convert.witness import ANOTHER_FILE, NONE, Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
@@ -30,7 +30,7 @@ from sidecar.embedding.orc_filters import (
     new_encoding,
 )
 from sidecar.embedding.orc_witness import ask_row_groups
-from sidecar.embedding.report import Outcome, Progress
+from sidecar.embedding.report import Progress
 from sidecar.embedding.restorer import (
     UNPROVEN,
     UNREADABLE,
@@ -206,13 +206,13 @@ class OrcRestorer:
 
     def _lacking(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
         """Row groups of which the sidecar says why it has no filter."""
-        told = {(one.row_group, one.column) for one in outcomes}
+        noted = {(one.row_group, one.column) for one in outcomes}
         for group, column, state in orc_coverage(self._work.matches, self._work.tail):
             place = (group, column.path)
             wanted = self._choice.bloom is None or column.path in self._choice.bloom
-            if state != INDEXED and wanted and place not in told:
-                told.add(place)
-                yield Outcome(*place, BLOOM, "none", reason=state)
+            if state != INDEXED and wanted and place not in noted:
+                noted.add(place)
+                yield Outcome(self._source.name, *place, BLOOM, reason=state)
 
     def filters(
         self, footer: StripeFooter, column: OrcColumn

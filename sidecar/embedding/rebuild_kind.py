@@ -24,7 +24,7 @@ from sidecar.convert.extract_orc import orc_keys
 from sidecar.convert.extract_parquet import parquet_keys
 from sidecar.convert.identity import first_units
 from sidecar.convert.orc_evidence import OrcEvidence, orc_filter_of
-from sidecar.convert.outcome import BLOOM, NONE, Moved
+from sidecar.convert.outcome import BLOOM, Outcome
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
 from sidecar.convert.rebuild import Build, Evidence, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
@@ -78,14 +78,14 @@ class RebuildTarget:
             for name, value in made.to_dict().items()
             if name not in ("way", "rate_before", "rate_after")
         }
-        moved = Moved(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=told)
+        moved = Outcome(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=told)
         self.taker.note(moved, key, unit)
 
     def refuse(
         self, place: Place, key: Key, unit: int, reason: str, rate: float | None = None, damaged: bool = False
     ) -> None:
         """A unit that has no filter."""
-        self.taker.note(Moved(*place, NONE, rate_before=rate, reason=reason, damaged=damaged), key, unit)
+        self.taker.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)
 
 
 def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:

@@ -16,7 +16,7 @@ from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.harvest import GOOD
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, PAGE_INDEX, VALUES, Outcome
 from sidecar.convert.restore import (
     RestoredPages,
     coverage,
@@ -37,7 +37,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.page_indexes import PageIndexMaker
-from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
+from sidecar.embedding.report import Progress, has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
@@ -340,51 +340,53 @@ class Restorer:
         for group in self._work.footer.row_groups:
             if progress is not None:
                 progress("row groups", group.ordinal, count)
-            filters, told = self._filters_of(group, loaded, filters_of)
-            columns, offsets, told_too = self._page_indexes_of(group, loaded)
-            outcomes += told + told_too
+            filters, of_filters = self._filters_of(group, loaded, filters_of)
+            columns, offsets, of_pages = self._page_indexes_of(group, loaded)
+            outcomes += of_filters + of_pages
             yield GroupIndexes(filters, columns, offsets)
 
     def _filters_of(
         self, group: RowGroup, loaded: _Loaded, maker: ParquetFilterMaker
     ) -> tuple[Mapping[int, Piece], list[Outcome]]:
         """The sidecar's filters, beside those that the file has and the sidecar has not."""
-        mine = {
+        own = {
             leaf: part
             for (row_group, leaf), part in loaded.parts.items()
             if row_group == group.ordinal and not group.columns[leaf].encrypted
         }
-        work = maker.begin(_without(group, mine, filters=True))
-        made, told = maker.finish(work)
+        work = maker.begin(_without(group, own, filters=True))
+        made, noted = maker.finish(work)
         pieces = dict(made)
-        outcomes = {outcome.column: outcome for outcome in told}
+        outcomes = {outcome.column: outcome for outcome in noted}
         for leaf, reason in self._work.from_values.items():
             path = self._work.footer.columns[leaf].path
-            if path in outcomes and outcomes[path].way in ("values", "dictionary"):
+            if path in outcomes and outcomes[path].way in (VALUES, DICTIONARY):
                 outcomes[path] = replace(outcomes[path], reason=reason)
-        for leaf, part in mine.items():
+        for leaf, part in own.items():
             data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
             rate = loaded.rates[group.ordinal, leaf]
             pieces[leaf] = data
-            outcomes[part.path] = Outcome(group.ordinal, part.path, BLOOM, "exact", len(data), rate, rate)
+            outcomes[part.path] = Outcome(
+                self._source.name, group.ordinal, part.path, BLOOM, EXACT, len(data), rate, rate
+            )
         for row_group, leaf in loaded.parts:
             if row_group == group.ordinal and group.columns[leaf].encrypted:
                 path = group.columns[leaf].leaf.path
-                outcomes.setdefault(path, Outcome(row_group, path, BLOOM, "none", reason=NO_KEY))
-        _add_lacking(group, BLOOM, outcomes, loaded)
+                outcomes.setdefault(path, Outcome(self._source.name, row_group, path, BLOOM, reason=NO_KEY))
+        self._add_lacking(group, BLOOM, outcomes, loaded)
         return pieces, [outcomes[path] for path in sorted(outcomes)]
 
     def _page_indexes_of(
         self, group: RowGroup, loaded: _Loaded
     ) -> tuple[Mapping[int, Piece], Mapping[int, Piece], list[Outcome]]:
-        mine = {
+        own = {
             leaf: found
             for (row_group, leaf), found in loaded.pages.items()
             if row_group == group.ordinal and found.offset_index is not None
             if not group.columns[leaf].encrypted
         }
-        made, told = self._pages.make(_without(group, mine, filters=False), {})
-        outcomes = {outcome.column: outcome for outcome in told}
+        made, noted = self._pages.make(_without(group, own, filters=False), {})
+        outcomes = {outcome.column: outcome for outcome in noted}
         for (row_group, leaf), reason in loaded.unreadable_pages.items():
             if row_group != group.ordinal or group.columns[leaf].encrypted:
                 continue
@@ -392,18 +394,18 @@ class Restorer:
                 built = self._pages.build(group.columns[leaf], made)
                 outcomes[built.column] = replace(built, reason=built.reason or reason)
         columns, offsets = dict(made.column_indexes), dict(made.offset_indexes)
-        missing = _first_without(group, {*mine, *offsets})
+        missing = _first_without(group, {*own, *offsets})
         for leaf in sorted({leaf for row_group, leaf in loaded.pages if row_group == group.ordinal}):
             found = loaded.pages[group.ordinal, leaf]
             path = group.columns[leaf].leaf.path
-            place = (group.ordinal, path, PAGE_INDEX)
+            place = (self._source.name, group.ordinal, path, PAGE_INDEX)
             if group.columns[leaf].encrypted:
-                outcomes.setdefault(path, Outcome(*place, "none", reason=NO_KEY))
+                outcomes.setdefault(path, Outcome(*place, reason=NO_KEY))
             elif found.offset_index is None:
-                outcomes.setdefault(path, Outcome(*place, "none", reason=found.reason))
+                outcomes.setdefault(path, Outcome(*place, reason=found.reason))
             elif missing is not None:
                 # Readers filter pages only where all columns have an OffsetIndex, and some refuse other files.
-                outcomes[path] = Outcome(*place, "none", reason=f"{missing} of the row group has none")
+                outcomes[path] = Outcome(*place, reason=f"{missing} of the row group has none")
             else:
                 offsets[leaf] = found.offset_index
                 columns.pop(leaf, None)
@@ -412,9 +414,16 @@ class Restorer:
                 if found.column_index is not None and not reason:
                     columns[leaf] = found.column_index
                     length += len(found.column_index)
-                outcomes[path] = Outcome(*place, "exact", length, reason=reason)
-        _add_lacking(group, PAGE_INDEX, outcomes, loaded)
+                outcomes[path] = Outcome(*place, EXACT, length, reason=reason)
+        self._add_lacking(group, PAGE_INDEX, outcomes, loaded)
         return columns, offsets, [outcomes[path] for path in sorted(outcomes)]
+
+    def _add_lacking(self, group: RowGroup, kind: str, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:
+        for chunk in group.columns:
+            reason = loaded.lacking.get((kind, group.ordinal, chunk.leaf.index))
+            if reason is not None:
+                place = (self._source.name, group.ordinal, chunk.leaf.path, kind)
+                outcomes.setdefault(chunk.leaf.path, Outcome(*place, reason=reason))
 
     def _nan_problem(self, chunk: ColumnChunk, column_index: bytes | None) -> str:
         """Why a ColumnIndex stays out of the file because of NaN; empty if it does not."""
@@ -425,14 +434,6 @@ class Restorer:
         except DamagedFileError as error:
             problem = error.what
         return f"no column index: {problem}" if problem else ""
-
-
-def _add_lacking(group: RowGroup, kind: str, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:
-    for chunk in group.columns:
-        reason = loaded.lacking.get((kind, group.ordinal, chunk.leaf.index))
-        if reason is not None:
-            path = chunk.leaf.path
-            outcomes.setdefault(path, Outcome(group.ordinal, path, kind, "none", reason=reason))
 
 
 def _without(group: RowGroup, leaves: Collection[int], *, filters: bool) -> RowGroup:
