@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -113,27 +114,27 @@ def extract_files(
         raise UsageError("no file to extract from")
     protection = Protection(encryption_keys, allow_plaintext)
     with closing(Collection(protection)) as collection:
-        taken = Extractor(collection, bloom, page_index, columns, digest, witness)
+        extractor = Extractor(collection, bloom, page_index, columns, digest, witness)
         for number, path in enumerate(files):
             if progress is not None:
                 progress("files", number, len(files))
             with closing(open_source(path, io)) as source:
-                taken.take(source)
-        taken.check()
-        protection.check(list(taken.paths))
+                extractor.take(source)
+        check_extracted(columns, extractor.seen, extractor.units)
+        protection.check(list(extractor.paths))
         with create_target(target, io) as sink:
             written = collection.write(sink)
         numbers = collection.numbers()
-        fields = {path: numbers[key] for path, key in taken.paths.items() if key in numbers}
+        fields = {path: numbers[key] for path, key in extractor.paths.items() if key in numbers}
     return ExtractReport(
         files=list(files),
         target=target,
         size=written.file_size,
         fields=fields,
-        units=taken.units,
+        units=extractor.units,
         seconds=time.monotonic() - start,
-        witness=taken.witness,
-        warnings=[f"not taken: {text}" for text in taken.witness.denials],
+        witness=extractor.witness,
+        warnings=[f"not taken: {text}" for text in extractor.witness.denials],
     )
 
 
@@ -162,7 +163,8 @@ class Extractor:
         self.witness = Witness("", PAGE)
         """What was looked at of the values of all files."""
         self._wanted = None if columns is None else dict.fromkeys(columns)
-        self._seen: set[str] = set()
+        self.seen: set[str] = set()
+        """Those of ``columns`` that some file has."""
 
     def take(self, source: Source) -> None:
         """Everything that is asked for of one file, Parquet or ORC.
@@ -197,26 +199,13 @@ class Extractor:
         for unit, key, outcome in take_parquet(source, footer, self._collection, what, keys):
             self.note(outcome, key, unit)
 
-    def check(*takers: Extractor) -> None:
-        """Raise :class:`UsageError` if nothing was there to be taken by any of them, or a column is in no file."""
-        for name in takers[0]._wanted or ():
-            if not any(name in taker._seen for taker in takers):
-                raise UsageError(f"no file has a column '{name}'")
-        units = [unit for taker in takers for unit in taker.units]
-        if all(unit.way == NONE for unit in units):
-            raise UsageError(
-                "the files have no index to extract",
-                found=units[0].reason if units else None,
-                hint="Build indexes with sidecar embed.",
-            )
-
     def _named(self, leaves: Sequence[L], find: Callable[[str], L | None]) -> list[L]:
         """The leaves that are wanted, as far as a file has them."""
         if self._wanted is None:
             return list(leaves)
         found = {name: find(name) for name in self._wanted}
         here = {name: leaf for name, leaf in found.items() if leaf in leaves and leaf is not None}
-        self._seen.update(here)
+        self.seen.update(here)
         return list(here.values())
 
     def note(self, outcome: Outcome, key: Key, unit: int) -> None:
@@ -224,6 +213,21 @@ class Extractor:
         self.units.append(outcome)
         if outcome.way == NONE:
             self._collection.columns[key].reasons[outcome.kind, unit] = outcome.reason
+
+
+def check_extracted(
+    columns: Sequence[str] | None, seen: AbstractSet[str], outcomes: Sequence[Outcome]
+) -> None:
+    """Raise :class:`UsageError` if nothing was there to be taken, or one of ``columns`` is in no file."""
+    for name in columns or ():
+        if name not in seen:
+            raise UsageError(f"no file has a column '{name}'")
+    if all(outcome.way == NONE for outcome in outcomes):
+        raise UsageError(
+            "the files have no index to extract",
+            found=outcomes[0].reason if outcomes else None,
+            hint="Build indexes with sidecar embed.",
+        )
 
 
 def _or_local(asked: bool | None, source: Source) -> bool:

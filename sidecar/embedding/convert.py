@@ -3,7 +3,7 @@
 | from | to | what is done |
 | --- | --- | --- |
 | Parquet, ORC files | Puffin | their filters, page and row indexes, as :mod:`sidecar.convert.extract` takes them out |
-| the same, with a kind | Puffin | the same, filters rebuilt as the other kind (:mod:`sidecar.embedding.rebuild_kind`) |
+| the same, with a kind | Puffin | the same, filters rebuilt as the other kind (:mod:`sidecar.convert.rebuild_kind`) |
 | Puffin files | Puffin | one sidecar with everything in them, sliced anew |
 | Puffin file and a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
 | Parquet file | Parquet | its filters in another size |
@@ -16,29 +16,22 @@ On the way into a Puffin file, filters may be merged, folded and widened (:mod:`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.convert.collection import Collection, Key
-from sidecar.convert.extract import Extractor
-from sidecar.convert.load import Loader
 from sidecar.convert.outcome import Outcome, ways_of
-from sidecar.convert.refold import refold
-from sidecar.convert.reshape import TargetSizes, reshape
+from sidecar.convert.rebuild_kind import REBUILT_KINDS
+from sidecar.convert.refold import refold_file
+from sidecar.convert.reshape import TargetSizes
+from sidecar.convert.to_puffin import PuffinOptions, data_files_to_puffin, sidecars_to_puffin
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import embed_from
-from sidecar.embedding.rebuild_kind import RebuildTarget, take_as_orc, take_as_parquet
 from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
-from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.parquet.encrypted.footer import read_declaration
-from sidecar.parquet.footer import read_footer
-from sidecar.parquet.inspect import find_leaf
 from sidecar.source import Source, open_source
-from sidecar.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -109,7 +102,7 @@ def convert_files(
     start = time.monotonic()
     if not sources:
         raise UsageError("nothing to convert")
-    shape = TargetSizes(fpp, widen, merge, merge_all, measure)
+    sizes = TargetSizes(fpp, widen, merge, merge_all, measure)
     if len(sources) == 1 and is_filter_file(sources[0], io):
         raise UsageError("a single filter is converted by convert_filter", file=sources[0])
     formats, target_format = _formats_of(sources, io), _format_by_name(target)
@@ -117,26 +110,26 @@ def convert_files(
     if data is not None:
         with closing(open_source(data, io)) as opened:
             _refuse_encrypted(opened)
-    if kind is not None and (kind not in _KINDS or target_format != PUFFIN or PUFFIN in formats):
+    if kind is not None and (kind not in REBUILT_KINDS or target_format != PUFFIN or PUFFIN in formats):
         raise UsageError(
-            "filters of a data file get another kind in a Puffin file", expected=" or ".join(_KINDS)
+            "filters of a data file get another kind in a Puffin file", expected=" or ".join(REBUILT_KINDS)
         )
     if target_format == PUFFIN:
         if data is not None:
             raise UsageError("a data file is only needed to make a data file")
-        given = _Given(columns, shape, kind, io, progress)
-        size, units = _to_puffin(sources, target, given)
+        to_puffin = sidecars_to_puffin if formats == [PUFFIN] else data_files_to_puffin
+        size, units = to_puffin(sources, target, PuffinOptions(columns, sizes, kind, io, progress))
     elif len(sources) > 1:
         raise UsageError("a data file is made of one source", found=len(sources))
     elif formats == [PUFFIN]:
-        size, units = _embed(sources[0], data, target, columns, shape, io)
+        size, units = _embed(sources[0], data, target, columns, sizes, io)
     elif formats == [target_format]:
         if data is not None:
             raise UsageError("a data file is only needed where source and target are of different formats")
-        change = _refold if target_format == PARQUET else _convert_legacy
-        size, units = change(sources[0], target, columns, shape, io)
+        change = refold_file if target_format == PARQUET else _convert_legacy
+        size, units = change(sources[0], target, columns, sizes, io)
     else:
-        size, units = _filters_like(sources[0], data, target, columns, shape, io)
+        size, units = _filters_like(sources[0], data, target, columns, sizes, io)
     return ConvertReport(list(sources), target, conversion, size, units, time.monotonic() - start)
 
 
@@ -177,104 +170,26 @@ def _format_by_name(target: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Given:
-    """What was asked for of a Puffin file."""
-
-    columns: Sequence[str] | None
-    shape: TargetSizes
-    kind: str | None
-    io: FileIO | None
-    progress: Progress | None
-
-    @property
-    def reshape(self) -> TargetSizes:
-        """What is to be done to filters once they are there: rebuilt ones have their rate."""
-        return self.shape if self.kind is None else replace(self.shape, fpp=None)
-
-
-def _to_puffin(sources: Sequence[str], target: str, asked: _Given) -> tuple[int, list[Outcome]]:
-    with closing(Collection()) as given, closing(Collection()) as into:
-        collected = _collect(given, sources, asked)
-        units, result, shape = collected.units, given, asked.reshape
-        if shape.changes or shape.measure:
-            units, result = reshape(given, into, shape, collected.names), into
-        with create_target(target, asked.io) as sink:
-            return result.write(sink).file_size, units
-
-
-@dataclass(frozen=True)
-class _Collected:
-    units: list[Outcome]
-    names: Mapping[Key, str]
-
-
-def _collect(given: Collection, sources: Sequence[str], asked: _Given) -> _Collected:
-    taker = Extractor(given, bloom=True, page_index=True, columns=asked.columns)
-    bare = Extractor(given, bloom=False, page_index=True, columns=asked.columns)
-    rebuilt = RebuildTarget(
-        given, bare, check_fpp(DEFAULT_FPP if asked.shape.fpp is None else asked.shape.fpp)
-    )
-    loader = Loader(given, asked.columns)
-    takers = [taker] if asked.kind is None else [taker, bare]
-    for number, path in enumerate(sources):
-        if asked.progress is not None:
-            asked.progress("files", number, len(sources))
-        with closing(open_source(path, asked.io)) as source:
-            found = format_of(source)
-            if found == PUFFIN:
-                loader.load(SidecarFile.open(source))
-            elif asked.kind in (None, found):
-                taker.take(source)
-            else:
-                _KINDS[asked.kind or ""](source, rebuilt, asked.columns)
-    loader.finish()
-    if loader.units:
-        return _Collected(loader.units, {})
-    Extractor.check(*takers)
-    paths = {key: path for one in takers for path, key in one.paths.items()}
-    return _Collected([unit for one in takers for unit in one.units], paths)
-
-
-_KINDS = {PARQUET: take_as_parquet, ORC: take_as_orc}
-
-
-def _refold(
-    source: str, target: str, columns: Sequence[str] | None, shape: TargetSizes, io: FileIO | None
-) -> tuple[int, list[Outcome]]:
-    if not shape.changes:
-        raise UsageError(
-            "nothing to convert: name another rate (--fpp) or --widen",
-            hint="sidecar embed gives a file the indexes that it lacks.",
-        )
-    with closing(open_source(source, io)) as opened:
-        footer = read_footer(opened)
-        wanted = None if columns is None else {find_leaf(footer, name).index for name in columns}
-        with create_target(target, io) as sink:
-            done = refold(opened, footer, sink, shape, wanted)
-    return done.written.size, done.units
-
-
 def _embed(
     sidecar: str,
     data: str | None,
     target: str,
     columns: Sequence[str] | None,
-    shape: TargetSizes,
+    sizes: TargetSizes,
     io: FileIO | None,
 ) -> tuple[int, list[Outcome]]:
     if data is None:
         raise UsageError("a sidecar has no rows: name the data file with --data", file=sidecar)
-    if shape.changes or shape.measure:
+    if sizes.changes or sizes.measure:
         raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
     report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io)
     return report.written.size, report.outcomes
 
 
 def _convert_legacy(
-    source: str, target: str, columns: Sequence[str] | None, shape: TargetSizes, io: FileIO | None
+    source: str, target: str, columns: Sequence[str] | None, sizes: TargetSizes, io: FileIO | None
 ) -> tuple[int, list[Outcome]]:
-    if shape.changes or shape.measure:
+    if sizes.changes or sizes.measure:
         raise UsageError(
             "filters of ORC have no other size", hint="sidecar embed builds them at another rate."
         )
@@ -287,7 +202,7 @@ def _filters_like(
     data: str | None,
     target: str,
     columns: Sequence[str] | None,
-    shape: TargetSizes,
+    sizes: TargetSizes,
     io: FileIO | None,
 ) -> tuple[int, list[Outcome]]:
     if data is None:
@@ -295,7 +210,7 @@ def _filters_like(
             "a file of another format has other rows: name the one to get such filters with --data",
             file=source,
         )
-    if shape.widen or shape.merge or shape.merge_all or shape.measure:
+    if sizes.widen or sizes.merge or sizes.merge_all or sizes.measure:
         raise UsageError("filters of another data file are rebuilt: only their rate can be chosen")
-    report, missing = filters_like(source, data, target, columns, shape.fpp, io)
+    report, missing = filters_like(source, data, target, columns, sizes.fpp, io)
     return report.written.size, [*report.outcomes, *missing]

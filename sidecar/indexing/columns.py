@@ -15,6 +15,7 @@ from sidecar.convert.harvest import why_not_harvested
 from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
+from sidecar.filters.column_cast import to_column_type
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.layouts import ArrayLike
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
@@ -24,7 +25,6 @@ from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing.fault import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
-from sidecar.indexing.types import to_column_type
 
 HARVEST_RATE = 0.01
 """A filter that is already in the file is good at this rate, whatever the rate of new ones."""

@@ -3,7 +3,7 @@
 Split-block filters of ORC row groups, or ORC filters of Parquet row groups, for the columns that have filters of their
 own. The bits of one say nothing about the other's hash, so each is rebuilt (:mod:`sidecar.convert.rebuild`) from the
 dictionary page, the integers that its bounds and the old filter leave, or the values. The encodings are those that a
-build of a table gives such units (:mod:`sidecar.indexing.orc_types`). Page indexes and row indexes are of their format
+build of a table gives such units (:mod:`sidecar.orc.iceberg_values`). Page indexes and row indexes are of their format
 and come along as they are.
 """
 
@@ -30,8 +30,8 @@ from sidecar.convert.rebuild import Build, Evidence, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.indexing.orc_types import OrcValues, orc_encoding_of, orc_values, zone_doubt
 from sidecar.orc.decode import read_row_groups
+from sidecar.orc.iceberg_values import OrcValues, orc_encoding_of, orc_values, zone_doubt
 from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes, statistics_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
@@ -41,6 +41,9 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.source import Source, check_unchanged
 
+REBUILT_KINDS = AS_PARQUET, AS_ORC = "parquet", "orc"
+"""Kinds of filters that others are rebuilt as: split-block filters, ORC filters."""
+
 Wanted = Collection[str] | None
 Place = tuple[str, int, str, str]
 F = TypeVar("F", bound=AnyFilter)
@@ -48,10 +51,10 @@ F = TypeVar("F", bound=AnyFilter)
 
 @dataclass(frozen=True)
 class RebuildTarget:
-    """Where rebuilt filters go, at which rate; ``taker`` reports them and keeps the reasons."""
+    """Where rebuilt filters go, at which rate; ``extractor`` reports them and keeps the reasons."""
 
     gathered: Gathered
-    taker: Extractor
+    extractor: Extractor
     fpp: float
 
     def put(
@@ -73,25 +76,22 @@ class RebuildTarget:
             self.refuse(place, key, unit, reason_of(error), rate, isinstance(error, DamagedFileError))
             return
         self.gathered.add_filter(key, unit, encoding, made.filter)
-        told = {
-            name: value
-            for name, value in made.to_dict().items()
-            if name not in ("way", "rate_before", "rate_after")
-        }
-        moved = Outcome(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=told)
-        self.taker.note(moved, key, unit)
+        known = ("way", "rate_before", "rate_after")
+        rest = {name: value for name, value in made.to_dict().items() if name not in known}
+        outcome = Outcome(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=rest)
+        self.extractor.note(outcome, key, unit)
 
     def refuse(
         self, place: Place, key: Key, unit: int, reason: str, rate: float | None = None, damaged: bool = False
     ) -> None:
         """A unit that has no filter."""
-        self.taker.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)
+        self.extractor.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)
 
 
 def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
     """A Parquet file: page indexes as they are, its filters as ORC filters."""
     first = into.gathered.num_units
-    into.taker.take(source)
+    into.extractor.take(source)
     footer = read_footer(source)
     keys = parquet_keys(footer)
     for group in footer.row_groups:
@@ -126,7 +126,7 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
 def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> None:
     """An ORC file: row indexes as they are, its filters as split-block filters."""
     first = into.gathered.num_units
-    into.taker.take(source)
+    into.extractor.take(source)
     tail = read_tail(source)
     firsts, keys = first_units(tail), orc_keys(tail)
     for stripe in tail.stripes:

@@ -35,10 +35,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import UsageError
+from sidecar.filters.column_cast import arrow_type
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import GREGORIAN_DAY
-from sidecar.indexing.types import arrow_type
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import JAVA
 from sidecar.orc.trust import utc_or_name
