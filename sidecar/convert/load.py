@@ -11,7 +11,6 @@ from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.model import INDEXED, UNLISTED, FileEntry
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.convert.any_filter import filter_from
 from sidecar.convert.collection import BY_NAME, Collection, Key
 from sidecar.convert.match import is_plain
 from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, Outcome
@@ -85,7 +84,7 @@ class Loader:
         if not self._is_wanted(key):
             return
         for unit, bitset in extract_filters(segment, field_id, group):
-            found = filter_from(group.rule, bitset)
+            found = group.rule.filter_from(bitset)
             path, row_group, ordinal = places[unit]
             self._collection.add_filter(key, ordinal, group.encoding, found)
             rate = found.estimated_fpp()

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
-from sidecar.convert.any_filter import AnyFilter
+from sidecar.bundle.rules import AnyFilter
 from sidecar.convert.collection import CollectedColumn, Collection, KeptFilter, Key
 from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, PAGE_INDEX, WIDENED, Outcome
 from sidecar.errors import UsageError

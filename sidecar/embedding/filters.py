@@ -27,10 +27,10 @@ from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_hashes import PageHasher
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import ChunkReader, wholly_dictionary
 from sidecar.parquet.schema import Leaf
+from sidecar.parquet.stored_values import PageHasher
 from sidecar.source import Source
 
 WAYS = {"dictionary": DICTIONARY, "scanned": VALUES}

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.convert.any_filter import AnyFilter
+from sidecar.bundle.rules import AnyFilter
 from sidecar.convert.harvest import why_not_harvested
 from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError

@@ -24,7 +24,7 @@ from sidecar.indexing.columns import (
 )
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
 from sidecar.indexing.fault import fault_of, reason_of
-from sidecar.indexing.orc_rows import no_row_indexes, row_indexes
+from sidecar.indexing.page_indexes import no_row_indexes, row_indexes
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.iceberg_values import OrcValues, orc_values, type_doubt, zone_doubt

@@ -14,7 +14,6 @@ from itertools import pairwise
 
 from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.orc.chunk_map import ChunkMap, map_chunks
-from sidecar.orc.filter_values import deny_nothing
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.protobuf import decode
@@ -23,7 +22,7 @@ from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAGIC, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
 from sidecar.orc.verify_index import index_problems
-from sidecar.orc.verify_values import ObservedValues, RowGroupSampler, value_problems
+from sidecar.orc.verify_values import ObservedValues, RowGroupSampler, deny_nothing, value_problems
 from sidecar.source import Source
 
 
