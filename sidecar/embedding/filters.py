@@ -33,7 +33,6 @@ from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import PageHasher
 from sidecar.source import Source
 
-WAYS = {"dictionary": DICTIONARY, "scanned": VALUES}
 XXH64 = "XXH64"
 _FIRST_PAGE = 4 << 10
 
@@ -184,15 +183,14 @@ class ParquetFilterMaker:
         for index, result in self._indexer(rate).index(work.group, columns).items():
             chunk = work.group.columns[index]
             if result.fault == STORAGE:
-                raise StorageError(result.reason, file=self._source.name)
+                raise StorageError(result.outcome.reason, file=self._source.name)
             if result.bitset is None:
-                work.note(chunk, Outcome(*self._place(chunk), reason=result.reason, damaged=result.damaged))
+                work.note(chunk, result.outcome)
             elif self._dictionary_is_no_larger(chunk, result):
                 reason = "the dictionary is exact, and no larger than a filter"
                 work.note(chunk, Outcome(*self._place(chunk), reason=reason))
             else:
-                way = WAYS[result.how]
-                work.take(chunk, result.bitset, Outcome(*self._place(chunk), way, rate_after=result.rate))
+                work.take(chunk, result.bitset, result.outcome)
 
     def _old(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
         """The filters that the source has: carried over (``exact``) or not (``none``)."""
@@ -225,7 +223,7 @@ class ParquetFilterMaker:
         return self._source.name, chunk.row_group, chunk.leaf.path, BLOOM
 
     def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ColumnResult) -> bool:
-        if result.how != "dictionary" or self._rules.even_if_dictionary or result.bitset is None:
+        if result.outcome.way != DICTIONARY or self._rules.even_if_dictionary or result.bitset is None:
             return False
         return _dictionary_length(self._source, chunk) <= len(encode_filter(result.bitset))
 

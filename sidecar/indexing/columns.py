@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.rules import AnyFilter
 from sidecar.convert.harvest import why_not_harvested
+from sidecar.convert.outcome import BLOOM, Outcome
 from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
@@ -25,6 +26,9 @@ from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing.fault import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
+
+Place = tuple[str, int, str]
+"""File, row group (unit of the file) and column."""
 
 HARVEST_RATE = 0.01
 """A filter that is already in the file is good at this rate, whatever the rate of new ones."""
@@ -65,13 +69,13 @@ class Options:
 
 @dataclass
 class ColumnResult:
-    """What became of one column of one unit; reasons are empty where all that was asked for is there."""
+    """What a build has of one column of one unit; reasons are empty where all that was asked for is there."""
 
+    outcome: Outcome
+    """What became of the filter."""
     encoding: str = ""
     """The encoding of the filter, by its registered name."""
-    how: str = ""
     bitset: bytes | None = None
-    reason: str = ""
     sketch: ThetaSketch | None = None
     theta_reason: str = ""
     fault: str = ""
@@ -82,16 +86,9 @@ class ColumnResult:
     """m of an ORC filter, whose bitset is filled with zeros to whole blocks; 0 of a split-block filter."""
     hashes: int = 0
     """k of an ORC filter."""
-    rate: float = 0.0
-    """False-positive rate estimated from the filter's bits."""
     bytes_read: int = 0
 
-    @property
-    def damaged(self) -> bool:
-        """Whether bytes could not be read or decoded."""
-        return bool(self.fault)
-
-    def take(self, found: AnyFilter, encoding: str, how: str) -> None:
+    def take(self, found: AnyFilter, encoding: str, way: str) -> None:
         """Make ``found`` the filter."""
         if isinstance(found, OrcBloomFilter):
             bitset = found.to_bytes()
@@ -101,8 +98,7 @@ class ColumnResult:
             self.bitset = found.blocks.tobytes()
             self.tail = found.tail
         self.encoding = encoding
-        self.rate = found.estimated_fpp()
-        self.how = how
+        self.outcome = replace(self.outcome, way=way, bytes=found.num_bytes, rate_after=found.estimated_fpp())
 
 
 class FilterBuilder(Protocol):
@@ -156,10 +152,12 @@ class OrcFilterBuilder:
 class ColumnWork:
     """One column of one unit at work: what is still wanted of it, and what gathers its values."""
 
-    def __init__(self, field_id: int, column_type: str, encoding: str, options: Options) -> None:
+    def __init__(
+        self, place: Place, field_id: int, column_type: str, encoding: str, options: Options
+    ) -> None:
         self.field_id = field_id
         self.column_type = column_type
-        self.result = ColumnResult(encoding)
+        self.result = ColumnResult(Outcome(*place, BLOOM), encoding)
         self.bloom = options.bloom
         self.theta = options.theta and field_id not in options.sealed
         if options.theta and not self.theta:
@@ -184,7 +182,7 @@ class ColumnWork:
             try:
                 self._maker.insert(values)
             except (UsageError, pa.ArrowException) as error:
-                self._maker, self.bloom, self.result.reason = None, False, reason_of(error)
+                self.refuse_filter(reason_of(error))
         if self._sketch is not None:
             try:
                 typed = to_column_type(values, self.column_type)
@@ -192,10 +190,15 @@ class ColumnWork:
             except (UsageError, pa.ArrowException) as error:
                 self._sketch, self.theta, self.result.theta_reason = None, False, reason_of(error)
 
-    def finish(self, how: str) -> None:
+    def refuse_filter(self, reason: str) -> None:
+        """Leave the column without a filter; a sketch is still gathered."""
+        self.result.outcome = replace(self.result.outcome, reason=reason)
+        self._maker, self.bloom = None, False
+
+    def finish(self, way: str) -> None:
         """Hand over the filter, at its target size, and the sketch."""
         if self._maker is not None:
-            self.result.take(self._maker.finish(), self._maker.encoding.name, how)
+            self.result.take(self._maker.finish(), self._maker.encoding.name, way)
         if self._sketch is not None:
             self.result.sketch = self._sketch.finish()
         self.bloom = self.theta = False
@@ -204,7 +207,7 @@ class ColumnWork:
         """Leave uncovered what is still wanted."""
         self.result.fault = fault
         if self.bloom:
-            self.result.reason = reason
+            self.result.outcome = replace(self.result.outcome, reason=reason, damaged=bool(fault))
         if self.theta:
             self.result.theta_reason = reason
         self._maker = self._sketch = None

@@ -13,6 +13,7 @@ from typing import Any
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.convert.harvest import NEVER
+from sidecar.convert.outcome import EXACT, VALUES
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
@@ -54,17 +55,31 @@ class OrcLeaf:
 
 
 class _IndexedStripeColumn:
-    """One column of a stripe at work: a :class:`ColumnWork` for each row group."""
+    """One column of a stripe at work: a :class:`ColumnWork` for each row group.
+
+    ``first`` is the number of row groups in front of the stripe.
+    """
 
     def __init__(
-        self, field_id: int, wanted: WantedColumn, stripe: Stripe, writer: int, options: Options
+        self,
+        field_id: int,
+        wanted: WantedColumn,
+        tail: OrcTail,
+        stripe: Stripe,
+        first: int,
+        options: Options,
     ) -> None:
         self.column: OrcColumn = wanted.leaf.column
-        self.values = orc_values(self.column, wanted.type, writer)
+        self.values = orc_values(self.column, wanted.type, tail.writer)
         self.type_doubt = type_doubt(self.column, wanted.type)
         name = self.values.encoding.name if isinstance(self.values, OrcValues) else ""
         self.resolution = wanted.resolution
-        self.groups = [ColumnWork(field_id, wanted.type, name, options) for _ in stripe.row_groups]
+        self.groups = [
+            ColumnWork(
+                (tail.name, first + group.ordinal, self.column.path), field_id, wanted.type, name, options
+            )
+            for group in stripe.row_groups
+        ]
         self.row_indexes: list[PagesResult] = []
         """One a row group, if they are asked for."""
 
@@ -125,8 +140,9 @@ class OrcDataFile:
     def _index_stripe(
         self, stripe: Stripe, columns: Mapping[int, WantedColumn]
     ) -> dict[int, _IndexedStripeColumn]:
+        first = self._first[stripe.ordinal]
         work = {
-            field_id: _IndexedStripeColumn(field_id, wanted, stripe, self._tail.writer, self._options)
+            field_id: _IndexedStripeColumn(field_id, wanted, self._tail, stripe, first, self._options)
             for field_id, wanted in columns.items()
         }
         if not stripe.row_groups:
@@ -149,9 +165,9 @@ class OrcDataFile:
         for one in work.values():
             if one.wanted:
                 self._scan(stripe, footer, one)
-        first = next(iter(work.values()), None)
-        if first is not None:
-            first.groups[0].result.bytes_read += self._source.bytes_read - before
+        counted = next(iter(work.values()), None)
+        if counted is not None:
+            counted.groups[0].result.bytes_read += self._source.bytes_read - before
         return work
 
     def _read_indexes(
@@ -179,7 +195,7 @@ class OrcDataFile:
             if found.filter is None or found.encoding is None or not found.trusted:
                 continue
             if self._options.takes(found.filter):
-                work.result.take(found.filter, found.encoding.name, "harvested")
+                work.result.take(found.filter, found.encoding.name, EXACT)
                 work.bloom = False
 
     def _scan(self, stripe: Stripe, footer: StripeFooter, one: _IndexedStripeColumn) -> None:
@@ -194,7 +210,7 @@ class OrcDataFile:
         if values.encoding.not_indexable is not None:
             for work in one.groups:
                 if work.bloom:
-                    work.result.reason, work.bloom = values.encoding.not_indexable, False
+                    work.refuse_filter(values.encoding.not_indexable)
         arrays = read_row_groups(self._source.inner, self._tail, stripe, footer, one.column)
         try:
             for work, array in zip(one.groups, arrays, strict=True):
@@ -216,7 +232,7 @@ class OrcDataFile:
             return
         work.start(self._maker(work, values, converted) if work.bloom else None, self._sketches)
         work.add(converted)
-        work.finish("scanned")
+        work.finish(VALUES)
 
     def _maker(self, work: ColumnWork, values: OrcValues, array: Any) -> FilterBuilder:
         if self._options.filter_format == "orc" and values.orc_encoding is not None:

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import orc
 
 from sidecar.convert.harvest import ALWAYS, GOOD, NEVER, why_not_harvested
+from sidecar.convert.outcome import EXACT
 from sidecar.embedding.file import embed_file
 from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
@@ -59,7 +60,7 @@ def test_embedding_takes_what_a_build_takes_of_a_parquet_file(tmp_path: Path, na
         built |= {
             (group.ordinal, footer.columns[index].path)
             for index, result in results.items()
-            if result.how == "harvested"
+            if result.outcome.way == EXACT
         }
     indexer.close()
     assert built
@@ -80,7 +81,7 @@ def harvested_of_orc(path: Path) -> tuple[OrcTail, Units]:
         (unit.entry.row_group, tail.columns[column].path)
         for unit in file.index(0, source.size, wanted)
         for column, result in unit.columns.items()
-        if result.how == "harvested"
+        if result.outcome.way == EXACT
     }
 
 
