@@ -168,13 +168,13 @@ class _RebuiltColumn:
     def rebuild(self, into: RebuildTarget, key: Key, first: int, ahead: int) -> None:
         """Filters of all row groups; ``ahead`` is the number of row groups in front of the stripe."""
         column, found = self.index.column, self.index.filters or ()
-        way = self._way()
+        conversion = self._conversion()
         for group in range(self.footer.stripe.num_row_groups):
             old = found[group] if group < len(found) else None
             rate = None if old is None or old.filter is None else old.filter.estimated_fpp()
             place, unit = (self.tail.name, ahead + group, column.path, BLOOM), first + ahead + group
-            if isinstance(way, str):
-                into.refuse(place, key, unit, way, rate)
+            if isinstance(conversion, str):
+                into.refuse(place, key, unit, conversion, rate)
                 continue
             try:
                 statistics = (
@@ -184,14 +184,14 @@ class _RebuiltColumn:
                 )
             except DamagedFileError:
                 statistics = None
-            evidence = OrcEvidence(column, old, statistics, self._decoder(group), way.of)
-            build = filter_of(SplitBlockBloomFilter, way.encoding, into.fpp)
-            into.put(place, key, unit, way.encoding.name, evidence, build, rate)
+            evidence = OrcEvidence(column, old, statistics, self._decoder(group), conversion.from_file)
+            build = filter_of(SplitBlockBloomFilter, conversion.encoding, into.fpp)
+            into.put(place, key, unit, conversion.encoding.name, evidence, build, rate)
 
     def _decoder(self, group: int) -> Callable[[], pa.Array[Any]]:
         return lambda: self.values[group]
 
-    def _way(self) -> OrcValues | str:
+    def _conversion(self) -> OrcValues | str:
         """How values become those of the filter, or why there is none."""
         column = self.index.column
         if column.encrypted or column.nested_in_repeated:

@@ -231,14 +231,14 @@ def _prepare(
         if is_orc(source):
             tail = read_tail(source)
             storage.name_fields((column.path, column.field_id) for column in tail.columns)
-            orc = plan_orc_restore(finder, source, tail, choice)
-            restorer, parts = OrcRestorer(source, orc, choice, pool), orc.exact_parts
+            orc_plan = plan_orc_restore(finder, source, tail, choice)
+            restorer, parts = OrcRestorer(source, orc_plan, choice, pool), orc_plan.exact_parts
             return _Prepared(path, source, target, tail.size, PLACEMENT, parts, restorer, start)
         footer = read_footer(source)
         storage.name_fields((leaf.path, leaf.field_id) for leaf in footer.columns)
         check_embeddable(source, footer)
-        work = plan_restore(finder, source, footer, choice)
-        restorer, parts = Restorer(source, work, choice, pool, storage.keys), work.exact_parts
+        plan = plan_restore(finder, source, footer, choice)
+        restorer, parts = Restorer(source, plan, choice, pool, storage.keys), plan.exact_parts
         return _Prepared(path, source, target, footer.size, choice.placement, parts, restorer, start)
     except BaseException:
         source.close()

@@ -101,22 +101,22 @@ def proof_of(matches: Sequence[Match]) -> str:
 def plan_restore(finder: Finder, source: Source, footer: Footer, choice: RestoreChoice) -> RestorePlan:
     """What the sidecar has for a file, and what is cheaper built from values."""
     matches = finder.find(identity_of_parquet(source, footer))
-    work = RestorePlan(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
+    plan = RestorePlan(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
     by_leaf: dict[int, list[PooledFilters]] = defaultdict(list)
-    for part in work.parts:
+    for part in plan.parts:
         by_leaf[part.column].append(part)
     for leaf, parts in by_leaf.items():
         reason = _why_values(footer, leaf, parts, choice.way, proof_of(matches))
         if reason:
-            work.from_values[leaf] = reason
+            plan.from_values[leaf] = reason
     if choice.fallback:
         others = leaves_with_orc_filters(matches, footer)
-        readable = {(row_group, part.column) for part in work.parts for row_group in part.units}
+        readable = {(row_group, part.column) for part in plan.parts for row_group in part.units}
         for row_group, found, state in coverage(matches, footer, BLOOM):
             wanted = choice.bloom is None or found.path in choice.bloom
             if state == INDEXED and wanted and (row_group, found.index) not in readable:
-                work.from_values.setdefault(found.index, ORC_FILTER if found.index in others else UNREADABLE)
-    return work
+                plan.from_values.setdefault(found.index, ORC_FILTER if found.index in others else UNREADABLE)
+    return plan
 
 
 def _indexes(footer: Footer, names: Sequence[str] | None) -> set[int] | None:
@@ -150,10 +150,10 @@ def allowed_bytes(parts: Sequence[PooledFilters], values: int) -> float:
     return max(LARGE_BUNDLE + own, values) if is_plain(parts[0].segment) else values
 
 
-def rules_of(work: RestorePlan) -> FilterRules:
+def rules_of(plan: RestorePlan) -> FilterRules:
     """How filters are built from values: at the rate that the sidecar's were built for."""
-    leaves = tuple(work.footer.columns[leaf] for leaf in sorted(work.from_values))
-    rates = [part.bundle.toc.fpp for part in work.parts if part.bundle.toc.fpp is not None]
+    leaves = tuple(plan.footer.columns[leaf] for leaf in sorted(plan.from_values))
+    rates = [part.bundle.toc.fpp for part in plan.parts if part.bundle.toc.fpp is not None]
     return FilterRules(leaves, min(rates, default=DEFAULT_FPP), even_if_dictionary=True)
 
 
@@ -190,22 +190,22 @@ class Restorer:
     def __init__(
         self,
         source: Source,
-        work: RestorePlan,
+        plan: RestorePlan,
         choice: RestoreChoice,
         pool: FilterPool,
         keys: EncryptionKeys | None = None,
     ) -> None:
         self._keys = keys
         self._source = source
-        self._work = work
+        self._plan = plan
         self._pool = pool
-        self._pages = PageIndexMaker(source, work.footer, build=False, harvest=GOOD)
+        self._pages = PageIndexMaker(source, plan.footer, build=False, harvest=GOOD)
         self._choice = choice
         self._loaded: Future[_Loaded] = Future()
         self._filters: ParquetFilterMaker | None = None
         self.doubts: list[str] = []
         """What of the sidecar could not be read."""
-        self.witness = Witness.called(choice.witness, proof_of(work.matches))
+        self.witness = Witness.called(choice.witness, proof_of(plan.matches))
         self.encrypted_filters = False
         """Whether an encrypted column has a filter, once the file is written."""
 
@@ -213,24 +213,24 @@ class Restorer:
         """Read what the file needs of the sidecar; whoever waits for it in :meth:`groups` goes on, or fails."""
         try:
             load_filters()
-            work = self._work
-            self.doubts += replace_unreadable(work.exact_parts, work.from_values, self._pool, self._choice)
+            plan = self._plan
+            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool, self._choice)
             loaded = self._held_against_values(self._load())
-            self._filters = ParquetFilterMaker(self._source, self._work.footer, rules_of(self._work))
+            self._filters = ParquetFilterMaker(self._source, self._plan.footer, rules_of(self._plan))
         except BaseException as error:
             self._loaded.set_exception(error)
             raise
         self._loaded.set_result(loaded)
 
     def _load(self) -> _Loaded:
-        work, choice = self._work, self._choice
-        parts = {(row_group, part.column): part for part in work.exact_parts for row_group in part.units}
+        plan, choice = self._plan, self._choice
+        parts = {(row_group, part.column): part for part in plan.exact_parts for row_group in part.units}
         rates = {place: self._pool.get(part, place[0]).estimated_fpp() for place, part in parts.items()}
-        pages = restore_pages(work.matches, work.footer, _indexes(work.footer, choice.page_index))
+        pages = restore_pages(plan.matches, plan.footer, _indexes(plan.footer, choice.page_index))
         lacking: dict[tuple[str, int, int], str] = {}
         unreadable: dict[tuple[int, int], str] = {}
         for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index)):
-            for row_group, leaf, state in coverage(work.matches, work.footer, kind):
+            for row_group, leaf, state in coverage(plan.matches, plan.footer, kind):
                 place = row_group, leaf.index
                 if names is not None and leaf.path not in names:
                     continue
@@ -250,12 +250,12 @@ class Restorer:
             return loaded
         doubtful: set[tuple[int, int]] = set()
         for place in sorted(loaded.parts.keys() | loaded.pages.keys()):
-            said = self._look_at(place, loaded)
-            if said is not None:
-                witness.add(self._work.footer.columns[place[1]].path, place[0], said)
-                doubtful |= {place} if said.unseen and not witness.proof else set()
-                if said.misplaced:
-                    loaded.pages[place] = RestoredPages(None, None, f"of other pages: {said.misplaced}")
+            testimony = self._look_at(place, loaded)
+            if testimony is not None:
+                witness.add(self._plan.footer.columns[place[1]].path, place[0], testimony)
+                doubtful |= {place} if testimony.unseen and not witness.proof else set()
+                if testimony.misplaced:
+                    loaded.pages[place] = RestoredPages(None, None, f"of other pages: {testimony.misplaced}")
         if witness.denials:
             doubtful = {*loaded.parts, *loaded.pages}
         if not doubtful:
@@ -268,7 +268,7 @@ class Restorer:
     def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:
         """The result of holding a chunk's pages against the indexes that it is to get; ``None`` without indexes."""
         row_group, leaf = place
-        chunk = self._work.footer.row_groups[row_group].columns[leaf]
+        chunk = self._plan.footer.row_groups[row_group].columns[leaf]
         part, pages = loaded.parts.get(place), loaded.pages.get(place)
         bits = None if part is None else self._pool.get(part, row_group)
         if chunk.encrypted or (bits is None and (pages is None or pages.offset_index is None)):
@@ -283,14 +283,14 @@ class Restorer:
         except SidecarError as error:
             return Testimony(denial=error.what)
         given = GivenIndexes(bits if isinstance(bits, BlockFilter) else None, column, offset)
-        return ask_pages(self._source, self._work.footer, chunk, given, whole=self.witness.is_whole)
+        return ask_pages(self._source, self._plan.footer, chunk, given, whole=self.witness.is_whole)
 
     def _without(self, loaded: _Loaded, doubtful: set[tuple[int, int]], reason: str) -> _Loaded:
         """``loaded`` without the doubtful places, whose indexes are built from the values instead."""
         leaves = {leaf for _, leaf in doubtful}
         for place in loaded.parts:
             if place[1] in leaves:
-                self._work.from_values[place[1]] = reason
+                self._plan.from_values[place[1]] = reason
         self.doubts += [f"{reason}: {text}" for text in self.witness.denials or self.witness.unseen]
         return replace(
             loaded,
@@ -311,19 +311,19 @@ class Restorer:
     @property
     def fpp(self) -> float:
         """The rate of filters that are built from values."""
-        return rules_of(self._work).fpp
+        return rules_of(self._plan).fpp
 
     def write(self, target: Target, progress: Progress | None) -> tuple[WrittenParquet, list[Outcome]]:
         """Write the file to the empty ``target``; what became of each index."""
         outcomes: list[Outcome] = []
         groups = self.groups(outcomes, progress, target.flush)
-        written = embed(self._source, self._work.footer, target, groups, placement=self._choice.placement)
-        self.encrypted_filters = has_encrypted_filters(self._work.footer, outcomes)
+        written = embed(self._source, self._plan.footer, target, groups, placement=self._choice.placement)
+        self.encrypted_filters = has_encrypted_filters(self._plan.footer, outcomes)
         return written, outcomes
 
     def notes(self, target: str, io: FileIO | None) -> list[str]:
         """See :func:`sidecar.embedding.key_files.notes_on`."""
-        return notes_on(self._source, self._work.footer, target, self._keys, io)
+        return notes_on(self._source, self._plan.footer, target, self._keys, io)
 
     def groups(
         self, outcomes: list[Outcome], progress: Progress | None, meanwhile: Callable[[], None]
@@ -336,8 +336,8 @@ class Restorer:
             meanwhile()
         loaded, filters_of = self._loaded.result(), self._filters
         assert filters_of is not None
-        count = len(self._work.footer.row_groups)
-        for group in self._work.footer.row_groups:
+        count = len(self._plan.footer.row_groups)
+        for group in self._plan.footer.row_groups:
             if progress is not None:
                 progress("row groups", group.ordinal, count)
             filters, of_filters = self._filters_of(group, loaded, filters_of)
@@ -354,12 +354,12 @@ class Restorer:
             for (row_group, leaf), part in loaded.parts.items()
             if row_group == group.ordinal and not group.columns[leaf].encrypted
         }
-        work = maker.begin(_without(group, own, filters=True))
-        made, noted = maker.finish(work)
+        begun = maker.begin(_without(group, own, filters=True))
+        made, noted = maker.finish(begun)
         pieces = dict(made)
         outcomes = {outcome.column: outcome for outcome in noted}
-        for leaf, reason in self._work.from_values.items():
-            path = self._work.footer.columns[leaf].path
+        for leaf, reason in self._plan.from_values.items():
+            path = self._plan.footer.columns[leaf].path
             if path in outcomes and outcomes[path].way in (VALUES, DICTIONARY):
                 outcomes[path] = replace(outcomes[path], reason=reason)
         for leaf, part in own.items():

@@ -226,7 +226,7 @@ class OrcDataFile:
 
     def _gather(self, work: ColumnWork, values: OrcValues, array: Any) -> None:
         try:
-            converted = values.of(array)
+            converted = values.from_file(array)
         except UsageError as error:
             work.fail(reason_of(error))
             return

@@ -85,7 +85,7 @@ class OrcValues:
     java: bool
     """Whether a Java writer made the file."""
 
-    def of(self, values: pa.Array[Any]) -> pa.Array[Any]:
+    def from_file(self, values: pa.Array[Any]) -> pa.Array[Any]:
         """pyarrow's values as the table's. :class:`UsageError` if readers would not all get the same ones."""
         if self.type is None or values.type == self.type:
             converted = values
