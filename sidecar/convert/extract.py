@@ -23,7 +23,7 @@ from sidecar.convert.collection import Collection, Key
 from sidecar.convert.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.convert.extract_parquet import ParquetWanted, parquet_keys, take_parquet
 from sidecar.convert.identity import is_local
-from sidecar.convert.outcome import NONE, Outcome, ways_of
+from sidecar.convert.outcome import NONE, Outcome, Progress, ways_of
 from sidecar.convert.protection import Protection
 from sidecar.convert.witness import NONE as NO_WITNESS
 from sidecar.convert.witness import PAGE, Witness
@@ -39,7 +39,6 @@ from sidecar.target import create_target
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-Progress = Callable[[str, int, int], None]
 L = TypeVar("L")
 
 

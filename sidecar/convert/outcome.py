@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+Progress = Callable[[str, int, int], None]
+"""Called as work goes on: what is counted, how many are done, and how many there are."""
 
 BLOOM, PAGE_INDEX = "bloom", "page-index"
 KINDS = (BLOOM, PAGE_INDEX)

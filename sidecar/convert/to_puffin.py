@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.collection import Collection, Key
 from sidecar.convert.extract import Extractor, check_extracted
 from sidecar.convert.load import Loader
-from sidecar.convert.outcome import Outcome
+from sidecar.convert.outcome import Outcome, Progress
 from sidecar.convert.rebuild_kind import AS_ORC, AS_PARQUET, RebuildTarget, take_as_orc, take_as_parquet
 from sidecar.convert.reshape import TargetSizes, reshape
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
@@ -21,8 +21,6 @@ from sidecar.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ On the way into a Puffin file, filters may be merged, folded and widened (:mod:`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.convert.outcome import Outcome, ways_of
+from sidecar.convert.outcome import Outcome, Progress, ways_of
 from sidecar.convert.rebuild_kind import REBUILT_KINDS
 from sidecar.convert.refold import refold_file
 from sidecar.convert.reshape import TargetSizes
@@ -36,7 +36,6 @@ from sidecar.source import Source, open_source
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-Progress = Callable[[str, int, int], None]
 
 _ENDINGS = {".parquet": PARQUET, ".parq": PARQUET, ".orc": ORC, ".puffin": PUFFIN, ".stats": PUFFIN}
 

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.convert.harvest import GOOD, HARVEST_RULES
-from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
 from sidecar.embedding.prefetch import Prefetch
-from sidecar.embedding.report import EmbedReport, Progress, has_encrypted_filters
+from sidecar.embedding.report import EmbedReport, has_encrypted_filters
 from sidecar.errors import UsageError, enough_memory
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc, read_tail

@@ -24,11 +24,12 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.match import Finder
+from sidecar.convert.outcome import Progress
 from sidecar.convert.witness import NONE, PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
-from sidecar.embedding.report import EmbedReport, Progress
+from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.restorer import RestoreChoice, Restorer, plan_restore
 from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot

@@ -14,10 +14,10 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
-from sidecar.convert.outcome import BLOOM, NONE, Outcome
+from sidecar.convert.outcome import BLOOM, NONE, Outcome, Progress
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
 from sidecar.embedding.prefetch import Prefetch
-from sidecar.embedding.report import EmbedReport, Progress
+from sidecar.embedding.report import EmbedReport
 from sidecar.filters.sizing import check_fpp
 from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_embeddable, embed
 from sidecar.orc.inspect import find_column

@@ -18,7 +18,7 @@ from sidecar.bundle.rules import OrcRule
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units, identity_of_orc
 from sidecar.convert.match import Finder, Match
-from sidecar.convert.outcome import BLOOM, Outcome
+from sidecar.convert.outcome import BLOOM, Outcome, Progress
 from sidecar.convert.restore import orc_coverage, orc_filter_parts
 from sidecar.convert.witness import ANOTHER_FILE, NONE, Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
@@ -30,7 +30,6 @@ from sidecar.embedding.orc_filters import (
     new_encoding,
 )
 from sidecar.embedding.orc_witness import ask_row_groups
-from sidecar.embedding.report import Progress
 from sidecar.embedding.restorer import (
     UNPROVEN,
     UNREADABLE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,9 +10,6 @@ from sidecar.convert.outcome import BLOOM, DICTIONARY, NONE, VALUES, Outcome, wa
 from sidecar.orc.embed import WrittenOrc
 from sidecar.parquet.embed import WrittenParquet
 from sidecar.parquet.footer import Footer
-
-Progress = Callable[[str, int, int], None]
-
 
 DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, not even rows that need none"
 

@@ -16,7 +16,7 @@ from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.harvest import GOOD
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
-from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, PAGE_INDEX, VALUES, Outcome
+from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, PAGE_INDEX, VALUES, Outcome, Progress
 from sidecar.convert.restore import (
     RestoredPages,
     coverage,
@@ -37,7 +37,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.page_indexes import PageIndexMaker
-from sidecar.embedding.report import Progress, has_encrypted_filters
+from sidecar.embedding.report import has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP

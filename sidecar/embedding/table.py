@@ -15,10 +15,10 @@ from contextlib import closing
 from pyiceberg.table import Table
 
 from sidecar.convert.harvest import GOOD, HARVEST_RULES
+from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions
 from sidecar.embedding.filters import FilterRules
-from sidecar.embedding.report import Progress
 from sidecar.embedding.rewritten_files import EmbeddedFields, RewrittenFile, RewrittenFiles
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
 from sidecar.errors import UsageError
