@@ -8,7 +8,7 @@ Whoever takes indexes out of a file may ask one page of each column too (:class:
 
 The values of a page are looked up in the filter, in the bytes in which they are stored and by which the filter's writer
 hashed them; and what the page has is held against the page index: its place, rows, nulls and levels exactly, its
-values against bounds that may be wider. Of ORC, :mod:`sidecar.embedding.orc_witness` looks values up.
+values against bounds that may be wider. Of ORC, :mod:`sidecar.convert.orc_witness` looks values up.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from sidecar.bundle.rules import OrcRule
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units, identity_of_orc
 from sidecar.convert.match import Finder, Match
+from sidecar.convert.orc_witness import ask_row_groups
 from sidecar.convert.outcome import BLOOM, Outcome, Progress
 from sidecar.convert.restore import orc_coverage, orc_filter_parts
 from sidecar.convert.witness import ANOTHER_FILE, NONE, Testimony, Witness
@@ -29,7 +30,6 @@ from sidecar.embedding.orc_filters import (
     check_filterable,
     new_encoding,
 )
-from sidecar.embedding.orc_witness import ask_row_groups
 from sidecar.embedding.restorer import (
     UNPROVEN,
     UNREADABLE,
