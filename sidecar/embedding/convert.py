@@ -11,6 +11,9 @@
 | Parquet, ORC file and a data file | ORC, Parquet | the data file with filters of the same columns and rates (same) |
 
 On the way into a Puffin file, filters may be merged, folded and widened (:mod:`sidecar.convert.reshape`).
+
+What makes Puffin files is in :mod:`sidecar.convert.to_puffin`. The choice is made here, above it, because three of the
+conversions embed.
 """
 
 from __future__ import annotations
