@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sidecar.bundle.row_index_use import row_index_kind
 from sidecar.convert.collection import Collection, Key, key_of
 from sidecar.convert.identity import file_entry, first_units, identity_of_orc
-from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.embed import check_embeddable
 from sidecar.orc.index_streams import StripeIndex, read_indexes
@@ -85,7 +85,7 @@ class _StripeColumn:
     key: Key
     first: int
 
-    def place(self, row_group: int, kind: str) -> tuple[str, int, str, str]:
+    def place(self, row_group: int, kind: str) -> IndexPlace:
         return self.tail.name, self.first + row_group, self.index.column.path, kind
 
     def lost(self, kind: str, problem: SidecarError) -> Iterator[Outcome]:

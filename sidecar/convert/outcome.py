@@ -18,6 +18,10 @@ DICTIONARY, DOMAIN, VALUES = "dictionary", "domain", "values"
 NONE = "none"
 
 
+IndexPlace = tuple[str, int, str, str]
+"""Which index an :class:`Outcome` is of: file, row group, column, kind."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of one index of one column in one row group; row groups of ORC are counted over all stripes.

@@ -24,7 +24,7 @@ from sidecar.convert.extract_orc import orc_keys
 from sidecar.convert.extract_parquet import parquet_keys
 from sidecar.convert.identity import first_units
 from sidecar.convert.orc_evidence import OrcEvidence, orc_filter_of
-from sidecar.convert.outcome import BLOOM, Outcome
+from sidecar.convert.outcome import BLOOM, IndexPlace, Outcome
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
 from sidecar.convert.rebuild import Build, Evidence, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
@@ -45,7 +45,6 @@ REBUILT_KINDS = AS_PARQUET, AS_ORC = "parquet", "orc"
 """Kinds of filters that others are rebuilt as: split-block filters, ORC filters."""
 
 Wanted = Collection[str] | None
-Place = tuple[str, int, str, str]
 F = TypeVar("F", bound=AnyFilter)
 
 
@@ -59,7 +58,7 @@ class RebuildTarget:
 
     def put(
         self,
-        place: Place,
+        place: IndexPlace,
         key: Key,
         unit: int,
         encoding: str,
@@ -82,7 +81,13 @@ class RebuildTarget:
         self.extractor.note(outcome, key, unit)
 
     def refuse(
-        self, place: Place, key: Key, unit: int, reason: str, rate: float | None = None, damaged: bool = False
+        self,
+        place: IndexPlace,
+        key: Key,
+        unit: int,
+        reason: str,
+        rate: float | None = None,
+        damaged: bool = False,
     ) -> None:
         """A unit that has no filter."""
         self.extractor.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)

@@ -22,7 +22,7 @@ import numpy as np
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
 from sidecar.bundle.rules import AnyFilter
 from sidecar.convert.collection import CollectedColumn, Collection, KeptFilter, Key
-from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, PAGE_INDEX, WIDENED, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, PAGE_INDEX, WIDENED, IndexPlace, Outcome
 from sidecar.errors import UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.orc_bloom import OrcBloomFilter
@@ -261,7 +261,7 @@ def _carry_pages(
             yield Outcome(*place, reason=reason)
 
 
-def _place(key: Key, units: Sequence[_Unit], kind: str) -> tuple[str, int, str, str]:
+def _place(key: Key, units: Sequence[_Unit], kind: str) -> IndexPlace:
     files = {unit.file.path for unit in units}
     path = files.pop() if len(files) == 1 else _merged_file([unit.file for unit in units]).path
     row_group = units[0].entry.row_group if len(units) == 1 else WHOLE_FILE

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
-from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES, Outcome
+from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
@@ -219,7 +219,7 @@ class ParquetFilterMaker:
             return found.reason or f"its hash is {found.hash}"
         return why_not_harvested(self._rules.harvest, rate, self._rules.rate_of(leaf))
 
-    def _place(self, chunk: ColumnChunk) -> tuple[str, int, str, str]:
+    def _place(self, chunk: ColumnChunk) -> IndexPlace:
         return self._source.name, chunk.row_group, chunk.leaf.path, BLOOM
 
     def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ColumnResult) -> bool:

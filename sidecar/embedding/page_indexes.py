@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sidecar.convert.harvest import NEVER
-from sidecar.convert.outcome import EXACT, PAGE_INDEX, VALUES, Outcome
+from sidecar.convert.outcome import EXACT, PAGE_INDEX, VALUES, IndexPlace, Outcome
 from sidecar.embedding.filters import ValuesFilter
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
@@ -110,7 +110,7 @@ class PageIndexMaker:
         made.column_indexes[leaf] = Range(chunk.column_index_offset or 0, columns_length)
         return Outcome(*place, EXACT, length + columns_length)
 
-    def _place(self, chunk: ColumnChunk) -> tuple[str, int, str, str]:
+    def _place(self, chunk: ColumnChunk) -> IndexPlace:
         return self._source.name, chunk.row_group, chunk.leaf.path, PAGE_INDEX
 
     def _offset_problem(self, chunk: ColumnChunk, index: OffsetIndexAnswer) -> str:

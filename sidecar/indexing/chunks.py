@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from sidecar.convert.harvest import NEVER
-from sidecar.convert.outcome import DICTIONARY, EXACT, VALUES
+from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -32,7 +32,7 @@ class _Chunk(ColumnWork):
         self, file: str, field_id: int, column_type: str, chunk: ColumnChunk, options: Options
     ) -> None:
         self.leaf = chunk.leaf
-        place = (file, chunk.row_group, self.leaf.path)
+        place = (file, chunk.row_group, self.leaf.path, BLOOM)
         super().__init__(place, field_id, column_type, self.leaf.encoding.name, options)
         self.chunk = chunk
         if self.bloom and self.leaf.encoding.not_indexable is not None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.rules import AnyFilter
 from sidecar.convert.harvest import why_not_harvested
-from sidecar.convert.outcome import BLOOM, Outcome
+from sidecar.convert.outcome import IndexPlace, Outcome
 from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
@@ -26,9 +26,6 @@ from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing.fault import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
-
-Place = tuple[str, int, str]
-"""File, row group (unit of the file) and column."""
 
 HARVEST_RATE = 0.01
 """A filter that is already in the file is good at this rate, whatever the rate of new ones."""
@@ -153,11 +150,11 @@ class ColumnWork:
     """One column of one unit at work: what is still wanted of it, and what gathers its values."""
 
     def __init__(
-        self, place: Place, field_id: int, column_type: str, encoding: str, options: Options
+        self, place: IndexPlace, field_id: int, column_type: str, encoding: str, options: Options
     ) -> None:
         self.field_id = field_id
         self.column_type = column_type
-        self.result = ColumnResult(Outcome(*place, BLOOM), encoding)
+        self.result = ColumnResult(Outcome(*place), encoding)
         self.bloom = options.bloom
         self.theta = options.theta and field_id not in options.sealed
         if options.theta and not self.theta:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.convert.harvest import NEVER
-from sidecar.convert.outcome import EXACT, VALUES
+from sidecar.convert.outcome import BLOOM, EXACT, VALUES
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
@@ -76,7 +76,11 @@ class _IndexedStripeColumn:
         self.resolution = wanted.resolution
         self.groups = [
             ColumnWork(
-                (tail.name, first + group.ordinal, self.column.path), field_id, wanted.type, name, options
+                (tail.name, first + group.ordinal, self.column.path, BLOOM),
+                field_id,
+                wanted.type,
+                name,
+                options,
             )
             for group in stripe.row_groups
         ]

@@ -31,7 +31,7 @@ def test_a_filter_that_refused_some_values_is_no_filter(maker: FilterBuilder, pl
     """Whatever comes after the refusal: a filter that lacks the refused values would deny them."""
     batches: list[Any] = [VALUES, VALUES]
     batches.insert(place, REFUSED)
-    work = ColumnWork(("k.parquet", 0, "k"), 1, "long", "int64", OPTIONS)
+    work = ColumnWork(("k.parquet", 0, "k", "bloom"), 1, "long", "int64", OPTIONS)
     work.start(maker, TaskSketches(OPTIONS.lg_k))
     for batch in batches:
         work.add(batch)
@@ -44,7 +44,7 @@ def test_a_filter_that_refused_some_values_is_no_filter(maker: FilterBuilder, pl
 
 def test_a_filter_that_refused_nothing_is_handed_over() -> None:
     for maker in makers():
-        work = ColumnWork(("k.parquet", 0, "k"), 1, "long", "int64", OPTIONS)
+        work = ColumnWork(("k.parquet", 0, "k", "bloom"), 1, "long", "int64", OPTIONS)
         work.start(maker, TaskSketches(OPTIONS.lg_k))
         work.add(VALUES)
         work.finish("values")
