@@ -17,6 +17,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypedDict
 
 _JOINERS = "\u200c\u200d"
 """Format characters that scripts and emoji need, and that move nothing."""
@@ -122,6 +123,24 @@ def located(file: str, column: str | None = None, offset: int | None = None) -> 
         error.column = error.column or column
         error.offset = offset if error.offset is None else error.offset
         raise
+
+
+class Problem(TypedDict):
+    """A defect that ``verify`` finds, as it reports it.
+
+    ``unit`` is the row group (of ORC counted over the whole file). ``None`` stands for more than one row group or
+    column, and for a file that is missing.
+    """
+
+    file: str | None
+    unit: int | None
+    column: str | None
+    problem: str
+
+
+def problem_in(file: str | None, text: str, column: str | None = None, unit: int | None = None) -> Problem:
+    """The defect that ``text`` describes."""
+    return {"file": file, "unit": unit, "column": column, "problem": text}
 
 
 def first_line(error: BaseException) -> str:

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError, enough_memory
+from sidecar.errors import (
+    DamagedFileError,
+    Problem,
+    UnsupportedFeatureError,
+    UsageError,
+    enough_memory,
+    problem_in,
+)
 from sidecar.source import Source, open_source
 
 if TYPE_CHECKING:
@@ -113,7 +120,7 @@ def verify_file(
         try:
             kind, source = _unlocked(opened, encryption_keys)
         except (DamagedFileError, UnsupportedFeatureError) as error:
-            return {"checked": 1, "problems": [_problem(path, error)]}
+            return {"checked": 1, "problems": [problem_in(path, str(error))]}
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
         found = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
@@ -185,16 +192,16 @@ def _opened(path: str, io: FileIO | None) -> Iterator[Source]:
         source.close()
 
 
-def _verify_parquet(source: Source) -> list[dict[str, Any]]:
+def _verify_parquet(source: Source) -> list[Problem]:
     from sidecar.parquet.verify.file import verify_file as verify_parquet
 
-    return [dict(problem) for problem in verify_parquet(source)]
+    return verify_parquet(source)
 
 
-def _verify_orc(source: Source) -> list[dict[str, Any]]:
+def _verify_orc(source: Source) -> list[Problem]:
     from sidecar.orc.verify import verify_file as verify_orc
 
-    return [dict(problem) for problem in verify_orc(source)]
+    return verify_orc(source)
 
 
 def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
@@ -210,18 +217,18 @@ def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
 
     values = ValueCheck(share)
     found = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
-    return {"checked": 1, "problems": [dict(problem) for problem in found], "looked_up": values.to_dict()}
+    return {"checked": 1, "problems": found, "looked_up": values.to_dict()}
 
 
-def _verify_bare_filter(source: Source) -> list[dict[str, Any]]:
+def _verify_bare_filter(source: Source) -> list[Problem]:
     from sidecar.parquet.bare_filter import verify_bare_filter
 
-    return [dict(problem) for problem in verify_bare_filter(source)]
+    return verify_bare_filter(source)
 
 
 def verify_puffin(
     source: Source, encryption_keys: EncryptionKeys | None = None, columns: ColumnNames | None = None
-) -> list[dict[str, Any]]:
+) -> list[Problem]:
     """The container's problems, then the sidecar's; one that both see is named once.
 
     ``columns`` names the columns of fields, where their schema is at hand.
@@ -229,10 +236,7 @@ def verify_puffin(
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.puffin.inspect import verify_puffin as verify_container
 
-    outer = [
-        {"file": source.name, "unit": None, "column": None, "problem": problem["problem"]}
-        for problem in verify_container(source)
-    ]
+    outer = [problem_in(source.name, problem["problem"]) for problem in verify_container(source)]
     found = verify_sidecar(source, encryption_keys=encryption_keys, columns=columns)
     return outer + [problem for problem in found if problem not in outer]
 
@@ -267,7 +271,3 @@ _SCOPES = {
     BLOOM_FILTER: "structure only; nothing says which values it has",
 }
 _PROBES = {PARQUET: _probe_parquet, ORC: _probe_orc, BLOOM_FILTER: _probe_bare_filter}
-
-
-def _problem(path: str, error: SidecarError) -> dict[str, Any]:
-    return {"file": path, "unit": None, "column": None, "problem": str(error)}

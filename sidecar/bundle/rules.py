@@ -22,11 +22,13 @@ from sidecar.bundle.envelope import ORC_BLOOM_MAGIC, SBBF_MAGIC, integer, member
 from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, ROW_SEALED_FROM, Layout
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.orc_bloom import MAX_HASHES, positions
+from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter, positions
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.probes import AnyEncoding
-from sidecar.filters.sbbf import bits_of, block_of
+from sidecar.filters.sbbf import SplitBlockBloomFilter, bits_of, block_of
 from sidecar.puffin.types import ORC_BLOOM, SBBF
+
+AnyFilter = SplitBlockBloomFilter | OrcBloomFilter
 
 WORD_BITS = 64
 """The bits of an ORC filter are a multiple of this."""
@@ -98,6 +100,10 @@ class IndexRule(ABC):
     def join(self, blocks: bytes, tail: bytes) -> bytes:
         """Inverse of :meth:`split`: the filter, bit for bit."""
 
+    @abstractmethod
+    def filter_from(self, bitset: bytes) -> AnyFilter:
+        """The filter that is all of ``bitset``."""
+
 
 @dataclass(frozen=True)
 class SplitBlockRule(IndexRule):
@@ -158,6 +164,10 @@ class SplitBlockRule(IndexRule):
     def join(self, blocks: bytes, tail: bytes) -> bytes:
         """One behind the other."""
         return blocks + tail
+
+    def filter_from(self, bitset: bytes) -> SplitBlockBloomFilter:
+        """See :meth:`IndexRule.filter_from`."""
+        return SplitBlockBloomFilter.from_bytes(bitset)
 
 
 SPLIT_BLOCK = SplitBlockRule()
@@ -235,6 +245,15 @@ class OrcRule(IndexRule):
     def join(self, blocks: bytes, tail: bytes) -> bytes:
         """As many bytes as a file has."""
         return blocks[: self.bits // 8]
+
+    def filter_from(self, bitset: bytes) -> OrcBloomFilter:
+        """See :meth:`IndexRule.filter_from`."""
+        return OrcBloomFilter.from_bytes(bitset, self.k)
+
+
+def rule_of(found: AnyFilter) -> IndexRule:
+    """By which rule a filter's bits are chosen."""
+    return OrcRule(found.k, found.m) if isinstance(found, OrcBloomFilter) else SPLIT_BLOCK
 
 
 RULES: tuple[type[IndexRule], ...] = (SplitBlockRule, OrcRule)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 from sidecar.bundle.envelope import HEADER_BYTES, VERSION, decode_toc, header_for
 from sidecar.bundle.filter_bundle import FilterBundle
@@ -14,14 +13,11 @@ from sidecar.bundle.segment import ColumnNames
 from sidecar.bundle.sidecar_file import MAGICS, Segment, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, Problem, SidecarError, UnsupportedFeatureError, problem_in
 from sidecar.puffin.types import TOC, is_ours
 from sidecar.source import Source
 
 _BY_NAME = "name:"
-
-Problem = dict[str, Any]
-"""``{"file", "unit", "column", "problem"}``; unit and column are ``None`` where the damage is wider."""
 
 
 def verify_sidecar(
@@ -52,7 +48,7 @@ def verify_sidecar(
             columns=columns,
         )
     except (DamagedFileError, UnsupportedFeatureError) as error:
-        return [_problem(source.name, str(error))]
+        return [problem_in(source.name, str(error))]
     problems: list[Problem] = []
     name = partial(_column_name, sidecar)
     for segment in sidecar.segments:
@@ -62,16 +58,16 @@ def verify_sidecar(
         problems += _problems(source.name, segment.units.verify)
         for bundle in (*segment.bundles.values(), *segment.orc_bundles.values()):
             problems += [
-                _problem(source.name, text, name(bundle.toc.field_id))
+                problem_in(source.name, text, name(bundle.toc.field_id))
                 for text in _bundle_problems(segment, bundle)
             ]
         for field_id, pages in segment.page_index_blobs.items():
-            problems += [_problem(source.name, text, name(field_id)) for text in pages.verify()]
+            problems += [problem_in(source.name, text, name(field_id)) for text in pages.verify()]
         for field_id, rows in segment.row_index_blobs.items():
-            problems += [_problem(source.name, text, name(field_id)) for text in rows.verify()]
-    problems += [_problem(source.name, str(cause), cause.column) for cause in sidecar.doubts.causes]
-    problems += [_problem(source.name, text) for text in _directory_problems(sidecar)]
-    problems += [_problem(source.name, text) for text in _snapshot_problems(sidecar)]
+            problems += [problem_in(source.name, text, name(field_id)) for text in rows.verify()]
+    problems += [problem_in(source.name, str(cause), cause.column) for cause in sidecar.doubts.causes]
+    problems += [problem_in(source.name, text) for text in _directory_problems(sidecar)]
+    problems += [problem_in(source.name, text) for text in _snapshot_problems(sidecar)]
     return problems
 
 
@@ -126,7 +122,7 @@ def _problems(file: str, check: Callable[[], None], column: str | None = None) -
     try:
         check()
     except (DamagedFileError, UnsupportedFeatureError) as error:
-        return [_problem(file, str(error), column)]
+        return [problem_in(file, str(error), column)]
     return []
 
 
@@ -169,7 +165,3 @@ def _bundle_problems(segment: Segment, bundle: FilterBundle) -> Iterator[str]:
                     yield f"{where}: wrong checksum or padding"
         except (DamagedFileError, UnsupportedFeatureError) as error:
             yield str(error)
-
-
-def _problem(file: str, problem: str, column: str | None = None) -> Problem:
-    return {"file": file, "unit": None, "column": column, "problem": problem}

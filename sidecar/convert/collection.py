@@ -27,11 +27,10 @@ from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_p
 from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.row_index_blob import FieldRowIndexes
 from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
-from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
+from sidecar.bundle.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcRule, rule_of
 from sidecar.bundle.slicing import gather_blocks, group_pages
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
-from sidecar.convert.any_filter import AnyFilter, filter_from, rule_of
 from sidecar.convert.outcome import BLOOM, KINDS, PAGE_INDEX
 from sidecar.convert.protection import Protection, properties_of
 from sidecar.convert.spool import Spool
@@ -157,7 +156,7 @@ class Collection:
     def filter_of(self, kept: KeptFilter) -> AnyFilter:
         """A filter that was kept."""
         data = self.spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
-        return filter_from(kept.rule, kept.rule.join(data, kept.tail))
+        return kept.rule.filter_from(kept.rule.join(data, kept.tail))
 
     def row_index_of(self, kept: KeptRowIndex) -> bytes:
         """A RowIndexEntry that was kept."""

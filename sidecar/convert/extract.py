@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +23,7 @@ from sidecar.convert.collection import Collection, Key
 from sidecar.convert.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.convert.extract_parquet import ParquetWanted, parquet_keys, take_parquet
 from sidecar.convert.identity import is_local
-from sidecar.convert.outcome import NONE, Moved, ways_of
+from sidecar.convert.outcome import NONE, Outcome, Progress, ways_of
 from sidecar.convert.protection import Protection
 from sidecar.convert.witness import NONE as NO_WITNESS
 from sidecar.convert.witness import PAGE, Witness
@@ -38,7 +39,6 @@ from sidecar.target import create_target
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-Progress = Callable[[str, int, int], None]
 L = TypeVar("L")
 
 
@@ -51,7 +51,7 @@ class ExtractReport:
     size: int
     fields: dict[str, int]
     """The number that stands for each column in the Puffin file: its field id, or one of its own."""
-    units: list[Moved] = field(default_factory=list)
+    units: list[Outcome] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
     witness: Witness = field(default_factory=lambda: Witness("", PAGE))
@@ -113,27 +113,27 @@ def extract_files(
         raise UsageError("no file to extract from")
     protection = Protection(encryption_keys, allow_plaintext)
     with closing(Collection(protection)) as collection:
-        taken = Extractor(collection, bloom, page_index, columns, digest, witness)
+        extractor = Extractor(collection, bloom, page_index, columns, digest, witness)
         for number, path in enumerate(files):
             if progress is not None:
                 progress("files", number, len(files))
             with closing(open_source(path, io)) as source:
-                taken.take(source)
-        taken.check()
-        protection.check(list(taken.paths))
+                extractor.take(source)
+        check_extracted(columns, extractor.seen, extractor.units)
+        protection.check(list(extractor.paths))
         with create_target(target, io) as sink:
             written = collection.write(sink)
         numbers = collection.numbers()
-        fields = {path: numbers[key] for path, key in taken.paths.items() if key in numbers}
+        fields = {path: numbers[key] for path, key in extractor.paths.items() if key in numbers}
     return ExtractReport(
         files=list(files),
         target=target,
         size=written.file_size,
         fields=fields,
-        units=taken.units,
+        units=extractor.units,
         seconds=time.monotonic() - start,
-        witness=taken.witness,
-        warnings=[f"not taken: {text}" for text in taken.witness.denials],
+        witness=extractor.witness,
+        warnings=[f"not taken: {text}" for text in extractor.witness.denials],
     )
 
 
@@ -152,7 +152,7 @@ class Extractor:
         digest: bool | None = None,
         witness: bool | None = None,
     ) -> None:
-        self.units: list[Moved] = []
+        self.units: list[Outcome] = []
         self.paths: dict[str, Key] = collection.paths
         self._collection = collection
         self._bloom = bloom
@@ -162,7 +162,8 @@ class Extractor:
         self.witness = Witness("", PAGE)
         """What was looked at of the values of all files."""
         self._wanted = None if columns is None else dict.fromkeys(columns)
-        self._seen: set[str] = set()
+        self.seen: set[str] = set()
+        """Those of ``columns`` that some file has."""
 
     def take(self, source: Source) -> None:
         """Everything that is asked for of one file, Parquet or ORC.
@@ -181,8 +182,8 @@ class Extractor:
         what = OrcWanted(columns, self._bloom, self._page_index, _or_local(self._digest, source))
         keys = orc_keys(tail)
         self.paths.update({column.path: keys[column.id] for column in columns})
-        for unit, key, moved in take_orc(source, tail, self._collection, what, keys):
-            self.note(moved, key, unit)
+        for unit, key, outcome in take_orc(source, tail, self._collection, what, keys):
+            self.note(outcome, key, unit)
 
     def _take_parquet(self, source: Source) -> None:
         source = unlock(source, self._collection.protection.keys)
@@ -194,21 +195,8 @@ class Extractor:
         what = ParquetWanted(leaves, self._bloom, self._page_index, by_name, digest, witness)
         keys = parquet_keys(footer)
         self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves})
-        for unit, key, moved in take_parquet(source, footer, self._collection, what, keys):
-            self.note(moved, key, unit)
-
-    def check(*takers: Extractor) -> None:
-        """Raise :class:`UsageError` if nothing was there to be taken by any of them, or a column is in no file."""
-        for name in takers[0]._wanted or ():
-            if not any(name in taker._seen for taker in takers):
-                raise UsageError(f"no file has a column '{name}'")
-        units = [unit for taker in takers for unit in taker.units]
-        if all(unit.way == NONE for unit in units):
-            raise UsageError(
-                "the files have no index to extract",
-                found=units[0].reason if units else None,
-                hint="Build indexes with sidecar embed.",
-            )
+        for unit, key, outcome in take_parquet(source, footer, self._collection, what, keys):
+            self.note(outcome, key, unit)
 
     def _named(self, leaves: Sequence[L], find: Callable[[str], L | None]) -> list[L]:
         """The leaves that are wanted, as far as a file has them."""
@@ -216,14 +204,29 @@ class Extractor:
             return list(leaves)
         found = {name: find(name) for name in self._wanted}
         here = {name: leaf for name, leaf in found.items() if leaf in leaves and leaf is not None}
-        self._seen.update(here)
+        self.seen.update(here)
         return list(here.values())
 
-    def note(self, moved: Moved, key: Key, unit: int) -> None:
+    def note(self, outcome: Outcome, key: Key, unit: int) -> None:
         """Report an index of a unit, and keep the reason where it is missing."""
-        self.units.append(moved)
-        if moved.way == NONE:
-            self._collection.columns[key].reasons[moved.kind, unit] = moved.reason
+        self.units.append(outcome)
+        if outcome.way == NONE:
+            self._collection.columns[key].reasons[outcome.kind, unit] = outcome.reason
+
+
+def check_extracted(
+    columns: Sequence[str] | None, seen: AbstractSet[str], outcomes: Sequence[Outcome]
+) -> None:
+    """Raise :class:`UsageError` if nothing was there to be taken, or one of ``columns`` is in no file."""
+    for name in columns or ():
+        if name not in seen:
+            raise UsageError(f"no file has a column '{name}'")
+    if all(outcome.way == NONE for outcome in outcomes):
+        raise UsageError(
+            "the files have no index to extract",
+            found=outcomes[0].reason if outcomes else None,
+            hint="Build indexes with sidecar embed.",
+        )
 
 
 def _or_local(asked: bool | None, source: Source) -> bool:

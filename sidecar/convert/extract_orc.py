@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sidecar.bundle.row_index_use import row_index_kind
 from sidecar.convert.collection import Collection, Key, key_of
 from sidecar.convert.identity import file_entry, first_units, identity_of_orc
-from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved
+from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.embed import check_embeddable
 from sidecar.orc.index_streams import StripeIndex, read_indexes
@@ -22,7 +22,7 @@ from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
 from sidecar.source import Source
 
-Taken = Iterator[tuple[int, Key, Moved]]
+Taken = Iterator[tuple[int, Key, Outcome]]
 """Unit in the collection, column, and what became of an index."""
 
 
@@ -57,11 +57,11 @@ def take_orc(
         footer = read_stripe_footer(source, tail, stripe)
         indexes = read_indexes(source, tail, stripe, footer, ids, bloom=what.bloom)
         for column in what.columns:
-            place = _StripeColumn(tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal])
+            one = _StripeColumn(tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal])
             if what.bloom:
-                yield from _filters(place, collection, first)
+                yield from _filters(one, collection, first)
             if what.row_index:
-                yield from _row_indexes(place, collection, first)
+                yield from _row_indexes(one, collection, first)
 
 
 def orc_keys(tail: OrcTail) -> dict[int, Key]:
@@ -85,50 +85,45 @@ class _StripeColumn:
     key: Key
     first: int
 
-    def moved(
-        self, row_group: int, kind: str, way: str, size: int = 0, rate: float | None = None, reason: str = ""
-    ) -> Moved:
-        path, unit = self.index.column.path, self.first + row_group
-        after = rate if way == EXACT else None
-        return Moved(self.tail.name, unit, path, kind, way, size, rate, after, reason=reason)
+    def place(self, row_group: int, kind: str) -> IndexPlace:
+        return self.tail.name, self.first + row_group, self.index.column.path, kind
 
-    def lost(self, kind: str, problem: SidecarError) -> Iterator[Moved]:
+    def lost(self, kind: str, problem: SidecarError) -> Iterator[Outcome]:
         """All row groups lack an index because of one problem."""
         damaged = isinstance(problem, DamagedFileError)
         for group in range(self.footer.stripe.num_row_groups):
-            place = (self.tail.name, self.first + group, self.index.column.path, kind)
-            yield Moved(*place, NONE, reason=reason_of(problem), damaged=damaged)
+            yield Outcome(*self.place(group, kind), reason=reason_of(problem), damaged=damaged)
 
 
-def _filters(place: _StripeColumn, collection: Collection, first: int) -> Taken:
-    if place.index.filters_problem is not None:
-        for moved in place.lost(BLOOM, place.index.filters_problem):
-            yield first + moved.row_group, place.key, moved
+def _filters(one: _StripeColumn, collection: Collection, first: int) -> Taken:
+    if one.index.filters_problem is not None:
+        for outcome in one.lost(BLOOM, one.index.filters_problem):
+            yield first + outcome.row_group, one.key, outcome
         return
-    for group, found in enumerate(place.index.filters or ()):
-        unit = first + place.first + group
+    for group, found in enumerate(one.index.filters or ()):
+        unit, place = first + one.first + group, one.place(group, BLOOM)
         bits = found.filter
         rate = None if bits is None else bits.estimated_fpp()
         if bits is None or found.encoding is None or not found.trusted:
-            yield unit, place.key, place.moved(group, BLOOM, NONE, rate=rate, reason=found.reason)
+            yield unit, one.key, Outcome(*place, rate_before=rate, reason=found.reason)
             continue
-        collection.add_filter(place.key, unit, found.encoding.name, bits)
-        yield unit, place.key, place.moved(group, BLOOM, EXACT, bits.num_bytes, rate)
+        collection.add_filter(one.key, unit, found.encoding.name, bits)
+        yield unit, one.key, Outcome(*place, EXACT, bits.num_bytes, rate, rate)
 
 
-def _row_indexes(place: _StripeColumn, collection: Collection, first: int) -> Taken:
-    index = place.index
+def _row_indexes(one: _StripeColumn, collection: Collection, first: int) -> Taken:
+    index = one.index
     if index.row_index_problem is not None:
-        for moved in place.lost(PAGE_INDEX, index.row_index_problem):
-            yield first + moved.row_group, place.key, moved
+        for outcome in one.lost(PAGE_INDEX, index.row_index_problem):
+            yield first + outcome.row_group, one.key, outcome
         return
     if index.row_index is None:
         return
-    kind = row_index_kind(place.tail, place.footer, index.column, place.key.resolution)
+    kind = row_index_kind(one.tail, one.footer, index.column, one.key.resolution)
     for group, entry in enumerate(index.row_index.parts):
-        unit = first + place.first + group
+        unit, place = first + one.first + group, one.place(group, PAGE_INDEX)
         if entry:
-            collection.add_row_index(place.key, unit, kind, entry)
-            yield unit, place.key, place.moved(group, PAGE_INDEX, EXACT, len(entry))
+            collection.add_row_index(one.key, unit, kind, entry)
+            yield unit, one.key, Outcome(*place, EXACT, len(entry))
         else:
-            yield unit, place.key, place.moved(group, PAGE_INDEX, NONE, reason="its entry is empty")
+            yield unit, one.key, Outcome(*place, reason="its entry is empty")

@@ -13,7 +13,7 @@ from sidecar.bundle.model import UnitState
 from sidecar.bundle.page_index_use import page_index_kind
 from sidecar.convert.collection import Collection, Key, key_of
 from sidecar.convert.identity import file_entry, identity_of_parquet
-from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved
+from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, Outcome
 from sidecar.convert.protection import refusal
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.convert.witness import FileWitness, GivenIndexes, Witness
@@ -26,10 +26,10 @@ from sidecar.parquet.page_index import read_page_indexes
 from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
-Taken = Iterator[tuple[int, Key, Moved]]
+Taken = Iterator[tuple[int, Key, Outcome]]
 """Unit in the collection, column, and what became of an index."""
 
-Moves = Iterator[tuple[ColumnChunk, Moved]]
+ChunkOutcomes = Iterator[tuple[ColumnChunk, Outcome]]
 """Column chunk, and what became of an index of it."""
 
 
@@ -62,13 +62,13 @@ def take_parquet(
     for group in footer.row_groups:
         unit = first + group.ordinal
         chunks = [group.columns[leaf.index] for leaf in what.leaves if leaf.index not in protected]
-        moves = [_left(group, protected, what, source.name)]
+        outcomes = [_left(group, protected, what, source.name)]
         if what.bloom:
-            moves.append(_filters(source, chunks, collection, keys, unit, witness))
+            outcomes.append(_filters(source, chunks, collection, keys, unit, witness))
         if what.page_index:
-            moves.append(_page_indexes(source, footer, group, chunks, collection, keys, unit, witness))
-        for chunk, moved in chain.from_iterable(moves):
-            yield unit, keys[chunk.leaf.index], moved
+            outcomes.append(_page_indexes(source, footer, group, chunks, collection, keys, unit, witness))
+        for chunk, outcome in chain.from_iterable(outcomes):
+            yield unit, keys[chunk.leaf.index], outcome
 
 
 def parquet_keys(footer: Footer) -> dict[int, Key]:
@@ -105,15 +105,15 @@ def _protected(
     return found
 
 
-def _left(group: RowGroup, protected: Mapping[int, str], what: ParquetWanted, name: str) -> Moves:
+def _left(group: RowGroup, protected: Mapping[int, str], what: ParquetWanted, name: str) -> ChunkOutcomes:
     """The indexes of a row group that are left behind."""
     for leaf, reason in protected.items():
         chunk = group.columns[leaf]
         place = name, group.ordinal, chunk.leaf.path
         if what.bloom and (chunk.bloom_filter_offset or chunk.encrypted):
-            yield chunk, Moved(*place, BLOOM, NONE, reason=reason)
+            yield chunk, Outcome(*place, BLOOM, reason=reason)
         if what.page_index and (chunk.offset_index_offset or chunk.encrypted):
-            yield chunk, Moved(*place, PAGE_INDEX, NONE, reason=reason)
+            yield chunk, Outcome(*place, PAGE_INDEX, reason=reason)
 
 
 def _filters(
@@ -123,7 +123,7 @@ def _filters(
     keys: Mapping[int, Key],
     unit: int,
     witness: FileWitness,
-) -> Moves:
+) -> ChunkOutcomes:
     having = [chunk for chunk in chunks if chunk.bloom_filter_offset]
     for chunk, found in read_bloom_filters(source, having):
         place = (source.name, chunk.row_group, chunk.leaf.path, BLOOM)
@@ -131,18 +131,18 @@ def _filters(
             raise found
         if isinstance(found, SidecarError):
             damaged = isinstance(found, DamagedFileError)
-            yield chunk, Moved(*place, NONE, reason=reason_of(found), damaged=damaged)
+            yield chunk, Outcome(*place, reason=reason_of(found), damaged=damaged)
             continue
         if found is None:
             continue
         reason = _not_taken(found) or witness.denial(chunk, GivenIndexes(found.filter))
         rate = found.filter.estimated_fpp()
         if reason or not isinstance(found.filter, SplitBlockBloomFilter):
-            yield chunk, Moved(*place, NONE, rate_before=rate, reason=reason)
+            yield chunk, Outcome(*place, rate_before=rate, reason=reason)
             continue
         key = keys[chunk.leaf.index]
         collection.add_filter(key, unit, chunk.leaf.encoding.name, found.filter)
-        yield chunk, Moved(*place, EXACT, found.bitset_length, rate, rate)
+        yield chunk, Outcome(*place, EXACT, found.bitset_length, rate, rate)
 
 
 def _page_indexes(
@@ -154,7 +154,7 @@ def _page_indexes(
     keys: Mapping[int, Key],
     unit: int,
     witness: FileWitness,
-) -> Moves:
+) -> ChunkOutcomes:
     with_columns = [chunk for chunk in chunks if chunk.column_index_offset]
     with_offsets = [chunk for chunk in chunks if chunk.offset_index_offset]
     answers = read_page_indexes(source, footer, with_columns, with_offsets)
@@ -165,10 +165,10 @@ def _page_indexes(
         sound = sound_page_index(footer, chunk, columns.get(leaf), offsets.get(leaf))
         place = (source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
         if sound.offset_index is None:
-            yield chunk, Moved(*place, NONE, reason=sound.reason, damaged=sound.damaged)
+            yield chunk, Outcome(*place, reason=sound.reason, damaged=sound.damaged)
             continue
         if denial := witness.denial(chunk, GivenIndexes(None, sound.column_index, sound.offset_index)):
-            yield chunk, Moved(*place, NONE, reason=denial)
+            yield chunk, Outcome(*place, reason=denial)
             continue
         column = b"" if sound.column_index is None else sound.column_index.raw
         offset = sound.offset_index.raw
@@ -176,7 +176,7 @@ def _page_indexes(
         collection.add_page_index(keys[leaf], unit, kind, column, offset)
         yield (
             chunk,
-            Moved(*place, EXACT, len(column) + len(offset), reason=sound.reason, damaged=sound.damaged),
+            Outcome(*place, EXACT, len(column) + len(offset), reason=sound.reason, damaged=sound.damaged),
         )
 
 

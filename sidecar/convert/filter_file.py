@@ -53,8 +53,8 @@ class FilterConversion:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ``way`` and rates among it."""
-        told = {name: value for name, value in vars(self).items() if name != "rebuilt"}
-        return {**told, **self.rebuilt.to_dict()}
+        files = {name: value for name, value in vars(self).items() if name != "rebuilt"}
+        return {**files, **self.rebuilt.to_dict()}
 
 
 @enough_memory()

@@ -18,8 +18,8 @@ from sidecar.bundle.filter_bundle import FilterBundle
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.pages import read_own_blocks, read_tails
+from sidecar.bundle.rules import AnyFilter
 from sidecar.bundle.sidecar_file import Segment
-from sidecar.convert.any_filter import AnyFilter, filter_from
 from sidecar.convert.collection import KeptFilter
 from sidecar.convert.spool import Spool
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
@@ -107,7 +107,7 @@ class FilterPool:
             blocks = self._spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
         else:
             blocks = kept.blocks.tobytes()
-        return filter_from(rule, rule.join(blocks, kept.tail))
+        return rule.filter_from(rule.join(blocks, kept.tail))
 
     def close(self) -> None:
         """Drop everything."""

@@ -11,10 +11,9 @@ from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filter_toc import StoredGroup
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitState
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.convert.any_filter import filter_from
 from sidecar.convert.collection import BY_NAME, Collection, Key
 from sidecar.convert.match import is_plain
-from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Moved
+from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, Outcome
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 
 _PAGE_INDEXES_AT_ONCE = 4096
@@ -28,7 +27,7 @@ class Loader:
     """Loads one sidecar after the other; a file that several segments list is loaded once. To be finished."""
 
     def __init__(self, collection: Collection, columns: Sequence[str] | None = None) -> None:
-        self.units: list[Moved] = []
+        self.units: list[Outcome] = []
         self._collection = collection
         self._wanted = None if columns is None else set(columns)
         self._first: dict[_KnownAs, int] = {}
@@ -85,11 +84,11 @@ class Loader:
         if not self._is_wanted(key):
             return
         for unit, bitset in extract_filters(segment, field_id, group):
-            found = filter_from(group.rule, bitset)
+            found = group.rule.filter_from(bitset)
             path, row_group, ordinal = places[unit]
             self._collection.add_filter(key, ordinal, group.encoding, found)
             rate = found.estimated_fpp()
-            self.units.append(Moved(path, row_group, key.name, BLOOM, EXACT, len(bitset), rate, rate))
+            self.units.append(Outcome(path, row_group, key.name, BLOOM, EXACT, len(bitset), rate, rate))
 
     def _rows(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         """Row indexes of ORC units."""
@@ -104,7 +103,7 @@ class Loader:
                     kind = stored.kind._replace(resolution=key.resolution)
                     self._collection.add_row_index(key, ordinal, kind, stored.entry)
                     place = (path, row_group, key.name, PAGE_INDEX)
-                    self.units.append(Moved(*place, EXACT, len(stored.entry)))
+                    self.units.append(Outcome(*place, EXACT, len(stored.entry)))
 
     def _pages(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         for field_id in sorted(segment.page_index_blobs):
@@ -119,7 +118,7 @@ class Loader:
                     kind = stored.kind._replace(resolution=key.resolution)
                     self._collection.add_page_index(key, ordinal, kind, column, offset)
                     place = (path, row_group, key.name, PAGE_INDEX)
-                    self.units.append(Moved(*place, EXACT, len(column) + len(offset)))
+                    self.units.append(Outcome(*place, EXACT, len(column) + len(offset)))
 
     def _reasons(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         reasons: dict[Key, dict[tuple[str, int], str]] = defaultdict(dict)
@@ -135,7 +134,7 @@ class Loader:
                     path, row_group, ordinal = places[unit]
                     reasons[key][coverage.kind, ordinal] = state.state
                     place = (path, row_group, key.name, coverage.kind)
-                    self.units.append(Moved(*place, NONE, reason=state.state))
+                    self.units.append(Outcome(*place, reason=state.state))
         for key, found in reasons.items():
             self._collection.columns[key].reasons.update(found)
 

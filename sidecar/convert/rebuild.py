@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sidecar.convert.outcome import DICTIONARY, DOMAIN, VALUES
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     Array = pa.Array[Any]
-
-DICTIONARY, DOMAIN, VALUES = "dictionary", "domain", "values"
 
 Numbers = npt.NDArray[np.int64]
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
-from sidecar.convert.any_filter import AnyFilter
+from sidecar.bundle.rules import AnyFilter
 from sidecar.convert.collection import CollectedColumn, Collection, KeptFilter, Key
-from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, NONE, PAGE_INDEX, WIDENED, Moved
+from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, PAGE_INDEX, WIDENED, IndexPlace, Outcome
 from sidecar.errors import UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.orc_bloom import OrcBloomFilter
@@ -65,7 +65,7 @@ def measured_rate(found: BlockFilter | OrcBloomFilter) -> float:
 
 def reshape(
     given: Collection, into: Collection, shape: TargetSizes, names: Mapping[Key, str] | None = None
-) -> list[Moved]:
+) -> list[Outcome]:
     """Everything in ``given``, in another shape, into the empty collection ``into``; what became of each index.
 
     ``names``: what columns are called in the report.
@@ -75,15 +75,15 @@ def reshape(
     for file, _ in sets:
         if file is not None:
             into.add_file(file)
-    outcomes: list[Moved] = []
+    outcomes: list[Outcome] = []
     for key, column in given.columns.items():
         members = [own for _, own in sets if own]
-        told = [
+        of_column = [
             *_reshape_filters(given, into, key, column, units, members, shape),
             *_carry_pages(given, into, key, column, units, members),
         ]
         name = (names or {}).get(key, key.name)
-        outcomes += [replace(moved, column=name) for moved in told]
+        outcomes += [replace(outcome, column=name) for outcome in of_column]
     return outcomes
 
 
@@ -139,16 +139,16 @@ def _reshape_filters(
     units: Sequence[_Unit],
     sets: Iterable[list[int]],
     shape: TargetSizes,
-) -> Iterator[Moved]:
+) -> Iterator[Outcome]:
     largest = 0
-    made: list[tuple[int, Moved, str]] = []
+    made: list[tuple[int, Outcome, str]] = []
     for ordinal, own in enumerate(sets):
         place = _place(key, [units[unit] for unit in own], BLOOM)
         found, reason = _merged(given, column, own, units)
         if found is None:
             if reason:
                 into.columns[key].reasons[BLOOM, ordinal] = reason
-                yield Moved(*place, NONE, reason=reason)
+                yield Outcome(*place, reason=reason)
             continue
         rates = [
             given.filter_of(column.filters[unit]).estimated_fpp() for unit in own if unit in column.filters
@@ -165,10 +165,10 @@ def _reshape_filters(
         measured = measured_rate(found) if shape.measure else None
         rate = found.estimated_fpp()
         note = _note(found, shape, rate)
-        moved = Moved(*place, way, found.num_bytes, max(rates), rate, measured, note)
-        made.append((ordinal, moved, encoding))
-    for ordinal, moved, encoding in made:
-        yield _widened(into, key, ordinal, moved, encoding, largest) if shape.widen else moved
+        outcome = Outcome(*place, way, found.num_bytes, max(rates), rate, measured, note)
+        made.append((ordinal, outcome, encoding))
+    for ordinal, outcome, encoding in made:
+        yield _widened(into, key, ordinal, outcome, encoding, largest) if shape.widen else outcome
 
 
 def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
@@ -177,16 +177,18 @@ def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
     return f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
 
 
-def _widened(into: Collection, key: Key, ordinal: int, moved: Moved, encoding: str, largest: int) -> Moved:
+def _widened(
+    into: Collection, key: Key, ordinal: int, outcome: Outcome, encoding: str, largest: int
+) -> Outcome:
     kept = into.columns[key].filters[ordinal]
     narrow = into.filter_of(kept)
     if kept.blocks == largest or not isinstance(narrow, SplitBlockBloomFilter):
-        return moved
+        return outcome
     if largest % kept.blocks:
-        return replace(moved, reason=f"{kept.blocks} blocks do not divide the largest filter's {largest}")
+        return replace(outcome, reason=f"{kept.blocks} blocks do not divide the largest filter's {largest}")
     wide = narrow.widen(largest)
     into.add_filter(key, ordinal, encoding, wide)
-    return replace(moved, way=WIDENED if moved.way == EXACT else moved.way, bytes=wide.num_bytes)
+    return replace(outcome, way=WIDENED if outcome.way == EXACT else outcome.way, bytes=wide.num_bytes)
 
 
 def _merged(
@@ -238,28 +240,28 @@ def _carry_pages(
     column: CollectedColumn,
     units: Sequence[_Unit],
     sets: Iterable[list[int]],
-) -> Iterator[Moved]:
+) -> Iterator[Outcome]:
     for ordinal, own in enumerate(sets):
         place = _place(key, [units[unit] for unit in own], PAGE_INDEX)
         having = [unit for unit in own if unit in column.pages or unit in column.rows]
         if having and len(own) == 1 and own[0] in column.rows:
             row_index = column.rows[own[0]]
             into.add_row_index(key, ordinal, row_index.kind, given.row_index_of(row_index))
-            yield Moved(*place, EXACT, row_index.length)
+            yield Outcome(*place, EXACT, row_index.length)
             continue
         if having and len(own) == 1:
             kept = column.pages[own[0]]
             into.add_page_index(key, ordinal, kept.kind, *given.page_index_of(kept))
-            yield Moved(*place, EXACT, kept.column_length + kept.offset_length)
+            yield Outcome(*place, EXACT, kept.column_length + kept.offset_length)
             continue
         reason = "page indexes of several row groups do not merge" if having else ""
         reason = reason or next((r for u in own if (r := column.reasons.get((PAGE_INDEX, u)))), "")
         if reason:
             into.columns[key].reasons[PAGE_INDEX, ordinal] = reason
-            yield Moved(*place, NONE, reason=reason)
+            yield Outcome(*place, reason=reason)
 
 
-def _place(key: Key, units: Sequence[_Unit], kind: str) -> tuple[str, int, str, str]:
+def _place(key: Key, units: Sequence[_Unit], kind: str) -> IndexPlace:
     files = {unit.file.path for unit in units}
     path = files.pop() if len(files) == 1 else _merged_file([unit.file for unit in units]).path
     row_group = units[0].entry.row_group if len(units) == 1 else WHOLE_FILE

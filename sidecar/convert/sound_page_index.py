@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sidecar.errors import DamagedFileError
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -15,9 +14,6 @@ from sidecar.parquet.page_index import (
     OffsetIndex,
     OffsetIndexAnswer,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units
 from sidecar.convert.match import Match
 from sidecar.convert.restore import every_part, locate_orc, stored_row_indexes
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_bloom import OrcBloomFilter
@@ -30,7 +30,7 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.verify_values import count_denied, observed_in
-from sidecar.parquet.problem import Problem, place_and_reason
+from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.source import Source
 
@@ -91,10 +91,10 @@ def _column_problems(
                 check.indexes += 1
                 texts += _row_index_problems(work, index, group, stored, entries)
             for text in texts:
-                yield Problem(file=name, unit=row_group, column=column.path, problem=f"sidecar: {text}")
+                yield problem_in(name, f"sidecar: {text}", column.path, row_group)
     except SidecarError as error:
         text = f"sidecar: values could not be looked up: {place_and_reason(error)}"
-        yield Problem(file=name, unit=None, column=column.path, problem=text)
+        yield problem_in(name, text, column.path)
 
 
 def _filter_problems(

@@ -21,13 +21,13 @@ from sidecar.convert.match import Finder, Match
 from sidecar.convert.restore import filter_parts, restore_pages
 from sidecar.convert.verify_orc import orc_value_problems
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError
+from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
+from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
-from sidecar.parquet.problem import Problem, place_and_reason
 from sidecar.parquet.verify.filters import ValueCheck, value_problems
 from sidecar.parquet.verify.page_index import chunk_index_problems
 from sidecar.source import Source, open_source
@@ -72,7 +72,7 @@ def sidecar_value_problems(
                         source = unlock(opened, encryption_keys)
                         yield from _parquet_problems(source, place.listed, finder, pool, check)
             except SidecarError as error:
-                yield _problem(place.path, error.column, place_and_reason(error))
+                yield problem_in(place.path, place_and_reason(error), error.column)
 
 
 def _units(segment: Segment, place: DataPlace) -> range:
@@ -96,7 +96,7 @@ def _load(
                         pool.load_group(segment, bundle, group, wanted)
                 except SidecarError as error:
                     column = sidecar.doubts.column(field_id)
-                    yield _problem(sidecar.source.name, column, place_and_reason(error))
+                    yield problem_in(sidecar.source.name, place_and_reason(error), column)
 
 
 def _orc_problems(
@@ -127,7 +127,7 @@ def _filter_problems(
             found = pool.get(part, row_group)
             assert isinstance(found, SplitBlockBloomFilter)
             for text in value_problems(source, footer, chunk, found, check, forms=False):
-                yield _problem(footer.name, part.path, f"sidecar: {text}", row_group)
+                yield problem_in(footer.name, f"sidecar: {text}", part.path, row_group)
 
 
 def _page_index_problems(
@@ -142,8 +142,4 @@ def _page_index_problems(
             offset = decode_offset_index(stored.offset_index)
             texts += chunk_index_problems(source, footer, chunk, column, offset, forms=False)
         for text in dict.fromkeys(texts):
-            yield _problem(footer.name, chunk.leaf.path, f"sidecar: {text}", row_group)
-
-
-def _problem(file: str, column: str | None, problem: str, unit: int | None = None) -> Problem:
-    return {"file": file, "unit": unit, "column": column, "problem": problem}
+            yield problem_in(footer.name, f"sidecar: {text}", chunk.leaf.path, row_group)

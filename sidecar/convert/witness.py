@@ -8,7 +8,7 @@ Whoever takes indexes out of a file may ask one page of each column too (:class:
 
 The values of a page are looked up in the filter, in the bytes in which they are stored and by which the filter's writer
 hashed them; and what the page has is held against the page index: its place, rows, nulls and levels exactly, its
-values against bounds that may be wider. Of ORC, :mod:`sidecar.embedding.orc_witness` looks values up.
+values against bounds that may be wider. Of ORC, :mod:`sidecar.convert.orc_witness` looks values up.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex
 from sidecar.parquet.page_index_build import ScannedChunk, scan_chunk, scan_first_page
-from sidecar.parquet.problem import place_and_reason
 from sidecar.parquet.verify.filters import ValueLookup
 from sidecar.parquet.verify.page_index import contradictions, misplaced_pages
 from sidecar.source import Source

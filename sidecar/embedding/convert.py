@@ -3,7 +3,7 @@
 | from | to | what is done |
 | --- | --- | --- |
 | Parquet, ORC files | Puffin | their filters, page and row indexes, as :mod:`sidecar.convert.extract` takes them out |
-| the same, with a kind | Puffin | the same, filters rebuilt as the other kind (:mod:`sidecar.embedding.rebuild_kind`) |
+| the same, with a kind | Puffin | the same, filters rebuilt as the other kind (:mod:`sidecar.convert.rebuild_kind`) |
 | Puffin files | Puffin | one sidecar with everything in them, sliced anew |
 | Puffin file and a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
 | Parquet file | Parquet | its filters in another size |
@@ -11,40 +11,34 @@
 | Parquet, ORC file and a data file | ORC, Parquet | the data file with filters of the same columns and rates (same) |
 
 On the way into a Puffin file, filters may be merged, folded and widened (:mod:`sidecar.convert.reshape`).
+
+What makes Puffin files is in :mod:`sidecar.convert.to_puffin`. The choice is made here, above it, because three of the
+conversions embed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.convert.collection import Collection, Key
-from sidecar.convert.extract import Extractor
-from sidecar.convert.load import Loader
-from sidecar.convert.outcome import Moved, ways_of
-from sidecar.convert.refold import refold
-from sidecar.convert.reshape import TargetSizes, reshape
+from sidecar.convert.outcome import Outcome, Progress, ways_of
+from sidecar.convert.rebuild_kind import REBUILT_KINDS
+from sidecar.convert.refold import refold_file
+from sidecar.convert.reshape import TargetSizes
+from sidecar.convert.to_puffin import PuffinOptions, data_files_to_puffin, sidecars_to_puffin
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import embed_from
-from sidecar.embedding.rebuild_kind import RebuildTarget, take_as_orc, take_as_parquet
-from sidecar.embedding.report import EmbedReport
 from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
-from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.parquet.encrypted.footer import read_declaration
-from sidecar.parquet.footer import read_footer
-from sidecar.parquet.inspect import find_leaf
 from sidecar.source import Source, open_source
-from sidecar.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-Progress = Callable[[str, int, int], None]
 
 _ENDINGS = {".parquet": PARQUET, ".parq": PARQUET, ".orc": ORC, ".puffin": PUFFIN, ".stats": PUFFIN}
 
@@ -58,7 +52,7 @@ class ConvertReport:
     conversion: str
     """``parquet to puffin`` and the like."""
     size: int
-    units: list[Moved] = field(default_factory=list)
+    units: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -110,7 +104,7 @@ def convert_files(
     start = time.monotonic()
     if not sources:
         raise UsageError("nothing to convert")
-    shape = TargetSizes(fpp, widen, merge, merge_all, measure)
+    sizes = TargetSizes(fpp, widen, merge, merge_all, measure)
     if len(sources) == 1 and is_filter_file(sources[0], io):
         raise UsageError("a single filter is converted by convert_filter", file=sources[0])
     formats, target_format = _formats_of(sources, io), _format_by_name(target)
@@ -118,26 +112,26 @@ def convert_files(
     if data is not None:
         with closing(open_source(data, io)) as opened:
             _refuse_encrypted(opened)
-    if kind is not None and (kind not in _KINDS or target_format != PUFFIN or PUFFIN in formats):
+    if kind is not None and (kind not in REBUILT_KINDS or target_format != PUFFIN or PUFFIN in formats):
         raise UsageError(
-            "filters of a data file get another kind in a Puffin file", expected=" or ".join(_KINDS)
+            "filters of a data file get another kind in a Puffin file", expected=" or ".join(REBUILT_KINDS)
         )
     if target_format == PUFFIN:
         if data is not None:
             raise UsageError("a data file is only needed to make a data file")
-        given = _Given(columns, shape, kind, io, progress)
-        size, units = _to_puffin(sources, target, given)
+        to_puffin = sidecars_to_puffin if formats == [PUFFIN] else data_files_to_puffin
+        size, units = to_puffin(sources, target, PuffinOptions(columns, sizes, kind, io, progress))
     elif len(sources) > 1:
         raise UsageError("a data file is made of one source", found=len(sources))
     elif formats == [PUFFIN]:
-        size, units = _embed(sources[0], data, target, columns, shape, io)
+        size, units = _embed(sources[0], data, target, columns, sizes, io)
     elif formats == [target_format]:
         if data is not None:
             raise UsageError("a data file is only needed where source and target are of different formats")
-        change = _refold if target_format == PARQUET else _convert_legacy
-        size, units = change(sources[0], target, columns, shape, io)
+        change = refold_file if target_format == PARQUET else _convert_legacy
+        size, units = change(sources[0], target, columns, sizes, io)
     else:
-        size, units = _filters_like(sources[0], data, target, columns, shape, io)
+        size, units = _filters_like(sources[0], data, target, columns, sizes, io)
     return ConvertReport(list(sources), target, conversion, size, units, time.monotonic() - start)
 
 
@@ -178,109 +172,31 @@ def _format_by_name(target: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Given:
-    """What was asked for of a Puffin file."""
-
-    columns: Sequence[str] | None
-    shape: TargetSizes
-    kind: str | None
-    io: FileIO | None
-    progress: Progress | None
-
-    @property
-    def reshape(self) -> TargetSizes:
-        """What is to be done to filters once they are there: rebuilt ones have their rate."""
-        return self.shape if self.kind is None else replace(self.shape, fpp=None)
-
-
-def _to_puffin(sources: Sequence[str], target: str, asked: _Given) -> tuple[int, list[Moved]]:
-    with closing(Collection()) as given, closing(Collection()) as into:
-        collected = _collect(given, sources, asked)
-        units, result, shape = collected.units, given, asked.reshape
-        if shape.changes or shape.measure:
-            units, result = reshape(given, into, shape, collected.names), into
-        with create_target(target, asked.io) as sink:
-            return result.write(sink).file_size, units
-
-
-@dataclass(frozen=True)
-class _Collected:
-    units: list[Moved]
-    names: Mapping[Key, str]
-
-
-def _collect(given: Collection, sources: Sequence[str], asked: _Given) -> _Collected:
-    taker = Extractor(given, bloom=True, page_index=True, columns=asked.columns)
-    bare = Extractor(given, bloom=False, page_index=True, columns=asked.columns)
-    rebuilt = RebuildTarget(
-        given, bare, check_fpp(DEFAULT_FPP if asked.shape.fpp is None else asked.shape.fpp)
-    )
-    loader = Loader(given, asked.columns)
-    takers = [taker] if asked.kind is None else [taker, bare]
-    for number, path in enumerate(sources):
-        if asked.progress is not None:
-            asked.progress("files", number, len(sources))
-        with closing(open_source(path, asked.io)) as source:
-            found = format_of(source)
-            if found == PUFFIN:
-                loader.load(SidecarFile.open(source))
-            elif asked.kind in (None, found):
-                taker.take(source)
-            else:
-                _KINDS[asked.kind or ""](source, rebuilt, asked.columns)
-    loader.finish()
-    if loader.units:
-        return _Collected(loader.units, {})
-    Extractor.check(*takers)
-    paths = {key: path for one in takers for path, key in one.paths.items()}
-    return _Collected([unit for one in takers for unit in one.units], paths)
-
-
-_KINDS = {PARQUET: take_as_parquet, ORC: take_as_orc}
-
-
-def _refold(
-    source: str, target: str, columns: Sequence[str] | None, shape: TargetSizes, io: FileIO | None
-) -> tuple[int, list[Moved]]:
-    if not shape.changes:
-        raise UsageError(
-            "nothing to convert: name another rate (--fpp) or --widen",
-            hint="sidecar embed gives a file the indexes that it lacks.",
-        )
-    with closing(open_source(source, io)) as opened:
-        footer = read_footer(opened)
-        wanted = None if columns is None else {find_leaf(footer, name).index for name in columns}
-        with create_target(target, io) as sink:
-            done = refold(opened, footer, sink, shape, wanted)
-    return done.written.size, done.units
-
-
 def _embed(
     sidecar: str,
     data: str | None,
     target: str,
     columns: Sequence[str] | None,
-    shape: TargetSizes,
+    sizes: TargetSizes,
     io: FileIO | None,
-) -> tuple[int, list[Moved]]:
+) -> tuple[int, list[Outcome]]:
     if data is None:
         raise UsageError("a sidecar has no rows: name the data file with --data", file=sidecar)
-    if shape.changes or shape.measure:
+    if sizes.changes or sizes.measure:
         raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
     report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io)
-    return report.written.size, _moved(report)
+    return report.written.size, report.outcomes
 
 
 def _convert_legacy(
-    source: str, target: str, columns: Sequence[str] | None, shape: TargetSizes, io: FileIO | None
-) -> tuple[int, list[Moved]]:
-    if shape.changes or shape.measure:
+    source: str, target: str, columns: Sequence[str] | None, sizes: TargetSizes, io: FileIO | None
+) -> tuple[int, list[Outcome]]:
+    if sizes.changes or sizes.measure:
         raise UsageError(
             "filters of ORC have no other size", hint="sidecar embed builds them at another rate."
         )
     report = convert_legacy(source, target, columns, io)
-    return report.written.size, _moved(report)
+    return report.written.size, report.outcomes
 
 
 def _filters_like(
@@ -288,33 +204,15 @@ def _filters_like(
     data: str | None,
     target: str,
     columns: Sequence[str] | None,
-    shape: TargetSizes,
+    sizes: TargetSizes,
     io: FileIO | None,
-) -> tuple[int, list[Moved]]:
+) -> tuple[int, list[Outcome]]:
     if data is None:
         raise UsageError(
             "a file of another format has other rows: name the one to get such filters with --data",
             file=source,
         )
-    if shape.widen or shape.merge or shape.merge_all or shape.measure:
+    if sizes.widen or sizes.merge or sizes.merge_all or sizes.measure:
         raise UsageError("filters of another data file are rebuilt: only their rate can be chosen")
-    report, missing = filters_like(source, data, target, columns, shape.fpp, io)
-    return report.written.size, [*_moved(report), *missing]
-
-
-def _moved(report: EmbedReport) -> list[Moved]:
-    return [
-        Moved(
-            file=report.source,
-            row_group=outcome.row_group,
-            column=outcome.column,
-            kind=outcome.kind,
-            way=outcome.way,
-            bytes=outcome.bytes,
-            rate_before=outcome.rate_before,
-            rate_after=outcome.rate_after,
-            reason=outcome.reason,
-            damaged=outcome.damaged,
-        )
-        for outcome in report.outcomes
-    ]
+    report, missing = filters_like(source, data, target, columns, sizes.fpp, io)
+    return report.written.size, [*report.outcomes, *missing]

@@ -17,13 +17,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from sidecar.convert.harvest import GOOD, HARVEST_RULES
+from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Progress
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.embedding.filters import HARVEST_RULES, FilterRules, ParquetFilterMaker
+from sidecar.embedding.filters import FilterRules, ParquetFilterMaker
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
 from sidecar.embedding.prefetch import Prefetch
-from sidecar.embedding.report import EmbedReport, Outcome, Progress, has_encrypted_filters
+from sidecar.embedding.report import EmbedReport, has_encrypted_filters
 from sidecar.errors import UsageError, enough_memory
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc, read_tail
@@ -61,7 +63,7 @@ def embed_file(
     fpp: float = DEFAULT_FPP,
     ndv: Mapping[str, int] | None = None,
     placement: str = "end",
-    harvest: str = "good",
+    harvest: str = GOOD,
     even_if_dictionary: bool = False,
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
@@ -74,7 +76,7 @@ def embed_file(
     leaf columns by dotted paths. ``fpp``: target false-positive rate; ``ndv``: distinct values of a chunk, by
     column, where they are known to be fewer than its values. ``placement``: filters at the ``end`` of the file or
     after each ``row-group``. ``harvest``: filters and page indexes of the file are taken if they are ``good``
-    (at most ``fpp`` by their bits), ``always`` or ``never``; those of other columns stay in any case, unless they
+    (at most about ``fpp`` by their bits), ``always`` or ``never``; those of other columns stay in any case, unless they
     are known to lose rows. ``even_if_dictionary``: a filter even where the dictionary is no larger. ``threads``: how
     many build indexes while another one copies; one a core by default, at most four.
 
@@ -147,13 +149,13 @@ def strip_file(
 
 def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
     """No indexes for so many row groups. The first call of ``progress`` comes before any byte is copied."""
-    told = progress or (lambda what, done, total: None)
-    told("row groups", 0, count)
+    show = progress or (lambda what, done, total: None)
+    show("row groups", 0, count)
 
     def groups() -> Iterator[GroupIndexes]:
         for number in range(count):
             yield GroupIndexes()
-            told("row groups", number + 1, count)
+            show("row groups", number + 1, count)
 
     return groups()
 
@@ -187,7 +189,7 @@ def embed_into(
     ahead = Prefetch(makers.make, count, threads or _threads(), _length)
     with closing(makers), closing(ahead):
         written = embed(
-            source, footer, target, _told(ahead, count, outcomes, progress), placement=wanted.placement
+            source, footer, target, _in_turn(ahead, count, outcomes, progress), placement=wanted.placement
         )
     return EmbedReport(
         source.name,
@@ -207,7 +209,7 @@ def _threads() -> int:
 
 
 class _Made(NamedTuple):
-    """What a row group gets, and what is to be told of it."""
+    """What a row group gets, and what became of each index that was there or asked for."""
 
     indexes: GroupIndexes
     outcomes: list[Outcome]
@@ -235,9 +237,11 @@ class _Makers:
         )
         group = self._footer.row_groups[ordinal]
         work = filters.begin(group)
-        indexed, told_of_pages = pages.make(group, work.waiting)
-        made, told = filters.finish(work)
-        return _Made(GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes), told + told_of_pages)
+        indexed, of_pages = pages.make(group, work.waiting)
+        made, of_filters = filters.finish(work)
+        return _Made(
+            GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes), of_filters + of_pages
+        )
 
     def close(self) -> None:
         """Close the readers of all threads, which have ended."""
@@ -251,9 +255,10 @@ def _length(made: _Made) -> int:
     return sum(len(piece) for kind in kinds for piece in kind.values() if isinstance(piece, bytes))
 
 
-def _told(
+def _in_turn(
     made: Iterable[_Made], count: int, outcomes: list[Outcome], progress: Progress | None
 ) -> Iterator[GroupIndexes]:
+    """Hand over the indexes of each row group, add what became of them to ``outcomes``, and show the progress."""
     for number, group in enumerate(made):
         if progress is not None:
             progress("row groups", number + 1, count)
@@ -264,12 +269,12 @@ def _told(
 def _removed(footer: Footer) -> Iterator[Outcome]:
     for group in footer.row_groups:
         for chunk in group.columns:
-            place = (group.ordinal, chunk.leaf.path)
-            way, reason = ("exact", NO_KEY) if chunk.encrypted else ("none", "removed")
+            place = (footer.name, group.ordinal, chunk.leaf.path)
+            way, reason = (EXACT, NO_KEY) if chunk.encrypted else (NONE, "removed")
             if chunk.bloom_filter_offset:
-                yield Outcome(*place, "bloom", way, reason=reason)
+                yield Outcome(*place, BLOOM, way, reason=reason)
             if chunk.column_index_offset or chunk.offset_index_offset:
-                yield Outcome(*place, "page-index", way, reason=reason)
+                yield Outcome(*place, PAGE_INDEX, way, reason=reason)
 
 
 def _check_ndv(column: str, count: int) -> int:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sidecar.embedding.report import Outcome
+from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
+from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
@@ -26,14 +27,12 @@ from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.extents import Range
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_hashes import PageHasher
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import ChunkReader, wholly_dictionary
 from sidecar.parquet.schema import Leaf
+from sidecar.parquet.stored_values import PageHasher
 from sidecar.source import Source
 
-HARVEST_RULES = ("good", "always", "never")
-WAYS = {"dictionary": "dictionary", "scanned": "values"}
 XXH64 = "XXH64"
 _FIRST_PAGE = 4 << 10
 
@@ -43,14 +42,13 @@ class FilterRules:
     """What to build: ``leaves``, at rate ``fpp`` or those that ``rates`` has, from ``ndv`` distinct values, both by
     leaf index.
 
-    ``harvest``: a trusted filter of the file is taken if it is ``good`` (at most ``fpp`` by its bits),
-    ``always`` or ``never``.
+    ``harvest``: which trusted filters of the file are taken, see :mod:`sidecar.convert.harvest`.
     """
 
     leaves: tuple[Leaf, ...] = ()
     fpp: float = DEFAULT_FPP
     ndv: Mapping[int, int] = field(default_factory=dict)
-    harvest: str = "good"
+    harvest: str = GOOD
     even_if_dictionary: bool = False
     rates: Mapping[int, float] = field(default_factory=dict)
 
@@ -77,20 +75,17 @@ class GroupFilters:
     waiting: dict[int, ValuesFilter] = field(default_factory=dict)
     """Those that need the values; whoever walks a chunk's pages may feed its hasher on the way."""
 
-    def take(self, chunk: ColumnChunk, bitset: bytes, way: str, rate: float) -> None:
+    def take(self, chunk: ColumnChunk, bitset: bytes, outcome: Outcome) -> None:
         """Give the chunk a new filter."""
         data = encode_filter(bitset)
-        index = chunk.leaf.index
-        self.filters[index] = data
-        self.outcomes[index] = Outcome(*_place(chunk), way, len(data), self._rate_before(index), rate)
+        self.filters[chunk.leaf.index] = data
+        self.note(chunk, replace(outcome, bytes=len(data)))
 
-    def refuse(self, chunk: ColumnChunk, outcome: Outcome) -> None:
-        """Leave the chunk without a filter."""
-        index = chunk.leaf.index
-        self.outcomes[index] = replace(outcome, rate_before=self._rate_before(index))
-
-    def _rate_before(self, index: int) -> float | None:
-        return self.outcomes[index].rate_before if index in self.outcomes else None
+    def note(self, chunk: ColumnChunk, outcome: Outcome) -> None:
+        """Keep what became of the chunk's filter, and which rate the old one had."""
+        old = self.outcomes.get(chunk.leaf.index)
+        rate = None if old is None else old.rate_before
+        self.outcomes[chunk.leaf.index] = replace(outcome, rate_before=rate)
 
 
 class ParquetFilterMaker:
@@ -112,7 +107,7 @@ class ParquetFilterMaker:
         """What builds filters of a rate."""
         if fpp not in self._indexers:
             options = Options(
-                bloom=True, theta=False, fpp=fpp, max_bits=None, harvest="never", lg_k=12, ndv=self._rules.ndv
+                bloom=True, theta=False, fpp=fpp, max_bits=None, harvest=NEVER, lg_k=12, ndv=self._rules.ndv
             )
             self._indexers[fpp] = ChunkIndexer(self._source, options, TaskSketches(options.lg_k))
         return self._indexers[fpp]
@@ -122,7 +117,7 @@ class ParquetFilterMaker:
         work = GroupFilters(group)
         for chunk, outcome in self._old(group):
             work.outcomes[chunk.leaf.index] = outcome
-            if outcome.way == "exact" and not chunk.encrypted:
+            if outcome.way == EXACT and not chunk.encrypted:
                 work.filters[chunk.leaf.index] = Range(chunk.bloom_filter_offset or 0, outcome.bytes)
         by_indexer: list[Leaf] = []
         for leaf in self._rules.leaves:
@@ -130,8 +125,9 @@ class ParquetFilterMaker:
                 continue
             if group.columns[leaf.index].encrypted:
                 old = work.outcomes.get(leaf.index)
-                none = Outcome(group.ordinal, leaf.path, "bloom", "none", reason=NO_KEY)
-                work.outcomes[leaf.index] = old or none
+                work.outcomes[leaf.index] = old or Outcome(
+                    *self._place(group.columns[leaf.index]), reason=NO_KEY
+                )
                 continue
             if leaf.encoding.not_indexable is None and not self._is_dictionary(group.columns[leaf.index]):
                 work.waiting[leaf.index] = self._from_values(group.columns[leaf.index])
@@ -154,11 +150,12 @@ class ParquetFilterMaker:
             except UnsupportedFeatureError:
                 pass
             except SidecarError as error:
-                work.refuse(chunk, Outcome(*_place(chunk), "none", reason=reason_of(error), damaged=True))
+                work.note(chunk, Outcome(*self._place(chunk), reason=reason_of(error), damaged=True))
                 continue
             if waiting.hasher.complete:
                 built = waiting.filter.fold_to(self._rules.rate_of(chunk.leaf))
-                work.take(chunk, built.to_bytes(), "values", built.estimated_fpp())
+                rate = built.estimated_fpp()
+                work.take(chunk, built.to_bytes(), Outcome(*self._place(chunk), VALUES, rate_after=rate))
             else:
                 not_walked.append(chunk.leaf)
         self._index(work, not_walked)
@@ -186,23 +183,24 @@ class ParquetFilterMaker:
         for index, result in self._indexer(rate).index(work.group, columns).items():
             chunk = work.group.columns[index]
             if result.fault == STORAGE:
-                raise StorageError(result.reason, file=self._source.name)
+                raise StorageError(result.outcome.reason, file=self._source.name)
             if result.bitset is None:
-                work.refuse(
-                    chunk, Outcome(*_place(chunk), "none", reason=result.reason, damaged=result.damaged)
-                )
+                work.note(chunk, result.outcome)
             elif self._dictionary_is_no_larger(chunk, result):
                 reason = "the dictionary is exact, and no larger than a filter"
-                work.refuse(chunk, Outcome(*_place(chunk), "none", reason=reason))
+                work.note(chunk, Outcome(*self._place(chunk), reason=reason))
             else:
-                work.take(chunk, result.bitset, WAYS[result.how], result.rate)
+                work.take(chunk, result.bitset, result.outcome)
 
     def _old(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
         """The filters that the source has: carried over (``exact``) or not (``none``)."""
         chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
         for chunk in chunks:
             if chunk.encrypted:
-                yield chunk, Outcome(*_place(chunk), "exact", chunk.bloom_filter_length or 0, reason=NO_KEY)
+                yield (
+                    chunk,
+                    Outcome(*self._place(chunk), EXACT, chunk.bloom_filter_length or 0, reason=NO_KEY),
+                )
         chunks = [chunk for chunk in chunks if not chunk.encrypted]
         for chunk, found in read_bloom_filters(self._source, chunks):
             if isinstance(found, StorageError):
@@ -210,22 +208,22 @@ class ParquetFilterMaker:
             reason = _defect(chunk, found)
             rate = found.filter.estimated_fpp() if isinstance(found, FoundFilter) else None
             if not reason and chunk.leaf.index in self._wanted and isinstance(found, FoundFilter):
-                reason = self._not_harvested(found, rate or 0.0)
+                reason = self._not_harvested(chunk.leaf, found, rate or 0.0)
             if reason or not isinstance(found, FoundFilter):
-                yield chunk, Outcome(*_place(chunk), "none", 0, rate, None, f"dropped: {reason}")
+                yield chunk, Outcome(*self._place(chunk), rate_before=rate, reason=f"dropped: {reason}")
             else:
-                yield chunk, Outcome(*_place(chunk), "exact", found.length, rate, rate)
+                yield chunk, Outcome(*self._place(chunk), EXACT, found.length, rate, rate)
 
-    def _not_harvested(self, found: FoundFilter, rate: float) -> str:
-        if self._rules.harvest == "never":
-            return "to be built anew"
-        if not found.trusted or found.hash != XXH64:
+    def _not_harvested(self, leaf: Leaf, found: FoundFilter, rate: float) -> str:
+        if self._rules.harvest != NEVER and (not found.trusted or found.hash != XXH64):
             return found.reason or f"its hash is {found.hash}"
-        too_many = self._rules.harvest == "good" and rate > self._rules.fpp
-        return f"its rate is more than {self._rules.fpp}" if too_many else ""
+        return why_not_harvested(self._rules.harvest, rate, self._rules.rate_of(leaf))
+
+    def _place(self, chunk: ColumnChunk) -> IndexPlace:
+        return self._source.name, chunk.row_group, chunk.leaf.path, BLOOM
 
     def _dictionary_is_no_larger(self, chunk: ColumnChunk, result: ColumnResult) -> bool:
-        if result.how != "dictionary" or self._rules.even_if_dictionary or result.bitset is None:
+        if result.outcome.way != DICTIONARY or self._rules.even_if_dictionary or result.bitset is None:
             return False
         return _dictionary_length(self._source, chunk) <= len(encode_filter(result.bitset))
 
@@ -233,10 +231,6 @@ class ParquetFilterMaker:
 def encode_filter(bitset: bytes) -> bytes:
     """A filter as it stands in a file: header and bitset."""
     return encode_header(len(bitset)) + bitset
-
-
-def _place(chunk: ColumnChunk) -> tuple[int, str, str]:
-    return chunk.row_group, chunk.leaf.path, "bloom"
 
 
 def _defect(chunk: ColumnChunk, found: FoundFilter | SidecarError | None) -> str:

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sidecar.convert.outcome import BLOOM, NONE, Moved
+from sidecar.convert.harvest import ALWAYS, NEVER
+from sidecar.convert.outcome import BLOOM, NONE, Outcome
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.orc_file import embed_orc
@@ -47,7 +48,7 @@ def filters_like(
     columns: Sequence[str] | None = None,
     fpp: float | None = None,
     io: FileIO | None = None,
-) -> tuple[EmbedReport, list[Moved]]:
+) -> tuple[EmbedReport, list[Outcome]]:
     """Write the file ``data`` to the new file ``target``, with filters on the columns that have some in ``source``.
 
     Each has the worst rate that its trusted filters show in ``source``, or ``fpp``. Also answers the columns that
@@ -72,12 +73,12 @@ def filters_like(
 
 def _orc_like(
     opened: Source, target: str, rates: dict[str, float], io: FileIO | None
-) -> tuple[EmbedReport, list[Moved]]:
+) -> tuple[EmbedReport, list[Outcome]]:
     tail = read_tail(opened)
     found = {path: tail.column(path) for path in rates}
     here = {path: column for path, column in found.items() if column is not None and not column.is_compound}
     by_id = {column.id: rates[path] for path, column in here.items()}
-    rules = OrcRules(tuple(here.values()), DEFAULT_FPP, "never", by_id)
+    rules = OrcRules(tuple(here.values()), DEFAULT_FPP, NEVER, by_id)
     missing = _missing(opened, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
         return embed_orc(opened, tail, sink, rules), missing
@@ -85,21 +86,21 @@ def _orc_like(
 
 def _parquet_like(
     opened: Source, target: str, rates: dict[str, float], io: FileIO | None
-) -> tuple[EmbedReport, list[Moved]]:
+) -> tuple[EmbedReport, list[Outcome]]:
     footer = read_footer(opened)
     here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
     by_index = {leaf.index: rates[path] for path, leaf in here.items()}
     rules = FilterRules(
-        tuple(here.values()), DEFAULT_FPP, harvest="never", even_if_dictionary=True, rates=by_index
+        tuple(here.values()), DEFAULT_FPP, harvest=NEVER, even_if_dictionary=True, rates=by_index
     )
     missing = _missing(opened, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
         return embed_into(opened, footer, sink, EmbedOptions(rules)), missing
 
 
-def _missing(data: Source, paths: Sequence[str]) -> list[Moved]:
+def _missing(data: Source, paths: Sequence[str]) -> list[Outcome]:
     return [
-        Moved(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths
+        Outcome(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths
     ]
 
 
@@ -157,4 +158,4 @@ def convert_legacy(
                 "nothing to convert: no column has filters in a BLOOM_FILTER stream alone", file=source
             )
         with create_target(target, io) as sink:
-            return embed_orc(opened, tail, sink, OrcRules(leaves, DEFAULT_FPP, "always"))
+            return embed_orc(opened, tail, sink, OrcRules(leaves, DEFAULT_FPP, ALWAYS))

@@ -24,11 +24,12 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.match import Finder
+from sidecar.convert.outcome import Progress
 from sidecar.convert.witness import NONE, PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
-from sidecar.embedding.report import EmbedReport, Progress
+from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.restorer import RestoreChoice, Restorer, plan_restore
 from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot
@@ -231,14 +232,14 @@ def _prepare(
         if is_orc(source):
             tail = read_tail(source)
             storage.name_fields((column.path, column.field_id) for column in tail.columns)
-            orc = plan_orc_restore(finder, source, tail, choice)
-            restorer, parts = OrcRestorer(source, orc, choice, pool), orc.exact_parts
+            orc_plan = plan_orc_restore(finder, source, tail, choice)
+            restorer, parts = OrcRestorer(source, orc_plan, choice, pool), orc_plan.exact_parts
             return _Prepared(path, source, target, tail.size, PLACEMENT, parts, restorer, start)
         footer = read_footer(source)
         storage.name_fields((leaf.path, leaf.field_id) for leaf in footer.columns)
         check_embeddable(source, footer)
-        work = plan_restore(finder, source, footer, choice)
-        restorer, parts = Restorer(source, work, choice, pool, storage.keys), work.exact_parts
+        plan = plan_restore(finder, source, footer, choice)
+        restorer, parts = Restorer(source, plan, choice, pool, storage.keys), plan.exact_parts
         return _Prepared(path, source, target, footer.size, choice.placement, parts, restorer, start)
     except BaseException:
         source.close()

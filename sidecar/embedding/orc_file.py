@@ -14,9 +14,10 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
+from sidecar.convert.outcome import BLOOM, NONE, Outcome, Progress
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
 from sidecar.embedding.prefetch import Prefetch
-from sidecar.embedding.report import EmbedReport, Outcome, Progress
+from sidecar.embedding.report import EmbedReport
 from sidecar.filters.sizing import check_fpp
 from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_embeddable, embed
 from sidecar.orc.inspect import find_column
@@ -135,15 +136,15 @@ class _Plan:
             )
             if lacking is None:
                 continue
-            told = self._work[lacking].outcomes.get(column)
-            why = f": {told[0].reason}" if told and told[0].reason else ""
+            outcomes = self._work[lacking].outcomes.get(column)
+            why = f": {outcomes[0].reason}" if outcomes and outcomes[0].reason else ""
             for ordinal, work in enumerate(self._work):
                 if self._has(ordinal, column):
                     work.kept.discard(column)
                     self._places[ordinal].pop(column, None)
                     reason = f"dropped: stripe {lacking} has none{why}"
                     work.outcomes[column] = [
-                        replace(one, way="none", bytes=0, rate_after=None, reason=reason)
+                        replace(one, way=NONE, bytes=0, rate_after=None, reason=reason)
                         for one in work.outcomes[column]
                     ]
 
@@ -172,5 +173,5 @@ def _removed(source: Source, tail: OrcTail) -> Iterator[Outcome]:
         columns = sorted({s.column for s in footer.streams if s.kind in FILTER_STREAMS})
         for group in range(first, first + stripe.num_row_groups):
             for column in columns:
-                yield Outcome(group, tail.columns[column].path, "bloom", "none", reason="removed")
+                yield Outcome(tail.name, group, tail.columns[column].path, BLOOM, reason="removed")
         first += stripe.num_row_groups

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from sidecar.embedding.report import Outcome
+from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
+from sidecar.convert.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter
@@ -43,18 +44,21 @@ _ORC_135 = 6
 class OrcRules:
     """What to build: filters of ``columns``, at rate ``fpp``, or at those that ``rates`` has by column id.
 
-    ``harvest``: trusted filters that a stripe has are taken if they are ``good`` (at most ``fpp`` by their bits),
-    ``always`` or ``never``.
+    ``harvest``: which trusted filters that a stripe has are taken, see :mod:`sidecar.convert.harvest`.
     """
 
     columns: tuple[OrcColumn, ...] = ()
     fpp: float = DEFAULT_FPP
-    harvest: str = "good"
+    harvest: str = GOOD
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def rate_of(self, column: OrcColumn) -> float:
         """The rate that filters of a column are to have."""
         return self.rates.get(column.id, self.fpp)
+
+    def why_not_harvested(self, old: _Old) -> str:
+        """Why filters that a stripe has are not taken, though they are trusted; empty if they are."""
+        return why_not_harvested(self.harvest, old.rate, self.rate_of(old.column))
 
 
 @dataclass
@@ -64,7 +68,7 @@ class StripeWork:
     new: dict[int, bytes] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
-    """What is to be told of a column, for each row group."""
+    """What became of the filters of a column, for each row group."""
 
     @property
     def size(self) -> int:
@@ -196,13 +200,15 @@ class OrcFilterMaker:
             return False
         if isinstance(found, list):
             work.new[old.column.id] = encode_filters(found, self._tail)
-            self._tell(work, old, "exact", found)
+            self._note(work, old, EXACT, found)
         elif found.from_values:
             self._renew(work, old)
-            told = work.outcomes[old.column.id]
-            work.outcomes[old.column.id] = [replace(one, reason=one.reason or found.reason) for one in told]
+            outcomes = work.outcomes[old.column.id]
+            work.outcomes[old.column.id] = [
+                replace(one, reason=one.reason or found.reason) for one in outcomes
+            ]
         else:
-            self._tell(work, old, reason=found.reason)
+            self._note(work, old, reason=found.reason)
         return True
 
     def _keep(self, work: StripeWork, old: _Old) -> None:
@@ -216,20 +222,15 @@ class OrcFilterMaker:
         if not reason and column in self._wanted:
             reason = self._not_harvested(old)
         if reason:
-            self._tell(work, old, reason=f"dropped: {reason}")
+            self._note(work, old, reason=f"dropped: {reason}")
         else:
             work.kept.add(column)
-            self._tell(work, old, "exact", old.bits)
+            self._note(work, old, EXACT, old.bits)
 
     def _not_harvested(self, old: _Old) -> str:
-        if self._rules.harvest == "never":
-            return "to be built anew"
-        if not old.asked_by_all:
+        if self._rules.harvest != NEVER and not old.asked_by_all:
             return "only Java's readers ask it"
-        return "" if self._is_good(old) else f"its rate is more than {self._rules.rate_of(old.column)}"
-
-    def _is_good(self, old: _Old) -> bool:
-        return self._rules.harvest == "always" or old.rate <= self._rules.rate_of(old.column)
+        return self._rules.why_not_harvested(old)
 
     def _renew(self, work: StripeWork, old: _Old) -> None:
         """Give a column new filters, or say why it gets none."""
@@ -238,22 +239,22 @@ class OrcFilterMaker:
             if old.index.row_index is None:
                 raise old.index.row_index_problem or UnsupportedFeatureError("the column has no row index")
             if self._has_same_bits(old, encoding):
-                way, filters = "converted", old.bits
+                way, filters = CONVERTED, old.bits
             else:
-                way, filters = "values", self._from_values(old, encoding)
+                way, filters = VALUES, self._from_values(old, encoding)
         except StorageError:
             raise
         except SidecarError as error:
-            self._tell(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
+            self._note(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
             return
         work.new[old.column.id] = encode_filters(filters, self._tail)
-        self._tell(work, old, way, filters)
+        self._note(work, old, way, filters)
 
     def _has_same_bits(self, old: _Old, encoding: OrcEncoding) -> bool:
         """Whether a stream that all readers ask would have the bits of the old one."""
         found = old.index.filters or ()
         same = bool(found) and all(one.trusted and one.encoding == encoding for one in found)
-        return same and not old.asked_by_all and self._rules.harvest != "never" and self._is_good(old)
+        return same and not old.asked_by_all and not self._rules.why_not_harvested(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
         stride, fpp = self._tail.row_index_stride, self._rules.rate_of(old.column)
@@ -267,11 +268,11 @@ class OrcFilterMaker:
             raise UnsupportedFeatureError(error.what, found=error.found) from error
         return filters
 
-    def _tell(
+    def _note(
         self,
         work: StripeWork,
         old: _Old,
-        way: str = "none",
+        way: str = NONE,
         filters: Sequence[OrcBloomFilter] = (),
         reason: str = "",
         damaged: bool = False,
@@ -284,15 +285,16 @@ class OrcFilterMaker:
             new = filters[group] if filters else None
             outcomes.append(
                 Outcome(
+                    self._source.name,
                     first + group,
                     old.column.path,
-                    "bloom",
+                    BLOOM,
                     way,
                     new.num_bytes if new else 0,
                     before[group] if found else None,
                     new.estimated_fpp() if new else None,
-                    reason,
-                    damaged,
+                    reason=reason,
+                    damaged=damaged,
                 )
             )
         work.outcomes[old.column.id] = outcomes

@@ -18,7 +18,8 @@ from sidecar.bundle.rules import OrcRule
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units, identity_of_orc
 from sidecar.convert.match import Finder, Match
-from sidecar.convert.outcome import BLOOM
+from sidecar.convert.orc_witness import ask_row_groups
+from sidecar.convert.outcome import BLOOM, Outcome, Progress
 from sidecar.convert.restore import orc_coverage, orc_filter_parts
 from sidecar.convert.witness import ANOTHER_FILE, NONE, Testimony, Witness
 from sidecar.embedding.orc_file import write_orc
@@ -29,8 +30,6 @@ from sidecar.embedding.orc_filters import (
     check_filterable,
     new_encoding,
 )
-from sidecar.embedding.orc_witness import ask_row_groups
-from sidecar.embedding.report import Outcome, Progress
 from sidecar.embedding.restorer import (
     UNPROVEN,
     UNREADABLE,
@@ -78,7 +77,7 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
     wanted = None if choice.bloom is None else {find_column(tail, name).id for name in choice.bloom}
     matches = finder.find(identity_of_orc(source, tail))
     parts = orc_filter_parts(matches, tail, wanted)
-    work = OrcRestorePlan(
+    plan = OrcRestorePlan(
         tail, matches, {(group, part.column): part for part in parts for group in part.units}
     )
     by_column: dict[int, list[PooledFilters]] = defaultdict(list)
@@ -91,13 +90,13 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
         if choice.way == "auto":
             reason = _cheaper(own, lengths.get(column, 0), proof)
         if reason:
-            work.from_values[column] = reason
+            plan.from_values[column] = reason
     if choice.fallback:
         for group, found, state in orc_coverage(matches, tail):
-            lost = state == UnitState.INDEXED and (group, found.id) not in work.parts
+            lost = state == UnitState.INDEXED and (group, found.id) not in plan.parts
             if lost and (wanted is None or found.id in wanted):
-                work.from_values.setdefault(found.id, UNREADABLE)
-    return work
+                plan.from_values.setdefault(found.id, UNREADABLE)
+    return plan
 
 
 def _data_lengths(source: Source, tail: OrcTail) -> dict[int, int]:
@@ -120,30 +119,30 @@ def _cheaper(parts: Sequence[PooledFilters], values: int, proof: str) -> str:
 class OrcRestorer:
     """What each stripe of one file gets; see :class:`sidecar.embedding.orc_filters.Given`. To be closed."""
 
-    def __init__(self, source: Source, work: OrcRestorePlan, choice: RestoreChoice, pool: FilterPool) -> None:
+    def __init__(self, source: Source, plan: OrcRestorePlan, choice: RestoreChoice, pool: FilterPool) -> None:
         self._source = source
-        self._work = work
+        self._plan = plan
         self._choice = choice
         self._pool = pool
         self._loaded: Future[None] = Future()
-        self._firsts = first_units(work.tail)
+        self._firsts = first_units(plan.tail)
         self.doubts: list[str] = []
         """What of the sidecar could not be read."""
-        self.witness = Witness.called(choice.witness, proof_of(work.matches))
-        rates = [part.bundle.toc.fpp for part in work.parts.values() if part.bundle.toc.fpp is not None]
+        self.witness = Witness.called(choice.witness, proof_of(plan.matches))
+        rates = [part.bundle.toc.fpp for part in plan.parts.values() if part.bundle.toc.fpp is not None]
         self.fpp = min(rates, default=DEFAULT_FPP)
 
     @property
     def columns(self) -> AbstractSet[int]:
         """Ids of the columns that the sidecar has filters of."""
-        return {column for _, column in self._work.parts} | self._work.from_values.keys()
+        return {column for _, column in self._plan.parts} | self._plan.from_values.keys()
 
     def load(self, load_filters: Callable[[], None]) -> None:
         """Read what the file needs of the sidecar; whoever waits for it in :meth:`write` goes on, or fails."""
         try:
             load_filters()
-            work = self._work
-            self.doubts += replace_unreadable(work.exact_parts, work.from_values, self._pool, self._choice)
+            plan = self._plan
+            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool, self._choice)
             self._hold_against_values()
         except BaseException as error:
             self._loaded.set_exception(error)
@@ -158,14 +157,14 @@ class OrcRestorer:
         witness, doubtful = self.witness, set()
         if witness.mode == NONE:
             return
-        columns = sorted({part.column for part in self._work.exact_parts})
-        for stripe in self._work.tail.stripes if columns else ():
-            footer = read_stripe_footer(self._source, self._work.tail, stripe)
+        columns = sorted({part.column for part in self._plan.exact_parts})
+        for stripe in self._plan.tail.stripes if columns else ():
+            footer = read_stripe_footer(self._source, self._plan.tail, stripe)
             for column in columns if stripe.num_rows else ():
-                said = self._look_at(footer, self._work.tail.columns[column])
-                if said is not None:
-                    witness.add(self._work.tail.columns[column].path, self._firsts[stripe.ordinal], said)
-                    doubtful |= {column} if said.unseen and not witness.proof else set()
+                testimony = self._look_at(footer, self._plan.tail.columns[column])
+                if testimony is not None:
+                    witness.add(self._plan.tail.columns[column].path, self._firsts[stripe.ordinal], testimony)
+                    doubtful |= {column} if testimony.unseen and not witness.proof else set()
         if witness.denials:
             doubtful = set(columns)
         if not doubtful:
@@ -173,7 +172,7 @@ class OrcRestorer:
         reason = ANOTHER_FILE if witness.denials else UNPROVEN
         if not self._choice.fallback:
             raise UsageError(reason, file=self._source.name, found=(witness.denials + witness.unseen)[0])
-        self._work.from_values.update(dict.fromkeys(doubtful, reason))
+        self._plan.from_values.update(dict.fromkeys(doubtful, reason))
         self.doubts += [f"{reason}: {text}" for text in witness.denials or witness.unseen]
 
     def _look_at(self, footer: StripeFooter, column: OrcColumn) -> Testimony | None:
@@ -182,10 +181,10 @@ class OrcRestorer:
         if not isinstance(found, list):
             return None
         first = self._firsts[footer.stripe.ordinal]
-        names = [self._work.parts[first + number, column.id].group.encoding for number in range(len(found))]
+        names = [self._plan.parts[first + number, column.id].group.encoding for number in range(len(found))]
         filters = [(bits, OrcEncoding.parse(name)) for bits, name in zip(found, names, strict=True)]
         whole = self.witness.is_whole
-        return ask_row_groups(self._source, self._work.tail, footer, column, filters, whole=whole)
+        return ask_row_groups(self._source, self._plan.tail, footer, column, filters, whole=whole)
 
     def close(self) -> None:
         """Nothing is open besides the source."""
@@ -197,7 +196,7 @@ class OrcRestorer:
     def write(self, target: Target, progress: Progress | None) -> tuple[WrittenOrc, list[Outcome]]:
         """Write the file to the empty ``target``, when :meth:`load` is done in whatever thread that runs."""
         self._loaded.result()
-        tail = self._work.tail
+        tail = self._plan.tail
         if self.columns:
             check_filterable(tail)
         maker = OrcFilterMaker(self._source, tail, OrcRules(fpp=self.fpp), self)
@@ -206,23 +205,23 @@ class OrcRestorer:
 
     def _lacking(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
         """Row groups of which the sidecar says why it has no filter."""
-        told = {(one.row_group, one.column) for one in outcomes}
-        for group, column, state in orc_coverage(self._work.matches, self._work.tail):
+        noted = {(one.row_group, one.column) for one in outcomes}
+        for group, column, state in orc_coverage(self._plan.matches, self._plan.tail):
             place = (group, column.path)
             wanted = self._choice.bloom is None or column.path in self._choice.bloom
-            if state != UnitState.INDEXED and wanted and place not in told:
-                told.add(place)
-                yield Outcome(*place, BLOOM, "none", reason=state)
+            if state != UnitState.INDEXED and wanted and place not in noted:
+                noted.add(place)
+                yield Outcome(self._source.name, *place, BLOOM, reason=state)
 
     def filters(
         self, footer: StripeFooter, column: OrcColumn
     ) -> list[OrcBloomFilter] | ReplacedFilters | None:
         """The filters of a column of a stripe, or why they are others."""
-        if column.id in self._work.from_values:
-            return ReplacedFilters(self._work.from_values[column.id], True)
+        if column.id in self._plan.from_values:
+            return ReplacedFilters(self._plan.from_values[column.id], True)
         first = self._firsts[footer.stripe.ordinal]
         groups = range(first, first + footer.stripe.num_row_groups)
-        parts = [self._work.parts.get((group, column.id)) for group in groups]
+        parts = [self._plan.parts.get((group, column.id)) for group in groups]
         having = [part for part in parts if part is not None]
         if not having:
             return None
@@ -238,12 +237,12 @@ class OrcRestorer:
         """Why a filter cannot stand in the file; empty if it can."""
         if not isinstance(part.group.rule, OrcRule):
             return SPLIT_BLOCK
-        tail, zone = self._work.tail, footer.writer_timezone
+        tail, zone = self._plan.tail, footer.writer_timezone
         encoding, trusted, _ = encoding_of(tail, column, ColumnEncoding("DIRECT", 0, UTF8_UTC), UTF8, zone)
         if encoding is None or encoding.name != part.group.encoding:
             asked = "nothing that is known" if encoding is None else encoding.name
             return f"its keys are {part.group.encoding}, readers of the file ask by {asked}"
-        proven = any(match.is_proven and match.segment is part.segment for match in self._work.matches)
+        proven = any(match.is_proven and match.segment is part.segment for match in self._plan.matches)
         if trusted and proven:  # a filter as it stood in the file
             return ""
         try:

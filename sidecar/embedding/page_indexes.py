@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from sidecar.convert.harvest import NEVER
+from sidecar.convert.outcome import EXACT, PAGE_INDEX, VALUES, IndexPlace, Outcome
 from sidecar.embedding.filters import ValuesFilter
-from sidecar.embedding.report import Outcome
 from sidecar.errors import SidecarError, StorageError
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.encrypted.sealing import NO_KEY
@@ -52,7 +53,7 @@ class PageIndexMaker:
         self._source = source
         self._footer = footer
         self._build = build
-        self._rebuild = harvest == "never"
+        self._rebuild = harvest == NEVER
 
     def make(
         self, group: RowGroup, waiting: Mapping[int, ValuesFilter]
@@ -76,9 +77,8 @@ class PageIndexMaker:
         """Carry over the sound page indexes of the source."""
         for chunk in group.columns:
             if chunk.encrypted and chunk.offset_index_offset:
-                place = (group.ordinal, chunk.leaf.path, "page-index")
                 length = (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)
-                yield chunk.leaf.index, Outcome(*place, "exact", length, reason=NO_KEY)
+                yield chunk.leaf.index, Outcome(*self._place(chunk), EXACT, length, reason=NO_KEY)
         ours = [chunk for chunk in group.columns if not chunk.encrypted]
         with_columns = [chunk for chunk in ours if chunk.column_index_offset]
         with_offsets = [chunk for chunk in ours if chunk.offset_index_offset]
@@ -95,20 +95,23 @@ class PageIndexMaker:
         offsets: OffsetIndexAnswer,
         made: RowGroupPageIndexes,
     ) -> Outcome:
-        place = (chunk.row_group, chunk.leaf.path, "page-index")
+        place = self._place(chunk)
         problem = self._offset_problem(chunk, offsets)
         if problem or not isinstance(offsets, OffsetIndex):
-            return Outcome(*place, "none", reason=f"dropped: {problem}")
+            return Outcome(*place, reason=f"dropped: {problem}")
         leaf, length = chunk.leaf.index, chunk.offset_index_length or 0
         made.offset_indexes[leaf] = Range(chunk.offset_index_offset or 0, length)
         problem = self._column_problem(chunk, columns, offsets)
         if problem or not isinstance(columns, ColumnIndex):
             return Outcome(
-                *place, "exact", length, reason=f"column index dropped: {problem}" if problem else ""
+                *place, EXACT, length, reason=f"column index dropped: {problem}" if problem else ""
             )
         columns_length = chunk.column_index_length or 0
         made.column_indexes[leaf] = Range(chunk.column_index_offset or 0, columns_length)
-        return Outcome(*place, "exact", length + columns_length)
+        return Outcome(*place, EXACT, length + columns_length)
+
+    def _place(self, chunk: ColumnChunk) -> IndexPlace:
+        return self._source.name, chunk.row_group, chunk.leaf.path, PAGE_INDEX
 
     def _offset_problem(self, chunk: ColumnChunk, index: OffsetIndexAnswer) -> str:
         if index is None:
@@ -138,7 +141,7 @@ class PageIndexMaker:
         self, chunk: ColumnChunk, made: RowGroupPageIndexes, waiting: ValuesFilter | None = None
     ) -> Outcome:
         """Give one chunk the page index of its pages."""
-        place = (chunk.row_group, chunk.leaf.path, "page-index")
+        place = self._place(chunk)
         leaf = chunk.leaf.index
         try:
             hasher = waiting.hasher if waiting is not None else None
@@ -147,17 +150,17 @@ class PageIndexMaker:
             raise
         except SidecarError as error:
             made.drop(leaf)
-            return Outcome(*place, "none", reason=reason_of(error), damaged=True)
+            return Outcome(*place, reason=reason_of(error), damaged=True)
         if built.offset_index is None:
             made.drop(leaf)
-            return Outcome(*place, "none", reason=built.reason)
+            return Outcome(*place, reason=built.reason)
         made.drop(leaf)
         made.offset_indexes[leaf] = built.offset_index.raw
         length = len(built.offset_index.raw)
         if built.column_index is not None:
             made.column_indexes[leaf] = built.column_index.raw
             length += len(built.column_index.raw)
-        return Outcome(*place, "values", length, reason=built.reason)
+        return Outcome(*place, VALUES, length, reason=built.reason)
 
     def _all_or_none(self, group: RowGroup, made: RowGroupPageIndexes, outcomes: dict[int, Outcome]) -> None:
         """Without an OffsetIndex in every chunk, drop what was built; what was there stays."""
@@ -166,9 +169,7 @@ class PageIndexMaker:
         if missing is None:
             return
         for leaf, outcome in outcomes.items():
-            if outcome.way == "values":
+            if outcome.way == VALUES:
                 made.drop(leaf)
                 reason = f"{missing.path} of the row group has none"
-                outcomes[leaf] = Outcome(
-                    outcome.row_group, outcome.column, outcome.kind, "none", reason=reason
-                )
+                outcomes[leaf] = Outcome(*self._place(group.columns[leaf]), reason=reason)

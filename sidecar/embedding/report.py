@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sidecar.convert.outcome import ways_of
-from sidecar.orc.embed import WrittenOrc as OrcEmbedded
+from sidecar.convert.outcome import BLOOM, DICTIONARY, NONE, VALUES, Outcome, ways_of
+from sidecar.orc.embed import WrittenOrc
 from sidecar.parquet.embed import WrittenParquet
 from sidecar.parquet.footer import Footer
-
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one index of one row group's column; row groups of ORC are counted over all stripes.
-
-    ``way``: ``exact`` (bytes of the source), ``converted`` (its bits in another form), ``dictionary`` or ``values``
-    (built from them), ``none``. ``bytes`` are those in the file, header included, but of ORC those of the bits
-    alone; what is new of an encrypted column is counted in clear.
-    Rates are estimated from the bits, ``None`` where there is no filter.
-    """
-
-    row_group: int
-    column: str
-    kind: str
-    way: str
-    bytes: int = 0
-    rate_before: float | None = None
-    rate_after: float | None = None
-    reason: str = ""
-    damaged: bool = False
-    """Whether the reason is that bytes of the source are broken."""
-
 
 DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, not even rows that need none"
 
@@ -44,7 +19,7 @@ def has_encrypted_filters(footer: Footer, outcomes: Iterable[Outcome]) -> bool:
     if footer.encryption is None:
         return False
     encrypted = {footer.columns[column].path for _, column in footer.encryption.columns}
-    return any(o.kind == "bloom" and o.way != "none" and o.column in encrypted for o in outcomes)
+    return any(o.kind == BLOOM and o.way != NONE and o.column in encrypted for o in outcomes)
 
 
 @dataclass
@@ -55,7 +30,7 @@ class EmbedReport:
     target: str
     placement: str
     size_before: int
-    written: WrittenParquet | OrcEmbedded
+    written: WrittenParquet | WrittenOrc
     outcomes: list[Outcome]
     seconds: float
     fpp: float = 1.0
@@ -75,7 +50,7 @@ class EmbedReport:
         """
         worst: dict[str, float] = {}
         for outcome in self.outcomes:
-            if outcome.way in ("dictionary", "values") and outcome.rate_after is not None:
+            if outcome.way in (DICTIONARY, VALUES) and outcome.rate_after is not None:
                 worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
         found = [
             f"{column}: a filter finds {rate:.2g} of absent values; it is too small for its row group"
@@ -100,7 +75,13 @@ class EmbedReport:
             "size_before": self.size_before,
             **asdict(self.written),
             "ways": self.ways(),
-            "units": [asdict(outcome) for outcome in self.outcomes],
+            "units": [_unit(outcome) for outcome in self.outcomes],
             "warnings": self.warnings(),
             "seconds": self.seconds,
         }
+
+
+def _unit(outcome: Outcome) -> dict[str, Any]:
+    """An index as plain data, without what the report says once and what embedding never does."""
+    left_out = ("file", "measured", "rebuilt")
+    return {name: value for name, value in asdict(outcome).items() if name not in left_out}

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from sidecar.bundle.model import UnitState
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
+from sidecar.convert.harvest import GOOD
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
-from sidecar.convert.outcome import BLOOM, PAGE_INDEX
+from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, PAGE_INDEX, VALUES, Outcome, Progress
 from sidecar.convert.restore import (
     RestoredPages,
     coverage,
@@ -36,7 +37,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.page_indexes import PageIndexMaker
-from sidecar.embedding.report import Outcome, Progress, has_encrypted_filters
+from sidecar.embedding.report import has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
@@ -100,22 +101,22 @@ def proof_of(matches: Sequence[Match]) -> str:
 def plan_restore(finder: Finder, source: Source, footer: Footer, choice: RestoreChoice) -> RestorePlan:
     """What the sidecar has for a file, and what is cheaper built from values."""
     matches = finder.find(identity_of_parquet(source, footer))
-    work = RestorePlan(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
+    plan = RestorePlan(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
     by_leaf: dict[int, list[PooledFilters]] = defaultdict(list)
-    for part in work.parts:
+    for part in plan.parts:
         by_leaf[part.column].append(part)
     for leaf, parts in by_leaf.items():
         reason = _why_values(footer, leaf, parts, choice.way, proof_of(matches))
         if reason:
-            work.from_values[leaf] = reason
+            plan.from_values[leaf] = reason
     if choice.fallback:
         others = leaves_with_orc_filters(matches, footer)
-        readable = {(row_group, part.column) for part in work.parts for row_group in part.units}
+        readable = {(row_group, part.column) for part in plan.parts for row_group in part.units}
         for row_group, found, state in coverage(matches, footer, BLOOM):
             wanted = choice.bloom is None or found.path in choice.bloom
             if state == UnitState.INDEXED and wanted and (row_group, found.index) not in readable:
-                work.from_values.setdefault(found.index, ORC_FILTER if found.index in others else UNREADABLE)
-    return work
+                plan.from_values.setdefault(found.index, ORC_FILTER if found.index in others else UNREADABLE)
+    return plan
 
 
 def _indexes(footer: Footer, names: Sequence[str] | None) -> set[int] | None:
@@ -149,10 +150,10 @@ def allowed_bytes(parts: Sequence[PooledFilters], values: int) -> float:
     return max(LARGE_BUNDLE + own, values) if is_plain(parts[0].segment) else values
 
 
-def rules_of(work: RestorePlan) -> FilterRules:
+def rules_of(plan: RestorePlan) -> FilterRules:
     """How filters are built from values: at the rate that the sidecar's were built for."""
-    leaves = tuple(work.footer.columns[leaf] for leaf in sorted(work.from_values))
-    rates = [part.bundle.toc.fpp for part in work.parts if part.bundle.toc.fpp is not None]
+    leaves = tuple(plan.footer.columns[leaf] for leaf in sorted(plan.from_values))
+    rates = [part.bundle.toc.fpp for part in plan.parts if part.bundle.toc.fpp is not None]
     return FilterRules(leaves, min(rates, default=DEFAULT_FPP), even_if_dictionary=True)
 
 
@@ -189,22 +190,22 @@ class Restorer:
     def __init__(
         self,
         source: Source,
-        work: RestorePlan,
+        plan: RestorePlan,
         choice: RestoreChoice,
         pool: FilterPool,
         keys: EncryptionKeys | None = None,
     ) -> None:
         self._keys = keys
         self._source = source
-        self._work = work
+        self._plan = plan
         self._pool = pool
-        self._pages = PageIndexMaker(source, work.footer, build=False, harvest="good")
+        self._pages = PageIndexMaker(source, plan.footer, build=False, harvest=GOOD)
         self._choice = choice
         self._loaded: Future[_Loaded] = Future()
         self._filters: ParquetFilterMaker | None = None
         self.doubts: list[str] = []
         """What of the sidecar could not be read."""
-        self.witness = Witness.called(choice.witness, proof_of(work.matches))
+        self.witness = Witness.called(choice.witness, proof_of(plan.matches))
         self.encrypted_filters = False
         """Whether an encrypted column has a filter, once the file is written."""
 
@@ -212,24 +213,24 @@ class Restorer:
         """Read what the file needs of the sidecar; whoever waits for it in :meth:`groups` goes on, or fails."""
         try:
             load_filters()
-            work = self._work
-            self.doubts += replace_unreadable(work.exact_parts, work.from_values, self._pool, self._choice)
+            plan = self._plan
+            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool, self._choice)
             loaded = self._held_against_values(self._load())
-            self._filters = ParquetFilterMaker(self._source, self._work.footer, rules_of(self._work))
+            self._filters = ParquetFilterMaker(self._source, self._plan.footer, rules_of(self._plan))
         except BaseException as error:
             self._loaded.set_exception(error)
             raise
         self._loaded.set_result(loaded)
 
     def _load(self) -> _Loaded:
-        work, choice = self._work, self._choice
-        parts = {(row_group, part.column): part for part in work.exact_parts for row_group in part.units}
+        plan, choice = self._plan, self._choice
+        parts = {(row_group, part.column): part for part in plan.exact_parts for row_group in part.units}
         rates = {place: self._pool.get(part, place[0]).estimated_fpp() for place, part in parts.items()}
-        pages = restore_pages(work.matches, work.footer, _indexes(work.footer, choice.page_index))
+        pages = restore_pages(plan.matches, plan.footer, _indexes(plan.footer, choice.page_index))
         lacking: dict[tuple[str, int, int], str] = {}
         unreadable: dict[tuple[int, int], str] = {}
         for kind, names in ((BLOOM, choice.bloom), (PAGE_INDEX, choice.page_index)):
-            for row_group, leaf, state in coverage(work.matches, work.footer, kind):
+            for row_group, leaf, state in coverage(plan.matches, plan.footer, kind):
                 place = row_group, leaf.index
                 if names is not None and leaf.path not in names:
                     continue
@@ -249,12 +250,12 @@ class Restorer:
             return loaded
         doubtful: set[tuple[int, int]] = set()
         for place in sorted(loaded.parts.keys() | loaded.pages.keys()):
-            said = self._look_at(place, loaded)
-            if said is not None:
-                witness.add(self._work.footer.columns[place[1]].path, place[0], said)
-                doubtful |= {place} if said.unseen and not witness.proof else set()
-                if said.misplaced:
-                    loaded.pages[place] = RestoredPages(None, None, f"of other pages: {said.misplaced}")
+            testimony = self._look_at(place, loaded)
+            if testimony is not None:
+                witness.add(self._plan.footer.columns[place[1]].path, place[0], testimony)
+                doubtful |= {place} if testimony.unseen and not witness.proof else set()
+                if testimony.misplaced:
+                    loaded.pages[place] = RestoredPages(None, None, f"of other pages: {testimony.misplaced}")
         if witness.denials:
             doubtful = {*loaded.parts, *loaded.pages}
         if not doubtful:
@@ -267,7 +268,7 @@ class Restorer:
     def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:
         """The result of holding a chunk's pages against the indexes that it is to get; ``None`` without indexes."""
         row_group, leaf = place
-        chunk = self._work.footer.row_groups[row_group].columns[leaf]
+        chunk = self._plan.footer.row_groups[row_group].columns[leaf]
         part, pages = loaded.parts.get(place), loaded.pages.get(place)
         bits = None if part is None else self._pool.get(part, row_group)
         if chunk.encrypted or (bits is None and (pages is None or pages.offset_index is None)):
@@ -282,14 +283,14 @@ class Restorer:
         except SidecarError as error:
             return Testimony(denial=error.what)
         given = GivenIndexes(bits if isinstance(bits, BlockFilter) else None, column, offset)
-        return ask_pages(self._source, self._work.footer, chunk, given, whole=self.witness.is_whole)
+        return ask_pages(self._source, self._plan.footer, chunk, given, whole=self.witness.is_whole)
 
     def _without(self, loaded: _Loaded, doubtful: set[tuple[int, int]], reason: str) -> _Loaded:
         """``loaded`` without the doubtful places, whose indexes are built from the values instead."""
         leaves = {leaf for _, leaf in doubtful}
         for place in loaded.parts:
             if place[1] in leaves:
-                self._work.from_values[place[1]] = reason
+                self._plan.from_values[place[1]] = reason
         self.doubts += [f"{reason}: {text}" for text in self.witness.denials or self.witness.unseen]
         return replace(
             loaded,
@@ -310,19 +311,19 @@ class Restorer:
     @property
     def fpp(self) -> float:
         """The rate of filters that are built from values."""
-        return rules_of(self._work).fpp
+        return rules_of(self._plan).fpp
 
     def write(self, target: Target, progress: Progress | None) -> tuple[WrittenParquet, list[Outcome]]:
         """Write the file to the empty ``target``; what became of each index."""
         outcomes: list[Outcome] = []
         groups = self.groups(outcomes, progress, target.flush)
-        written = embed(self._source, self._work.footer, target, groups, placement=self._choice.placement)
-        self.encrypted_filters = has_encrypted_filters(self._work.footer, outcomes)
+        written = embed(self._source, self._plan.footer, target, groups, placement=self._choice.placement)
+        self.encrypted_filters = has_encrypted_filters(self._plan.footer, outcomes)
         return written, outcomes
 
     def notes(self, target: str, io: FileIO | None) -> list[str]:
         """See :func:`sidecar.embedding.key_files.notes_on`."""
-        return notes_on(self._source, self._work.footer, target, self._keys, io)
+        return notes_on(self._source, self._plan.footer, target, self._keys, io)
 
     def groups(
         self, outcomes: list[Outcome], progress: Progress | None, meanwhile: Callable[[], None]
@@ -335,55 +336,57 @@ class Restorer:
             meanwhile()
         loaded, filters_of = self._loaded.result(), self._filters
         assert filters_of is not None
-        count = len(self._work.footer.row_groups)
-        for group in self._work.footer.row_groups:
+        count = len(self._plan.footer.row_groups)
+        for group in self._plan.footer.row_groups:
             if progress is not None:
                 progress("row groups", group.ordinal, count)
-            filters, told = self._filters_of(group, loaded, filters_of)
-            columns, offsets, told_too = self._page_indexes_of(group, loaded)
-            outcomes += told + told_too
+            filters, of_filters = self._filters_of(group, loaded, filters_of)
+            columns, offsets, of_pages = self._page_indexes_of(group, loaded)
+            outcomes += of_filters + of_pages
             yield GroupIndexes(filters, columns, offsets)
 
     def _filters_of(
         self, group: RowGroup, loaded: _Loaded, maker: ParquetFilterMaker
     ) -> tuple[Mapping[int, Piece], list[Outcome]]:
         """The sidecar's filters, beside those that the file has and the sidecar has not."""
-        mine = {
+        own = {
             leaf: part
             for (row_group, leaf), part in loaded.parts.items()
             if row_group == group.ordinal and not group.columns[leaf].encrypted
         }
-        work = maker.begin(_without(group, mine, filters=True))
-        made, told = maker.finish(work)
+        begun = maker.begin(_without(group, own, filters=True))
+        made, noted = maker.finish(begun)
         pieces = dict(made)
-        outcomes = {outcome.column: outcome for outcome in told}
-        for leaf, reason in self._work.from_values.items():
-            path = self._work.footer.columns[leaf].path
-            if path in outcomes and outcomes[path].way in ("values", "dictionary"):
+        outcomes = {outcome.column: outcome for outcome in noted}
+        for leaf, reason in self._plan.from_values.items():
+            path = self._plan.footer.columns[leaf].path
+            if path in outcomes and outcomes[path].way in (VALUES, DICTIONARY):
                 outcomes[path] = replace(outcomes[path], reason=reason)
-        for leaf, part in mine.items():
+        for leaf, part in own.items():
             data = encode_filter(self._pool.get(part, group.ordinal).to_bytes())
             rate = loaded.rates[group.ordinal, leaf]
             pieces[leaf] = data
-            outcomes[part.path] = Outcome(group.ordinal, part.path, BLOOM, "exact", len(data), rate, rate)
+            outcomes[part.path] = Outcome(
+                self._source.name, group.ordinal, part.path, BLOOM, EXACT, len(data), rate, rate
+            )
         for row_group, leaf in loaded.parts:
             if row_group == group.ordinal and group.columns[leaf].encrypted:
                 path = group.columns[leaf].leaf.path
-                outcomes.setdefault(path, Outcome(row_group, path, BLOOM, "none", reason=NO_KEY))
-        _add_lacking(group, BLOOM, outcomes, loaded)
+                outcomes.setdefault(path, Outcome(self._source.name, row_group, path, BLOOM, reason=NO_KEY))
+        self._add_lacking(group, BLOOM, outcomes, loaded)
         return pieces, [outcomes[path] for path in sorted(outcomes)]
 
     def _page_indexes_of(
         self, group: RowGroup, loaded: _Loaded
     ) -> tuple[Mapping[int, Piece], Mapping[int, Piece], list[Outcome]]:
-        mine = {
+        own = {
             leaf: found
             for (row_group, leaf), found in loaded.pages.items()
             if row_group == group.ordinal and found.offset_index is not None
             if not group.columns[leaf].encrypted
         }
-        made, told = self._pages.make(_without(group, mine, filters=False), {})
-        outcomes = {outcome.column: outcome for outcome in told}
+        made, noted = self._pages.make(_without(group, own, filters=False), {})
+        outcomes = {outcome.column: outcome for outcome in noted}
         for (row_group, leaf), reason in loaded.unreadable_pages.items():
             if row_group != group.ordinal or group.columns[leaf].encrypted:
                 continue
@@ -391,18 +394,18 @@ class Restorer:
                 built = self._pages.build(group.columns[leaf], made)
                 outcomes[built.column] = replace(built, reason=built.reason or reason)
         columns, offsets = dict(made.column_indexes), dict(made.offset_indexes)
-        missing = _first_without(group, {*mine, *offsets})
+        missing = _first_without(group, {*own, *offsets})
         for leaf in sorted({leaf for row_group, leaf in loaded.pages if row_group == group.ordinal}):
             found = loaded.pages[group.ordinal, leaf]
             path = group.columns[leaf].leaf.path
-            place = (group.ordinal, path, PAGE_INDEX)
+            place = (self._source.name, group.ordinal, path, PAGE_INDEX)
             if group.columns[leaf].encrypted:
-                outcomes.setdefault(path, Outcome(*place, "none", reason=NO_KEY))
+                outcomes.setdefault(path, Outcome(*place, reason=NO_KEY))
             elif found.offset_index is None:
-                outcomes.setdefault(path, Outcome(*place, "none", reason=found.reason))
+                outcomes.setdefault(path, Outcome(*place, reason=found.reason))
             elif missing is not None:
                 # Readers filter pages only where all columns have an OffsetIndex, and some refuse other files.
-                outcomes[path] = Outcome(*place, "none", reason=f"{missing} of the row group has none")
+                outcomes[path] = Outcome(*place, reason=f"{missing} of the row group has none")
             else:
                 offsets[leaf] = found.offset_index
                 columns.pop(leaf, None)
@@ -411,9 +414,16 @@ class Restorer:
                 if found.column_index is not None and not reason:
                     columns[leaf] = found.column_index
                     length += len(found.column_index)
-                outcomes[path] = Outcome(*place, "exact", length, reason=reason)
-        _add_lacking(group, PAGE_INDEX, outcomes, loaded)
+                outcomes[path] = Outcome(*place, EXACT, length, reason=reason)
+        self._add_lacking(group, PAGE_INDEX, outcomes, loaded)
         return columns, offsets, [outcomes[path] for path in sorted(outcomes)]
+
+    def _add_lacking(self, group: RowGroup, kind: str, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:
+        for chunk in group.columns:
+            reason = loaded.lacking.get((kind, group.ordinal, chunk.leaf.index))
+            if reason is not None:
+                place = (self._source.name, group.ordinal, chunk.leaf.path, kind)
+                outcomes.setdefault(chunk.leaf.path, Outcome(*place, reason=reason))
 
     def _nan_problem(self, chunk: ColumnChunk, column_index: bytes | None) -> str:
         """Why a ColumnIndex stays out of the file because of NaN; empty if it does not."""
@@ -424,14 +434,6 @@ class Restorer:
         except DamagedFileError as error:
             problem = error.what
         return f"no column index: {problem}" if problem else ""
-
-
-def _add_lacking(group: RowGroup, kind: str, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:
-    for chunk in group.columns:
-        reason = loaded.lacking.get((kind, group.ordinal, chunk.leaf.index))
-        if reason is not None:
-            path = chunk.leaf.path
-            outcomes.setdefault(path, Outcome(group.ordinal, path, kind, "none", reason=reason))
 
 
 def _without(group: RowGroup, leaves: Collection[int], *, filters: bool) -> RowGroup:

@@ -13,12 +13,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 
+from sidecar.convert.outcome import BLOOM, DICTIONARY, VALUES, Outcome
 from sidecar.crypto.key_material import material_path
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.key_files import copy_material, has_moved_prefix, material_of
-from sidecar.embedding.report import Outcome
 from sidecar.embedding.table_report import LeftAlone
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.listing import ListedFile
@@ -189,7 +189,7 @@ class RewrittenFiles:
                 leaves[column.field_id] = found.leaf
             else:
                 absent += [
-                    Outcome(group.ordinal, column.path, "bloom", "none", reason=found.reason)
+                    Outcome(footer.name, group.ordinal, column.path, BLOOM, reason=found.reason)
                     for group in footer.row_groups
                 ]
         return leaves, absent
@@ -226,7 +226,7 @@ def _check(source: Source, footer: Footer, file: ListedFile) -> None:
 
 def _is_new(outcome: Outcome) -> bool:
     """Whether an index was built, or one that loses rows was taken out."""
-    return outcome.way in ("dictionary", "values") or "dropped: " in outcome.reason
+    return outcome.way in (DICTIONARY, VALUES) or "dropped: " in outcome.reason
 
 
 def _split_offsets(file: ListedFile, before: Footer, after: Footer) -> tuple[int, ...] | None:

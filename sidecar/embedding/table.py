@@ -14,10 +14,11 @@ from contextlib import closing
 
 from pyiceberg.table import Table
 
+from sidecar.convert.harvest import GOOD, HARVEST_RULES
+from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions
-from sidecar.embedding.filters import HARVEST_RULES, FilterRules
-from sidecar.embedding.report import Progress
+from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.rewritten_files import EmbeddedFields, RewrittenFile, RewrittenFiles
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
 from sidecar.errors import UsageError
@@ -38,7 +39,7 @@ def embed_table(
     fpp: float = DEFAULT_FPP,
     ndv: Mapping[str, int] | None = None,
     placement: str = "end",
-    harvest: str = "good",
+    harvest: str = GOOD,
     even_if_dictionary: bool = False,
     dry_run: bool = False,
     threads: int | None = None,

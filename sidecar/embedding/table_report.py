@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sidecar.embedding.report import DUCKDB_ENCRYPTED, Outcome
+from sidecar.convert.outcome import DICTIONARY, VALUES, Outcome
+from sidecar.embedding.report import DUCKDB_ENCRYPTED
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class EmbedTableReport:
             f"{count.column}: a filter finds {count.worst_rate:.2g} of absent values; its row group has more "
             "distinct values than told"
             for count in self.indexes.values()
-            if count.way in ("dictionary", "values") and (count.worst_rate or 0.0) > 2 * self.fpp
+            if count.way in (DICTIONARY, VALUES) and (count.worst_rate or 0.0) > 2 * self.fpp
         ]
         if self.encrypted_filters:
             found.append(DUCKDB_ENCRYPTED)

@@ -83,9 +83,9 @@ class Selection:
 
 def encrypted_of(records: Sequence[Record], options: Options) -> Encrypted:
     """What stage 1 found encrypted; columns whose bundles are encrypted count as such in all files."""
-    told = [record for record in records if record.kind == "encrypted"]
-    fields = {record.field_id for record in told if record.field_id >= 0} | options.sealed
-    return Encrypted(frozenset(fields), frozenset(r.file for r in told if r.field_id < 0))
+    encrypted = [record for record in records if record.kind == "encrypted"]
+    fields = {record.field_id for record in encrypted if record.field_id >= 0} | options.sealed
+    return Encrypted(frozenset(fields), frozenset(r.file for r in encrypted if r.field_id < 0))
 
 
 def select(
@@ -101,10 +101,10 @@ def select(
         else frozenset()
     )
     for manifest in listing.manifests:
-        mine = range(manifest.first_file, manifest.first_file + manifest.live_files)
-        if wanted.issuperset(mine) and exposing.isdisjoint(mine):
+        own = range(manifest.first_file, manifest.first_file + manifest.live_files)
+        if wanted.issuperset(own) and exposing.isdisjoint(own):
             manifests.append((manifest, len(files)))
-            files += listing.files[mine.start : mine.stop]
+            files += listing.files[own.start : own.stop]
     whole = {file.ordinal for file in files}
     files += [file for file in listing.files if file.ordinal in wanted - whole]
     return Selection(files, manifests, exposing)

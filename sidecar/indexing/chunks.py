@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from sidecar.bundle.model import UnitState
+from sidecar.convert.harvest import NEVER
+from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES
 from sidecar.errors import SidecarError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder, is_good
+from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder
 from sidecar.indexing.fault import DAMAGE, fault_of, reason_of
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.arrow_values import ValueReader, check_pages
@@ -26,12 +28,15 @@ from sidecar.source import CountingSource, Source
 class _Chunk(ColumnWork):
     """A column chunk at work."""
 
-    def __init__(self, field_id: int, column_type: str, chunk: ColumnChunk, options: Options) -> None:
+    def __init__(
+        self, file: str, field_id: int, column_type: str, chunk: ColumnChunk, options: Options
+    ) -> None:
         self.leaf = chunk.leaf
-        super().__init__(field_id, column_type, self.leaf.encoding.name, options)
+        place = (file, chunk.row_group, self.leaf.path, BLOOM)
+        super().__init__(place, field_id, column_type, self.leaf.encoding.name, options)
         self.chunk = chunk
         if self.bloom and self.leaf.encoding.not_indexable is not None:
-            self.result.reason, self.bloom = self.leaf.encoding.not_indexable, False
+            self.refuse_filter(self.leaf.encoding.not_indexable)
 
     @property
     def num_present(self) -> int:
@@ -58,7 +63,7 @@ class ChunkIndexer:
         """Results by field id for ``columns``: field id -> (Iceberg type, leaf of this file)."""
         work = [self._begin(group, field_id, *column) for field_id, column in columns.items()]
         for chunk in work:
-            if chunk.bloom and self._options.harvest != "never":
+            if chunk.bloom and self._options.harvest != NEVER:
                 self._harvest(chunk)
             if chunk.wanted:
                 self._from_dictionary(chunk)
@@ -74,7 +79,7 @@ class ChunkIndexer:
 
     def _begin(self, group: RowGroup, field_id: int, column_type: str, leaf: Leaf) -> _Chunk:
         chunk = group.columns[leaf.index]
-        work = _Chunk(field_id, column_type, chunk, self._options)
+        work = _Chunk(self._source.name, field_id, column_type, chunk, self._options)
         if chunk.encrypted:
             work.fail(UnitState.ENCRYPTED)
         elif chunk.file_path:
@@ -92,10 +97,9 @@ class ChunkIndexer:
             chunk.result.bytes_read += self._source.bytes_read - before
         if found is None or not found.trusted or not isinstance(found.filter, SplitBlockBloomFilter):
             return
-        if self._options.harvest == "good" and not is_good(found.filter.estimated_fpp()):
-            return
-        chunk.result.take(found.filter, chunk.leaf.encoding.name, "harvested")
-        chunk.bloom = False
+        if self._options.takes(found.filter):
+            chunk.result.take(found.filter, chunk.leaf.encoding.name, EXACT)
+            chunk.bloom = False
 
     def _from_dictionary(self, chunk: _Chunk) -> None:
         """Index a wholly dictionary-encoded chunk from its dictionary; anything odd is left to the scan."""
@@ -113,7 +117,7 @@ class ChunkIndexer:
             chunk.result.bytes_read += self._source.bytes_read - before
         chunk.begin(len(values), self._options, self._sketches)
         chunk.add(values)
-        chunk.finish("dictionary")
+        chunk.finish(DICTIONARY)
 
     def _from_pages(self, chunk: _Chunk, num_rows: int) -> None:
         """Hash values where they stand in the pages; anything odd is left to the scan."""
@@ -129,7 +133,7 @@ class ChunkIndexer:
         finally:
             chunk.result.bytes_read += self._source.bytes_read - before
         if values.complete:
-            chunk.finish("scanned")
+            chunk.finish(VALUES)
 
     def _scan(self, group: RowGroup, work: list[_Chunk]) -> None:
         """Let pyarrow decode all that is left in one pass, and upon an error each column alone."""
@@ -171,4 +175,4 @@ class ChunkIndexer:
         for chunks in by_leaf.values():
             for chunk in chunks:
                 chunk.result.bytes_read += chunk.chunk.total_compressed_size
-                chunk.finish("scanned")
+                chunk.finish(VALUES)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.rules import AnyFilter
+from sidecar.convert.harvest import why_not_harvested
+from sidecar.convert.outcome import IndexPlace, Outcome
 from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
+from sidecar.filters.column_cast import to_column_type
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.layouts import ArrayLike
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
@@ -22,20 +26,9 @@ from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing.fault import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
-from sidecar.indexing.types import to_column_type
 
 HARVEST_RATE = 0.01
-"""A filter that is already in the file is good if the rate estimated from its bits, to three places, is at most this.
-
-(A full ORC filter of the rate that is written today has 1.002 %.)"""
-
-
-AnyFilter = SplitBlockBloomFilter | OrcBloomFilter
-
-
-def is_good(rate: float) -> bool:
-    """Whether a filter of that rate is worth taking."""
-    return round(rate, 3) <= HARVEST_RATE
+"""A filter that is already in the file is good at this rate, whatever the rate of new ones."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +55,10 @@ class Options:
     in_clear: frozenset[int] = frozenset()
     """Field ids that may be indexed in plaintext though files have them encrypted."""
 
+    def takes(self, found: AnyFilter) -> bool:
+        """Whether a trusted filter of the file is taken as it is."""
+        return not why_not_harvested(self.harvest, found.estimated_fpp(), HARVEST_RATE)
+
     def may_index(self, field_id: int) -> bool:
         """Whether a column that a file has encrypted may be indexed."""
         return field_id in self.sealed or field_id in self.in_clear
@@ -69,13 +66,13 @@ class Options:
 
 @dataclass
 class ColumnResult:
-    """What became of one column of one unit; reasons are empty where all that was asked for is there."""
+    """What a build has of one column of one unit; reasons are empty where all that was asked for is there."""
 
+    outcome: Outcome
+    """What became of the filter."""
     encoding: str = ""
     """The encoding of the filter, by its registered name."""
-    how: str = ""
     bitset: bytes | None = None
-    reason: str = ""
     sketch: ThetaSketch | None = None
     theta_reason: str = ""
     fault: str = ""
@@ -86,16 +83,9 @@ class ColumnResult:
     """m of an ORC filter, whose bitset is filled with zeros to whole blocks; 0 of a split-block filter."""
     hashes: int = 0
     """k of an ORC filter."""
-    rate: float = 0.0
-    """False-positive rate estimated from the filter's bits."""
     bytes_read: int = 0
 
-    @property
-    def damaged(self) -> bool:
-        """Whether bytes could not be read or decoded."""
-        return bool(self.fault)
-
-    def take(self, found: AnyFilter, encoding: str, how: str) -> None:
+    def take(self, found: AnyFilter, encoding: str, way: str) -> None:
         """Make ``found`` the filter."""
         if isinstance(found, OrcBloomFilter):
             bitset = found.to_bytes()
@@ -105,8 +95,7 @@ class ColumnResult:
             self.bitset = found.blocks.tobytes()
             self.tail = found.tail
         self.encoding = encoding
-        self.rate = found.estimated_fpp()
-        self.how = how
+        self.outcome = replace(self.outcome, way=way, bytes=found.num_bytes, rate_after=found.estimated_fpp())
 
 
 class FilterBuilder(Protocol):
@@ -160,10 +149,12 @@ class OrcFilterBuilder:
 class ColumnWork:
     """One column of one unit at work: what is still wanted of it, and what gathers its values."""
 
-    def __init__(self, field_id: int, column_type: str, encoding: str, options: Options) -> None:
+    def __init__(
+        self, place: IndexPlace, field_id: int, column_type: str, encoding: str, options: Options
+    ) -> None:
         self.field_id = field_id
         self.column_type = column_type
-        self.result = ColumnResult(encoding)
+        self.result = ColumnResult(Outcome(*place), encoding)
         self.bloom = options.bloom
         self.theta = options.theta and field_id not in options.sealed
         if options.theta and not self.theta:
@@ -188,7 +179,7 @@ class ColumnWork:
             try:
                 self._maker.insert(values)
             except (UsageError, pa.ArrowException) as error:
-                self._maker, self.bloom, self.result.reason = None, False, reason_of(error)
+                self.refuse_filter(reason_of(error))
         if self._sketch is not None:
             try:
                 typed = to_column_type(values, self.column_type)
@@ -196,10 +187,15 @@ class ColumnWork:
             except (UsageError, pa.ArrowException) as error:
                 self._sketch, self.theta, self.result.theta_reason = None, False, reason_of(error)
 
-    def finish(self, how: str) -> None:
+    def refuse_filter(self, reason: str) -> None:
+        """Leave the column without a filter; a sketch is still gathered."""
+        self.result.outcome = replace(self.result.outcome, reason=reason)
+        self._maker, self.bloom = None, False
+
+    def finish(self, way: str) -> None:
         """Hand over the filter, at its target size, and the sketch."""
         if self._maker is not None:
-            self.result.take(self._maker.finish(), self._maker.encoding.name, how)
+            self.result.take(self._maker.finish(), self._maker.encoding.name, way)
         if self._sketch is not None:
             self.result.sketch = self._sketch.finish()
         self.bloom = self.theta = False
@@ -208,7 +204,7 @@ class ColumnWork:
         """Leave uncovered what is still wanted."""
         self.result.fault = fault
         if self.bloom:
-            self.result.reason = reason
+            self.result.outcome = replace(self.result.outcome, reason=reason, damaged=bool(fault))
         if self.theta:
             self.result.theta_reason = reason
         self._maker = self._sketch = None

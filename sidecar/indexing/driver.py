@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.model import UnitState
+from sidecar.convert.harvest import GOOD
 from sidecar.convert.protection import Protection, refusal
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
@@ -41,7 +42,7 @@ def build(
     *,
     kinds: Sequence[str] = USUAL_KINDS,
     fpp: float | str = "auto",
-    harvest: str = "good",
+    harvest: str = GOOD,
     filter_format: str = "auto",
     engine: str = "auto",
     snapshot_id: int | None = None,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyiceberg.manifest import FileFormat
 
+from sidecar.convert.harvest import HARVEST_RULES
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP, MAX_BITS_PER_VALUE, auto_fpp, check_fpp
@@ -15,7 +16,6 @@ from sidecar.indexing.columns import Options
 
 KINDS = (BLOOM, THETA, PAGE_INDEX)
 USUAL_KINDS = (BLOOM, THETA)
-HARVEST = ("good", "always", "never")
 FILTER_FORMATS = ("auto", "parquet", "orc")
 ENGINES = ("auto", "spark", "local")
 
@@ -29,7 +29,7 @@ def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine
         raise UsageError("nothing is to be built", hint=f"Name kinds: {', '.join(KINDS)}.")
     for what, value, known in (
         *(("kind", kind, KINDS) for kind in kinds),
-        ("harvest rule", harvest, HARVEST),
+        ("harvest rule", harvest, HARVEST_RULES),
         ("format of filters", filter_format, FILTER_FORMATS),
         ("engine", engine, ENGINES),
     ):

@@ -12,6 +12,8 @@ from itertools import accumulate
 from typing import Any
 
 from sidecar.bundle.model import UnitEntry, UnitState
+from sidecar.convert.harvest import NEVER
+from sidecar.convert.outcome import BLOOM, EXACT, VALUES
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
     ColumnWork,
@@ -19,14 +21,13 @@ from sidecar.indexing.columns import (
     Options,
     OrcFilterBuilder,
     SplitBlockBuilder,
-    is_good,
 )
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
 from sidecar.indexing.fault import fault_of, reason_of
-from sidecar.indexing.orc_rows import no_row_indexes, row_indexes
-from sidecar.indexing.orc_types import OrcValues, orc_values, type_doubt, zone_doubt
+from sidecar.indexing.page_indexes import no_row_indexes, row_indexes
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.orc.decode import read_row_groups
+from sidecar.orc.iceberg_values import OrcValues, orc_values, type_doubt, zone_doubt
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
@@ -53,17 +54,35 @@ class OrcLeaf:
 
 
 class _IndexedStripeColumn:
-    """One column of a stripe at work: a :class:`ColumnWork` for each row group."""
+    """One column of a stripe at work: a :class:`ColumnWork` for each row group.
+
+    ``first`` is the number of row groups in front of the stripe.
+    """
 
     def __init__(
-        self, field_id: int, wanted: WantedColumn, stripe: Stripe, writer: int, options: Options
+        self,
+        field_id: int,
+        wanted: WantedColumn,
+        tail: OrcTail,
+        stripe: Stripe,
+        first: int,
+        options: Options,
     ) -> None:
         self.column: OrcColumn = wanted.leaf.column
-        self.values = orc_values(self.column, wanted.type, writer)
+        self.values = orc_values(self.column, wanted.type, tail.writer)
         self.type_doubt = type_doubt(self.column, wanted.type)
         name = self.values.encoding.name if isinstance(self.values, OrcValues) else ""
         self.resolution = wanted.resolution
-        self.groups = [ColumnWork(field_id, wanted.type, name, options) for _ in stripe.row_groups]
+        self.groups = [
+            ColumnWork(
+                (tail.name, first + group.ordinal, self.column.path, BLOOM),
+                field_id,
+                wanted.type,
+                name,
+                options,
+            )
+            for group in stripe.row_groups
+        ]
         self.row_indexes: list[PagesResult] = []
         """One a row group, if they are asked for."""
 
@@ -124,8 +143,9 @@ class OrcDataFile:
     def _index_stripe(
         self, stripe: Stripe, columns: Mapping[int, WantedColumn]
     ) -> dict[int, _IndexedStripeColumn]:
+        first = self._first[stripe.ordinal]
         work = {
-            field_id: _IndexedStripeColumn(field_id, wanted, stripe, self._tail.writer, self._options)
+            field_id: _IndexedStripeColumn(field_id, wanted, self._tail, stripe, first, self._options)
             for field_id, wanted in columns.items()
         }
         if not stripe.row_groups:
@@ -148,9 +168,9 @@ class OrcDataFile:
         for one in work.values():
             if one.wanted:
                 self._scan(stripe, footer, one)
-        first = next(iter(work.values()), None)
-        if first is not None:
-            first.groups[0].result.bytes_read += self._source.bytes_read - before
+        counted = next(iter(work.values()), None)
+        if counted is not None:
+            counted.groups[0].result.bytes_read += self._source.bytes_read - before
         return work
 
     def _read_indexes(
@@ -158,7 +178,7 @@ class OrcDataFile:
     ) -> None:
         """Take the stripe's own filters and row indexes as they are; a doubtful filter is simply not taken."""
         options = self._options
-        harvest = options.filter_format != "parquet" and options.harvest != "never"
+        harvest = options.filter_format != "parquet" and options.harvest != NEVER
         filters = [one for one in columns if harvest and one.wants_filters]
         wanted = columns if options.page_index else filters
         try:
@@ -177,8 +197,8 @@ class OrcDataFile:
         for work, found in zip(one.groups, index.filters or (), strict=False):
             if found.filter is None or found.encoding is None or not found.trusted:
                 continue
-            if self._options.harvest == "always" or is_good(found.filter.estimated_fpp()):
-                work.result.take(found.filter, found.encoding.name, "harvested")
+            if self._options.takes(found.filter):
+                work.result.take(found.filter, found.encoding.name, EXACT)
                 work.bloom = False
 
     def _scan(self, stripe: Stripe, footer: StripeFooter, one: _IndexedStripeColumn) -> None:
@@ -193,7 +213,7 @@ class OrcDataFile:
         if values.encoding.not_indexable is not None:
             for work in one.groups:
                 if work.bloom:
-                    work.result.reason, work.bloom = values.encoding.not_indexable, False
+                    work.refuse_filter(values.encoding.not_indexable)
         arrays = read_row_groups(self._source.inner, self._tail, stripe, footer, one.column)
         try:
             for work, array in zip(one.groups, arrays, strict=True):
@@ -209,13 +229,13 @@ class OrcDataFile:
 
     def _gather(self, work: ColumnWork, values: OrcValues, array: Any) -> None:
         try:
-            converted = values.of(array)
+            converted = values.from_file(array)
         except UsageError as error:
             work.fail(reason_of(error))
             return
         work.start(self._maker(work, values, converted) if work.bloom else None, self._sketches)
         work.add(converted)
-        work.finish("scanned")
+        work.finish(VALUES)
 
     def _maker(self, work: ColumnWork, values: OrcValues, array: Any) -> FilterBuilder:
         if self._options.filter_format == "orc" and values.orc_encoding is not None:

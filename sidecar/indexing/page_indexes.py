@@ -1,57 +1,85 @@
-"""Page indexes of a unit for the sidecar: the file's own, byte for byte, or new ones where it has none."""
+"""Page indexes of a unit for the sidecar.
+
+Of a Parquet file they are its own, byte for byte, or new ones where it has none. Of an ORC file they are the entries of
+its own row indexes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sidecar.bundle.model import UnitState
+from sidecar.bundle.page_index_use import page_index_kind
+from sidecar.bundle.row_index_toc import RowIndexKind
+from sidecar.bundle.row_index_use import row_index_kind
+from sidecar.convert.harvest import NEVER
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
+from sidecar.indexing.data_file import PagesResult
 from sidecar.indexing.fault import fault_of, reason_of
+from sidecar.orc.index_streams import StripeIndex
+from sidecar.orc.stripe import StripeFooter
+from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_index import read_page_indexes
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.source import CountingSource, Source
 
 HARVESTED, BUILT = "harvested", "built"
+NO_ROW_INDEX = "the file has no row index of the column"
 
 
-@dataclass(frozen=True)
-class UnitPageIndex:
-    """The page index of a chunk, ``None`` for a structure that it cannot have; ``reason`` if it has none at all."""
-
-    column_index: bytes | None = None
-    offset_index: bytes | None = None
-    how: str = ""
-    reason: str = ""
-    fault: str = ""
-    bytes_read: int = 0
-
-
-def index_pages(source: Source, footer: Footer, chunk: ColumnChunk, harvest: str) -> UnitPageIndex:
-    """The page index of a chunk; never raises for what the file holds.
+def page_index_of(
+    source: Source, footer: Footer, chunk: ColumnChunk, resolution: str, harvest: str
+) -> PagesResult:
+    """The page index of a chunk, one structure empty where it cannot have it; never raises for what the file holds.
 
     ``harvest`` is ``never`` to build it in any case. One that lacks its ColumnIndex is built anew, if that gives one.
     """
+    kind = page_index_kind(footer, chunk.leaf, resolution)
     if chunk.encrypted or chunk.file_path is not None:
         where = UnitState.ENCRYPTED if chunk.encrypted else "the column chunk lies in another file"
-        return UnitPageIndex(reason=where)
+        return PagesResult(kind, reason=where)
     counting = CountingSource(source)
     own = None
     try:
-        if harvest != "never":
+        if harvest != NEVER:
             columns, offsets = read_page_indexes(counting, footer, [chunk], [chunk])
             own = sound_page_index(footer, chunk, columns[0], offsets[0])
             if own.column_index is not None and own.offset_index is not None:
                 raw = own.column_index.raw, own.offset_index.raw
-                return UnitPageIndex(*raw, HARVESTED, bytes_read=counting.bytes_read)
+                return PagesResult(kind, raw, HARVESTED, bytes_read=counting.bytes_read)
         built = build_page_index(counting, footer, chunk)
     except SidecarError as error:
-        return UnitPageIndex(reason=reason_of(error), fault=fault_of(error), bytes_read=counting.bytes_read)
+        return PagesResult(
+            kind, reason=reason_of(error), fault=fault_of(error), bytes_read=counting.bytes_read
+        )
     read = counting.bytes_read
     if built.offset_index is None:
-        return UnitPageIndex(reason=built.reason or "no page index can be built", bytes_read=read)
+        return PagesResult(kind, reason=built.reason or "no page index can be built", bytes_read=read)
     if built.column_index is None and own is not None and own.offset_index is not None:
-        return UnitPageIndex(None, own.offset_index.raw, HARVESTED, bytes_read=read)
-    column = built.column_index.raw if built.column_index is not None else None
-    return UnitPageIndex(column, built.offset_index.raw, BUILT, bytes_read=read)
+        return PagesResult(kind, (b"", own.offset_index.raw), HARVESTED, bytes_read=read)
+    column = built.column_index.raw if built.column_index is not None else b""
+    return PagesResult(kind, (column, built.offset_index.raw), BUILT, bytes_read=read)
+
+
+def row_indexes(
+    tail: OrcTail, footer: StripeFooter, index: StripeIndex, resolution: str
+) -> list[PagesResult]:
+    """The row index of a column of a stripe, row group by row group; the first one counts the bytes that it took."""
+    if index.column.encrypted:
+        return no_row_indexes(footer.stripe, resolution, UnitState.ENCRYPTED)
+    if index.row_index_problem is not None:
+        problem = index.row_index_problem
+        return no_row_indexes(footer.stripe, resolution, reason_of(problem), fault_of(problem))
+    if index.row_index is None:
+        return no_row_indexes(footer.stripe, resolution, NO_ROW_INDEX)
+    kind = row_index_kind(tail, footer, index.column, resolution)
+    return [
+        PagesResult(kind, (part,), HARVESTED) if part else PagesResult(kind, reason=NO_ROW_INDEX)
+        for part in index.row_index.parts
+    ]
+
+
+def no_row_indexes(stripe: Stripe, resolution: str, reason: str, fault: str = "") -> list[PagesResult]:
+    """None for any row group, for one reason."""
+    kind = RowIndexKind(resolution, "", "", False, False, 0, 0)
+    return [PagesResult(kind, reason=reason, fault=fault)] * stripe.num_row_groups

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.page_index_use import page_index_kind
 from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
-from sidecar.indexing.page_indexes import index_pages
+from sidecar.indexing.page_indexes import page_index_of
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.schema import Leaf
@@ -55,10 +54,7 @@ class ParquetDataFile:
 
     def _pages(self, group: RowGroup, wanted: WantedColumn) -> PagesResult:
         chunk = group.columns[wanted.leaf.index]
-        found = index_pages(self._source, self._footer, chunk, self._options.harvest)
-        kind = page_index_kind(self._footer, wanted.leaf, wanted.resolution)
-        parts = (found.column_index or b"", found.offset_index or b"")
-        return PagesResult(kind, parts, found.how, found.reason, found.fault, found.bytes_read)
+        return page_index_of(self._source, self._footer, chunk, wanted.resolution, self._options.harvest)
 
 
 def _start(group: RowGroup, size: int) -> int:

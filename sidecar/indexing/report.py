@@ -163,8 +163,8 @@ def _column(column: TableColumn, indexed: Indexed, options: Options) -> ColumnRe
     pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]
     uncovered: dict[str, dict[str, int]] = {}
     for kind in kinds_of(options):
-        told = pages if kind == PAGE_INDEX else records
-        reasons = Counter(_reason(record, kind) for record in told)
+        of_kind = pages if kind == PAGE_INDEX else records
+        reasons = Counter(_reason(record, kind) for record in of_kind)
         del reasons[""]
         uncovered[kind] = dict(reasons)
     return ColumnReport(

@@ -28,6 +28,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
+from sidecar.convert.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, advisory
 from sidecar.iceberg.resolve import FileLeaf, FoundColumn, MissingColumn, TableColumn, resolve_in_file
@@ -39,6 +40,9 @@ from sidecar.indexing.sketches import TaskSketches, Thresholds
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_tail
 from sidecar.source import Source, local_path, open_source
+
+ORIGINS = {NONE: "", EXACT: "harvested", DICTIONARY: "dictionary", VALUES: "scanned"}
+"""Where a filter came from, in the words of a build's report."""
 
 Opener = Callable[[str, int], Source]
 """Opens the file at a location whose length is known."""
@@ -270,16 +274,16 @@ def _column(file: int, unit: UnitEntry, field_id: int, resolution: str, result: 
         field_id,
         encoding=result.encoding,
         resolution=resolution,
-        how=result.how,
+        how=ORIGINS[result.outcome.way],
         data=result.bitset,
         blocks=len(result.bitset or b"") // BLOCK_BYTES,
         tail=result.tail,
         bits=result.bits,
         hashes=result.hashes,
-        reason=result.reason,
+        reason=result.outcome.reason,
         theta_reason=result.theta_reason,
         fault=result.fault,
-        rate=result.rate,
+        rate=result.outcome.rate_after or 0.0,
         bytes_read=result.bytes_read,
     )
 

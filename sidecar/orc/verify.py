@@ -12,19 +12,17 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from sidecar.errors import SidecarError
+from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.orc.chunk_map import ChunkMap, map_chunks
-from sidecar.orc.filter_values import deny_nothing
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import reason_of
-from sidecar.orc.problem import Problem
 from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAGIC, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
 from sidecar.orc.verify_index import index_problems
-from sidecar.orc.verify_values import ObservedValues, RowGroupSampler, value_problems
+from sidecar.orc.verify_values import ObservedValues, RowGroupSampler, deny_nothing, value_problems
 from sidecar.source import Source
 
 
@@ -37,24 +35,22 @@ def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[P
     try:
         tail = read_tail(source)
     except SidecarError as error:
-        return [Problem(file=source.name, unit=None, column=None, problem=reason_of(error))]
+        return [problem_in(source.name, reason_of(error))]
     problems: list[Problem] = []
     statistics = StripeStatistics([])
     try:
         statistics = read_stripe_statistics(source, tail)
     except SidecarError as error:
-        problems.append(
-            Problem(file=tail.name, unit=None, column=None, problem=f"metadata: {reason_of(error)}")
-        )
+        problems.append(problem_in(tail.name, f"metadata: {reason_of(error)}"))
     problems += _tail_problems(source, tail, statistics)
     try:
         groups = tail.num_row_groups
     except SidecarError as error:
-        return [*problems, Problem(file=tail.name, unit=None, column=None, problem=reason_of(error))]
+        return [*problems, problem_in(tail.name, reason_of(error))]
     chosen: list[int] = []
     if values is not None and groups > MAX_UNITS:
         what = f"values are not looked at: {groups} row groups, at most {MAX_UNITS} are"
-        problems.append(Problem(file=tail.name, unit=None, column=None, problem=what))
+        problems.append(problem_in(tail.name, what))
     elif values is not None:
         chosen = sorted(values.choose(groups))
     observed = {column.id: ObservedValues() for column in tail.columns}
@@ -88,17 +84,17 @@ def _file_statistics_problems(tail: OrcTail, observed: dict[int, ObservedValues]
         try:
             statistics = decode_statistics(message, column, tail)
         except SidecarError as error:
-            yield Problem(file=tail.name, unit=None, column=column.path, problem=reason_of(error))
+            yield problem_in(tail.name, reason_of(error), column.path)
             continue
         for text in observed[column.id].problems(statistics, "file"):
-            yield Problem(file=tail.name, unit=None, column=column.path, problem=f"footer: {text}")
+            yield problem_in(tail.name, f"footer: {text}", column.path)
 
 
 def _tail_problems(source: Source, tail: OrcTail, statistics: StripeStatistics) -> Iterator[Problem]:
     """Problems of what lies outside of stripes."""
 
     def problem(what: str) -> Problem:
-        return Problem(file=tail.name, unit=None, column=None, problem=what)
+        return problem_in(tail.name, what)
 
     head = source.read(0, len(MAGIC))
     if head != MAGIC:

@@ -7,7 +7,7 @@ what is read back. Filters that are not to be trusted are looked at too: how muc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,21 +15,23 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import probe_orc
-from sidecar.orc.decode import LeafCursor
-from sidecar.orc.index_streams import StripeIndex, statistics_of
+from sidecar.orc.decode import LeafCursor, read_row_groups
+from sidecar.orc.index_streams import BLOOM_FILTER_UTF8, FoundOrcFilter, StripeIndex, statistics_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics
-from sidecar.orc.stripe import StripeFooter
-from sidecar.orc.tail import OrcTail
+from sidecar.orc.stripe import StripeFooter, read_stripe_footer
+from sidecar.orc.tail import CPP, OrcTail, Stripe
 from sidecar.source import Source
 
 _TIMES = ("TIMESTAMP", "TIMESTAMP_INSTANT")
+_DOUBTED = ("BYTE", "CHAR", "FLOAT")
+"""Kinds whose filters by C++ writers are doubted."""
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -198,3 +200,29 @@ def _denied_times(
         if probe.verdict == "probe":
             denied += not any(found.might_contain_hash(h) for h in probe.hashes)
     return denied
+
+
+def deny_nothing(
+    source: Source, tail: OrcTail, stripe: Stripe, column: OrcColumn, filters: Sequence[FoundOrcFilter]
+) -> bool:
+    """Whether doubted filters of a column, one a row group, hold every value of the stripe by the right key.
+
+    C++ writers hash tinyint, char and float by keys that may be others than the values' (:mod:`sidecar.orc.trust`).
+    Whether they did so in this file, and whether somebody has replaced its filters since, only the values tell. False
+    for filters with another defect, and where the values cannot be read. Reads the column's data in the stripe.
+    """
+    doubted = tail.writer == CPP and column.kind in _DOUBTED and not column.nested_in_repeated
+    if not doubted or any(f.filter is None or f.stream_kind != BLOOM_FILTER_UTF8 for f in filters):
+        return False
+    try:
+        groups = read_row_groups(source, tail, stripe, read_stripe_footer(source, tail, stripe), column)
+        for found, values in zip(filters, groups, strict=True):
+            if found.filter is None or found.encoding is None:
+                return False
+            if not found.filter.check(hash_orc(values, found.encoding, twins=False)).all():
+                return False
+    except StorageError:
+        raise
+    except SidecarError:
+        return False
+    return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sidecar.errors import DamagedFileError, SidecarError, UsageError, located
+from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, located, problem_in
 from sidecar.filters import historical
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
@@ -19,7 +19,6 @@ from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import MAX_HEADER, FoundFilter, check_num_bytes, header_doubt
 from sidecar.parquet.inspect import ProbedUnit, describe_found, reason_of
-from sidecar.parquet.problem import Problem
 from sidecar.parquet.thrift import decode_struct
 from sidecar.source import Source
 
@@ -95,7 +94,7 @@ def verify_bare_filter(source: Source) -> list[Problem]:
     try:
         read_bare_filter(source)
     except SidecarError as error:
-        return [{"file": source.name, "unit": None, "column": None, "problem": reason_of(error)}]
+        return [problem_in(source.name, reason_of(error))]
     return []
 
 

@@ -148,6 +148,11 @@ def reason_of(error: SidecarError) -> str:
     return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
 
 
+def place_and_reason(error: SidecarError) -> str:
+    """As :func:`reason_of`, and at which byte: the same words whichever check met it."""
+    return reason_of(error) if error.offset is None else f"{reason_of(error)} (offset {error.offset})"
+
+
 def _range(offset: int | None, length: int | None) -> dict[str, int | None] | None:
     return None if offset is None else {"offset": offset, "length": length}
 

@@ -160,6 +160,17 @@ class StoredValues:
             self._take(ByteArrays(Spans(_buffer(values, 2), offsets[:-1], np.diff(offsets))))
 
 
+class PageHasher(StoredValues):
+    """Hands the hashes of one chunk's values to ``take``, those of zeros' and NaN's twins included.
+
+    A filter holds hashes of PLAIN bytes in the file's own encoding, which are the bytes that are stored. Entries of a
+    dictionary that no row uses are hashed too, which does a filter no harm.
+    """
+
+    def __init__(self, leaf: Leaf, take: Callable[[Hashes], None]) -> None:
+        super().__init__(leaf, lambda values: take(values.hashes(leaf.encoding)))
+
+
 def entries_of(page: DictionaryPage, used: npt.NDArray[np.bool_]) -> Values:
     """The entries of a dictionary that are used."""
     if page.offsets is not None:

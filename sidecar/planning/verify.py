@@ -11,7 +11,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.convert.verify_values import DataPlace, sidecar_value_problems
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError
+from sidecar.errors import Problem, SidecarError, problem_in
 from sidecar.files import verify_puffin
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
@@ -64,10 +64,10 @@ def verify_table(
     snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
     doubts: list[StatisticsDoubt] = []
     found = look_for_sidecar(table, snapshot.snapshot_id, doubts)
-    problems = [_problem(doubt.file, doubt.text) for doubt in doubts]
+    problems = [problem_in(doubt.file, doubt.text) for doubt in doubts]
     if found is None:
         if not problems:
-            problems.append(_problem(None, "neither the snapshot nor an ancestor of it has a sidecar"))
+            problems.append(problem_in(None, "neither the snapshot nor an ancestor of it has a sidecar"))
         return {"checked": 0, "problems": problems, "scope": NOTHING}
     found.use_keys(table, encryption_keys)
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
@@ -97,7 +97,7 @@ def _of_values(
     files: Sequence[ManifestEntry],
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None,
-) -> list[dict[str, Any]]:
+) -> list[Problem]:
     """Problems for values of the data files that the sidecar denies, or one that there was nothing to look up."""
     moved = RelocatedFiles(found.sidecar.segments, table.location())
     places = [
@@ -106,14 +106,14 @@ def _of_values(
         if entry.data_file.file_format in (FileFormat.PARQUET, FileFormat.ORC)
     ]
     denied = sidecar_value_problems(found.sidecar, places, table.io, check, encryption_keys)
-    problems = [dict(problem) for problem in denied]
+    problems = list(denied)
     if not (problems or check.values or check.indexes) and any(
         entry.data_file.record_count for entry in files
     ):
         nothing = (
             f"no value was looked up: the sidecar has no index of the snapshot's {len(files)} data files"
         )
-        problems.append(_problem(found.statistics.statistics_path, nothing))
+        problems.append(problem_in(found.statistics.statistics_path, nothing))
     return problems
 
 
@@ -128,7 +128,7 @@ def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: RelocatedFi
     return DataPlace(file.path, listed, entry.data_file.file_format == FileFormat.ORC)
 
 
-def _of_listed_manifest(table: Table, line: ManifestFile, found: FoundSidecar) -> list[dict[str, Any]] | None:
+def _of_listed_manifest(table: Table, line: ManifestFile, found: FoundSidecar) -> list[Problem] | None:
     """Problems of a manifest in each segment that lists it; ``None`` if none does."""
     listing = [s for s in found.sidecar.segments if any(is_listed(line, m) for m in s.listed_manifests)]
     if not listing:
@@ -137,24 +137,22 @@ def _of_listed_manifest(table: Table, line: ManifestFile, found: FoundSidecar) -
     return [problem for segment in listing for problem in _of_manifest(table, line, segment, path)]
 
 
-def _of_file(
-    table: Table, entry: StatisticsFile, encryption_keys: EncryptionKeys | None
-) -> list[dict[str, Any]]:
+def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKeys | None) -> list[Problem]:
     """The sidecar file by itself, and against what is registered of it."""
     path = entry.statistics_path
-    problems: list[dict[str, Any]] = []
+    problems: list[Problem] = []
     source = open_source(path, table.io)
     try:
         problems += verify_puffin(source, encryption_keys, table.schema().find_column_name)
         puffin = PuffinReader(source)
         return [*problems, *_registered(table, entry, puffin), *_sketches(table, puffin, path)]
     except SidecarError as error:
-        return [*problems, _problem(path, str(error), error.column)]
+        return [*problems, problem_in(path, str(error), error.column)]
     finally:
         source.close()
 
 
-def _not_believed(sidecar: SidecarFile, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _not_believed(sidecar: SidecarFile, known: list[Problem]) -> list[Problem]:
     """Blobs that no reader with these keys believes, as far as ``known`` problems do not name them yet."""
     problems = []
     for blob in (blob for segment in sidecar.segments for blob in segment.blobs):
@@ -163,11 +161,11 @@ def _not_believed(sidecar: SidecarFile, known: list[dict[str, Any]]) -> list[dic
         except SidecarError as error:
             if not any(error.what in problem["problem"] for problem in known):
                 column = sidecar.doubts.column(blob.toc.field_id)
-                problems.append({**_problem(sidecar.source.name, f"not used: {error}"), "column": column})
+                problems.append(problem_in(sidecar.source.name, f"not used: {error}", column))
     return problems
 
 
-def _sketches(table: Table, puffin: PuffinReader, path: str) -> list[dict[str, Any]]:
+def _sketches(table: Table, puffin: PuffinReader, path: str) -> list[Problem]:
     """Theta sketches have no checksum: they must be sketches, and of the size that the footer says."""
     problems = []
     for blob in puffin.metadata.blobs:
@@ -176,31 +174,31 @@ def _sketches(table: Table, puffin: PuffinReader, path: str) -> list[dict[str, A
             try:
                 ndv = ThetaSketch.from_bytes(puffin.read_blob(blob), LARGEST_LG_K, path).ndv
             except SidecarError as error:
-                problems.append(_problem(path, f"the theta sketch cannot be read: {error}", column))
+                problems.append(problem_in(path, f"the theta sketch cannot be read: {error}", column))
                 continue
             if blob.properties.get("ndv", str(ndv)) != str(ndv):
                 text = f"the theta sketch estimates {ndv}, its ndv is {blob.properties['ndv']}"
-                problems.append(_problem(path, text, column))
+                problems.append(problem_in(path, text, column))
     return problems
 
 
-def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> list[dict[str, Any]]:
+def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> list[Problem]:
     """Registered sizes and blobs against the file and its footer."""
     path, size = entry.statistics_path, puffin.source.size
     problems = []
     if size != entry.file_size_in_bytes:
-        problems.append(_problem(path, f"registered with {entry.file_size_in_bytes} bytes, but has {size}"))
+        problems.append(problem_in(path, f"registered with {entry.file_size_in_bytes} bytes, but has {size}"))
     footer_size = size - puffin.footer_offset
     if footer_size != entry.file_footer_size_in_bytes:
         found = (
             f"registered with a footer of {entry.file_footer_size_in_bytes} bytes, but it has {footer_size}"
         )
-        problems.append(_problem(path, found))
+        problems.append(problem_in(path, found))
     stored = {
         (blob.type, blob.fields, blob.snapshot_id, blob.sequence_number): dict(blob.properties)
         for blob in puffin.metadata.blobs
     }
-    problems += [_problem(path, text) for text in _of_another_snapshot(table, entry, puffin)]
+    problems += [problem_in(path, text) for text in _of_another_snapshot(table, entry, puffin)]
     for blob in entry.blob_metadata:
         key = (blob.type, tuple(blob.fields), blob.snapshot_id, blob.sequence_number)
         faults = []
@@ -211,7 +209,7 @@ def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> li
         elif not (blob.properties or {}).items() <= stored[key].items():
             faults.append("is registered with other properties than it has")
         column = _columns(table, blob.fields)
-        problems += [_problem(path, f"the {blob.type} blob {text}", column) for text in faults]
+        problems += [problem_in(path, f"the {blob.type} blob {text}", column) for text in faults]
     return problems
 
 
@@ -230,28 +228,30 @@ def _of_another_snapshot(table: Table, entry: StatisticsFile, puffin: PuffinRead
             )
 
 
-def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) -> list[dict[str, Any]]:
+def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) -> list[Problem]:
     """The entries of a listed manifest against those that the segment has of it."""
     listed = next(manifest for manifest in segment.listed_manifests if is_listed(line, manifest))
     live = _live(table, line)
     if len(live) != listed.live_files:
         return [
-            _problem(path, f"lists {listed.live_files} files of {line.manifest_path}, which has {len(live)}")
+            problem_in(
+                path, f"lists {listed.live_files} files of {line.manifest_path}, which has {len(live)}"
+            )
         ]
     problems = []
     stored = segment.files(range(listed.first_file, listed.first_file + listed.live_files))
     for ordinal, (raw, entry) in enumerate(zip(live, stored, strict=True), listed.first_file):
         file, identity = raw.entry.data_file, identity_of(raw.entry)
         if entry is None:
-            problems.append(_problem(path, f"the entry of {file.file_path} cannot be read"))
+            problems.append(problem_in(path, f"the entry of {file.file_path} cannot be read"))
         elif entry.entry != raw.raw or entry.identity != identity:
-            problems.append(_problem(path, f"the entry of {file.file_path} is not the one of its manifest"))
+            problems.append(problem_in(path, f"the entry of {file.file_path} is not the one of its manifest"))
         elif segment.file_ordinal(identity) != ordinal:
             problems.append(
-                _problem(path, f"the fingerprint of {file.file_path} is not the one of its entry")
+                problem_in(path, f"the fingerprint of {file.file_path} is not the one of its entry")
             )
         elif (rows := sum(unit.rows for unit in entry.units)) != file.record_count and entry.units:
-            problems.append(_problem(path, f"the row groups of {file.file_path} have {rows} rows in all"))
+            problems.append(problem_in(path, f"the row groups of {file.file_path} have {rows} rows in all"))
     return problems
 
 
@@ -264,7 +264,3 @@ def _columns(table: Table, fields: Sequence[int]) -> str | None:
     """The names of columns, by field id where the table has dropped one; ``None`` for no field."""
     names = [table.schema().find_column_name(field_id) or f"field {field_id}" for field_id in fields]
     return ", ".join(names) or None
-
-
-def _problem(file: str | None, problem: str, column: str | None = None) -> dict[str, Any]:
-    return {"file": file, "unit": None, "column": column, "problem": problem}

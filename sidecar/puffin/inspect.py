@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, Problem, UnsupportedFeatureError, problem_in
 from sidecar.puffin import types
 from sidecar.puffin.metadata import BlobMetadata, blob_to_json, shorten
 from sidecar.puffin.reader import BLOB_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
@@ -33,10 +33,16 @@ def inspect_puffin(source: Source, *, footer_length: int | None = None) -> dict[
     }
 
 
+class ContainerProblem(Problem):
+    """A defect of the container, and where it is."""
+
+    offset: int | None
+
+
 def verify_puffin(
     source: Source, *, footer_length: int | None = None, limit: int = BLOB_LIMIT
-) -> list[dict[str, object]]:
-    """Problems of the container, as ``{"file", "offset", "problem"}``; empty if there are none.
+) -> list[ContainerProblem]:
+    """Problems of the container, each with its offset; empty if there are none.
 
     Checks framing and footer, the magic at the file's start, that no blobs overlap, that no field has two
     theta sketches, and decompresses every compressed blob (up to ``limit`` bytes each). Plain blobs carry
@@ -53,7 +59,7 @@ def verify_puffin(
     return problems
 
 
-def _start(reader: PuffinReader) -> list[dict[str, object]]:
+def _start(reader: PuffinReader) -> list[ContainerProblem]:
     found = reader.read_at(0, len(MAGIC))
     if found == MAGIC:
         return []
@@ -64,7 +70,7 @@ def _start(reader: PuffinReader) -> list[dict[str, object]]:
     ]
 
 
-def _overlaps(reader: PuffinReader) -> list[dict[str, object]]:
+def _overlaps(reader: PuffinReader) -> list[ContainerProblem]:
     """Neighbours suffice once the furthest end so far is carried along."""
     filled = sorted((b for b in reader.metadata.blobs if b.length), key=lambda b: (b.offset, b.length))
     problems, furthest = [], filled[0] if filled else None
@@ -78,7 +84,7 @@ def _overlaps(reader: PuffinReader) -> list[dict[str, object]]:
     return problems
 
 
-def _repeated_thetas(reader: PuffinReader) -> list[dict[str, object]]:
+def _repeated_thetas(reader: PuffinReader) -> list[ContainerProblem]:
     counts = Counter(blob.fields for blob in reader.metadata.blobs if blob.type == types.THETA)
     return [
         _problem(reader.name, reader.footer_offset, f"{count} theta sketches for fields {list(fields)}")
@@ -87,7 +93,7 @@ def _repeated_thetas(reader: PuffinReader) -> list[dict[str, object]]:
     ]
 
 
-def _content(reader: PuffinReader, blob: BlobMetadata, limit: int) -> list[dict[str, object]]:
+def _content(reader: PuffinReader, blob: BlobMetadata, limit: int) -> list[ContainerProblem]:
     if blob.compression_codec is None:
         return []
     try:
@@ -97,5 +103,5 @@ def _content(reader: PuffinReader, blob: BlobMetadata, limit: int) -> list[dict[
     return []
 
 
-def _problem(file: str, offset: int | None, problem: str) -> dict[str, object]:
-    return {"file": file, "offset": offset, "problem": problem}
+def _problem(file: str, offset: int | None, text: str) -> ContainerProblem:
+    return {**problem_in(file, text), "offset": offset}

@@ -16,9 +16,10 @@ import pytest
 from pyarrow import orc
 from pyorc.enums import TypeKind
 
+from sidecar.convert.outcome import Outcome
 from sidecar.embedding.file import embed_file, strip_file
 from sidecar.embedding.orc_filters import new_encoding
-from sidecar.embedding.report import EmbedReport, Outcome
+from sidecar.embedding.report import EmbedReport
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter

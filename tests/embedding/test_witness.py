@@ -22,8 +22,8 @@ from sidecar.convert.collection import Collection
 from sidecar.convert.extract import Extractor
 from sidecar.convert.identity import identity_of_orc, identity_of_parquet
 from sidecar.convert.match import BY_DIGEST, BY_TABLE, Match
+from sidecar.convert.orc_witness import ask_row_groups
 from sidecar.convert.witness import GivenIndexes, ask_pages
-from sidecar.embedding.orc_witness import ask_row_groups
 from sidecar.embedding.restorer import proof_of
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.filters.orc_bloom import OrcBloomFilter, size_for

@@ -31,21 +31,22 @@ def test_a_filter_that_refused_some_values_is_no_filter(maker: FilterBuilder, pl
     """Whatever comes after the refusal: a filter that lacks the refused values would deny them."""
     batches: list[Any] = [VALUES, VALUES]
     batches.insert(place, REFUSED)
-    work = ColumnWork(1, "long", "int64", OPTIONS)
+    work = ColumnWork(("k.parquet", 0, "k", "bloom"), 1, "long", "int64", OPTIONS)
     work.start(maker, TaskSketches(OPTIONS.lg_k))
     for batch in batches:
         work.add(batch)
-    work.finish("scanned")
-    assert (work.result.bitset, work.result.how) == (None, "")
-    assert "double" in work.result.reason
+    work.finish("values")
+    assert (work.result.bitset, work.result.outcome.way) == (None, "none")
+    assert "double" in work.result.outcome.reason
     assert work.result.sketch is None
     assert work.result.theta_reason
 
 
 def test_a_filter_that_refused_nothing_is_handed_over() -> None:
     for maker in makers():
-        work = ColumnWork(1, "long", "int64", OPTIONS)
+        work = ColumnWork(("k.parquet", 0, "k", "bloom"), 1, "long", "int64", OPTIONS)
         work.start(maker, TaskSketches(OPTIONS.lg_k))
         work.add(VALUES)
-        work.finish("scanned")
-        assert (work.result.bitset is not None, work.result.how, work.result.reason) == (True, "scanned", "")
+        work.finish("values")
+        outcome = work.result.outcome
+        assert (work.result.bitset is not None, outcome.way, outcome.reason) == (True, "values", "")

@@ -22,7 +22,7 @@ import pytest
 
 import sidecar
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, Problem, SidecarError, UnsupportedFeatureError
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.modules import (
     MAX_ORDINALS,
@@ -34,7 +34,6 @@ from sidecar.parquet.encrypted.modules import (
 from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
-from sidecar.parquet.problem import Problem
 from sidecar.parquet.thrift import (
     BINARY,
     BOOL,

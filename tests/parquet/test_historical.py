@@ -138,7 +138,7 @@ def test_a_build_takes_it_for_no_group_and_hashes_the_values(tmp_path: Path, old
     result = indexer.index(footer.row_groups[0], {1: ("long", footer.columns[0])})[1]
     indexer.close()
     source.close()
-    assert result.how == "scanned"
+    assert result.outcome.way == "values"
     assert result.bitset is not None
     assert SplitBlockBloomFilter.from_bytes(result.bitset).check(hash_arrow(pa.array(VALUES), LONGS)).all()
 

@@ -16,9 +16,8 @@ from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_hashes import PageHasher
 from sidecar.parquet.page_index_build import build_page_index, take_values
-from sidecar.parquet.stored_values import StoredValues, Values, check_typed
+from sidecar.parquet.stored_values import PageHasher, StoredValues, Values, check_typed
 from sidecar.source import BytesSource
 from tests.parquet.page_files import CODECS, LZO, rewrite, write
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
+from sidecar.errors import DamagedFileError, Problem, SidecarError, StorageError, UsageError, problem_in
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.inspect import reason_of
@@ -23,7 +22,7 @@ def verify_file_set(
     prefixes: Sequence[bytes],
     keys: EncryptionKeys,
     open_file: Callable[[str], Source],
-) -> list[dict[str, Any]]:
+) -> list[Problem]:
     """What is wrong with the set: files that are not expected, or twice there, prefixes that no file has.
 
     Footers are authenticated with ``keys``, nothing else is read. Raises :class:`UsageError` for a prefix that is
@@ -32,7 +31,7 @@ def verify_file_set(
     if len(set(prefixes)) < len(prefixes):
         raise UsageError("an AAD prefix is expected twice")
     owners: dict[bytes, str] = {}
-    problems: list[dict[str, Any]] = []
+    problems: list[Problem] = []
     for path in paths:
         try:
             prefix = _prefix_of(path, [p for p in prefixes if p not in owners], keys, open_file)
@@ -44,10 +43,10 @@ def verify_file_set(
         except StorageError:
             raise
         except SidecarError as error:
-            problems.append(_problem(path, reason_of(error)))
+            problems.append(problem_in(path, reason_of(error)))
     missing = [prefix for prefix in prefixes if prefix not in owners]
     return problems + [
-        _problem(None, f"no file has the AAD prefix {prefix.decode('utf-8', 'replace')!r}")
+        problem_in(None, f"no file has the AAD prefix {prefix.decode('utf-8', 'replace')!r}")
         for prefix in missing
     ]
 
@@ -83,7 +82,3 @@ def _opening(source: Source, candidates: Sequence[bytes], keys: EncryptionKeys) 
         except DamagedFileError:
             if len(candidates) == 1:
                 raise
-
-
-def _problem(path: str | None, problem: str) -> dict[str, Any]:
-    return {"file": path, "unit": None, "column": None, "problem": problem}

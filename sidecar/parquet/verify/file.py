@@ -6,16 +6,15 @@ are stored; all other filters on request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from sidecar.errors import SidecarError, located
+from sidecar.errors import Problem, SidecarError, located, problem_in
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.body import IN_CLEAR, stands_in_clear
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.inspect import place_and_reason, reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
-from sidecar.parquet.problem import Problem, place_and_reason
 from sidecar.parquet.verify.filters import FLOATS, ValueCheck, value_problems
 from sidecar.parquet.verify.page_index import verify_page_index
 from sidecar.parquet.verify.statistics import statistics_problems
@@ -35,7 +34,7 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
     try:
         footer = read_footer(source)
     except SidecarError as error:
-        return [_problem(source.name, None, None, reason_of(error))]
+        return [problem_in(source.name, reason_of(error))]
     problems = [*_footer_problems(footer), *_chunk_problems(source, footer)]
     chosen = set() if values is None else values.choose(len(footer.row_groups))
     if values is not None:
@@ -56,32 +55,26 @@ def _key(problem: Problem) -> tuple[object, ...]:
     return problem["unit"], problem["column"], problem["problem"]
 
 
-def _problem(file: str, unit: int | None, column: str | None, problem: str) -> Problem:
-    return {"file": file, "unit": unit, "column": column, "problem": problem}
+def _of_chunk(footer: Footer, chunk: ColumnChunk, texts: Iterable[str]) -> Iterator[Problem]:
+    return (problem_in(footer.name, text, chunk.leaf.path, chunk.row_group) for text in texts)
 
 
 def _footer_problems(footer: Footer) -> Iterator[Problem]:
     rows = sum(group.num_rows for group in footer.row_groups)
     if rows != footer.num_rows:
-        yield _problem(
-            footer.name, None, None, f"num_rows is {footer.num_rows}, the row groups have {rows} rows"
-        )
+        yield problem_in(footer.name, f"num_rows is {footer.num_rows}, the row groups have {rows} rows")
 
 
 def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
     taken: list[tuple[int, int, str]] = []
     for group in footer.row_groups:
         for chunk, found in read_bloom_filters(source, group.columns):
-            place = (footer.name, group.ordinal, chunk.leaf.path)
             if chunk.encrypted:
-                yield from (_problem(*place, problem) for problem in _locked_problems(source, chunk))
+                yield from _of_chunk(footer, chunk, _locked_problems(source, chunk))
                 continue
-            for problem in (
-                *_filter_problems(found),
-                *_index_problems(chunk, footer.offset),
-                *_page_problems(source, chunk),
-            ):
-                yield _problem(*place, problem)
+            yield from _of_chunk(footer, chunk, _filter_problems(found))
+            yield from _of_chunk(footer, chunk, _index_problems(chunk, footer.offset))
+            yield from _of_chunk(footer, chunk, _page_problems(source, chunk))
             if isinstance(found, FoundFilter):
                 taken.append((found.offset, found.offset + found.length, chunk.leaf.path))
     yield from _overlaps(footer.name, sorted(taken))
@@ -94,9 +87,9 @@ def _value_problems(
         asked = [c for c in group.columns if group.ordinal in chosen or c.leaf.encoding.name in FLOATS]
         for chunk, found in read_bloom_filters(source, asked):
             if isinstance(found, FoundFilter) and not found.defect:
-                place = (footer.name, group.ordinal, chunk.leaf.path)
-                for text in value_problems(source, footer, chunk, found.filter, values):
-                    yield _problem(*place, text)
+                yield from _of_chunk(
+                    footer, chunk, value_problems(source, footer, chunk, found.filter, values)
+                )
 
 
 def _is_compared(chunk: ColumnChunk) -> bool:
@@ -108,8 +101,7 @@ def _statistics_problems(source: Source, footer: Footer, chosen: set[int]) -> It
     for ordinal in sorted(chosen):
         for chunk in footer.row_groups[ordinal].columns:
             if not chunk.encrypted:
-                place = (footer.name, ordinal, chunk.leaf.path)
-                yield from (_problem(*place, text) for text in statistics_problems(source, footer, chunk))
+                yield from _of_chunk(footer, chunk, statistics_problems(source, footer, chunk))
 
 
 def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
@@ -157,4 +149,4 @@ def _overlaps(file: str, taken: list[tuple[int, int, str]]) -> Iterator[Problem]
     """Filters share no bytes; of two that do, at least one offset is wrong."""
     for (_, end, first), (start, _, second) in pairwise(taken):
         if start < end:
-            yield _problem(file, None, second, f"Bloom filter: its bytes are also those of {first}")
+            yield problem_in(file, f"Bloom filter: its bytes are also those of {first}", second)

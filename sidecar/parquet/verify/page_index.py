@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.errors import DamagedFileError, Problem, SidecarError, problem_in
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.inspect import reason_of
+from sidecar.parquet.inspect import place_and_reason, reason_of
 from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.page_index import (
     ColumnIndex,
@@ -22,7 +22,6 @@ from sidecar.parquet.page_index import (
     read_page_indexes,
 )
 from sidecar.parquet.page_index_build import ScannedChunk, ScannedPage, lost_nan, nan_counts, scan_chunk
-from sidecar.parquet.problem import Problem, place_and_reason
 from sidecar.parquet.value_bounds import DELTA_BYTE_ARRAY
 from sidecar.source import Source
 
@@ -48,10 +47,7 @@ def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
             texts = list(chunk_index_problems(source, footer, chunk, column, offset))
             if offset is None and any(located):
                 texts.append("offset index: missing, while other columns of the row group have one")
-            problems += [
-                Problem(file=footer.name, unit=group.ordinal, column=chunk.leaf.path, problem=text)
-                for text in texts
-            ]
+            problems += [problem_in(footer.name, text, chunk.leaf.path, group.ordinal) for text in texts]
     return problems
 
 

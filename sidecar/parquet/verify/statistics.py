@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from sidecar.errors import SidecarError
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, is_float
 from sidecar.parquet.page_index_build import ScannedPage, scan_chunk
-from sidecar.parquet.problem import place_and_reason
 from sidecar.source import Source
 
 

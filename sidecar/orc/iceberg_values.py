@@ -35,10 +35,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import UsageError
+from sidecar.filters.column_cast import arrow_type
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import GREGORIAN_DAY
-from sidecar.indexing.types import arrow_type
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import JAVA
 from sidecar.orc.trust import utc_or_name
@@ -85,7 +85,7 @@ class OrcValues:
     java: bool
     """Whether a Java writer made the file."""
 
-    def of(self, values: pa.Array[Any]) -> pa.Array[Any]:
+    def from_file(self, values: pa.Array[Any]) -> pa.Array[Any]:
         """pyarrow's values as the table's. :class:`UsageError` if readers would not all get the same ones."""
         if self.type is None or values.type == self.type:
             converted = values

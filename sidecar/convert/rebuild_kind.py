@@ -3,7 +3,7 @@
 Split-block filters of ORC row groups, or ORC filters of Parquet row groups, for the columns that have filters of their
 own. The bits of one say nothing about the other's hash, so each is rebuilt (:mod:`sidecar.convert.rebuild`) from the
 dictionary page, the integers that its bounds and the old filter leave, or the values. The encodings are those that a
-build of a table gives such units (:mod:`sidecar.indexing.orc_types`). Page indexes and row indexes are of their format
+build of a table gives such units (:mod:`sidecar.orc.iceberg_values`). Page indexes and row indexes are of their format
 and come along as they are.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sidecar.convert.any_filter import AnyFilter
+from sidecar.bundle.rules import AnyFilter
 from sidecar.convert.collection import Collection as Gathered
 from sidecar.convert.collection import Key
 from sidecar.convert.extract import Extractor
@@ -24,14 +24,14 @@ from sidecar.convert.extract_orc import orc_keys
 from sidecar.convert.extract_parquet import parquet_keys
 from sidecar.convert.identity import first_units
 from sidecar.convert.orc_evidence import OrcEvidence, orc_filter_of
-from sidecar.convert.outcome import BLOOM, NONE, Moved
+from sidecar.convert.outcome import BLOOM, IndexPlace, Outcome
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
 from sidecar.convert.rebuild import Build, Evidence, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.indexing.orc_types import OrcValues, orc_encoding_of, orc_values, zone_doubt
 from sidecar.orc.decode import read_row_groups
+from sidecar.orc.iceberg_values import OrcValues, orc_encoding_of, orc_values, zone_doubt
 from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes, statistics_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
@@ -41,22 +41,24 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.source import Source, check_unchanged
 
+REBUILT_KINDS = AS_PARQUET, AS_ORC = "parquet", "orc"
+"""Kinds of filters that others are rebuilt as: split-block filters, ORC filters."""
+
 Wanted = Collection[str] | None
-Place = tuple[str, int, str, str]
 F = TypeVar("F", bound=AnyFilter)
 
 
 @dataclass(frozen=True)
 class RebuildTarget:
-    """Where rebuilt filters go, at which rate; ``taker`` reports them and keeps the reasons."""
+    """Where rebuilt filters go, at which rate; ``extractor`` reports them and keeps the reasons."""
 
     gathered: Gathered
-    taker: Extractor
+    extractor: Extractor
     fpp: float
 
     def put(
         self,
-        place: Place,
+        place: IndexPlace,
         key: Key,
         unit: int,
         encoding: str,
@@ -73,25 +75,28 @@ class RebuildTarget:
             self.refuse(place, key, unit, reason_of(error), rate, isinstance(error, DamagedFileError))
             return
         self.gathered.add_filter(key, unit, encoding, made.filter)
-        told = {
-            name: value
-            for name, value in made.to_dict().items()
-            if name not in ("way", "rate_before", "rate_after")
-        }
-        moved = Moved(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=told)
-        self.taker.note(moved, key, unit)
+        known = ("way", "rate_before", "rate_after")
+        rest = {name: value for name, value in made.to_dict().items() if name not in known}
+        outcome = Outcome(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=rest)
+        self.extractor.note(outcome, key, unit)
 
     def refuse(
-        self, place: Place, key: Key, unit: int, reason: str, rate: float | None = None, damaged: bool = False
+        self,
+        place: IndexPlace,
+        key: Key,
+        unit: int,
+        reason: str,
+        rate: float | None = None,
+        damaged: bool = False,
     ) -> None:
         """A unit that has no filter."""
-        self.taker.note(Moved(*place, NONE, rate_before=rate, reason=reason, damaged=damaged), key, unit)
+        self.extractor.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)
 
 
 def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
     """A Parquet file: page indexes as they are, its filters as ORC filters."""
     first = into.gathered.num_units
-    into.taker.take(source)
+    into.extractor.take(source)
     footer = read_footer(source)
     keys = parquet_keys(footer)
     for group in footer.row_groups:
@@ -126,7 +131,7 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
 def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> None:
     """An ORC file: row indexes as they are, its filters as split-block filters."""
     first = into.gathered.num_units
-    into.taker.take(source)
+    into.extractor.take(source)
     tail = read_tail(source)
     firsts, keys = first_units(tail), orc_keys(tail)
     for stripe in tail.stripes:
@@ -168,13 +173,13 @@ class _RebuiltColumn:
     def rebuild(self, into: RebuildTarget, key: Key, first: int, ahead: int) -> None:
         """Filters of all row groups; ``ahead`` is the number of row groups in front of the stripe."""
         column, found = self.index.column, self.index.filters or ()
-        way = self._way()
+        conversion = self._conversion()
         for group in range(self.footer.stripe.num_row_groups):
             old = found[group] if group < len(found) else None
             rate = None if old is None or old.filter is None else old.filter.estimated_fpp()
             place, unit = (self.tail.name, ahead + group, column.path, BLOOM), first + ahead + group
-            if isinstance(way, str):
-                into.refuse(place, key, unit, way, rate)
+            if isinstance(conversion, str):
+                into.refuse(place, key, unit, conversion, rate)
                 continue
             try:
                 statistics = (
@@ -184,14 +189,14 @@ class _RebuiltColumn:
                 )
             except DamagedFileError:
                 statistics = None
-            evidence = OrcEvidence(column, old, statistics, self._decoder(group), way.of)
-            build = filter_of(SplitBlockBloomFilter, way.encoding, into.fpp)
-            into.put(place, key, unit, way.encoding.name, evidence, build, rate)
+            evidence = OrcEvidence(column, old, statistics, self._decoder(group), conversion.from_file)
+            build = filter_of(SplitBlockBloomFilter, conversion.encoding, into.fpp)
+            into.put(place, key, unit, conversion.encoding.name, evidence, build, rate)
 
     def _decoder(self, group: int) -> Callable[[], pa.Array[Any]]:
         return lambda: self.values[group]
 
-    def _way(self) -> OrcValues | str:
+    def _conversion(self) -> OrcValues | str:
         """How values become those of the filter, or why there is none."""
         column = self.index.column
         if column.encrypted or column.nested_in_repeated:

@@ -1,0 +1,106 @@
+"""Conversions into a new Puffin file: of data files, their filters rebuilt as another kind or not, or of sidecars."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.convert.collection import Collection, Key
+from sidecar.convert.extract import Extractor, check_extracted
+from sidecar.convert.load import Loader
+from sidecar.convert.outcome import Outcome, Progress
+from sidecar.convert.rebuild_kind import AS_ORC, AS_PARQUET, RebuildTarget, take_as_orc, take_as_parquet
+from sidecar.convert.reshape import TargetSizes, reshape
+from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.orc.tail import is_orc
+from sidecar.source import Source, open_source
+from sidecar.target import create_target
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+
+@dataclass(frozen=True)
+class PuffinOptions:
+    """What goes into the Puffin file: ``columns`` (dotted paths, all by default), in which ``sizes``.
+
+    ``kind``, :data:`AS_PARQUET` or :data:`AS_ORC`, has the filters of data files of the other format rebuilt.
+    """
+
+    columns: Sequence[str] | None
+    sizes: TargetSizes
+    kind: str | None
+    io: FileIO | None
+    progress: Progress | None
+
+    @property
+    def reshaping(self) -> TargetSizes:
+        """The sizes of filters that are there: rebuilt ones have their rate already."""
+        return self.sizes if self.kind is None else replace(self.sizes, fpp=None)
+
+
+def sidecars_to_puffin(
+    sources: Sequence[str], target: str, options: PuffinOptions
+) -> tuple[int, list[Outcome]]:
+    """Write everything in the sidecars ``sources`` to ``target``; its size, and what became of each index."""
+    with closing(Collection()) as given:
+        loader = Loader(given, options.columns)
+        with closing(_opened(sources, options)) as opened:
+            for source in opened:
+                loader.load(SidecarFile.open(source))
+        loader.finish()
+        if not loader.units:
+            check_extracted(options.columns, frozenset(), loader.units)
+        return _write(given, loader.units, {}, target, options)
+
+
+def data_files_to_puffin(
+    sources: Sequence[str], target: str, options: PuffinOptions
+) -> tuple[int, list[Outcome]]:
+    """Write the indexes of the data files ``sources`` to ``target``; its size, and what became of each index."""
+    with closing(Collection()) as given:
+        whole = Extractor(given, bloom=True, page_index=True, columns=options.columns)
+        bare = Extractor(given, bloom=False, page_index=True, columns=options.columns)
+        fpp = DEFAULT_FPP if options.sizes.fpp is None else options.sizes.fpp
+        rebuilt = RebuildTarget(given, bare, check_fpp(fpp))
+        with closing(_opened(sources, options)) as opened:
+            for source in opened:
+                if options.kind is None or options.kind == (AS_ORC if is_orc(source) else AS_PARQUET):
+                    whole.take(source)
+                elif options.kind == AS_ORC:
+                    take_as_orc(source, rebuilt, options.columns)
+                else:
+                    take_as_parquet(source, rebuilt, options.columns)
+        extractors = [whole] if options.kind is None else [whole, bare]
+        outcomes = [outcome for extractor in extractors for outcome in extractor.units]
+        check_extracted(options.columns, whole.seen | bare.seen, outcomes)
+        names = {key: path for path, key in given.paths.items()}
+        return _write(given, outcomes, names, target, options)
+
+
+def _opened(sources: Sequence[str], options: PuffinOptions) -> Generator[Source, None, None]:
+    """One source after the other, closed when the next one is asked for."""
+    for number, path in enumerate(sources):
+        if options.progress is not None:
+            options.progress("files", number, len(sources))
+        with closing(open_source(path, options.io)) as source:
+            yield source
+
+
+def _write(
+    given: Collection,
+    outcomes: list[Outcome],
+    names: Mapping[Key, str],
+    target: str,
+    options: PuffinOptions,
+) -> tuple[int, list[Outcome]]:
+    sizes = options.reshaping
+    with closing(Collection()) as reshaped:
+        result = given
+        if sizes.changes or sizes.measure:
+            outcomes, result = reshape(given, reshaped, sizes, names), reshaped
+        with create_target(target, options.io) as sink:
+            return result.write(sink).file_size, outcomes
