@@ -149,12 +149,12 @@ def _theta_chunk(chunk: Any, iceberg_type: str) -> Hashes:
         return _theta_spans(*layouts.minimal_decimals(chunk, kind.scale))
     if kind.family == "boolean":
         return _theta_rows(layouts.flags(chunk).reshape(-1, 1))
-    if kind.base in ("fixed", "uuid"):
-        return _theta_rows(layouts.rows(chunk, kind.width or 0))
-    if kind.width is not None:  # a little-endian word
-        return _theta_words(layouts.words(chunk, arrow_type(kind)))
+    if kind.family in ("binary", "uuid") and kind.width is not None:
+        return _theta_rows(layouts.rows(chunk, kind.width))
     if kind.family in ("string", "binary"):
         return _theta_spans(*layouts.spans(chunk))
+    if kind.width is not None:  # a little-endian word
+        return _theta_words(layouts.words(chunk, arrow_type(kind)))
     raise UsageError(f"no theta sketch for a column of type {iceberg_type}")
 
 

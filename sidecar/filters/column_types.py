@@ -72,20 +72,20 @@ class ColumnType:
 
     def holds(self, stored: ColumnType) -> bool:
         """Whether every value of a file's column of type ``stored`` is a value of this type: Iceberg's promotions."""
-        if self.base == stored.base == "decimal":
+        if self.family == stored.family == "decimal":
             return self.scale == stored.scale and (stored.precision or 0) <= (self.precision or 0)
         return self == stored or (stored.base, self.base) in _PROMOTED
 
     def compares_with(self, stored: ColumnType) -> bool:
         """Whether a literal of this type compares with values of type ``stored`` as values of this type do."""
-        if self.base == stored.base == "decimal" or {self.base, stored.base} == {"string", "binary"}:
+        if self.family == stored.family == "decimal" or {self.base, stored.base} == {"string", "binary"}:
             return True
         return self.holds(stored) or stored.base == f"{self.base}_ns"
 
     def __str__(self) -> str:
-        if self.base == "decimal":
+        if self.precision is not None:
             return f"decimal({self.precision}, {self.scale})"
-        return f"fixed[{self.width}]" if self.base == "fixed" else self.base
+        return f"fixed[{self.width}]" if self.base == "fixed" and self.family else self.base
 
 
 def _decimal(precision: int, scale: int) -> ColumnType:

@@ -61,7 +61,9 @@ def probe_orc(value: object, iceberg_type: str, encoding: OrcEncoding) -> Probe:
 
     Both are as for :func:`sidecar.filters.values.probe_hashes`. Never raises: what is not certain is ``unknown``.
     """
-    kind = ColumnType.parse("long" if iceberg_type == "int" else iceberg_type)  # a promotion changes no key
+    kind = ColumnType.parse(iceberg_type)
+    if kind.base == "int":  # a promotion changes no key
+        kind = ColumnType.parse("long")
     name = _PLAIN.get(encoding.family, kind.encoding)
     if encoding.family not in kind.orc_stored_as or name is None:
         return Probe("unknown", reason=f"no certain rule for {iceberg_type} in {encoding}")

@@ -202,11 +202,6 @@ def unscaled(value: object, scale: int) -> int:
     return -magnitude if sign else magnitude
 
 
-def decimal_scale(iceberg_type: str) -> int:
-    """S of ``decimal(P, S)``."""
-    return int(iceberg_type.partition("(")[2].rstrip(") ").partition(",")[2])
-
-
 _FORMS: dict[str, Callable[[Any, Encoding], tuple[bytes, ...]]] = {
     "integer": _integer,
     "float": _float,

@@ -186,7 +186,7 @@ def search_form(values: Any, iceberg_type: str) -> Search:
         return numbers
     if kind.family not in _COUNTED:
         raise UnsupportedFeatureError(f"keys of type {iceberg_type} are not known")
-    return _counts(values, kind.unit)
+    return _counts(values, kind.unit or "us")
 
 
 def _counts(values: Any, unit: Any) -> Search:
