@@ -30,8 +30,8 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
     """
     if kind.base in _ARROW:
         return _ARROW[kind.base]
-    if kind.base == "decimal" and kind.encoding is not None:
-        return pa.decimal128(kind.precision or 0, kind.scale or 0)
+    if kind.precision is not None and 0 < kind.precision <= 38:
+        return pa.decimal128(kind.precision, kind.scale or 0)
     if kind.base == "fixed" and kind.width is not None:
         return pa.binary(kind.width)
     raise UsageError(f"no sketch of type {kind}")
