@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sidecar.bundle.page_index_blob import StoredPageIndex
 from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.errors import SidecarError
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import Footer
@@ -56,13 +57,14 @@ def _annotation(encoding: Encoding, iceberg_type: str) -> Annotation:
     detail = encoding.name.partition("/")[2]
     if detail:
         kind, _, unit = detail.partition("-")
-        return Annotation(kind.upper(), unit=unit, utc=iceberg_type.startswith("timestamptz"))
+        return Annotation(kind.upper(), unit=unit, utc=ColumnType.parse(iceberg_type).zoned)
     if encoding.name.startswith("uint"):
         return Annotation("INTEGER", signed=False)
     if encoding.name in ("float16", "interval"):
         return Annotation(encoding.name.upper())
-    texts = {("byte_array", "string"): "STRING", ("flba:16", "uuid"): "UUID"}
-    return Annotation(texts.get((encoding.name, iceberg_type), ""))
+    column = ColumnType.parse(iceberg_type)
+    is_named = column.family in ("string", "uuid") and encoding.name == column.encoding
+    return Annotation(column.family.upper() if is_named else "")
 
 
 def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:

@@ -28,10 +28,11 @@ from sidecar.convert.outcome import BLOOM, IndexPlace, Outcome
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
 from sidecar.convert.rebuild import Build, Evidence, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.iceberg_values import OrcValues, orc_encoding_of, orc_values, zone_doubt
+from sidecar.orc.iceberg_values import OrcValues, orc_values, zone_doubt
 from sidecar.orc.index_streams import StripeIndex, index_streams_of, read_indexes, statistics_of
 from sidecar.orc.inspect import reason_of
 from sidecar.orc.schema import OrcColumn
@@ -112,7 +113,7 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
             key, unit = keys[chunk.leaf.index], first + group.ordinal
             old = found if isinstance(found, FoundFilter) else None
             rate = None if old is None else old.filter.estimated_fpp()
-            encoding = orc_encoding_of(chunk.leaf.iceberg_type or "")
+            encoding = ColumnType.parse(chunk.leaf.iceberg_type).orc_encoding
             if encoding is None:
                 into.refuse(place, key, unit, f"no ORC filter is made of {chunk.leaf.encoding.name}", rate)
                 continue

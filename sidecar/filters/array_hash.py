@@ -11,7 +11,6 @@ Dictionary arrays are hashed once for each distinct value that they use.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,8 @@ from numpy.typing import NDArray
 
 from sidecar.errors import UsageError
 from sidecar.filters import layouts
+from sidecar.filters.arrow_types import arrow_type
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.plain_bytes_hash import XXH64, Hashes, PlainHash
 
@@ -141,36 +142,19 @@ def _float_twins(words: NDArray[Any], kind: Any) -> NDArray[Any]:
 
 # --- sketches -----------------------------------------------------------------------------------------------
 
-_THETA_WORDS: dict[str, pa.DataType] = {
-    "int": pa.int32(),
-    "date": pa.date32(),
-    "float": pa.float32(),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "time": pa.time64("us"),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "timestamp_ns": pa.timestamp("ns"),
-    "timestamptz_ns": pa.timestamp("ns", "UTC"),
-}
-"""Iceberg types whose single-value serialization is a little-endian word, as Arrow types."""
-_DECIMAL = re.compile(r"decimal\([0-9]+, ?([0-9]+)\)")
-_FIXED = re.compile(r"fixed\[([0-9]+)\]")
-
 
 def _theta_chunk(chunk: Any, iceberg_type: str) -> Hashes:
-    if iceberg_type in _THETA_WORDS:
-        return _theta_words(layouts.words(chunk, _THETA_WORDS[iceberg_type]))
-    if iceberg_type in ("string", "binary"):
-        return _theta_spans(*layouts.spans(chunk))
-    if iceberg_type == "boolean":
+    kind = ColumnType.parse(iceberg_type)
+    if kind.scale is not None:
+        return _theta_spans(*layouts.minimal_decimals(chunk, kind.scale))
+    if kind.family == "boolean":
         return _theta_rows(layouts.flags(chunk).reshape(-1, 1))
-    if iceberg_type == "uuid":
-        return _theta_rows(layouts.rows(chunk, 16))
-    if fixed := _FIXED.fullmatch(iceberg_type):
-        return _theta_rows(layouts.rows(chunk, int(fixed[1])))
-    if decimal := _DECIMAL.fullmatch(iceberg_type):
-        return _theta_spans(*layouts.minimal_decimals(chunk, int(decimal[1])))
+    if kind.family in ("binary", "uuid") and kind.width is not None:
+        return _theta_rows(layouts.rows(chunk, kind.width))
+    if kind.family in ("string", "binary"):
+        return _theta_spans(*layouts.spans(chunk))
+    if kind.width is not None:  # a little-endian word
+        return _theta_words(layouts.words(chunk, arrow_type(kind)))
     raise UsageError(f"no theta sketch for a column of type {iceberg_type}")
 
 

@@ -7,29 +7,13 @@ column in any other type has no sketch (a filter hashes the file's own bytes and
 
 from __future__ import annotations
 
-import re
-
 import pyarrow as pa
 
 from sidecar.errors import UsageError
+from sidecar.filters.arrow_types import arrow_type
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.layouts import ArrayLike, Spans
 
-_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
-_FIXED = re.compile(r"fixed\[(\d+)\]")
-_PLAIN: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "time": pa.time64("us"),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "timestamp_ns": pa.timestamp("ns"),
-    "timestamptz_ns": pa.timestamp("ns", "UTC"),
-    "uuid": pa.binary(16),
-}
 _SMALL = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
 
@@ -37,11 +21,12 @@ def to_column_type(values: ArrayLike, column_type: str) -> ArrayLike:
     """``values`` as the Iceberg type ``column_type``; :class:`UsageError` unless that is exact for all
     values."""
     source = values.type
-    if column_type in ("string", "binary"):
+    kind = ColumnType.parse(column_type)
+    if kind.base in ("string", "binary"):
         if _is_bytes(source):
             return values
         raise UsageError(f"no sketch of a {column_type} column stored as {source}")
-    target = arrow_type(column_type)
+    target = arrow_type(kind)
     if source == target:
         return values
     if isinstance(values, Spans) or not _exact(source, target):
@@ -52,17 +37,6 @@ def to_column_type(values: ArrayLike, column_type: str) -> ArrayLike:
         pa.ArrowInvalid
     ) as error:  # a value that does not fit: an overflow in milliseconds, a decimal too long
         raise UsageError(f"values stored as {source} do not fit {column_type}") from error
-
-
-def arrow_type(column_type: str) -> pa.DataType:
-    """The Arrow type of an Iceberg primitive type other than string and binary."""
-    if column_type in _PLAIN:
-        return _PLAIN[column_type]
-    if match := _DECIMAL.fullmatch(column_type):
-        return pa.decimal128(int(match[1]), int(match[2]))
-    if match := _FIXED.fullmatch(column_type):
-        return pa.binary(int(match[1]))
-    raise UsageError(f"no sketch of type {column_type}")
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

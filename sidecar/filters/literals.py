@@ -30,6 +30,7 @@ from decimal import Decimal
 from typing import NoReturn
 
 from sidecar.errors import UsageError
+from sidecar.filters.column_types import ColumnType
 
 LiteralValue = int | float | Decimal | str | bytes | bool
 """What a bound literal holds; see the table above."""
@@ -45,8 +46,6 @@ _TIMESTAMP = re.compile(
 )
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}")
 _HEX = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
-_DECIMAL_TYPE = re.compile(r"decimal\(([0-9]{1,2}), ?([0-9]{1,2})\)")
-_FIXED_TYPE = re.compile(r"fixed\[([0-9]{1,10})\]")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MAX_EXPONENT = 400
 _MAX_NUMBER = 2000
@@ -63,46 +62,42 @@ def literal_from_text(text: str, iceberg_type: str, *, quoted: bool) -> LiteralV
         raise UsageError(
             "the literal is too long", expected=f"at most {_MAX_TEXT} characters", found=len(text)
         )
-    if iceberg_type == "string":
-        return _string(text, quoted)
-    text = text.strip()
-    if decimal := _DECIMAL_TYPE.fullmatch(iceberg_type):
-        return _decimal(text, iceberg_type, int(decimal[1]), int(decimal[2]))
-    if fixed := _FIXED_TYPE.fullmatch(iceberg_type):
-        return _binary(text, iceberg_type, int(fixed[1]))
-    parse = _PARSERS.get(iceberg_type)
+    kind = ColumnType.parse(iceberg_type)
+    if kind.family == "string":
+        return _string(text, kind, quoted)
+    parse = _PARSERS.get(kind.family)
     if parse is None:
         raise UsageError("a column of this type cannot be compared with a literal", found=iceberg_type)
-    return parse(text, iceberg_type)
+    return parse(text.strip(), kind)
 
 
-def _refuse(text: str, iceberg_type: str, why: str, hint: str | None = None) -> NoReturn:
+def _refuse(text: str, kind: ColumnType, why: str, hint: str | None = None) -> NoReturn:
     shown = text if len(text) <= 80 else text[:77] + "..."
-    raise UsageError(f"the literal {shown!r} does not fit a column of type {iceberg_type}: {why}", hint=hint)
+    raise UsageError(f"the literal {shown!r} does not fit a column of type {kind}: {why}", hint=hint)
 
 
-def _string(text: str, quoted: bool) -> str:
+def _string(text: str, kind: ColumnType, quoted: bool) -> str:
     if not quoted:
-        _refuse(text, "string", "it is not quoted", f"Write '{text[:80]}'.")
+        _refuse(text, kind, "it is not quoted", f"Write '{text[:80]}'.")
     try:
         text.encode()
     except UnicodeEncodeError:
-        _refuse(text, "string", "it is not valid Unicode")
+        _refuse(text, kind, "it is not valid Unicode")
     return text
 
 
-def _boolean(text: str, iceberg_type: str) -> bool:
+def _boolean(text: str, kind: ColumnType) -> bool:
     if text.lower() not in ("true", "false"):
-        _refuse(text, iceberg_type, "it is neither true nor false")
+        _refuse(text, kind, "it is neither true nor false")
     return text.lower() == "true"
 
 
-def _number(text: str, iceberg_type: str) -> Decimal:
+def _number(text: str, kind: ColumnType) -> Decimal:
     if not _NUMBER.fullmatch(text) or len(text) > _MAX_NUMBER:
-        _refuse(text, iceberg_type, "it is not a number")
+        _refuse(text, kind, "it is not a number")
     number = Decimal(text)
     if number and not -_MAX_EXPONENT <= number.adjusted() <= _MAX_EXPONENT:
-        _refuse(text, iceberg_type, "its exponent is out of range")
+        _refuse(text, kind, "its exponent is out of range")
     return number
 
 
@@ -113,129 +108,121 @@ def _unscaled(number: Decimal, scale: int) -> int | None:
     return None if rest else whole
 
 
-def _integer(bits: int) -> Callable[[str, str], int]:
-    def parse(text: str, iceberg_type: str) -> int:
-        value = _unscaled(_number(text, iceberg_type), 0)
-        if value is None:
-            _refuse(text, iceberg_type, "it is not a whole number")
-        if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-            _refuse(text, iceberg_type, f"it is outside the range of {bits} bits")
-        return value
-
-    return parse
-
-
-def _decimal(text: str, iceberg_type: str, precision: int, scale: int) -> Decimal:
-    value = _unscaled(_number(text, iceberg_type), scale)
+def _integer(text: str, kind: ColumnType) -> int:
+    value, bits = _unscaled(_number(text, kind), 0), 8 * (kind.width or 0)
     if value is None:
-        _refuse(text, iceberg_type, f"it has more than {scale} decimal places")
-    if abs(value) >= 10**precision:
-        _refuse(text, iceberg_type, f"it has more than {precision} digits at scale {scale}")
-    return Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -scale))
-
-
-def _floating(text: str, iceberg_type: str) -> float:
-    if _SPECIAL_FLOAT.fullmatch(text):
-        return float(text)
-    number = _number(text, iceberg_type)
-    value = float(number)
-    if math.isinf(value):
-        _refuse(text, iceberg_type, "it is out of range")
-    if value == 0.0 and number:
-        _refuse(text, iceberg_type, "it is too near to zero")
+        _refuse(text, kind, "it is not a whole number")
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        _refuse(text, kind, f"it is outside the range of {bits} bits")
     return value
 
 
-def _days(text: str, iceberg_type: str) -> int:
+def _decimal(text: str, kind: ColumnType) -> Decimal:
+    precision, scale = kind.precision or 0, kind.scale or 0
+    value = _unscaled(_number(text, kind), scale)
+    if value is None:
+        _refuse(text, kind, f"it has more than {scale} decimal places")
+    if abs(value) >= 10**precision:
+        _refuse(text, kind, f"it has more than {precision} digits at scale {scale}")
+    return Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -scale))
+
+
+def _floating(text: str, kind: ColumnType) -> float:
+    if _SPECIAL_FLOAT.fullmatch(text):
+        return float(text)
+    number = _number(text, kind)
+    value = float(number)
+    if math.isinf(value):
+        _refuse(text, kind, "it is out of range")
+    if value == 0.0 and number:
+        _refuse(text, kind, "it is too near to zero")
+    return value
+
+
+def _days(text: str, kind: ColumnType) -> int:
     match = _DATE.fullmatch(text)
     if not match:
-        _refuse(text, iceberg_type, "it is not a date", "Write a date as '2024-01-31'.")
+        _refuse(text, kind, "it is not a date", "Write a date as '2024-01-31'.")
     try:
         return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - _EPOCH_DAY
     except ValueError as error:
-        _refuse(text, iceberg_type, str(error))
+        _refuse(text, kind, str(error))
 
 
-def _time_of_day(text: str, iceberg_type: str, digits: int) -> int:
+def _time_of_day(text: str, kind: ColumnType, digits: int) -> int:
     """Units of ``10**-digits`` seconds from midnight; a digit that would be cut must be zero."""
     match = _TIME.fullmatch(text)
     if not match:
-        _refuse(text, iceberg_type, "it is not a time", "Write a time as '12:34:56.123456'.")
+        _refuse(text, kind, "it is not a time", "Write a time as '12:34:56.123456'.")
     hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
     if hour > 23 or minute > 59 or second > 59:
-        _refuse(text, iceberg_type, "hour, minute or second is out of range")
+        _refuse(text, kind, "hour, minute or second is out of range")
     fraction = match[4] or ""
     if fraction[digits:].strip("0"):
-        _refuse(text, iceberg_type, f"it is finer than {digits} digits of a second")
+        _refuse(text, kind, f"it is finer than {digits} digits of a second")
     unit: int = 10**digits
     return (hour * 3600 + minute * 60 + second) * unit + int(fraction[:digits].ljust(digits, "0") or 0)
 
 
-def _time(text: str, iceberg_type: str) -> int:
-    return _time_of_day(text, iceberg_type, 6)
+def _time(text: str, kind: ColumnType) -> int:
+    return _time_of_day(text, kind, 6)
 
 
-def _timestamp(digits: int, zoned: bool) -> Callable[[str, str], int]:
-    example = "'2024-01-31 12:34:56Z'" if zoned else "'2024-01-31 12:34:56'"
-
-    def parse(text: str, iceberg_type: str) -> int:
-        match = _TIMESTAMP.fullmatch(text)
-        if not match:
-            _refuse(text, iceberg_type, "it is not a timestamp", f"Write a timestamp as {example}.")
-        if zoned != (match["zone"] is not None):
-            why = "it names no time zone" if zoned else "it names a time zone, the column has none"
-            _refuse(text, iceberg_type, why, f"Write {example}.")
-        unit: int = 10**digits
-        value = _days(match["date"], iceberg_type) * 86400 * unit
-        if match["time"]:
-            value += _time_of_day(match["time"], iceberg_type, digits)
-        if zoned:
-            value -= _zone_seconds(match["zone"], iceberg_type) * unit
-        if not -(1 << 63) <= value < 1 << 63:
-            _refuse(text, iceberg_type, "it is outside the range of 64 bits")
-        return value
-
-    return parse
+def _timestamp(text: str, kind: ColumnType) -> int:
+    example = "'2024-01-31 12:34:56Z'" if kind.zoned else "'2024-01-31 12:34:56'"
+    match = _TIMESTAMP.fullmatch(text)
+    if not match:
+        _refuse(text, kind, "it is not a timestamp", f"Write a timestamp as {example}.")
+    if kind.zoned != (match["zone"] is not None):
+        why = "it names no time zone" if kind.zoned else "it names a time zone, the column has none"
+        _refuse(text, kind, why, f"Write {example}.")
+    digits = 9 if kind.unit == "ns" else 6
+    unit: int = 10**digits
+    value = _days(match["date"], kind) * 86400 * unit
+    if match["time"]:
+        value += _time_of_day(match["time"], kind, digits)
+    if kind.zoned:
+        value -= _zone_seconds(match["zone"], kind) * unit
+    if not -(1 << 63) <= value < 1 << 63:
+        _refuse(text, kind, "it is outside the range of 64 bits")
+    return value
 
 
-def _zone_seconds(zone: str, iceberg_type: str) -> int:
+def _zone_seconds(zone: str, kind: ColumnType) -> int:
     match = _ZONE.fullmatch(zone)
     if not match or not match[1]:
         return 0
     hours, minutes = int(match[2]), int(match[3] or 0)
     if hours > 18 or minutes > 59:
-        _refuse(zone, iceberg_type, "the zone's offset is out of range")
+        _refuse(zone, kind, "the zone's offset is out of range")
     return (hours * 3600 + minutes * 60) * (-1 if match[1] == "-" else 1)
 
 
-def _uuid(text: str, iceberg_type: str) -> bytes:
+def _uuid(text: str, kind: ColumnType) -> bytes:
     if not _UUID.fullmatch(text):
-        _refuse(text, iceberg_type, "it is not a UUID", "Write 'f79c3e09-677c-4bbd-a479-3f349cb785e7'.")
+        _refuse(text, kind, "it is not a UUID", "Write 'f79c3e09-677c-4bbd-a479-3f349cb785e7'.")
     return bytes.fromhex(text.replace("-", ""))
 
 
-def _binary(text: str, iceberg_type: str, length: int | None = None) -> bytes:
+def _binary(text: str, kind: ColumnType) -> bytes:
     match = _HEX.fullmatch(text)
     if not match:
-        _refuse(text, iceberg_type, "it is not hexadecimal", "Write bytes as '0x00ff'.")
+        _refuse(text, kind, "it is not hexadecimal", "Write bytes as '0x00ff'.")
     value = bytes.fromhex(match[1])
-    if length is not None and len(value) != length:
-        _refuse(text, iceberg_type, f"it has {len(value)} bytes")
+    if kind.width is not None and len(value) != kind.width:
+        _refuse(text, kind, f"it has {len(value)} bytes")
     return value
 
 
-_PARSERS: dict[str, Callable[[str, str], LiteralValue]] = {
+_PARSERS: dict[str, Callable[[str, ColumnType], LiteralValue]] = {
     "boolean": _boolean,
-    "int": _integer(32),
-    "long": _integer(64),
+    "integer": _integer,
     "float": _floating,
-    "double": _floating,
+    "decimal": _decimal,
     "date": _days,
     "time": _time,
-    "timestamp": _timestamp(6, zoned=False),
-    "timestamptz": _timestamp(6, zoned=True),
-    "timestamp_ns": _timestamp(9, zoned=False),
-    "timestamptz_ns": _timestamp(9, zoned=True),
+    "timestamp": _timestamp,
     "uuid": _uuid,
     "binary": _binary,
 }
+"""By family of the column's type."""

@@ -34,9 +34,9 @@ import struct
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import lru_cache
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_key_hash import hash_bytes, hash_long
@@ -61,17 +61,18 @@ def probe_orc(value: object, iceberg_type: str, encoding: OrcEncoding) -> Probe:
 
     Both are as for :func:`sidecar.filters.values.probe_hashes`. Never raises: what is not certain is ``unknown``.
     """
-    base = iceberg_type.partition("(")[0].partition("[")[0].strip()
-    rule = _RULES.get((base, encoding.family))
-    if rule is None:
+    kind = ColumnType.parse(iceberg_type)
+    if kind.base == "int":  # a promotion changes no key
+        kind = ColumnType.parse("long")
+    name = _PLAIN.get(encoding.family, kind.encoding)
+    if encoding.family not in kind.orc_stored_as or name is None:
         return Probe("unknown", reason=f"no certain rule for {iceberg_type} in {encoding}")
-    plain = Encoding.parse(rule.plain(iceberg_type, encoding))
-    column = rule.column or iceberg_type
-    forms = plain_forms(value, column, plain)
+    plain = Encoding.parse(name.format(scale=encoding.scale))
+    forms = plain_forms(value, str(kind), plain)
     if not forms:
-        return probe_hashes(value, column, plain)
+        return probe_hashes(value, str(kind), plain)
     try:
-        keys = [key for form in forms for key in rule.keys(form, encoding)]
+        keys = [key for form in forms for key in _KEYS[encoding.family](form, kind, encoding)]
     except _NoCertainKey as reason:
         return Probe("unknown", reason=str(reason))
     return Probe("probe", tuple(dict.fromkeys(map(_hash, keys))))
@@ -84,32 +85,32 @@ def _hash(key: int | bytes) -> int:
 # --- keys of one PLAIN form ---------------------------------------------------------------------------------
 
 
-def _number(form: bytes, encoding: OrcEncoding) -> Keys:
+def _number(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     return (int.from_bytes(form, "little", signed=True),)
 
 
-def _day(form: bytes, encoding: OrcEncoding) -> Keys:
+def _day(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     (day,) = struct.unpack("<i", form)
     if day < GREGORIAN_DAY:
         raise _NoCertainKey("readers disagree over the calendar before 1582-10-15")
     return (day,)
 
 
-def _widened(form: bytes, encoding: OrcEncoding) -> Keys:
-    return _number(struct.pack("<d", *struct.unpack("<f", form)), encoding)
+def _widened(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+    return _number(struct.pack("<d", *struct.unpack("<f", form)), kind, encoding)
 
 
-def _bytes(form: bytes, encoding: OrcEncoding) -> Keys:
+def _bytes(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     return (form,)
 
 
-def _ascii(form: bytes, encoding: OrcEncoding) -> Keys:
+def _ascii(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     if not form.isascii():
         raise _NoCertainKey("text beyond ASCII, hashed in the unknown charset of the writer")
     return (form,)
 
 
-def _bounded_text(form: bytes, encoding: OrcEncoding) -> Keys:
+def _bounded_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     assert encoding.length is not None
     missing = encoding.length - len(form.decode())
     if missing < 0:
@@ -117,7 +118,7 @@ def _bounded_text(form: bytes, encoding: OrcEncoding) -> Keys:
     return (form + b" " * missing if encoding.family == "char" else form,)
 
 
-def _decimal_text(form: bytes, encoding: OrcEncoding) -> Keys:
+def _decimal_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     assert encoding.scale is not None
     return (decimal_text(int.from_bytes(form, "big", signed=True), encoding.scale),)
 
@@ -130,19 +131,15 @@ def decimal_text(unscaled: int, scale: int) -> bytes:
     return f"-{text}".encode() if unscaled < 0 else text.encode()
 
 
-def _milliseconds(unit: int) -> Callable[[bytes, OrcEncoding], Keys]:
-    """Keys of a timestamp that the column counts in ``unit`` nanoseconds."""
-
-    def keys(form: bytes, encoding: OrcEncoding) -> Keys:
-        nanos = struct.unpack("<q", form)[0] * unit
-        if nanos < GREGORIAN_DAY * _DAY_MS * _MS:
-            raise _NoCertainKey("readers disagree over the calendar before 1582-10-15")
-        if encoding.zone not in (None, "UTC"):
-            return _zoned(nanos // _MS, encoding.zone or "")
-        hidden = unit - 1 if nanos <= 0 else 0
-        return _at_utc((nanos - hidden, nanos + hidden), encoding)
-
-    return keys
+def _milliseconds(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
+    unit = 1 if kind.unit == "ns" else 1_000
+    nanos = struct.unpack("<q", form)[0] * unit
+    if nanos < GREGORIAN_DAY * _DAY_MS * _MS:
+        raise _NoCertainKey("readers disagree over the calendar before 1582-10-15")
+    if encoding.zone not in (None, "UTC"):
+        return _zoned(nanos // _MS, encoding.zone or "")
+    hidden = unit - 1 if nanos <= 0 else 0
+    return _at_utc((nanos - hidden, nanos + hidden), encoding)
 
 
 def _at_utc(ends: tuple[int, int], encoding: OrcEncoding) -> Keys:
@@ -177,58 +174,27 @@ def _offset_differences(zone: str) -> tuple[int, ...] | None:
     return tuple(differences) if len(differences) <= _MAX_DIFFERENCES else None
 
 
-# --- the table ----------------------------------------------------------------------------------------------
+# --- the tables ---------------------------------------------------------------------------------------------
 
-
-class _Rule(NamedTuple):
-    """PLAIN encoding that the literal is put in first, and the keys of that form.
-
-    ``column`` is the type that the literal is taken for, where it is not the column's own.
-    """
-
-    plain: Callable[[str, OrcEncoding], str]
-    keys: Callable[[bytes, OrcEncoding], Keys]
-    column: str | None = None
-
-
-def _named(name: str) -> Callable[[str, OrcEncoding], str]:
-    return lambda iceberg_type, encoding: name
-
-
-def _fixed(iceberg_type: str, encoding: OrcEncoding) -> str:
-    return f"flba:{iceberg_type.partition('[')[2].rstrip('] ')}"
-
-
-def _decimal(iceberg_type: str, encoding: OrcEncoding) -> str:
-    return f"flba:16/decimal:{encoding.scale}"
-
-
-def _decimal64(iceberg_type: str, encoding: OrcEncoding) -> str:
-    return f"int64/decimal:{encoding.scale}"
-
-
-_MICROS, _NANOS = _named("int64/timestamp-us"), _named("int64/timestamp-ns")
-
-_RULES: dict[tuple[str, str], _Rule] = {
-    ("int", "long"): _Rule(_named("int64"), _number, column="long"),
-    ("long", "long"): _Rule(_named("int64"), _number),
-    ("time", "long"): _Rule(_named("int64/time-us"), _number),
-    ("date", "date"): _Rule(_named("int32/date"), _day),
-    ("float", "float"): _Rule(_named("float"), _widened),
-    ("double", "double"): _Rule(_named("double"), _number),
-    ("double", "float"): _Rule(_named("float"), _widened),  # promoted
-    ("string", "bytes"): _Rule(_named("byte_array"), _bytes),
-    ("string", "ascii"): _Rule(_named("byte_array"), _ascii),
-    ("string", "char"): _Rule(_named("byte_array"), _bounded_text),
-    ("string", "varchar"): _Rule(_named("byte_array"), _bounded_text),
-    ("binary", "bytes"): _Rule(_named("byte_array"), _bytes),
-    ("fixed", "bytes"): _Rule(_fixed, _bytes),
-    ("uuid", "bytes"): _Rule(_named("flba:16"), _bytes),
-    ("decimal", "decimal"): _Rule(_decimal, _decimal_text),
-    ("decimal", "decimal64"): _Rule(_decimal64, _number),
-    ("timestamp", "timestamp"): _Rule(_MICROS, _milliseconds(1_000)),
-    ("timestamp_ns", "timestamp"): _Rule(_NANOS, _milliseconds(1)),
-    ("timestamptz", "instant"): _Rule(_MICROS, _milliseconds(1_000)),
-    ("timestamptz_ns", "instant"): _Rule(_NANOS, _milliseconds(1)),
+_PLAIN = {
+    "float": "float",  # of a promoted column too
+    "decimal": "flba:16/decimal:{scale}",
+    "decimal64": "int64/decimal:{scale}",
 }
-"""(column type, family of the encoding) -> keys. A pair stands here only if equal values have just these keys."""
+"""Family of the encoding -> PLAIN encoding that a literal is put in first, if it is not the usual one of its column."""
+
+_KEYS: dict[str, Callable[[bytes, ColumnType, OrcEncoding], Keys]] = {
+    "long": _number,
+    "date": _day,
+    "float": _widened,
+    "double": _number,
+    "bytes": _bytes,
+    "ascii": _ascii,
+    "char": _bounded_text,
+    "varchar": _bounded_text,
+    "decimal": _decimal_text,
+    "decimal64": _number,
+    "timestamp": _milliseconds,
+    "instant": _milliseconds,
+}
+"""Family of the encoding -> keys of a PLAIN form."""

@@ -8,9 +8,9 @@ bytes, once for each encoding that the column has. Three answers are possible:
     cannot-exist  no value of that encoding equals the literal; said for listed one-to-one pairs only
     unknown       nothing certain can be said: keep
 
-Certain are exactly the pairs (column type, encoding) in ``_RULES``. Whatever is not listed is unknown: NaN,
-unsigned widths, nanoseconds or INT96 under microseconds, decimals in a BYTE_ARRAY (several widths), a float
-column asked for a number that no float32 equals (engines disagree on the rounding), and every type or
+Certain are exactly the pairs (column type, encoding) that :mod:`sidecar.filters.column_types` lists. Whatever is
+not listed is unknown: NaN, unsigned widths, nanoseconds or INT96 under microseconds, decimals in a BYTE_ARRAY (several
+widths), a float column asked for a number that no float32 equals (engines disagree on the rounding), and every type or
 encoding to come. 0.0 and -0.0 are equal and hash apart, so both are asked for.
 
 No compiled code here: planning hashes a handful of literals with the xxhash package.
@@ -27,6 +27,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from sidecar.errors import UsageError
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.plain_bytes_hash import XXH64, PlainHash
@@ -87,32 +88,29 @@ def plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[b
 
 def _plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[bytes, ...]:
     """Every PLAIN form whose value equals ``value``; the first is that of ``value`` itself."""
-    base = iceberg_type.partition("(")[0].partition("[")[0].strip()
-    if base == "decimal":
-        return (_decimal(value, iceberg_type, encoding),)
-    rule = _RULES.get((base, _family(encoding)))
-    if rule is None:
+    kind = ColumnType.parse(iceberg_type)
+    if not _is_certain(kind, encoding):
         raise _NoCertainBytes(f"no certain rule for {iceberg_type} in {encoding}")
-    return rule(value, encoding)
+    return _FORMS[kind.family](value, encoding)
 
 
-def _family(encoding: Encoding) -> str:
-    """Name of the encoding without its length."""
-    return "flba" if encoding.name.startswith("flba:") and not encoding.is_decimal else encoding.name
+def _is_certain(kind: ColumnType, encoding: Encoding) -> bool:
+    """Whether equal values of the type have the forms of ``_FORMS`` in the encoding, and no others."""
+    if kind.scale is not None:
+        return encoding.scale == kind.scale
+    is_flba = encoding.name.startswith("flba:") and not encoding.is_decimal
+    return ("flba" if is_flba else encoding.name) in kind.stored_as
 
 
-def _integer(width: int, unit: int = 1) -> Callable[[object, Encoding], tuple[bytes, ...]]:
-    """Signed little-endian of ``width`` bytes; the file counts in units that are ``unit`` of the column's."""
-
-    def encode(value: object, encoding: Encoding) -> tuple[bytes, ...]:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise _NoCertainBytes(f"{type(value).__name__} is no integer")
-        stored, rest = divmod(value, unit)
-        if rest:
-            raise _CannotExist(f"the file counts in steps of {unit}")
-        return (_signed(stored, width, "little"),)
-
-    return encode
+def _integer(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    """Signed little-endian; columns count microseconds where files may count milliseconds."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _NoCertainBytes(f"{type(value).__name__} is no integer")
+    unit = 1_000 if encoding.name.endswith("-ms") else 1
+    stored, rest = divmod(value, unit)
+    if rest:
+        raise _CannotExist(f"the file counts in steps of {unit}")
+    return (_signed(stored, encoding.width or 0, "little"),)
 
 
 def _signed(number: int, width: int, order: Literal["little", "big"]) -> bytes:
@@ -122,19 +120,15 @@ def _signed(number: int, width: int, order: Literal["little", "big"]) -> bytes:
         raise _CannotExist(f"{number} does not fit in {width} bytes") from None
 
 
-def _float32(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+def _float(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     """FLOAT: engines round a literal to float32 or compare as double; on exact ones they agree.
 
     Under a promoted column too: pyiceberg rounds the values of an IN to the type of the file.
     """
     number = _number(value)
-    if nearest_float32(number) != number:
+    if encoding.width == 4 and nearest_float32(number) != number:
         raise _NoCertainBytes("no float32 equals the literal, and engines round differently")
-    return _zeros(number, "<f")
-
-
-def _float64(value: object, encoding: Encoding) -> tuple[bytes, ...]:
-    return _zeros(_number(value), "<d")
+    return _zeros(number, "<f" if encoding.width == 4 else "<d")
 
 
 def _number(value: object) -> float:
@@ -179,14 +173,12 @@ def _uuid(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     return _binary(value.bytes if isinstance(value, uuid.UUID) else value, encoding)
 
 
-def _decimal(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
-    scale = decimal_scale(iceberg_type)
-    if encoding.scale is None or encoding.scale != scale:
-        raise _NoCertainBytes(f"no certain rule for {iceberg_type} in {encoding}")
+def _decimal(value: object, encoding: Encoding) -> tuple[bytes, ...]:
+    """Two's complement of the unscaled number; column and encoding have one scale."""
     if encoding.width is None:
         raise _NoCertainBytes("a decimal in a BYTE_ARRAY may be stored in several widths")
-    order: Literal["little", "big"] = "big" if encoding.name.startswith("flba:") else "little"
-    return _signed(unscaled(value, scale), encoding.width, order)
+    order: Literal["little", "big"] = "big" if encoding.physical == "FIXED_LEN_BYTE_ARRAY" else "little"
+    return (_signed(unscaled(value, encoding.scale or 0), encoding.width, order),)
 
 
 def unscaled(value: object, scale: int) -> int:
@@ -210,32 +202,15 @@ def unscaled(value: object, scale: int) -> int:
     return -magnitude if sign else magnitude
 
 
-def decimal_scale(iceberg_type: str) -> int:
-    """S of ``decimal(P, S)``."""
-    return int(iceberg_type.partition("(")[2].rstrip(") ").partition(",")[2])
-
-
-Rule = Callable[[Any, Encoding], tuple[bytes, ...]]
-
-_RULES: dict[tuple[str, str], Rule] = {
-    ("int", "int32"): _integer(4),
-    ("long", "int64"): _integer(8),
-    ("long", "int32"): _integer(4),  # promoted
-    ("date", "int32/date"): _integer(4),
-    ("time", "int64/time-us"): _integer(8),
-    ("time", "int32/time-ms"): _integer(4, unit=1_000),
-    ("timestamp", "int64/timestamp-us"): _integer(8),
-    ("timestamp", "int64/timestamp-ms"): _integer(8, unit=1_000),
-    ("timestamptz", "int64/timestamp-us"): _integer(8),
-    ("timestamptz", "int64/timestamp-ms"): _integer(8, unit=1_000),
-    ("timestamp_ns", "int64/timestamp-ns"): _integer(8),
-    ("timestamptz_ns", "int64/timestamp-ns"): _integer(8),
-    ("float", "float"): _float32,
-    ("double", "double"): _float64,
-    ("double", "float"): _float32,  # promoted
-    ("string", "byte_array"): _text,
-    ("binary", "byte_array"): _binary,
-    ("fixed", "flba"): _binary,
-    ("uuid", "flba"): _uuid,
+_FORMS: dict[str, Callable[[Any, Encoding], tuple[bytes, ...]]] = {
+    "integer": _integer,
+    "float": _float,
+    "decimal": _decimal,
+    "date": _integer,
+    "time": _integer,
+    "timestamp": _integer,
+    "string": _text,
+    "binary": _binary,
+    "uuid": _uuid,
 }
-"""(column type, encoding) -> PLAIN forms. A pair stands here only if equal values have just these forms."""
+"""Family of the column's type -> PLAIN forms."""

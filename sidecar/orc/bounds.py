@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import float32_neighbours
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound, ColumnStatistics
@@ -27,7 +28,6 @@ _PAIRS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("timestamp", "timestamp_ns"), frozenset({"TIMESTAMP"})),
     **dict.fromkeys(("timestamptz", "timestamptz_ns"), frozenset({"TIMESTAMP_INSTANT"})),
 }
-_NANOSECONDS = {"timestamp": 1000, "timestamptz": 1000}
 
 
 def cannot_hold(
@@ -54,8 +54,8 @@ def cannot_hold(
 
 def as_bound(value: object, iceberg_type: str, column: OrcColumn) -> Bound | None:
     """The literal in the unit of the column's bounds; ``None`` where they cannot be compared."""
-    base = iceberg_type.partition("(")[0]
-    if column.kind not in _PAIRS.get(base, ()):
+    kind = ColumnType.parse(iceberg_type)
+    if column.kind not in _PAIRS.get(kind.base, ()):
         return None
     if column.kind in ("FLOAT", "DOUBLE"):
         return value if isinstance(value, float) and not math.isnan(value) else None
@@ -67,7 +67,7 @@ def as_bound(value: object, iceberg_type: str, column: OrcColumn) -> Bound | Non
         return value if isinstance(value, bool) else None
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return value * _NANOSECONDS.get(base, 1)
+    return value * 1000 if kind.family == "timestamp" and kind.unit == "us" else value
 
 
 def _is_text(value: str) -> bool:

@@ -35,7 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import UsageError
-from sidecar.filters.column_cast import arrow_type
+from sidecar.filters.arrow_types import arrow_type
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_encoding import OrcEncoding
 from sidecar.filters.orc_values import GREGORIAN_DAY
@@ -43,30 +44,6 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import JAVA
 from sidecar.orc.trust import utc_or_name
 
-_PROMOTED = {("int", "long"), ("float", "double")}
-_WORDS = {
-    "boolean": "boolean",
-    "int": "int32",
-    "long": "int64",
-    "float": "float",
-    "double": "double",
-    "date": "int32/date",
-    "time": "int64/time-us",
-    "timestamp": "int64/timestamp-us",
-    "timestamptz": "int64/timestamp-us",
-    "string": "byte_array",
-    "binary": "byte_array",
-    "uuid": "flba:16",
-}
-_ORC = {
-    **dict.fromkeys(("int", "long", "time"), "orc/long"),
-    **dict.fromkeys(("string", "binary", "uuid"), "orc/bytes"),
-    "float": "orc/float",
-    "double": "orc/double",
-    "date": "orc/date",
-    "timestamp": "orc/timestamp:java:UTC",
-    "timestamptz": "orc/instant:java",
-}
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 
@@ -109,12 +86,13 @@ def orc_values(column: OrcColumn, column_type: str, writer: int) -> OrcValues | 
         return "readers disagree on the blanks at the end of a CHAR"
     if doubt := type_doubt(column, column_type):
         return doubt
-    kept = "float" if column.kind == "FLOAT" else column_type
-    orc_name = orc_encoding_of(kept)
+    kind = ColumnType.parse("float" if column.kind == "FLOAT" else column_type)
+    if kind.encoding is None:
+        return f"no filter has values of type {column_type}"
     return OrcValues(
-        encoding=Encoding.parse(_encoding(kept)),
-        orc_encoding=OrcEncoding.parse(orc_name) if orc_name else None,
-        type=None if kept in ("string", "binary") else arrow_type(kept),
+        encoding=Encoding.parse(kind.encoding),
+        orc_encoding=OrcEncoding.parse(kind.orc_encoding) if kind.orc_encoding else None,
+        type=None if kind.base in ("string", "binary") else arrow_type(kind),
         kind=column.kind,
         java=writer == JAVA,
     )
@@ -127,7 +105,8 @@ def type_doubt(column: OrcColumn, column_type: str) -> str:
         return f"a column of kind {column.kind} in the file has no Iceberg type"
     if column.attributes.get("iceberg.timestamp-unit", "MICROS") != "MICROS":
         return "nanoseconds in ORC are not indexed"
-    return "" if _fits(own, column_type) else f"a {column_type} column stored as {own}"
+    holds = ColumnType.parse(column_type).holds(ColumnType.parse(own))
+    return "" if holds else f"a {column_type} column stored as {own}"
 
 
 def zone_doubt(column: OrcColumn, zone: str | None) -> str:
@@ -135,41 +114,6 @@ def zone_doubt(column: OrcColumn, zone: str | None) -> str:
     if column.kind != "TIMESTAMP" or utc_or_name(zone) == "UTC":
         return ""
     return f"timestamps of the writer's zone {zone or '(unknown)'}, whose rules readers may not share"
-
-
-def _fits(own: str, wanted: str) -> bool:
-    if own == wanted or (own, wanted) in _PROMOTED:
-        return True
-    if not (own.startswith("decimal") and wanted.startswith("decimal")):
-        return False
-    (precision, scale), (most, places) = _digits(own), _digits(wanted)
-    return precision <= most and scale == places
-
-
-def _encoding(kind: str) -> str:
-    if kind.startswith("decimal"):
-        precision, scale = _digits(kind)
-        if precision <= 9:
-            return f"int32/decimal:{scale}"
-        return f"int64/decimal:{scale}" if precision <= 18 else f"flba:{_width(precision)}/decimal:{scale}"
-    return f"flba:{kind[6:-1]}" if kind.startswith("fixed") else _WORDS[kind]
-
-
-def orc_encoding_of(kind: str) -> str | None:
-    """The encoding of an ORC filter of an Iceberg type, as Java's writers hash today; ``None`` where there is none."""
-    if kind.startswith("decimal"):
-        return f"orc/decimal:{_digits(kind)[1]}"
-    return "orc/bytes" if kind.startswith("fixed") else _ORC.get(kind)
-
-
-def _width(precision: int) -> int:
-    """Bytes of the smallest two's complement that holds every decimal of so many digits."""
-    return int(10**precision - 1).bit_length() // 8 + 1
-
-
-def _digits(kind: str) -> tuple[int, int]:
-    precision, scale = kind[8:-1].split(",")
-    return int(precision), int(scale)
 
 
 def _check_calendar(counts: Any, day: int) -> None:

@@ -7,11 +7,11 @@ must know, and by a wrong type gets a wrong answer.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, located, problem_in
 from sidecar.filters import historical
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.literals import LiteralValue, literal_from_text
@@ -21,24 +21,6 @@ from sidecar.parquet.bloom import MAX_HEADER, FoundFilter, check_num_bytes, head
 from sidecar.parquet.inspect import ProbedUnit, describe_found, reason_of
 from sidecar.parquet.thrift import decode_struct
 from sidecar.source import Source
-
-_ENCODINGS = {
-    "int": "int32",
-    "long": "int64",
-    "float": "float",
-    "double": "double",
-    "date": "int32/date",
-    "time": "int64/time-us",
-    "timestamp": "int64/timestamp-us",
-    "timestamptz": "int64/timestamp-us",
-    "timestamp_ns": "int64/timestamp-ns",
-    "timestamptz_ns": "int64/timestamp-ns",
-    "string": "byte_array",
-    "binary": "byte_array",
-    "uuid": "flba:16",
-}
-_FIXED = re.compile(r"fixed\[([1-9][0-9]{0,5})\]")
-_DECIMAL = re.compile(r"decimal\(([1-9][0-9]?), ?([0-9]{1,2})\)")
 
 
 def is_bare_filter(source: Source) -> bool:
@@ -118,22 +100,10 @@ def probe_bare_filter(source: Source, value_type: str, literal: LiteralValue) ->
 
 def usual_encoding(value_type: str) -> Encoding:
     """The encoding in which Iceberg's own writers store a type; :class:`UsageError` if it is none with filters."""
-    if fixed := _FIXED.fullmatch(value_type):
-        return Encoding.parse(f"flba:{fixed[1]}")
-    if decimal := _DECIMAL.fullmatch(value_type):
-        precision, scale = int(decimal[1]), int(decimal[2])
-        if scale <= precision <= 38:
-            return Encoding.parse(f"{_decimal_base(precision)}/decimal:{scale}")
-    if value_type not in _ENCODINGS:
+    kind = ColumnType.parse(value_type)
+    if kind.encoding is None or kind.family == "boolean":
         raise UsageError(
             f"'{value_type}' is not the type of a filter's values",
             hint="A filter file names no column: say the type instead, such as string, long or decimal(9, 2).",
         )
-    return Encoding.parse(_ENCODINGS[value_type])
-
-
-def _decimal_base(precision: int) -> str:
-    """INT32, INT64, or the fewest bytes that hold ``precision`` digits and a sign."""
-    if precision <= 18:
-        return "int32" if precision <= 9 else "int64"
-    return f"flba:{((10**precision - 1).bit_length() + 8) // 8}"
+    return Encoding.parse(kind.encoding)

@@ -30,9 +30,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import float32_neighbours
 from sidecar.filters.literals import LiteralValue
-from sidecar.filters.values import decimal_scale
 from sidecar.parquet.bounds import Comparable
 from sidecar.parquet.page_bounds import PageBounds
 from sidecar.parquet.schema import Leaf
@@ -235,10 +235,9 @@ def _not_above(a: Comparable | None, b: Comparable | None) -> bool:
 
 def span_of(value: LiteralValue, leaf: Leaf) -> Span | None:
     """Where a literal of the leaf's ``iceberg_type`` lies among decoded bounds; ``None`` if that is not certain."""
-    base = leaf.iceberg_type.partition("(")[0].partition("[")[0]
     if leaf.physical == "INT96" or leaf.encoding.name == "interval":
         return None
-    place = _PLACES.get(base)
+    place = _PLACES.get(ColumnType.parse(leaf.iceberg_type).family)
     return None if place is None else place(value, leaf)
 
 
@@ -254,7 +253,7 @@ def _decimal(value: LiteralValue, leaf: Leaf) -> Span | None:
     """The unscaled number; leaf and column have the same scale."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or not Decimal(value).is_finite():
         return None
-    number = Fraction(value) * 10 ** decimal_scale(leaf.iceberg_type)
+    number = Fraction(value) * 10 ** (ColumnType.parse(leaf.iceberg_type).scale or 0)
     return math.floor(number), math.ceil(number)
 
 
@@ -265,7 +264,7 @@ def _units(value: LiteralValue, leaf: Leaf) -> Span | None:
     unit = leaf.annotation.unit
     if unit == "ms":
         return value // 1000, -(-value // 1000)
-    if unit == "ns" and not leaf.iceberg_type.endswith("_ns"):
+    if unit == "ns" and ColumnType.parse(leaf.iceberg_type).unit != "ns":
         return _same(value * 1000)
     return _same(value) if unit in ("us", "ns") else None
 
@@ -293,19 +292,13 @@ def _bytes(value: LiteralValue, leaf: Leaf) -> Span | None:
 
 _PLACES: dict[str, Callable[[LiteralValue, Leaf], Span | None]] = {
     "boolean": _integer,
-    "int": _integer,
-    "long": _integer,
+    "integer": _integer,
     "date": _integer,
     "float": _float,
-    "double": _float,
     "decimal": _decimal,
     "time": _units,
     "timestamp": _units,
-    "timestamptz": _units,
-    "timestamp_ns": _units,
-    "timestamptz_ns": _units,
     "string": _bytes,
     "binary": _bytes,
-    "fixed": _bytes,
     "uuid": _bytes,
 }

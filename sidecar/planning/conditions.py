@@ -33,6 +33,7 @@ from pyiceberg.expressions.visitors import rewrite_not
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 
+from sidecar.filters.column_types import ColumnType
 from sidecar.parquet.conditions import (
     AllOf,
     AnyOf,
@@ -52,9 +53,6 @@ from sidecar.planning.file_bounds import FileBounds
 
 LeafOf = Callable[[int], Leaf | None]
 """The leaf that holds the column of a field id, if it is known."""
-
-_PROMOTED = {("long", "int"), ("double", "float"), ("string", "binary"), ("binary", "string")}
-"""Column and leaf types whose values are the same numbers or bytes."""
 
 _OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
     BoundLessThan: "<",
@@ -147,9 +145,10 @@ def _leaf_condition(bound: BoundPredicate, leaf: Leaf, column_type: str) -> Cond
     unary = _UNARY.get(type(bound))
     if unary is not None:
         return unary(leaf)
-    if not _comparable(column_type, leaf.iceberg_type):
+    column, stored = ColumnType.parse(column_type), ColumnType.parse(leaf.iceberg_type)
+    if not column.compares_with(stored):
         return None
-    factor = 1000 if leaf.iceberg_type.endswith("_ns") and not column_type.endswith("_ns") else 1
+    factor = 1000 if (column.unit, stored.unit) == ("us", "ns") else 1
 
     def value(literal: Any) -> Any:
         """In the leaf's own type: predicates speak of microseconds where a file counts nanoseconds."""
@@ -164,10 +163,3 @@ def _leaf_condition(bound: BoundPredicate, leaf: Leaf, column_type: str) -> Cond
     if type(bound) in _OPERATORS and isinstance(bound, BoundLiteralPredicate):
         return Compares(leaf, _OPERATORS[type(bound)], value(bound.literal))
     return None
-
-
-def _comparable(column: str, leaf: str) -> bool:
-    """Whether literals of the column's type compare with the leaf's values as the column's values do."""
-    if column == leaf or (column, leaf) in _PROMOTED or f"{column}_ns" == leaf:
-        return True
-    return column.startswith("decimal") and leaf.startswith("decimal")

@@ -17,27 +17,10 @@ from pyiceberg.manifest import DataFile
 from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import leaf_of
 from sidecar.errors import SidecarError
+from sidecar.filters.column_types import ColumnType
 from sidecar.parquet.bounds import Comparable
 from sidecar.parquet.page_bounds import PageBounds
 from sidecar.parquet.schema import Leaf
-
-_ENCODINGS = {
-    "boolean": "boolean",
-    "int": "int32",
-    "long": "int64",
-    "float": "float",
-    "double": "double",
-    "date": "int32/date",
-    "time": "int64/time-us",
-    "timestamp": "int64/timestamp-us",
-    "timestamptz": "int64/timestamp-us",
-    "timestamp_ns": "int64/timestamp-ns",
-    "timestamptz_ns": "int64/timestamp-ns",
-    "string": "byte_array",
-    "binary": "byte_array",
-    "uuid": "flba:16",
-}
-"""The encoding of the registry that comes closest to a type's single values."""
 
 UNKNOWN = PageBounds([None], [None], [False], [None], [True])
 _SAME_NUMBERS = {"int32", "int64"}, {"float", "double"}
@@ -78,11 +61,9 @@ class FileBounds:
 
 
 def _leaf(field_id: int, iceberg_type: str) -> Leaf | None:
-    encoding = _ENCODINGS.get(iceberg_type)
-    if iceberg_type.startswith("decimal("):
-        encoding = f"byte_array/decimal:{iceberg_type.rstrip(')').rpartition(',')[2].strip()}"
-    elif iceberg_type.startswith("fixed["):
-        encoding = f"flba:{iceberg_type[6:-1]}"
+    kind = ColumnType.parse(iceberg_type)
+    # the bound of a decimal has as many bytes as its number needs
+    encoding = kind.encoding if kind.scale is None else f"byte_array/decimal:{kind.scale}"
     if encoding is None:
         return None
     try:

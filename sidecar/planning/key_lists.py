@@ -28,6 +28,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from sidecar.errors import UsageError, first_line
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 
 
@@ -36,10 +37,11 @@ def key_list(values: Sequence[Any], kind: str, column: str, wanted: pa.DataType)
 
     Raises :class:`UsageError` naming the first value that is not one of the column's.
     """
-    fits = _FITS.get(kind.partition("(")[0].partition("[")[0].strip())
+    parsed = ColumnType.parse(kind)
+    fits = _FITS.get(parsed.family)
     held = [value for value in values if value is not None]
     for value in held:
-        if fits is None or not fits(value):
+        if fits is None or not fits(value, parsed):
             raise _misfit(value, kind, column)
     plain: list[Any] = [value.bytes if isinstance(value, UUID) else value for value in held]
     if pa.types.is_floating(wanted):
@@ -67,36 +69,32 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_double(value: Any) -> bool:
+def _is_floating(value: Any, kind: ColumnType) -> bool:
     if not isinstance(value, float) and not _is_int(value):
         return False
     try:
-        return bool(float(value) == value or value != value)
+        number = float(value)
     except OverflowError:
         return False
+    nearest = nearest_float32(number) if kind.width == 4 else number
+    return bool(number == value == nearest or value != value)
 
 
-def _is_float32(value: Any) -> bool:
-    return _is_double(value) and bool(nearest_float32(float(value)) == value or value != value)
+def _is_moment(value: object, kind: ColumnType) -> bool:
+    """No Python value has nanoseconds."""
+    return isinstance(value, dt.datetime) and (value.tzinfo is not None) == kind.zoned and kind.unit == "us"
 
 
-def _is_moment(zoned: bool) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, dt.datetime) and (value.tzinfo is not None) == zoned
-
-
-_FITS: dict[str, Callable[[Any], bool]] = {
-    "boolean": lambda value: isinstance(value, bool),
-    "int": _is_int,
-    "long": _is_int,
-    "float": _is_float32,
-    "double": _is_double,
-    "decimal": lambda value: _is_int(value) or (isinstance(value, Decimal) and value.is_finite()),
-    "date": lambda value: isinstance(value, dt.date) and not isinstance(value, dt.datetime),
-    "time": lambda value: isinstance(value, dt.time) and value.tzinfo is None,
-    "timestamp": _is_moment(zoned=False),
-    "timestamptz": _is_moment(zoned=True),
-    "string": lambda value: isinstance(value, str),
-    "binary": lambda value: isinstance(value, bytes),
-    "fixed": lambda value: isinstance(value, bytes),
-    "uuid": lambda value: isinstance(value, UUID) or (isinstance(value, bytes) and len(value) == 16),
+_FITS: dict[str, Callable[[Any, ColumnType], bool]] = {
+    "boolean": lambda value, _: isinstance(value, bool),
+    "integer": lambda value, _: _is_int(value),
+    "float": _is_floating,
+    "decimal": lambda value, _: _is_int(value) or (isinstance(value, Decimal) and value.is_finite()),
+    "date": lambda value, _: isinstance(value, dt.date) and not isinstance(value, dt.datetime),
+    "time": lambda value, _: isinstance(value, dt.time) and value.tzinfo is None,
+    "timestamp": _is_moment,
+    "string": lambda value, _: isinstance(value, str),
+    "binary": lambda value, _: isinstance(value, bytes),
+    "uuid": lambda value, _: isinstance(value, UUID) or (isinstance(value, bytes) and len(value) == 16),
 }
+"""By family of the column's type."""

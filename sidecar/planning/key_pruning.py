@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pyiceberg.manifest import DataFile
 
 from sidecar.bundle.key_lookup import KeyRuns, rate_of, units_with_some_key
+from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
@@ -179,14 +180,14 @@ class KeyPruner:
 
     def _bounds_of(self, file: DataFile) -> tuple[Any, Any, bool, bool]:
         """Lower and upper bound in the form of the keys, if known; whether all is null; whether NaN may be there."""
-        field_id, kind = self.keys.field_id, self.keys.type
+        field_id, kind = self.keys.field_id, ColumnType.parse(self.keys.type)
         page = self._bounds.of(file, field_id)
         lower: Any = page.lower[0]
         upper: Any = page.upper[0]
         widths = {
             len(raw) for own in (file.lower_bounds, file.upper_bounds) if (raw := (own or {}).get(field_id))
         }
-        doubtful = kind == "uuid" or (kind.startswith("timestamp") and not widths <= {8})
+        doubtful = kind.family == "uuid" or (kind.family == "timestamp" and not widths <= {8})
         numbers = self.keys.sorted.dtype == np.int64
         if numbers and any(isinstance(b, int) and not -(2**63) <= b < 2**63 for b in (lower, upper)):
             doubtful = True
@@ -195,7 +196,7 @@ class KeyPruner:
         if doubtful:
             lower = upper = None
         nan = page.may_have_nan[0] if self.keys.sorted.dtype.kind == "f" else False
-        if kind == "double":
+        if kind.base == "double":
             lower, upper = _around(lower, -math.inf), _around(upper, math.inf)
         return lower, upper, bool(page.all_null[0]), nan
 

@@ -36,7 +36,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
-from sidecar.filters.values import decimal_scale
+from sidecar.filters.column_types import ColumnType
 from sidecar.iceberg.literals import PredicateColumn, find_column
 from sidecar.planning.key_lists import key_list
 
@@ -45,22 +45,13 @@ Search = npt.NDArray[Any]
 
 Keys: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any] | Sequence[Any]"
 
-_COUNTED = {
-    "int",
-    "long",
-    "date",
-    "time",
-    "timestamp",
-    "timestamptz",
-    "timestamp_ns",
-    "timestamptz_ns",
-    "boolean",
-}
-_RANGED = {"int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "decimal", "string"}
-"""Types whose smallest and largest key can stand in a predicate. Literals are exact everywhere but of floats in
-files of a column that is double by now: there pyiceberg rounds them, which keeps their order with the values. UUIDs
-are not among them: Arrow does not compare them, and some writers order them by sign."""
-_BYTES = {"string", "binary", "fixed", "uuid"}
+_RANGED = {"integer", "float", "date", "time", "timestamp", "decimal", "string"}
+"""Families of types whose smallest and largest key can stand in a predicate, if they do not count nanoseconds. Literals
+are exact everywhere but of floats in files of a column that is double by now: there pyiceberg rounds them, which keeps
+their order with the values. UUIDs are not among them: Arrow does not compare them, and some writers order them by
+sign."""
+_COUNTED = {"integer", "date", "time", "timestamp", "boolean"}
+_BYTES = {"string", "binary", "uuid"}
 _INT64 = 18
 """Digits of a decimal that an int64 holds."""
 
@@ -84,16 +75,17 @@ class KeySet:
         return [self._literal(key) for key in self.sorted[positions].tolist()]
 
     def _literal(self, key: Any) -> Any:
-        base = _base(self.type)
-        if base == "decimal":
-            return _decimal(key, decimal_scale(self.type))
-        return key.decode() if base == "string" else key
+        kind = ColumnType.parse(self.type)
+        if kind.scale is not None:
+            return _decimal(key, kind.scale)
+        return key.decode() if kind.family == "string" else key
 
     def within(self) -> BooleanExpression | None:
         """What every matching row satisfies: at least the smallest key, at most the largest; ``None`` if uncertain."""
         if not len(self):
             return AlwaysFalse()
-        if self.has_nan or _base(self.type) not in _RANGED:
+        kind = ColumnType.parse(self.type)
+        if self.has_nan or kind.family not in _RANGED or kind.unit == "ns":
             return None
         least, most = self.literals(np.array([0, len(self.sorted) - 1]))
         at_least: Any = GreaterThanOrEqual
@@ -171,39 +163,39 @@ def arrow_type(kind: Any) -> pa.DataType:
     return found
 
 
-def search_form(values: Any, kind: str) -> Search:
+def search_form(values: Any, iceberg_type: str) -> Search:
     """Values of a column of an Iceberg type, none of them null, as they are searched."""
-    base = _base(kind)
+    kind = ColumnType.parse(iceberg_type)
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if base in _BYTES:
+    if kind.family in _BYTES:
         size_known = pa.types.is_fixed_size_binary(values.type)
         plain = (
             values if size_known or pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
         )
         found: Search = plain.to_numpy(zero_copy_only=False).astype(object)
         return found
-    if base == "decimal":
+    if kind.family == "decimal":
         return _unscaled(values)
-    if base in ("float", "double"):
+    if kind.family == "float":
         numbers: Search = values.to_numpy(zero_copy_only=False).astype(np.float64)
         return numbers
-    if base not in _COUNTED:
-        raise UnsupportedFeatureError(f"keys of type {kind} are not known")
-    return _counts(values, base)
+    if kind.family not in _COUNTED:
+        raise UnsupportedFeatureError(f"keys of type {iceberg_type} are not known")
+    return _counts(values, kind.unit or "us")
 
 
-def _counts(values: Any, base: str) -> Search:
+def _counts(values: Any, unit: Any) -> Search:
     """int64 in the column's unit."""
     kind: Any = values.type
     if pa.types.is_boolean(kind):
         return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
     if pa.types.is_timestamp(kind):
-        values = values.cast(pa.timestamp("ns" if base.endswith("_ns") else "us", kind.tz))
+        values = values.cast(pa.timestamp(unit, kind.tz))
     width = {32: pa.int32(), 64: pa.int64()}.get(getattr(kind, "bit_width", 0))
     if width is not None and pa.types.is_temporal(kind):
         values = values.view(width)
@@ -279,10 +271,6 @@ def _alike(given: Any, wanted: Any) -> bool:
     if t.is_timestamp(wanted):
         return bool(t.is_timestamp(given)) and given.unit == wanted.unit and bool(given.tz) == bool(wanted.tz)
     return bool(given == wanted)
-
-
-def _base(kind: str) -> str:
-    return kind.partition("(")[0].partition("[")[0].strip()
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:

@@ -19,6 +19,7 @@ from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.bundle.row_index_use import decode_row_index
 from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.filters.column_types import ColumnType
 from sidecar.orc.statistics import Bound, ColumnStatistics
 from sidecar.parquet.bounds import Comparable
 from sidecar.parquet.page_bounds import PageBounds
@@ -34,7 +35,7 @@ _ENCODINGS = {
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_INSTANT"), "int64/timestamp-ns"),
     **dict.fromkeys(("STRING", "VARCHAR", "CHAR", "BINARY"), "byte_array"),
 }
-_INSTANTS = {"TIMESTAMP": "timestamp", "TIMESTAMP_INSTANT": "timestamptz"}
+_ZONED = {"TIMESTAMP": False, "TIMESTAMP_INSTANT": True}
 
 
 def zone_leaf(kind: RowIndexKind, field_id: int, iceberg_type: str) -> Leaf:
@@ -42,12 +43,12 @@ def zone_leaf(kind: RowIndexKind, field_id: int, iceberg_type: str) -> Leaf:
 
     Raises :class:`UnsupportedFeatureError` for a kind of column that there is no such leaf of.
     """
-    encoding = _ENCODINGS.get(kind.type, "")
+    column, encoding = ColumnType.parse(iceberg_type), _ENCODINGS.get(kind.type, "")
     if kind.type == "DECIMAL":
         encoding = f"byte_array/decimal:{kind.scale}"
-    elif kind.type == "LONG" and iceberg_type == "time":
+    elif kind.type == "LONG" and column.family == "time":
         encoding = "int64/time-us"
-    elif kind.type in _INSTANTS and _INSTANTS[kind.type] != iceberg_type.removesuffix("_ns"):
+    elif kind.type in _ZONED and (column.family, column.zoned) != ("timestamp", _ZONED[kind.type]):
         encoding = ""
     if not encoding:
         raise UnsupportedFeatureError(f"no bounds of {kind.type} compare with a {iceberg_type}")

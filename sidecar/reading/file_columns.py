@@ -44,6 +44,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.filters.column_types import ColumnType
 from sidecar.parquet.scan.schema_parts import FileShape, Node
 from sidecar.parquet.schema import Leaf
 
@@ -162,18 +163,13 @@ class _Columns:
 def primitive_type(kind: Any, leaf: Leaf) -> PrimitiveType:
     """The type that a leaf is compared as; unknown where Arrow makes something else of it."""
     stored = _compared(kind)
-    base = leaf.iceberg_type.partition("(")[0].partition("[")[0]
-    return UnknownType() if stored is None or not _FITS[base](stored) else _primitive(leaf.iceberg_type)
-
-
-def _primitive(name: str) -> PrimitiveType:
-    base, _, rest = name.partition("(")
-    if base == "decimal":
-        precision, scale = rest.rstrip(")").split(",")
-        return DecimalType(int(precision), int(scale))
-    if name.startswith("fixed"):
-        return FixedType(int(name[6:-1]))
-    return _PRIMITIVES[name]
+    column = ColumnType.parse(leaf.iceberg_type)
+    fits = _FITS.get(column.base)
+    if stored is None or fits is None or not fits(stored):
+        return UnknownType()
+    if column.precision is not None and column.scale is not None:
+        return DecimalType(column.precision, column.scale)
+    return FixedType(column.width or 0) if column.base == "fixed" else _PRIMITIVES[column.base]
 
 
 def _compared(kind: Any) -> Any | None:
