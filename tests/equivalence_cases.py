@@ -100,7 +100,7 @@ FEW = (1, 2)
 
 @dataclass
 class History:
-    """``values`` says whose values each column of the present schema has, by the names of ``iceberg_cases``."""
+    """``values`` says whose values each column of the present schema has, by the names of ``tests.iceberg.cases``."""
 
     table: Table
     rng: random.Random

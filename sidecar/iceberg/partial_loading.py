@@ -5,7 +5,7 @@ one, as Trino's OPTIMIZE leaves behind where it finds a sidecar. Here the metada
 refuses is left out of it in memory, and the rest becomes a :class:`PartlyLoaded` table: fit for reading, and for
 ``sidecar repair``, which alone writes to it.
 
-What this needs of pyiceberg's private parts stands here, and is held by ``tests/iceberg/test_iceberg_repair.py``.
+What this needs of pyiceberg's private parts stands here, and is held by ``tests/iceberg/test_repair.py``.
 """
 
 from __future__ import annotations

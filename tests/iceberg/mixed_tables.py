@@ -41,7 +41,7 @@ def append_orc(table: Table, data: pa.Table, ids: bool = True, **options: Any) -
 
 
 def append_rows(table: Table, start: int, count: int, orc: bool, **options: Any) -> None:
-    """The rows of :func:`iceberg_cases.rows`, in one of the formats."""
+    """The rows of :func:`tests.iceberg.cases.rows`, in one of the formats."""
     data = rows(start, count, start, table.schema().as_arrow())
     if orc:
         append_orc(table, data, **options)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-LEFT_OUT = ("test_kernels_bounds.py", "test_kernels_jit.py")  # this file, and the one about the cache
+LEFT_OUT = ("test_bounds.py", "test_jit.py")  # this file, and the one about the cache
 PLANTED = """
 import numpy as np
 from sidecar.kernels._jit import kernel
