@@ -36,6 +36,7 @@ _VARYING = [
     (r"\b\d[\d.,]* (µs|ms|s)\b|\b\d+ min \d+ s\b", "TIME"),
     (r"\b[\d.,]+ (B|kB|MB)\b", "SIZE"),
     (r"\b[\d.]+(e-\d+)? %", "RATE"),
+    (r"─+", "─"),
     (r"\s+", " "),
 ]
 
