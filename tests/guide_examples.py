@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import io
-import os
 import re
 import shlex
 import tokenize
@@ -104,7 +103,7 @@ class Session:
         """Run one command line and return what it prints, errors and warnings first."""
         words = shlex.split(command)
         if words[0] == "export":
-            self._export(words[1])
+            self.export(words[1])
             return ""
         assert words[0] == "sidecar", command
         result = CliRunner().invoke(app, words[1:], prog_name="sidecar")
@@ -112,12 +111,13 @@ class Session:
             raise result.exception
         return result.stderr + result.stdout
 
-    def _export(self, assignment: str) -> None:
+    def export(self, assignment: str) -> None:
+        """Set a variable; pyiceberg reads its own only once, when it is imported."""
         from pyiceberg.utils.config import Config
 
         name, _, value = assignment.partition("=")
         self._patch.setenv(name, value)
-        self._patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # pyiceberg reads its variables once
+        self._patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
 
 def commands(block: Example) -> Iterator[tuple[str, str]]:
