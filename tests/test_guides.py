@@ -17,7 +17,7 @@ PACKAGE = ROOT / "sidecar"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
     "tables", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark", "python",
-    "formats", "limits", "decisions",
+    "formats", "limits", "decisions", "options",
 }  # fmt: skip
 CHANGING = {"README", "refresh-and-care", "embedding", "encryption", "formats", "plan-and-scan", "tables"}
 """Pages whose examples change the table: each has a table of its own."""
@@ -122,7 +122,8 @@ def test_pages_are_short(page: Path) -> None:
     lines = page.read_text("utf-8").splitlines()
     assert len(lines) <= MOST_LINES.get(page.stem, LONGEST_GUIDE)
     if page != ARCHITECTURE:
-        assert [line for line in lines if len(line) > LONGEST_LINE] == []
+        longest = [line for line in lines if len(line) > LONGEST_LINE and not line.startswith("|")]
+        assert longest == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, ARCHITECTURE], ids=lambda page: page.stem)
@@ -145,7 +146,7 @@ def test_commands_of_examples_are_commands() -> None:
             if block.language == "console" and not block.needs:
                 for command, _ in commands(block):
                     words = command.split()
-                    assert words[0] == "export" or words[1] in known, command
+                    assert words[0] == "export" or words[1] in known or words[1] == "--version", command
 
 
 def rooms() -> Iterator[str]:
