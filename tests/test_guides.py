@@ -17,7 +17,7 @@ PACKAGE = ROOT / "sidecar"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
     "tables", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark", "python",
-    "formats", "limits", "decisions", "options",
+    "formats", "limits", "decisions", "options", "internals",
 }  # fmt: skip
 CHANGING = {"README", "refresh-and-care", "embedding", "encryption", "formats", "plan-and-scan", "tables"}
 """Pages whose examples change the table: each has a table of its own."""
@@ -56,7 +56,6 @@ def test_examples_work_when_pasted(
             make_table(Session(monkeypatch))
     else:
         monkeypatch.chdir(request.getfixturevalue("shared_folder"))
-    monkeypatch.setenv("PYICEBERG_CATALOG__DEMO__URI", "sqlite:///demo.db")
     session.export("PYICEBERG_CATALOG__DEMO__URI=sqlite:///demo.db")
     session.run(examples(page))
 
@@ -69,7 +68,7 @@ def unrun() -> list[Example]:
 def test_examples_of_spark(
     spark: Any, catalog: Any, catalog_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guide calls the catalog ``demo``; the shared session calls it ``cat``."""
+    """The guide calls the catalog ``demo``; the shared session calls it ``cat``, and its workers know no catalog."""
     session = Session(monkeypatch)
     monkeypatch.chdir(catalog_dir)
     setup = examples(GUIDE / "tables.md")[0].text.replace("db.readings", "db.guide_readings")
@@ -81,13 +80,17 @@ def test_examples_of_spark(
         setup = setup.replace(of_demo, of_cat)
     session.names |= {"shared": catalog, "spark": spark}
     exec(setup, session.names)
-    session.export(f"PYICEBERG_CATALOG__CAT__URI=sqlite:///{catalog_dir}/cat.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__CAT__URI", f"sqlite:///{catalog_dir}/cat.db")
+    uri = f"sqlite:///{catalog_dir}/cat.db"
+    session.export(f"PYICEBERG_CATALOG__CAT__URI={uri}")
     blocks = [block for block in examples(GUIDE / "spark.md") if block.needs == "spark"]
     assert blocks
     for block in blocks:
         text = block.text.replace("demo.db.readings", "cat.db.guide_readings")
-        text = text.replace("db.readings", "db.guide_readings").replace('"demo"', '"cat"')
+        text = text.replace("db.readings", "db.guide_readings")
+        text = text.replace(
+            '.option("catalog", "demo")', f'.option("catalog", "cat").option("catalog.uri", "{uri}")'
+        )
+        text = text.replace('"demo"', '"cat"')
         printed = session.python(block._replace(text=text))
     assert "4242" in printed or session.names["frame"].count() == 1
 
