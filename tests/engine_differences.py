@@ -1,4 +1,4 @@
-"""What engines answer differently for the same predicate on the same rows: the one list, for tests and the README.
+"""What engines answer differently for the same predicate on the same rows: the one list, for tests and the guide.
 
 Each door gives the rows of the engine behind it, so a sidecar must leave the rows of all of them.
 """
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
     duckdb: set[int]
 
     def line(self) -> str:
-        """Its line in the README, with the rows that not all engines find."""
+        """Its line in the guide to Spark, with the rows that not all engines find."""
         everywhere = self.pyiceberg & self.spark & self.duckdb
         cells = ["yes" if found - everywhere else "no" for found in (self.pyiceberg, self.spark, self.duckdb)]
         return f"| `{self.predicate}` | {self.why} | {' | '.join(cells)} |"

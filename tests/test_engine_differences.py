@@ -1,4 +1,4 @@
-"""The list of differences between engines is true, complete for its rows, and is in the README."""
+"""The list of differences between engines is true, complete for its rows, and is in the guide to Spark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_spark(spark: Any, table: Any) -> None:
             assert {row["id"] for row in frame.collect()} == expected, predicate
 
 
-def test_the_readme_has_the_list() -> None:
-    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+def test_the_guide_has_the_list() -> None:
+    guide = (Path(sidecar.__file__).parent / "guide" / "spark.md").read_text(encoding="utf-8")
     for difference in DIFFERENCES:
-        assert difference.line() in readme
+        assert difference.line() in guide

@@ -20,6 +20,7 @@ from sidecar.cli.output import to_json
 from sidecar.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "sidecar" / "guide"
 COMMANDS = [command.callback.__name__ for command in app.registered_commands if command.callback]
 HEAVY = ("numba", "numpy", "pyarrow", "pyiceberg", "pyspark", "xxhash", "zstandard")
 
@@ -72,22 +73,22 @@ def test_help_names_every_command() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_option_has_help_and_stands_in_the_readme(name: str) -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_every_command_and_option_has_help_and_is_in_the_guide(name: str) -> None:
+    guide = (GUIDE / "options.md").read_text("utf-8")
     result = run(name, "--help")
     assert result.exit_code == 0
     assert "Example: sidecar" in result.stdout
-    assert f"sidecar {name} " in readme
+    assert f"sidecar {name} " in guide
     from typer.main import get_command
 
     for parameter in get_command(app).commands[name].params:  # type: ignore[attr-defined]
         if parameter.param_type_name == "option":
             assert parameter.help, f"{name} {parameter.name} has no help"
-            assert f"`{max(parameter.opts, key=len)}" in readme, f"README lacks {name} {parameter.opts}"
+            assert f"`{max(parameter.opts, key=len)}" in guide, f"the guide lacks {name} {parameter.opts}"
 
 
 class Documented(NamedTuple):
-    """The README's table of commands: the arguments of each row of a command, and the commands of each option."""
+    """The guide's table of commands: the arguments of each row of a command, and the commands of each option."""
 
     usages: dict[str, list[str]]
     options: dict[str, set[str]]
@@ -95,7 +96,7 @@ class Documented(NamedTuple):
 
 def documented() -> Documented:
     found = Documented({}, {})
-    text = (ROOT / "README.md").read_text()
+    text = (GUIDE / "options.md").read_text("utf-8")
     table = text[text.index("| command | option | |") :].split("\n\n")[0]
     block: set[str] = set()
     for line in table.splitlines()[2:]:
@@ -111,7 +112,7 @@ def documented() -> Documented:
     return found
 
 
-def test_the_readme_has_each_option_at_just_the_commands_that_take_it() -> None:
+def test_the_guide_has_each_option_at_just_the_commands_that_take_it() -> None:
     from typer.main import get_command
 
     taken: dict[str, set[str]] = {}
@@ -125,7 +126,7 @@ def test_the_readme_has_each_option_at_just_the_commands_that_take_it() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_readme_has_the_arguments_of_each_command(name: str) -> None:
+def test_the_guide_has_the_arguments_of_each_command(name: str) -> None:
     usage = re.search(r"Usage: sidecar \w+ \[OPTIONS\] (.*)", run(name, "--help").stdout)
     assert usage is not None
     arguments = re.sub(r"[{}\[\]]|(?<=})\.\.\.", "", usage[1])
@@ -136,13 +137,13 @@ def test_the_readme_has_the_arguments_of_each_command(name: str) -> None:
         assert set(re.findall(r"\w+", " ".join(rows))) == set(re.findall(r"\w+", arguments))
 
 
-def test_every_python_name_stands_in_the_readme_and_loads() -> None:
+def test_every_python_name_is_in_the_guide_and_loads() -> None:
     import sidecar
 
-    readme = (ROOT / "README.md").read_text()
+    guide = (GUIDE / "python.md").read_text("utf-8")
     for name in sidecar.__all__:
         assert getattr(sidecar, name) is not None
-        assert f"sidecar.{name}" in readme or f"`{name}`" in readme, f"README lacks {name}"
+        assert f"sidecar.{name}" in guide or f"`{name}`" in guide, f"the guide lacks {name}"
     assert set(sidecar.__all__) <= set(dir(sidecar))
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         sidecar.nosuch  # noqa: B018

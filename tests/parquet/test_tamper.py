@@ -1,7 +1,7 @@
 """Every module of encrypted files is changed, cut, swapped and replaced: noticed, and never a reason to drop rows.
 
 The files are parquet-java's. Modules are found here by the footer and their own lengths, not by what reads them.
-The tests at the end pin what cannot be noticed; the README lists it.
+The tests at the end pin what cannot be noticed; the guide to encryption lists it.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ def test_no_rows_are_lost_by_a_tampered_index(name: str, tmp_path: Path) -> None
             assert found.equals(sound), f"{what} of {module}"
 
 
-# What cannot be noticed. Each is in the README's list.
+# What cannot be noticed. Each is in the list of the guide to encryption.
 
 
 def test_changed_page_bodies_under_ctr_are_not_noticed() -> None:

@@ -1,0 +1,160 @@
+"""Reads the examples of README.md and of the guides, and runs them in this process.
+
+A block of ``python`` runs with the names of the blocks before it on the same page. A statement that is only an
+expression and ends with a comment that is a Python literal has that value. A block of ``text`` right after it is what
+it prints. A block of ``console`` has commands (``$ sidecar ...``, ``$ export NAME=value``) and their output. In output
+``...`` is any text, a line ``...`` any lines, and amounts that differ from machine to machine are not compared. A block
+whose info string has a second word is not run here: ``spark`` needs a JVM, ``server`` a server.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import shlex
+import tokenize
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from sidecar.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+GUIDE = ROOT / "sidecar" / "guide"
+GENERATED = {"commands"}
+PAGES = [ROOT / "README.md", *sorted(path for path in GUIDE.glob("*.md") if path.stem not in GENERATED)]
+
+_VARYING = [
+    (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
+    (r"\b\d{15,19}\b", "SNAPSHOT"),
+    (r"\b\d[\d.,]* (µs|ms|s)\b|\b\d+ min \d+ s\b", "TIME"),
+    (r"\b[\d.,]+ (B|kB|MB)\b", "SIZE"),
+    (r"\b[\d.]+(e-\d+)? %", "RATE"),
+    (r"─+", "─"),
+    (r"\s+", " "),
+]
+
+
+class Example(NamedTuple):
+    """A fenced block: the line of its fence, its language, the other words of its info string, and its text."""
+
+    page: Path
+    line: int
+    language: str
+    needs: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Where the example is."""
+        return f"{self.page.name}:{self.line}"
+
+
+def examples(page: Path) -> list[Example]:
+    """All fenced blocks of a page, in order."""
+    found = []
+    text = page.read_text("utf-8")
+    for block in re.finditer(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, block.start()) + 1
+        found.append(Example(page, line, *block.groups()))
+    return found
+
+
+class Session:
+    """Runs the examples of one page in the current folder."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.names: dict[str, Any] = {"__name__": "example"}
+        self._patch = patch
+
+    def run(self, blocks: list[Example]) -> None:
+        """Run the blocks in order and compare what they print."""
+        for number, block in enumerate(blocks):
+            if block.needs:
+                continue
+            if block.language == "python":
+                printed = self.python(block)
+                after = blocks[number + 1] if number + 1 < len(blocks) else None
+                if after is not None and after.language == "text" and not after.needs:
+                    assert_like(after.text, printed, after.name)
+            elif block.language == "console":
+                for command, expected in commands(block):
+                    assert_like(expected, self.command(command), f"{block.name}: {command}")
+
+    def python(self, block: Example) -> str:
+        """Run a block of Python, check the values in its comments, and return what it prints."""
+        tree = ast.parse(block.text)
+        values = _literal_comments(block.text)
+        with redirect_stdout(io.StringIO()) as printed:
+            for node in tree.body:
+                is_value, line = isinstance(node, ast.Expr), node.end_lineno
+                code = ast.Expression(node.value) if isinstance(node, ast.Expr) else ast.Module([node], [])
+                value = eval(compile(code, block.name, "eval" if is_value else "exec"), self.names)
+                if is_value and line in values and value != values[line]:
+                    assert value == pytest.approx(values[line], rel=0.01), f"{block.name}: line {line}"
+        return printed.getvalue()
+
+    def command(self, command: str) -> str:
+        """Run one command line and return what it prints, errors and warnings first."""
+        words = shlex.split(command)
+        if words[0] == "export":
+            self.export(words[1])
+            return ""
+        assert words[0] == "sidecar", command
+        result = CliRunner().invoke(app, words[1:], prog_name="sidecar")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.stderr + result.stdout
+
+    def export(self, assignment: str) -> None:
+        """Set a variable; pyiceberg reads its own only once, when it is imported."""
+        from pyiceberg.utils.config import Config
+
+        name, _, value = assignment.partition("=")
+        self._patch.setenv(name, value)
+        self._patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+
+
+def commands(block: Example) -> Iterator[tuple[str, str]]:
+    """Each command of a console block and the output that the page shows for it."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        lines = part.replace("\\\n", " ").split("\n")
+        yield lines[0], "\n".join(lines[1:])
+
+
+def assert_like(expected: str, found: str, where: str) -> None:
+    """Compare output line by line; blank lines and what differs from machine to machine do not count."""
+    lines = [_pattern(line) for line in expected.splitlines() if line.strip()]
+    if not lines:
+        return
+    pattern = "".join(f"(?:{line}\n)" if line != "..." else "(?:.*\n)*?" for line in lines)
+    text = "".join(f"{_usual(line)}\n" for line in found.splitlines() if line.strip())
+    assert re.fullmatch(pattern, text), f"{where} prints\n{found}"
+
+
+def _pattern(line: str) -> str:
+    usual = _usual(line)
+    return usual if usual == "..." else re.escape(usual).replace(r"\.\.\.", ".*").replace("…", ".*")
+
+
+def _usual(line: str) -> str:
+    for pattern, replacement in _VARYING:
+        line = re.sub(pattern, replacement, line)
+    return line.strip()
+
+
+def _literal_comments(text: str) -> dict[int, Any]:
+    """The values that comments name, by their line."""
+    found = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.line.strip().startswith("#"):
+            try:
+                found[token.start[0]] = ast.literal_eval(token.string[1:].strip())
+            except (ValueError, SyntaxError):
+                continue
+    return found

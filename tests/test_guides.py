@@ -1,0 +1,209 @@
+"""README, ARCHITECTURE.md and the guides: short, true to the code, and with examples that work when pasted."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.guide_examples import GUIDE, PAGES, ROOT, Example, Session, commands, examples
+
+PACKAGE = ROOT / "sidecar"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+GUIDES = {
+    "tables", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark", "python",
+    "formats", "limits", "decisions", "options", "internals",
+}  # fmt: skip
+CHANGING = {"README", "refresh-and-care", "embedding", "encryption", "formats", "plan-and-scan", "tables"}
+"""Pages whose examples change the table: each has a table of its own."""
+MOST_LINES = {"README": 200, "ARCHITECTURE": 120}
+LONGEST_GUIDE = 255
+LONGEST_LINE = 120
+
+
+def make_table(session: Session) -> None:
+    """Run the first two examples of the guide to tables: they make the table, index it and scan it."""
+    session.run(examples(GUIDE / "tables.md")[:2])
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    return Session(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the table of the guides, for pages that only read it."""
+    folder = tmp_path_factory.mktemp("guides")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        make_table(Session(patch))
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_examples_work_when_pasted(
+    page: Path, session: Session, request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if page.stem in CHANGING:
+        monkeypatch.chdir(tmp_path)
+        if page.stem != "tables":
+            make_table(Session(monkeypatch))
+    else:
+        monkeypatch.chdir(request.getfixturevalue("shared_folder"))
+    session.export("PYICEBERG_CATALOG__DEMO__URI=sqlite:///demo.db")
+    session.run(examples(page))
+
+
+def unrun() -> list[Example]:
+    return [block for page in PAGES for block in examples(page) if block.needs]
+
+
+@pytest.mark.jvm
+def test_examples_of_spark(
+    spark: Any, catalog: Any, catalog_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guide calls the catalog ``demo``; the shared session calls it ``cat``, and its workers know no catalog."""
+    session = Session(monkeypatch)
+    monkeypatch.chdir(catalog_dir)
+    setup = examples(GUIDE / "tables.md")[0].text.replace("db.readings", "db.guide_readings")
+    for of_demo, of_cat in {
+        'load_catalog("demo", uri="sqlite:///demo.db", warehouse=Path("warehouse").absolute().as_uri())': "shared",
+        'catalog.create_namespace("db")\n': "",
+    }.items():
+        assert of_demo in setup
+        setup = setup.replace(of_demo, of_cat)
+    session.names |= {"shared": catalog, "spark": spark}
+    exec(setup, session.names)
+    uri = f"sqlite:///{catalog_dir}/cat.db"
+    session.export(f"PYICEBERG_CATALOG__CAT__URI={uri}")
+    blocks = [block for block in examples(GUIDE / "spark.md") if block.needs == "spark"]
+    assert blocks
+    for block in blocks:
+        text = block.text.replace("demo.db.readings", "cat.db.guide_readings")
+        text = text.replace("db.readings", "db.guide_readings")
+        text = text.replace(
+            '.option("catalog", "demo")', f'.option("catalog", "cat").option("catalog.uri", "{uri}")'
+        )
+        text = text.replace('"demo"', '"cat"')
+        printed = session.python(block._replace(text=text))
+    assert "4242" in printed or session.names["frame"].count() == 1
+
+
+@pytest.mark.parametrize("block", unrun(), ids=lambda block: block.name)
+def test_examples_that_do_not_run_here_at_least_compile(block: Example) -> None:
+    import sidecar
+
+    assert block.needs in ("spark", "server", "quoted")
+    if block.language == "python":
+        ast.parse(block.text)
+        for name in re.findall(r"sidecar\.(\w+)", block.text):
+            assert getattr(sidecar, name) is not None
+
+
+def test_all_guides_are_there_and_open_with_a_task_and_an_example() -> None:
+    pages = {page.stem: page.read_text("utf-8") for page in PAGES if page.stem != "README"}
+    assert set(pages) == GUIDES
+    for name, text in pages.items():
+        title, task, *_ = [line for line in text.splitlines() if line]
+        assert title.startswith("# "), name
+        assert task.startswith("**The task:**"), name
+        first = text.index("```")
+        assert text.count("\n", 0, first) < 20, f"{name} has no example in its first lines"
+        assert "\n## " not in text[:first] or name == "decisions", (
+            f"{name} opens with a section, not with an example"
+        )
+
+
+@pytest.mark.parametrize("page", [*PAGES, ARCHITECTURE], ids=lambda page: page.stem)
+def test_pages_are_short(page: Path) -> None:
+    lines = page.read_text("utf-8").splitlines()
+    assert len(lines) <= MOST_LINES.get(page.stem, LONGEST_GUIDE)
+    if page != ARCHITECTURE:
+        longest = [line for line in lines if len(line) > LONGEST_LINE and not line.startswith("|")]
+        assert longest == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ARCHITECTURE], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([\w/.-]*)(#[\w-]+)?\)", page.read_text("utf-8")):
+        linked = page.parent / target if target else page
+        assert linked.exists() or linked == GUIDE / "commands.md", f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text("utf-8"), re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor[1:] in anchors, f"{page.name} links to {target}{anchor}"
+
+
+def test_commands_of_examples_are_commands() -> None:
+    from sidecar.cli.app import app
+
+    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    for page in PAGES:
+        for block in examples(page):
+            if block.language == "console" and not block.needs:
+                for command, _ in commands(block):
+                    words = command.split()
+                    assert words[0] == "export" or words[1] in known or words[1] == "--version", command
+
+
+def rooms() -> Iterator[str]:
+    for path in PACKAGE.rglob("*.py"):
+        if path.name == "__init__.py" and path.parent != PACKAGE:
+            yield f"{path.parent.relative_to(PACKAGE)}/"
+        elif path.parent == PACKAGE and path.name != "__init__.py":
+            yield path.stem
+
+
+def test_the_map_has_every_room() -> None:
+    text = ARCHITECTURE.read_text("utf-8")
+    table = text[text.index("| room |") :].split("\n\n")[0]
+    listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert sorted(listed) == sorted(rooms())
+
+
+def test_the_layers_of_the_map_are_those_of_the_rules() -> None:
+    from tests.test_layers import LAYERS
+
+    (drawn,) = [block.text for block in examples(ARCHITECTURE) if "<-" in block.text]
+    assert [set(re.findall(r"\w+", layer)) for layer in drawn.split("<-")] == LAYERS
+
+
+def steps(title: str) -> str:
+    text = ARCHITECTURE.read_text("utf-8")
+    return text[text.index(f"## {title}") :].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("title", ["A plan in ten steps", "A build in ten steps"])
+def test_the_steps_name_functions_that_are_there(title: str) -> None:
+    text = steps(title)
+    assert re.findall(r"^(\d+)\. ", text, re.MULTILINE) == [str(number) for number in range(1, 11)]
+    named = re.findall(r"`((?:\w+\.)+\w+)`", text)
+    assert len(named) >= 10
+    for name in named:
+        assert resolved(name) is not None
+
+
+def resolved(name: str) -> Any:
+    """What a dotted name means: a module of the package, and names in it."""
+    parts = name.split(".")
+    length = max(n for n in range(1, len(parts)) if is_module(parts[:n]))
+    found: Any = import_module("sidecar." + ".".join(parts[:length]))
+    for part in parts[length:]:
+        found = getattr(found, part)
+    return found
+
+
+def is_module(parts: list[str]) -> bool:
+    path = PACKAGE.joinpath(*parts)
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def test_the_rules_name_tests_that_are_there() -> None:
+    for path in re.findall(r"`(tests/[\w/]+(?:\.py)?)`", ARCHITECTURE.read_text("utf-8")):
+        assert (ROOT / path).exists(), path
