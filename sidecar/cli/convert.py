@@ -102,7 +102,7 @@ def convert(
 
     \b
     Examples:
-      sidecar convert a.parquet b.parquet merged.puffin --merge --fpp 0.02
+      sidecar convert part-0.parquet part-1.parquet merged.puffin --merge
       sidecar convert events.orc split.puffin --as parquet
       sidecar convert old.bin new.bin --values part-0.parquet:l_partkey
     """

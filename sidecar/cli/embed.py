@@ -151,7 +151,7 @@ def embed(
     Examples:
       sidecar embed part-0.parquet new.parquet --bloom l_partkey --page-index
       sidecar embed db.lineitem --bloom l_partkey,l_comment --dry-run
-      sidecar embed bare.orc indexed.orc --from indexes.puffin
+      sidecar embed bare/part-0.parquet part-0.parquet --from indexes.puffin
     """
     out = Output(as_json=as_json, quiet=quiet)
     columns = names(bloom) if bloom is not None else []

@@ -30,7 +30,7 @@ def inspect(
     \b
     Examples:
       sidecar inspect db.lineitem
-      sidecar inspect ./part-00000.parquet
+      sidecar inspect ./part-0.parquet
     """
     out = Output(as_json=as_json)
     from sidecar.cli import draw_inspect

@@ -50,7 +50,7 @@ def probe(
     \b
     Examples:
       sidecar probe db.lineitem l_partkey 42
-      sidecar probe ./part-00000.parquet l_partkey -5
+      sidecar probe ./part-0.parquet l_partkey -5
     """
     out = Output(as_json=as_json)
     if is_path(target):

@@ -26,8 +26,8 @@ def strip(
 
     \b
     Examples:
-      sidecar strip indexed/part-0.parquet bare/part-0.parquet
-      sidecar strip indexed.orc bare.orc --json
+      sidecar strip part-0.parquet bare/part-0.parquet
+      sidecar strip events.orc bare/events.orc
     """
     out = Output(as_json=as_json, quiet=quiet)
     from sidecar import strip_file

@@ -65,7 +65,7 @@ def verify(
     \b
     Examples:
       sidecar verify db.lineitem --data
-      sidecar verify ./part-00000.parquet --sample 0.1
+      sidecar verify ./part-0.parquet --sample 0.1
     """
     out = Output(as_json=as_json)
     if prefixes is not None:
