@@ -32,7 +32,7 @@ def bare_filter(to: Console, data: Any) -> None:
                 ("size", f"{humanize.size(found['bytes'])}, header {found['length'] - found['bytes']} bytes"),
                 ("fill", humanize.percent(found["fill"])),
                 ("false positives", humanize.percent(found["estimated_fpp"])),
-                ("column and type", "not said in the file"),
+                ("column and type", "not stored in the file"),
             ]
         )
     )
@@ -61,19 +61,19 @@ def data_file(to: Console, data: Any) -> None:
         "offset index",
     )
     drawn = table(*headings, "", right=(0, 1, 3, 4, 5, 6, 7))
-    bare: dict[str, None] = {}
+    without_index: dict[str, None] = {}
     for unit in data["units"]:
         for path, column in unit["columns"].items():
             if not any(column.values()):
-                bare[path] = None
+                without_index[path] = None
                 continue
             drawn.add_row(
                 str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(column)
             )
     if drawn.row_count:
         to.print(drawn)
-    if bare:
-        to.print(f"no index: {', '.join(bare)}", markup=False)
+    if without_index:
+        to.print(f"no index: {', '.join(without_index)}", markup=False)
 
 
 def _rows(rows: int | None) -> str:

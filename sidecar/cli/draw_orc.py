@@ -71,11 +71,11 @@ def _units(to: Console, units: Any) -> None:
         "",
     )
     drawn = table(*headings, right=(0, 1, 2, 6, 7, 8, 9, 10))
-    bare: dict[str, None] = {}
+    without_index: dict[str, None] = {}
     for unit in units:
         for path, column in unit["columns"].items():
             if not any(column.values()):
-                bare[path] = None
+                without_index[path] = None
                 continue
             filters = [f for f in (column["bloom_filter"], column["legacy_bloom_filter"]) if f] or [None]
             for found in filters:
@@ -89,8 +89,8 @@ def _units(to: Console, units: Any) -> None:
                 )
     if drawn.row_count:
         to.print(drawn)
-    if bare:
-        to.print(f"no index: {', '.join(bare)}", markup=False)
+    if without_index:
+        to.print(f"no index: {', '.join(without_index)}", markup=False)
 
 
 def _bounds(row_index: Any) -> tuple[str, str]:

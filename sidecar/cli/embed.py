@@ -243,9 +243,9 @@ def draw(to: Console, data: Any) -> None:
         "column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5)
     )
     own = {"exact": "as it was"} if "sidecar" in data else {}
-    for key, units in groupby(sorted(data["units"], key=_line), key=_line):
+    for key, group in groupby(sorted(data["units"], key=_line), key=_line):
         names = (key[0], key[1], {**_TAKEN_FROM, **own}[key[2]])
-        drawn.add_row(*(escaped(part) for part in names), *_figures(list(units)), escaped(key[3]))
+        drawn.add_row(*(escaped(part) for part in names), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
 

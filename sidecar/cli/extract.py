@@ -105,8 +105,8 @@ def draw(to: Console, data: Any) -> None:
 def draw_units(to: Console, units: Any) -> None:
     """Draw one line for each column, kind and way."""
     drawn = table("column", "index", "way", "row groups", "size", "false positives", "", right=(3, 4, 5))
-    for key, same in groupby(sorted(units, key=_line), key=_line):
-        drawn.add_row(*(escaped(part) for part in key[:3]), *_figures(list(same)), escaped(key[3]))
+    for key, group in groupby(sorted(units, key=_line), key=_line):
+        drawn.add_row(*(escaped(part) for part in key[:3]), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
 

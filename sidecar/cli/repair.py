@@ -38,29 +38,29 @@ def repair(
     from sidecar import open_table
     from sidecar import repair as repair_table
 
-    done = repair_table(open_table(name, catalog), dry_run=dry_run)
-    out.warn(done["problems"])
-    out.result(done, draw)
-    if done["problems"] or (dry_run and done["repairs"]):
+    report = repair_table(open_table(name, catalog), dry_run=dry_run)
+    out.warn(report["problems"])
+    out.result(report, draw)
+    if report["problems"] or (dry_run and report["repairs"]):
         raise typer.Exit(1)
 
 
-def draw(to: Console, done: Any) -> None:
+def draw(to: Console, report: Any) -> None:
     """Draw what was repaired, or would be."""
-    if not done["repairs"]:
-        to.print(f"[green]fine[/]: {done['entries']} statistics entries, nothing to repair")
+    if not report["repairs"]:
+        to.print(f"[green]fine[/]: {report['entries']} statistics entries, nothing to repair")
         return
-    to.print("to be repaired" if done["dry_run"] else "repaired")
-    draw_repairs(to, done["repairs"])
+    to.print("to be repaired" if report["dry_run"] else "repaired")
+    draw_repairs(to, report["repairs"])
 
 
 def draw_repairs(to: Console, repairs: Any) -> None:
     """Draw what happens to each statistics file, and why."""
-    for found in repairs:
+    for entry in repairs:
         to.print(
-            f"  snapshot {found['snapshot_id']}, {found['action']}: {found['statistics_path']}",
+            f"  snapshot {entry['snapshot_id']}, {entry['action']}: {entry['statistics_path']}",
             markup=False,
             soft_wrap=True,
         )
-        for reason in found["reasons"]:
+        for reason in entry["reasons"]:
             to.print(f"    {reason}", markup=False, soft_wrap=True)

@@ -133,19 +133,19 @@ def _write_jsonl(rows: pa.RecordBatchReader, path: Path) -> int:
     return count
 
 
-def _gathered(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+def _row_group_tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     """Tables of :data:`ROW_GROUP_BYTES`, because a row group for each small batch would make many small ones."""
     import pyarrow as pa
 
-    some, size = list[pa.RecordBatch](), 0
+    batches, size = list[pa.RecordBatch](), 0
     for batch in rows:
-        some.append(batch)
+        batches.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(some)
-            some, size = [], 0
-    if some:
-        yield pa.Table.from_batches(some)
+            yield pa.Table.from_batches(batches)
+            batches, size = [], 0
+    if batches:
+        yield pa.Table.from_batches(batches)
 
 
 def _write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
@@ -153,7 +153,7 @@ def _write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
 
     with pq.ParquetWriter(path, rows.schema) as writer:
         count = 0
-        for group in _gathered(rows):
+        for group in _row_group_tables(rows):
             writer.write_table(group)
             count += group.num_rows
         return count

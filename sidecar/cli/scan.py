@@ -162,9 +162,9 @@ def _file_scan(
     from sidecar.reading.file_scanning import file_schema, open_scan
 
     started = time.perf_counter()
-    unlocked = encryption_keys(encryption)
-    keys = read_keys(lambda: file_schema(path, encryption_keys=unlocked), key_file)
-    with open_scan(path, predicate, columns, limit, encryption_keys=unlocked, keys=keys) as opened:
+    given_keys = encryption_keys(encryption)
+    keys = read_keys(lambda: file_schema(path, encryption_keys=given_keys), key_file)
+    with open_scan(path, predicate, columns, limit, encryption_keys=given_keys, keys=keys) as opened:
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
         yield _PendingScan(
             pa.RecordBatchReader.from_batches(opened.schema, batches),

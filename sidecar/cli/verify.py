@@ -78,8 +78,8 @@ def verify(
     else:
         from sidecar import open_table, verify_table
 
-        opened, given = open_table(target, catalog), encryption_keys(keys)
-        found = verify_table(opened, snapshot, ref=ref, data=data, sample=sample, encryption_keys=given)
+        opened, given_keys = open_table(target, catalog), encryption_keys(keys)
+        found = verify_table(opened, snapshot, ref=ref, data=data, sample=sample, encryption_keys=given_keys)
     out.result(found, draw)
     if found["problems"]:
         raise typer.Exit(1)
@@ -119,7 +119,7 @@ def _parts(
 def draw(to: Console, found: Any) -> None:
     """Draw one line for each problem, or what was checked."""
     if not found["problems"]:
-        to.print(_fine(found))
+        to.print(_success_line(found))
         return
     drawn = table("file", "unit", "column", "problem")
     for problem in found["problems"]:
@@ -127,7 +127,7 @@ def draw(to: Console, found: Any) -> None:
     to.print(drawn)
 
 
-def _fine(found: Any) -> str:
+def _success_line(found: Any) -> str:
     """The line for a result without problems. It says what was checked, and never "fine" if nothing was."""
     checked = f"{humanize.count(found['checked'])} checked"
     if not found["checked"]:
