@@ -1,4 +1,4 @@
-"""The application: its commands, and what an error becomes.
+"""The application: its commands, and how it reports errors.
 
 Exit code 0: fine; 1: a problem was found or something failed; 2: wrong usage. An error of sidecar is one
 sentence on stderr, never a traceback. ``SIDECAR_DEBUG=1`` shows the traceback of any error.
@@ -47,7 +47,11 @@ ABOUT = "Bloom filters, page indexes and distinct counts for Iceberg tables and 
 
 NOTES = """\
 TABLE is namespace.table. PATH is a Parquet, ORC or Puffin file, local or by URL. An argument is a path if it has a
-slash or '://', or if a file of that name exists.
+slash or '://', or if a file of that name exists. Catalogs are those of pyiceberg's configuration: ~/.pyiceberg.yaml, or
+variables such as PYICEBERG_CATALOG__DEMO__URI.
+
+A predicate is written like SQL: "a = 1 and (b in ('x', 'y') or c is null)". A literal that does not fit its column is
+refused, never rounded.
 
 Results go to stdout, progress and warnings to stderr. The exit code is 0 for success, 1 for a problem or an error, and
 2 for wrong usage. SIDECAR_DEBUG=1 shows the traceback of an error.

@@ -61,7 +61,10 @@ def build(
         typer.Option("--columns", "-c", metavar="A,B", help="Columns to index; write nested ones with dots."),
     ],
     kinds: Annotated[
-        str, typer.Option("--kinds", metavar="KINDS", help="What to build: bloom, theta, page-index.")
+        str,
+        typer.Option(
+            "--kinds", metavar="KINDS", help="What to build: bloom, theta (distinct counts), page-index."
+        ),
     ] = "bloom,theta",
     fpp: Annotated[
         str,

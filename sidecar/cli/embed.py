@@ -65,7 +65,11 @@ def embed(
     destination: DestinationOfFile = None,
     bloom: Annotated[
         str | None,
-        typer.Option("--bloom", metavar="A,B", help="Columns that get filters; write nested ones with dots."),
+        typer.Option(
+            "--bloom",
+            metavar="A,B",
+            help="Columns that get filters; write nested ones with dots (tags.list.element).",
+        ),
     ] = None,
     page_index: Annotated[bool, typer.Option("--page-index", help="Give every column a page index.")] = False,
     fpp: Annotated[

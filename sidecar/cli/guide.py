@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +11,8 @@ from sidecar.cli.output import Output, facts
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
     from rich.console import Console
 
 LINE_WIDTH = 100
@@ -20,8 +21,14 @@ LINE_WIDTH = 100
 
 def guide_names() -> list[str]:
     """The names of all guides, sorted."""
-    paths = (path.name for path in (files("sidecar") / "guide").iterdir())
-    return sorted(name.removesuffix(".md") for name in paths if name.endswith(".md"))
+    files = (file.name for file in _folder().iterdir())
+    return sorted(name.removesuffix(".md") for name in files if name.endswith(".md"))
+
+
+def _folder() -> Traversable:
+    from importlib.resources import files  # costs milliseconds that other commands need not pay
+
+    return files("sidecar") / "guide"
 
 
 def _guides_that_start_with(incomplete: str) -> list[str]:
@@ -66,7 +73,7 @@ def read_guide(name: str) -> str:
     """
     if name not in guide_names():
         raise UsageError(f"there is no guide '{name}'", hint=f"The guides are {', '.join(guide_names())}.")
-    return (files("sidecar") / "guide" / f"{name}.md").read_text(encoding="utf-8")
+    return (_folder() / f"{name}.md").read_text(encoding="utf-8")
 
 
 def title(text: str) -> str:

@@ -51,7 +51,7 @@ AllowPlaintext = Annotated[
     bool,
     typer.Option(
         "--allow-plaintext",
-        help="Write indexes of encrypted columns in plaintext; who reads them learns about the values.",
+        help="Write indexes of encrypted columns in plaintext; whoever reads them learns about the values.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

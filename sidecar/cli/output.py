@@ -126,7 +126,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
 
 def without_folder(paths: Sequence[str]) -> tuple[str, list[str]]:
     """The folder that all paths share, with its slash, and the rest of each path."""
-    common = os.path.commonprefix(paths)  # noqa: RUF071  (URLs are no paths; the cut is at a slash)
+    common = os.path.commonprefix(paths)  # noqa: RUF071  (URLs are not paths; the cut is at a slash)
     prefix = common[: common.rfind("/") + 1]
     return prefix, [path[len(prefix) :] for path in paths]
 
@@ -170,7 +170,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool | int | str) or value is None:
         return value
     if isinstance(value, float):
-        return value if value - value == 0 else str(value)  # JSON knows no NaN and no infinity
+        return value if value - value == 0 else str(value)  # JSON has no NaN and no infinity
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if hasattr(value, "isoformat"):

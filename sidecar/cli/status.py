@@ -19,7 +19,7 @@ def status(
     ref: Ref = None,
     as_json: Json = False,
 ) -> None:
-    """Show what the sidecar covers, for each branch and tag too.
+    """Show a table's coverage, and the sidecar of each branch and tag.
 
     It also lists the registered statistics that "sidecar repair" would repair.
 
