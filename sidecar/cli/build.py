@@ -18,7 +18,7 @@ from sidecar.cli.options import (
     Ref,
     Snapshot,
     Table,
-    choices,
+    choice,
     encryption_keys,
     names,
     rate,
@@ -76,26 +76,20 @@ def build(
     ] = "auto",
     harvest: Annotated[
         Harvest,
-        typer.Option(
-            "--harvest",
-            metavar=choices(Harvest),
-            help="Use the filters in the files. good: those of a rate of at most 1 %.",
-        ),
+        choice("--harvest", Harvest, "Use the filters in the files. good: those of a rate of at most 1 %."),
     ] = Harvest.good,
     filter_format: Annotated[
         Format,
-        typer.Option(
-            "--as",
-            metavar=choices(Format),
-            help="Filters for ORC files. auto: the good ones in the files, else Parquet's kind.",
+        choice(
+            "--as", Format, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."
         ),
     ] = Format.auto,
     engine: Annotated[
         EngineName,
-        typer.Option(
+        choice(
             "--engine",
-            metavar=choices(EngineName),
-            help="Where to build. auto: on Spark; in this process if the table is small or Java is missing.",
+            EngineName,
+            "Where to build. auto: on Spark; in this process if the table is small or Java is missing.",
         ),
     ] = EngineName.auto,
     full: Annotated[

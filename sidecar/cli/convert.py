@@ -9,7 +9,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.extract import draw_units
-from sidecar.cli.options import Json, Quiet, choices, fixed_rate, names
+from sidecar.cli.options import Json, Quiet, choice, fixed_rate, names
 from sidecar.cli.output import Output, escaped, facts
 from sidecar.errors import UsageError
 
@@ -26,8 +26,7 @@ class FilterKind(str, Enum):
 
 def convert(
     paths: Annotated[
-        list[str],
-        typer.Argument(metavar="SRC... DST", help="The files to convert, then the file to write."),
+        list[str], typer.Argument(metavar="SRC... DST", help="The files to convert, then the file to write.")
     ],
     data: Annotated[
         str | None,
@@ -71,11 +70,7 @@ def convert(
     ] = None,
     kind: Annotated[
         FilterKind | None,
-        typer.Option(
-            "--as",
-            metavar=choices(FilterKind),
-            help="To .puffin: build the filters again, as this format has them.",
-        ),
+        choice("--as", FilterKind, "To .puffin: build the filters again, as this format has them."),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,

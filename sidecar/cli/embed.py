@@ -19,7 +19,7 @@ from sidecar.cli.options import (
     Json,
     KeyPlace,
     Quiet,
-    choices,
+    choice,
     encryption_keys,
     fixed_rate,
     is_path,
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet or ORC file (path or URL).")]
 Destination = Annotated[str, typer.Argument(metavar="DST", help="The file to write; it must not exist yet.")]
 SourceOrTable = Annotated[
-    str | None,
-    typer.Argument(metavar="SRC|TABLE", help="A Parquet or ORC file (path or URL), or a table."),
+    str | None, typer.Argument(metavar="SRC|TABLE", help="A Parquet or ORC file (path or URL), or a table.")
 ]
 DestinationOfFile = Annotated[
     str | None, typer.Argument(metavar="DST", help="For a file: the file to write; it must not exist yet.")
@@ -85,19 +84,11 @@ def embed(
     ] = None,
     placement: Annotated[
         Placement,
-        typer.Option(
-            "--placement",
-            metavar=choices(Placement),
-            help="Put filters at the end of the file, or after each row group.",
-        ),
+        choice("--placement", Placement, "Put filters at the end of the file, or after each row group."),
     ] = Placement.end,
     harvest: Annotated[
         ReplaceRule,
-        typer.Option(
-            "--harvest",
-            metavar=choices(ReplaceRule),
-            help="Use the indexes in the file. good: those that meet --fpp.",
-        ),
+        choice("--harvest", ReplaceRule, "Use the indexes in the file. good: those that meet --fpp."),
     ] = ReplaceRule.good,
     even_if_dictionary: Annotated[
         bool,
@@ -124,18 +115,18 @@ def embed(
     ] = None,
     way: Annotated[
         from_cli.RestoreWay,
-        typer.Option(
+        choice(
             "--way",
-            metavar=choices(from_cli.RestoreWay),
-            help="With --from: take filters as they are, build them from values, or choose the cheaper way.",
+            from_cli.RestoreWay,
+            "With --from: take filters as they are, build them from values, or choose the cheaper way.",
         ),
     ] = from_cli.RestoreWay.auto,
     witness: Annotated[
         from_cli.WitnessRule,
-        typer.Option(
+        choice(
             "--witness",
-            metavar=choices(from_cli.WitnessRule),
-            help="With --from: how many values to check if the file is proven to be the indexed one.",
+            from_cli.WitnessRule,
+            "With --from: how many values to check if the file is proven to be the indexed one.",
         ),
     ] = from_cli.WitnessRule.page,
     keys: KeyPlace = None,

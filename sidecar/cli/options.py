@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.table.")]
 Target = Annotated[
-    str,
-    typer.Argument(metavar="PATH|TABLE", help="A Parquet, ORC or Puffin file (path or URL), or a table."),
+    str, typer.Argument(metavar="PATH|TABLE", help="A Parquet, ORC or Puffin file (path or URL), or a table.")
 ]
 Predicate = Annotated[
-    str,
-    typer.Argument(metavar="PREDICATE", help='Which rows, such as "l_partkey = 42 and l_tax > 0.07".'),
+    str, typer.Argument(metavar="PREDICATE", help='Which rows, such as "l_partkey = 42 and l_tax > 0.07".')
 ]
 Catalog = Annotated[
     str | None,
@@ -89,9 +87,9 @@ def names(text: str) -> list[str]:
     return found
 
 
-def choices(values: type[Enum]) -> str:
-    """The values of an option, as its help shows them: ``good|always|never``."""
-    return "|".join(value.value for value in values)
+def choice(name: str, values: type[Enum], text: str) -> Any:
+    """An option with the values of an enumeration; its help shows them as ``good|always|never``."""
+    return typer.Option(name, metavar="|".join(value.value for value in values), help=text)
 
 
 def rate(text: str) -> float | str:

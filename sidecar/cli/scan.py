@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 def scan(
     target: Annotated[
-        str,
-        typer.Argument(metavar="PATH|TABLE", help="A Parquet or ORC file (path or URL), or a table."),
+        str, typer.Argument(metavar="PATH|TABLE", help="A Parquet or ORC file (path or URL), or a table.")
     ],
     predicate: Predicate,
     columns: Annotated[
