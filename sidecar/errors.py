@@ -2,10 +2,10 @@
 
     SidecarError
     ├── DamagedFileError         the file is broken: replace it, or rebuild the index
-        ├── UnsupportedFeatureError  the file is sound, but sidecar does not know a feature of it: use another tool
+    ├── UnsupportedFeatureError  the file is sound, but sidecar does not know a feature of it: use another tool
     ├── UsageError               the call is wrong: change the call (CLI exit code 2)
     ├── StorageError             storage failed: try again, check credentials and paths
-        └── CommitConflictError      another commit was faster: look at the table, then try again
+    └── CommitConflictError      another commit was faster: look at the table, then try again
 
 Messages name the place and the numbers: file, column, offset, expected, found, and what to do next.
 A message never holds a secret, a key or the properties of a catalog.

@@ -5,10 +5,10 @@ little-endian XXH64 (seed 0) of a 40-byte context followed by the piece's bytes.
 
     offset  size  content
     0       4     u32  kind of piece (the numbers of :class:`PieceKind`)
-        4       4     i32  field id, 0 if the piece belongs to no field
+    4       4     i32  field id, 0 if the piece belongs to no field
     8       16         segment id
     24      4     u32  group ordinal in its blob, 0 outside groups
-        28      4     u32  row in its region, 0 if the piece is not a row
+    28      4     u32  row in its region, 0 if the piece is not a row
     32      8     u64  position: region, page, or ordinal of the piece in its section
 
 A piece that was moved to another place, field, segment or table therefore fails, even if its bytes are intact.

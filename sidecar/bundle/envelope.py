@@ -3,7 +3,7 @@
     offset  size  content (little-endian)
     0       4     magic: "SCUN" units, "SCBF" split-block filters, "SCOB" ORC filters, "SCPI" page indexes,
                   "SCRI" row indexes, "SCTC" table of all TOCs
-        4       2     u16 version: 1; units blobs 2; encrypted blobs (``encryption``) 3
+    4       2     u16 version: 1; units blobs 2; encrypted blobs (``encryption``) 3
     6       2     u16 reserved, 0
     8       4     u32 length of the TOC
     12      4     u32 reserved, 0

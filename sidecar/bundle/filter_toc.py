@@ -10,16 +10,16 @@ fpp, expected_false_units   the build's targets, for people; absent if unknown. 
 groups         list of
     version    1. A reader skips groups of other versions and keeps their units. It does the same for any
                layout, hash, index rule or encoding that it does not know
-        offset, length   of the group's bytes in the blob, which ``layout`` describes
+    offset, length   of the group's bytes in the blob, which ``layout`` describes
     layout     "sliced" or "transposed"
-        hash       "xxh64": seed 0, of the value's PLAIN bytes; "orc": as ORC writers hash the value's key
+    hash       "xxh64": seed 0, of the value's PLAIN bytes; "orc": as ORC writers hash the value's key
     index      "parquet" or "orc": which bits a hash tests, see ``rules``
-        encoding   how a value becomes bytes: a name in the fixed registry
+    encoding   how a value becomes bytes: a name in the fixed registry
     resolution how the column was found in the files: "id" or "name:<path>"
-        in groups of split-block filters:
+    in groups of split-block filters:
         blocks   z, blocks of each filter      tail          odd bytes of each filter after its last block
-                widened  whether each member's own number of blocks is recorded
-        in groups of ORC filters:
+        widened  whether each member's own number of blocks is recorded
+    in groups of ORC filters:
         k        bits that a hash tests        bits          m, bits of each filter
     members    N                               units         the members' unit ordinals, see ``unit_set``
 """

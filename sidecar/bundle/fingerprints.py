@@ -2,8 +2,8 @@
 
     offset  size  content (little-endian)
     0       8     u64 XXH64, seed 0, of the path as the manifest spells it (UTF-8), u64 file size, u64 record count
-        8       8     u64 XXH64, seed 1, of the same bytes and i64 id of the adding snapshot; 0 if that is unknown
-        16      8     i64 file sequence number, 0 if the file has none
+    8       8     u64 XXH64, seed 1, of the same bytes and i64 id of the adding snapshot; 0 if that is unknown
+    16      8     i64 file sequence number, 0 if the file has none
 
 The first number names a file. The second also identifies its content (:mod:`sidecar.bundle.file_identity`).
 """
