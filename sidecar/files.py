@@ -114,8 +114,8 @@ def verify_file(
             return {"checked": 1, "problems": [_problem(path, error)]}
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
-        found = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
-        return {"checked": 1, "problems": found, "scope": _SCOPES[kind]}
+        problems = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
+        return {"checked": 1, "problems": problems, "scope": _SCOPES[kind]}
 
 
 @enough_memory()
@@ -210,8 +210,8 @@ def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
     from sidecar.parquet.verify.filters import ValueCheck
 
     values = ValueCheck(share)
-    found = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
-    return {"checked": 1, "problems": [dict(problem) for problem in found], "looked_up": values.to_dict()}
+    problems = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
+    return {"checked": 1, "problems": [dict(problem) for problem in problems], "looked_up": values.to_dict()}
 
 
 def _verify_bare_filter(source: Source) -> list[dict[str, Any]]:
@@ -230,12 +230,12 @@ def verify_puffin(
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.puffin.inspect import verify_puffin as verify_container
 
-    outer = [
+    container_problems = [
         {"file": source.name, "unit": None, "column": None, "problem": problem["problem"]}
         for problem in verify_container(source)
     ]
-    found = verify_sidecar(source, encryption_keys=encryption_keys, columns=columns)
-    return outer + [problem for problem in found if problem not in outer]
+    sidecar_problems = verify_sidecar(source, encryption_keys=encryption_keys, columns=columns)
+    return container_problems + [problem for problem in sidecar_problems if problem not in container_problems]
 
 
 def _probe_parquet(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:

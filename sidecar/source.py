@@ -422,6 +422,7 @@ def try_ranges(
             if isinstance(data, bytes):
                 out[i] = data[offset - start : offset - start + length]
             else:
+                # A joined read failed: read each range alone, so that only the damaged ones fail.
                 out[i] = data if len(members) == 1 else _try(source, offset, length)
     return out
 
@@ -481,7 +482,7 @@ def open_source(path: str, io: FileIO | None = None, size: int | None = None) ->
 
 
 def has_cheap_ranges(path: str, io: FileIO, size: int) -> bool:
-    """Whether reading a whole file through a source saves requests: the file is remote, and short or read by fsspec."""
+    """Return whether reading a whole file through a source saves requests: it is remote, and short or on fsspec."""
     if local_path(path) is not None:
         return False
     return size <= REMOTE_TAIL or _fsspec(io.new_input(path)) is not None

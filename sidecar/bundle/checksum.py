@@ -153,5 +153,5 @@ def is_sealed(context: bytes, piece: bytes | memoryview) -> bool:
     if len(piece) < SEAL_BYTES:
         return False
     data = memoryview(piece)
-    (found,) = _SEAL.unpack(data[-SEAL_BYTES:])
-    return bool(found == digest(context, data[:-SEAL_BYTES]))
+    (stored,) = _SEAL.unpack(data[-SEAL_BYTES:])
+    return bool(stored == digest(context, data[:-SEAL_BYTES]))

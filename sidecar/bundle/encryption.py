@@ -297,7 +297,7 @@ class KeyRing:
     def _open(self, lock: Lock | None, owner: Owner) -> BlobContext:
         if lock is None:
             return self._plaintext(owner)
-        self.refused, refused = True, self.refused
+        self.refused, refused = True, self.refused  # stays True if unlocking raises
         place = self._unlocked(lock, owner)
         self.refused = refused
         return place

@@ -43,9 +43,9 @@ def extract_filters(
     bundle = _bundle(segment, field_id, group)
     ordinals = group.ordinals()
     chosen = np.arange(len(ordinals)) if units is None else np.flatnonzero(np.isin(ordinals, list(units)))
-    own = read_own_blocks(group, bundle.place, bundle.read_ranges)
+    own_blocks = read_own_blocks(group, bundle.place, bundle.read_ranges)
     tails = read_tails(group, bundle.place, bundle.read_ranges)
-    filters = [np.empty((own[position], 8), np.uint32) for position in chosen]
+    filters = [np.empty((own_blocks[position], 8), np.uint32) for position in chosen]
     for first, blocks in extract_blocks(segment, field_id, group):
         for position, target in zip(chosen, filters, strict=True):
             take_own_blocks(blocks[position], first, group.layout.blocks // len(target), target)
@@ -73,9 +73,9 @@ def take_own_blocks(
 ) -> None:
     """Undo widening: copy every ``factor``-th block of ``blocks``, which begin at block ``first``, to ``target``."""
     start = -first % factor
-    own = blocks[start::factor]
+    kept = blocks[start::factor]
     at = (first + start) // factor
-    target[at : at + len(own)] = own
+    target[at : at + len(kept)] = kept
 
 
 def _bundle(segment: Segment, field_id: int, group: StoredGroup) -> FilterBundle:

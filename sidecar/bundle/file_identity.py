@@ -41,16 +41,16 @@ class DataFileIdentity(NamedTuple):
         return self.added_snapshot_id is not None and self.added_snapshot_id > 0
 
 
-def is_same_file(one: DataFileIdentity, other: DataFileIdentity) -> bool:
+def is_same_file(first: DataFileIdentity, second: DataFileIdentity) -> bool:
     """Return whether both are the same file with the same content; False if that is not certain."""
     return (
-        one.is_certain
-        and one[:4] == other[:4]
-        and bool(sequences_agree(one.file_sequence_number, other.file_sequence_number))
+        first.is_certain
+        and first[:4] == second[:4]
+        and bool(sequences_agree(first.file_sequence_number, second.file_sequence_number))
     )
 
 
-def sequences_agree(one: Sequences, other: Sequences) -> Sequences:
+def sequences_agree(first: Sequences, second: Sequences) -> Sequences:
     """Return whether two file sequence numbers (or arrays, pairwise) can belong to one file: equal, or one unknown."""
-    agree: Sequences = (one == other) | (one <= UNKNOWN_SEQUENCE) | (other <= UNKNOWN_SEQUENCE)
+    agree: Sequences = (first == second) | (first <= UNKNOWN_SEQUENCE) | (second <= UNKNOWN_SEQUENCE)
     return agree

@@ -95,17 +95,17 @@ class FilterBundle:
         place = self.usable_place()
         if place is None:
             return keep
-        wanted: list[_Lookup] = []
+        lookups: list[_Lookup] = []
         answers: dict[int, Bits] = {}
         for group in self.toc.groups:
-            found = self._ask(group, probe, resolution_holds)
-            if found is None:
-                continue
+            answer = self._ask(group, probe, resolution_holds)
+            if answer is None:
+                continue  # nothing is certain, so the group's units stay True in ``keep``
             answers[group.ordinal] = np.zeros(group.layout.members, np.bool_)
-            if found.verdict == "probe":
-                wanted += [_locate(group, value, place) for value in found.hashes]
-        data = self._fetch(wanted)
-        for lookup in wanted:
+            if answer.verdict == "probe":
+                lookups += [_locate(group, value, place) for value in answer.hashes]
+        data = self._fetch(lookups)
+        for lookup in lookups:
             answers[lookup.group.ordinal] |= self._evaluate(lookup, data, place)
         for group in self.toc.groups:
             if group.ordinal in answers:
@@ -122,16 +122,16 @@ class FilterBundle:
         try:
             if not resolution_holds(group.resolution):
                 return None
-            found = probe(group.rule.parse_encoding(group.encoding))
+            answer = probe(group.rule.parse_encoding(group.encoding))
         except SidecarError as error:
             self.doubt(error)
             return None
-        certain = found.verdict == "cannot-exist" or (found.verdict == "probe" and found.hashes)
-        return found if certain else None
+        certain = answer.verdict == "cannot-exist" or (answer.verdict == "probe" and answer.hashes)
+        return answer if certain else None
 
-    def _fetch(self, wanted: Sequence[_Lookup]) -> Mapping[BundlePiece, bytes] | None:
+    def _fetch(self, lookups: Sequence[_Lookup]) -> Mapping[BundlePiece, bytes] | None:
         """Return all pieces of the lookups, ``None`` if they cannot be read."""
-        pieces = list(dict.fromkeys(piece for lookup in wanted for piece in lookup.rows))
+        pieces = list(dict.fromkeys(piece for lookup in lookups for piece in lookup.rows))
         try:
             data = self.read_ranges([(piece.offset, piece.length) for piece in pieces])
         except SidecarError as error:
@@ -144,17 +144,17 @@ class FilterBundle:
     ) -> Bits:
         """Return bool[N]: which members might contain the hash; all of them if a piece does not verify."""
         group = lookup.group
-        everyone = np.ones(group.layout.members, np.bool_)
+        all_members = np.ones(group.layout.members, np.bool_)
         if data is None:
-            return everyone
-        found = []
+            return all_members
+        tested = []
         for piece, rows in lookup.rows.items():
             opened = place.open(piece.context, data[piece])
             if opened is None:
                 self.report_damage(piece)
-                return everyone
-            found.append(rows_of(group, opened, rows))
-        return members_in_all(group, found)
+                return all_members
+            tested.append(rows_of(group, opened, rows))
+        return members_in_all(group, tested)
 
     def report_damage(self, piece: BundlePiece) -> None:
         """Report a damaged piece as a doubt, only the first one of the bundle."""
@@ -207,8 +207,8 @@ def rows_of(
         return rows_held
     blocks = np.frombuffer(piece, np.uint8, count=len(piece) // BLOCK_BYTES * BLOCK_BYTES)
     page = blocks.reshape(-1, layout.members, BLOCK_BYTES)
-    found = page[regions % layout.page_regions, :, places >> 3]
-    bits: npt.NDArray[np.uint8] = (found >> (places & 7).astype(np.uint8)[:, None]) & np.uint8(1)
+    tested_bytes = page[regions % layout.page_regions, :, places >> 3]
+    bits: npt.NDArray[np.uint8] = (tested_bytes >> (places & 7).astype(np.uint8)[:, None]) & np.uint8(1)
     return bits
 
 

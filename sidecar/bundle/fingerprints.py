@@ -94,11 +94,11 @@ def _keys(fingerprints: Fingerprints) -> list[bytes]:
 
 def _unique(keys: Iterable[K]) -> dict[K, int]:
     """Return the index of each key. Keys that occur twice are left out."""
-    found: dict[K, int] = {}
+    places: dict[K, int] = {}
     twice: set[K] = set()
     for place, key in enumerate(keys):
-        if found.setdefault(key, place) != place:
+        if places.setdefault(key, place) != place:
             twice.add(key)
     for key in twice:
-        del found[key]
-    return found
+        del places[key]
+    return places

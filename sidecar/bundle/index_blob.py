@@ -144,26 +144,26 @@ class IndexBlob(ABC, Generic[K, S]):
             while True:
                 ranges = reading.send(self._read(ranges))
         except StopIteration as done:
-            found: dict[int, S] = done.value
-            return found
+            indexes: dict[int, S] = done.value
+            return indexes
 
     def reading(self, units: Iterable[int]) -> Reading[dict[int, S]]:
         """Return the steps of :meth:`read` as a generator, so that reads of several blobs can be combined."""
         self._report_doubts()
-        found: dict[int, S] = {}
+        indexes: dict[int, S] = {}
         try:
             place = self.place
         except SidecarError as error:
             self._doubt(error)
-            return found
+            return indexes
         entries = yield from self._locate(sorted(set(units)), place)
         for batch in _batches(entries):
             pieces = yield [(entry.offset, entry.length + place.sealing.overhead) for entry in batch]
             for entry, data in self._opened(batch, pieces, place):
                 ends = accumulate(entry.lengths, initial=0)
                 parts = [data[start:end] for start, end in pairwise(ends)]
-                found[entry.unit] = self._stored(parts, entry.group.kind)
-        return found
+                indexes[entry.unit] = self._stored(parts, entry.group.kind)
+        return indexes
 
     def report(self, error: SidecarError) -> None:
         """Report an error of a read that :meth:`reading` asked for as a doubt."""
@@ -198,17 +198,17 @@ class IndexBlob(ABC, Generic[K, S]):
 
     def _locate(self, units: Sequence[int], place: BlobContext) -> Reading[list[_Entry]]:
         """Read the table pieces that these units are in, and return the places of their entries."""
-        wanted: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []
+        lookups: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []
         for group in self.toc.groups:
             positions: dict[int, list[tuple[int, int]]] = {}
             for unit, position in _positions(group, units):
                 positions.setdefault(position // MEMBERS_PER_PIECE, []).append((unit, position))
-            wanted += [(group, piece, members) for piece, members in positions.items()]
+            lookups += [(group, piece, members) for piece, members in positions.items()]
         entries: list[_Entry] = []
-        if not wanted:
+        if not lookups:
             return entries
-        pieces = yield [self._piece_range(group, piece) for group, piece, _ in wanted]
-        for (group, piece, members), data in zip(wanted, pieces, strict=True):
+        pieces = yield [self._piece_range(group, piece) for group, piece, _ in lookups]
+        for (group, piece, members), data in zip(lookups, pieces, strict=True):
             try:
                 entries += self._entries(group, piece, members, data, place)
             except SidecarError as error:
@@ -277,29 +277,29 @@ def read_together(
     ``wanted`` has, for each blob, its offset in the file, the blob and the units. ``read_places`` reads ranges of the
     file; one read serves all blobs. A damaged range is a doubt of its blob, a failed read of all blobs.
     """
-    found: list[dict[int, S]] = [{} for _ in wanted]
+    indexes: list[dict[int, S]] = [{} for _ in wanted]
     running = [(at, offset, blob, blob.reading(units)) for at, (offset, blob, units) in enumerate(wanted)]
     answers: list[Sequence[bytes | None] | None] = [None] * len(running)
     while running:
-        asking, asked = [], []
+        unfinished, requests = [], []
         for step, answer in zip(running, answers, strict=True):
             at, offset, _, reading = step
             try:
                 ranges = next(reading) if answer is None else reading.send(answer)
             except StopIteration as done:
-                found[at] = done.value
+                indexes[at] = done.value
                 continue
-            asking.append(step)
-            asked.append([(offset + start, length) for start, length in ranges])
-        running = asking
+            unfinished.append(step)
+            requests.append([(offset + start, length) for start, length in ranges])
+        running = unfinished
         try:
-            read = iter(read_places([place for own in asked for place in own]) if asked else [])
-            answers = [[next(read) for _ in own] for own in asked]
+            read = iter(read_places([place for request in requests for place in request]) if requests else [])
+            answers = [[next(read) for _ in request] for request in requests]
         except SidecarError as error:
             for _, _, blob, _ in running:
                 blob.report(error)
-            answers = [[None] * len(own) for own in asked]
-    return found
+            answers = [[None] * len(request) for request in requests]
+    return indexes
 
 
 def _positions(group: StoredIndexGroup[K], units: Sequence[int]) -> Iterator[tuple[int, int]]:

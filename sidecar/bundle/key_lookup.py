@@ -130,19 +130,19 @@ def _read(bundle: FilterBundle, pieces: Sequence[BundlePiece]) -> list[bytes]:
     ends = starts + np.array([piece.length for piece in order], np.int64)
     gaps = starts[1:] - ends[:-1]  # pieces do not overlap
     smallest = np.argsort(gaps, kind="stable")
-    in_vain = np.cumsum(gaps[smallest])
+    gap_bytes = np.cumsum(gaps[smallest])
     apart = np.ones(len(gaps), np.bool_)
-    apart[smallest[(gaps[smallest] <= READ_COST) & (in_vain <= int((ends - starts).sum()))]] = False
+    apart[smallest[(gaps[smallest] <= READ_COST) & (gap_bytes <= int((ends - starts).sum()))]] = False
     first = np.flatnonzero(np.concatenate(([True], apart)))
     last = np.concatenate((first[1:], [len(order)])) - 1
     runs = list(zip(starts[first].tolist(), (ends[last] - starts[first]).tolist(), strict=True))
     read = dict(zip((start for start, _ in runs), bundle.read_ranges(runs), strict=True))
     run_of = np.searchsorted(starts[first], [piece.offset for piece in pieces], side="right") - 1
-    found = []
+    contents = []
     for piece, run in zip(pieces, run_of.tolist(), strict=True):
         start = runs[run][0]
-        found.append(read[start][piece.offset - start : piece.offset - start + piece.length])
-    return found
+        contents.append(read[start][piece.offset - start : piece.offset - start + piece.length])
+    return contents
 
 
 @dataclass(frozen=True)
@@ -158,15 +158,15 @@ class _Group:
 
     def may_hold(self, data: Mapping[BundlePiece, bytes | memoryview], damaged: set[BundlePiece]) -> Bits:
         """Return bool[N]: which members may contain a key of their run. Damaged pieces count as "maybe"."""
-        found: Bits = self.unknown.copy()
+        kept: Bits = self.unknown.copy()
         for key, rows in self.lookups:
             inside = (self.first <= key) & (key < self.end)
-            if not damaged.isdisjoint(rows):
-                found |= inside
+            if not damaged.isdisjoint(rows):  # a damaged piece excludes nothing
+                kept |= inside
                 continue
-            held = [rows_of(self.group, data[piece], places) for piece, places in rows.items()]
-            found |= members_in_all(self.group, held) & inside
-        return found
+            tested = [rows_of(self.group, data[piece], places) for piece, places in rows.items()]
+            kept |= members_in_all(self.group, tested) & inside
+        return kept
 
 
 def _located(
@@ -189,17 +189,17 @@ def _located(
         return None
     pieces: dict[tuple[int, int], BundlePiece] = {}
     by_row = group.layout.sliced and group.layout.rows_sealed
-    own = np.isin(keys, KeyRuns(first, end).covered())
+    needed = np.isin(keys, KeyRuns(first, end).covered())
     lookups: list[tuple[int, Rows]] = []
     unknown: list[int] = []
-    for at in np.flatnonzero(own).tolist():
-        key, found = int(keys[at]), answers[at]
-        if found.verdict == "cannot-exist":
+    for at in np.flatnonzero(needed).tolist():
+        key, answer = int(keys[at]), answers[at]
+        if answer.verdict == "cannot-exist":
             continue
-        if found.verdict != "probe" or not found.hashes:
+        if answer.verdict != "probe" or not answer.hashes:
             unknown.append(key)
             continue
-        for value in found.hashes:
+        for value in answer.hashes:
             rows: dict[BundlePiece, list[tuple[int, int]]] = defaultdict(list)
             for region, row in group.rule.rows(value, group.layout.blocks):
                 name = (region, row if by_row else 0)

@@ -119,8 +119,8 @@ class Coverage:
     @property
     def indexed(self) -> npt.NDArray[np.bool_]:
         """bool[units]: which units have an entry."""
-        known = np.array([state.state == INDEXED for state in self.states], np.bool_)
-        return known[self.codes] if len(known) else np.zeros(len(self.codes), np.bool_)
+        is_indexed = np.array([state.state == INDEXED for state in self.states], np.bool_)
+        return is_indexed[self.codes] if len(is_indexed) else np.zeros(len(self.codes), np.bool_)
 
     def counts(self) -> dict[str, int]:
         """Return the number of units by state."""

@@ -37,10 +37,10 @@ def walk_pages(
     step = layout.page_regions
     count = max(step, piece_bytes // (layout.members * BLOCK_BYTES) // step * step)
     for first in range(0, layout.blocks, count):
-        wanted = min(count, layout.blocks - first)
+        blocks = min(count, layout.blocks - first)
         offset = group.offset + layout.page_offset(first // step)
-        (data,) = read_ranges([(offset, layout.body_bytes(first, wanted))])
-        yield GroupPages(first, wanted, data)
+        (data,) = read_ranges([(offset, layout.body_bytes(first, blocks))])
+        yield GroupPages(first, blocks, data)
 
 
 class OpenedPages(NamedTuple):
@@ -118,10 +118,10 @@ def read_own_blocks(
     if not layout.widened:
         return np.full(layout.members, layout.blocks, np.int64)
     data = _read_sealed(group, place, read_ranges, PieceKind.OWN_BLOCKS, layout.own_offset, layout.own_length)
-    own = np.frombuffer(data, "<u4").astype(np.int64)
-    if (own < 1).any() or (layout.blocks % np.maximum(own, 1)).any():
+    own_blocks = np.frombuffer(data, "<u4").astype(np.int64)
+    if (own_blocks < 1).any() or (layout.blocks % np.maximum(own_blocks, 1)).any():
         raise DamagedFileError("a member's own number of blocks does not divide its group's")
-    return own
+    return own_blocks
 
 
 def _read_sealed(

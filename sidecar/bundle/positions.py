@@ -122,11 +122,11 @@ def plan_groups(members: Iterable[GroupMember], sealing: PieceOverhead = CHECKED
         for blocks, merged in _merge_sizes(same):
             merged.sort(key=lambda member: member.unit)
             units = np.array([member.unit for member in merged], np.int64)
-            own = np.array([member.blocks for member in merged], np.int64)
+            own_blocks = np.array([member.blocks for member in merged], np.int64)
             ordinal = counts[rule.name]
             counts[rule.name] += 1
             described = rule, kind.encoding, kind.resolution, blocks, kind.tail
-            groups.append(BundleGroup(ordinal, *described, units, own, sealing))
+            groups.append(BundleGroup(ordinal, *described, units, own_blocks, sealing))
     return groups
 
 

@@ -65,9 +65,9 @@ def _seals(pieces: Pieces, contexts: Contexts) -> Pieces:
     hashed = np.empty((min(step, len(pieces)), width), np.uint8)
     digests = np.empty(len(pieces), np.uint64)
     for at in range(0, len(pieces), step):
-        some = pieces[at : at + step]
-        filled = hashed[: len(some)]
-        filled[:, : CONTEXT.size] = contexts[at : at + step].view(np.uint8).reshape(len(some), -1)
-        filled[:, CONTEXT.size :] = some[:, :-SEAL_BYTES]
+        batch = pieces[at : at + step]
+        filled = hashed[: len(batch)]
+        filled[:, : CONTEXT.size] = contexts[at : at + step].view(np.uint8).reshape(len(batch), -1)
+        filled[:, CONTEXT.size :] = batch[:, :-SEAL_BYTES]
         hash_fixed(filled.reshape(-1), width, digests[at : at + step])
     return digests.astype("<u8").view(np.uint8).reshape(-1, SEAL_BYTES)

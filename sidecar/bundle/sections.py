@@ -191,11 +191,11 @@ class SectionReader:
             raise DamagedFileError("the units blob does not have one length for each piece")
         lengths, at = {}, 0
         for section in several:
-            own = numbers[at : at + section.count].tolist()
-            if sum(own) != section.length:
+            piece_lengths = numbers[at : at + section.count].tolist()
+            if sum(piece_lengths) != section.length:
                 raise DamagedFileError(
                     f"the lengths of the pieces of {section.name} do not add up", expected=section.length
                 )
-            lengths[section.name, section.field_id] = own
+            lengths[section.name, section.field_id] = piece_lengths
             at += section.count
         return lengths

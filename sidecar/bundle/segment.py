@@ -199,17 +199,17 @@ class Segment:
 
     def same_files(self, other: Segment, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return int64[n]: the ordinals in this segment of another segment's files; -1 for files not listed here."""
-        found = self._certain(other.units.fingerprints)
-        if found is None or self._index is None:
+        fingerprints = self._certain(other.units.fingerprints)
+        if fingerprints is None or self._index is None:
             return np.full(len(ordinals), -1, np.int64)
-        return self._index.find_all(found[ordinals])
+        return self._index.find_all(fingerprints[ordinals])
 
     @cached_property
     def _index(self) -> FingerprintIndex | None:
         if self._first_units is None:
             return None  # without the units of each file, nothing is known about any file
-        found = self._certain(self.units.fingerprints)
-        return None if found is None else FingerprintIndex(found)
+        fingerprints = self._certain(self.units.fingerprints)
+        return None if fingerprints is None else FingerprintIndex(fingerprints)
 
     @cached_property
     def _first_units(self) -> npt.NDArray[np.int64] | None:
@@ -224,8 +224,8 @@ class Segment:
     @cached_property
     def listed_manifests(self) -> list[ListedManifest]:
         """Manifests whose live files are all in the segment; empty if they cannot be read."""
-        found = None if self._first_units is None else self._certain(self.units.manifests)
-        return [manifest for manifest in found or [] if self._is_inside(manifest)]
+        manifests = None if self._first_units is None else self._certain(self.units.manifests)
+        return [manifest for manifest in manifests or [] if self._is_inside(manifest)]
 
     def _is_inside(self, manifest: ListedManifest) -> bool:
         return 0 <= manifest.first_file <= manifest.first_file + manifest.live_files <= self.num_files
@@ -260,14 +260,14 @@ class Segment:
         return found
 
     def _read_files(self, wanted: Sequence[int]) -> dict[int, FileEntry]:
-        found: list[FileEntry] | None = self._certain(partial(self.units.files, wanted))
-        if found is not None:
-            return dict(zip(wanted, found, strict=True))
+        files: list[FileEntry] | None = self._certain(partial(self.units.files, wanted))
+        if files is not None:
+            return dict(zip(wanted, files, strict=True))
         single: dict[int, FileEntry] = {}
         for batch in sorted({ordinal // FILES_PER_BATCH for ordinal in wanted}):
-            own = [ordinal for ordinal in wanted if ordinal // FILES_PER_BATCH == batch]
-            entries = self._certain(partial(self.units.files, own))
-            single.update(zip(own, entries or (), strict=entries is not None))
+            members = [ordinal for ordinal in wanted if ordinal // FILES_PER_BATCH == batch]
+            entries = self._certain(partial(self.units.files, members))
+            single.update(zip(members, entries or (), strict=entries is not None))
         return single
 
     def bounds(self, field_id: int) -> pa.Table | None:

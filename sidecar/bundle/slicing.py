@@ -81,7 +81,7 @@ def unslice_pages(group: BundleGroup, first_block: int, count: int, pages: bytes
     step, stride = layout.page_regions, layout.page_offset(1)
     full = count // step
     shape, strides = (full, step, members, 8), (stride, members * BLOCK_BYTES, BLOCK_BYTES, 4)
-    whole = np.ndarray(shape, np.uint32, pages, 0, strides)
+    whole = np.ndarray(shape, np.uint32, pages, 0, strides)  # a view that leaves out the checksums
     blocks[:, : full * step].reshape(members, full, step, 8)[:] = whole.transpose(2, 0, 1, 3)
     if count % step:
         rest = np.frombuffer(pages, np.uint32, (count % step) * members * 8, full * stride)
@@ -142,8 +142,8 @@ def group_pages(
     step = group.block_step
     count = max(step, piece_bytes // (len(group.units) * BLOCK_BYTES) // step * step)
     for first in range(0, group.blocks, count):
-        wanted = min(count, group.blocks - first)
-        yield slice_blocks(group, first, load(first, wanted), place)
+        blocks = min(count, group.blocks - first)
+        yield slice_blocks(group, first, load(first, blocks), place)
     if group.tail:
         yield tail_piece(group, tails or [], place)
 

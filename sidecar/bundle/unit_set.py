@@ -1,4 +1,4 @@
-"""Sets of unit ordinals in tables of contents, as runs or as a bitmap, whichever is shorter.
+"""Sets of unit ordinals in tables of contents, as runs, or as a bitmap if runs would take much more space.
 
 ``{"runs": [[first, count], ...]}`` in rising order without overlap, or ``{"bitmap": base64}`` with unit u at
 bit u & 7 of byte u >> 3. The members of a group are in rising order of their unit ordinals.

@@ -112,12 +112,12 @@ def _column_name(sidecar: SidecarFile, field_id: int) -> str:
 
 def _paths(segment: Segment, field_id: int) -> Iterator[str]:
     """Yield the paths by which a field was found, if it was not found by its id."""
-    found = [group.resolution for group in segment.fields.get(field_id, ())]
+    resolutions = [group.resolution for group in segment.fields.get(field_id, ())]
     if field_id in segment.page_index_blobs:
-        found += [group.kind.resolution for group in segment.page_index_blobs[field_id].toc.groups]
+        resolutions += [group.kind.resolution for group in segment.page_index_blobs[field_id].toc.groups]
     if field_id in segment.row_index_blobs:
-        found += [group.kind.resolution for group in segment.row_index_blobs[field_id].toc.groups]
-    yield from (text.removeprefix(_BY_NAME) for text in found if text.startswith(_BY_NAME))
+        resolutions += [group.kind.resolution for group in segment.row_index_blobs[field_id].toc.groups]
+    yield from (text.removeprefix(_BY_NAME) for text in resolutions if text.startswith(_BY_NAME))
 
 
 def _problems(file: str, check: Callable[[], None], column: str | None = None) -> list[Problem]:

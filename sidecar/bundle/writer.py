@@ -121,9 +121,9 @@ def write_segment(
 
 def _by_rule(groups: Sequence[BundleGroup]) -> list[tuple[type[IndexRule], list[BundleGroup]]]:
     """Return the groups by the class of their rule. Raises :class:`UsageError` unless they are in planned order."""
-    by_rule = [(rule, list(some)) for rule, some in groupby(groups, key=lambda group: type(group.rule))]
-    numbers = [[group.ordinal for group in some] for _, some in by_rule]
-    if numbers != [list(range(len(some))) for _, some in by_rule] or len(by_rule) > len(dict(by_rule)):
+    by_rule = [(rule, list(members)) for rule, members in groupby(groups, key=lambda group: type(group.rule))]
+    numbers = [[group.ordinal for group in members] for _, members in by_rule]
+    if numbers != [list(range(len(members))) for _, members in by_rule] or len(by_rule) > len(dict(by_rule)):
         raise UsageError("the groups of a field are not in planned order", found=numbers)
     return by_rule
 

@@ -71,8 +71,10 @@ def _overlaps(reader: PuffinReader) -> list[dict[str, object]]:
     for _, blob in pairwise(filled):
         assert furthest is not None
         if blob.offset < furthest.offset + furthest.length:
-            what = f"the blobs {shorten(furthest.type)} at {furthest.offset} and {shorten(blob.type)} overlap"
-            problems.append(_problem(reader.name, blob.offset, what))
+            overlap = (
+                f"the blobs {shorten(furthest.type)} at {furthest.offset} and {shorten(blob.type)} overlap"
+            )
+            problems.append(_problem(reader.name, blob.offset, overlap))
         if blob.offset + blob.length > furthest.offset + furthest.length:
             furthest = blob
     return problems

@@ -157,12 +157,12 @@ class PuffinReader:
                 expected=f"at least {smallest} bytes",
                 found=self.size,
             )
-        known = 0 if footer_length is None else footer_length
+        stated = 0 if footer_length is None else footer_length
         # An impossible length is refused here, before it costs a long read. A wrong one is found after the read.
-        if footer_length is not None and not FRAMING_LENGTH <= known <= self.size - len(MAGIC):
-            raise self._wrong_footer_length(f"{FRAMING_LENGTH} to {self.size - len(MAGIC)}", known)
-        wanted = max(tail_length, TRAILER_LENGTH, min(known, footer_limit + FRAMING_LENGTH))
-        self.tail_offset = max(self.size - wanted, 0)
+        if footer_length is not None and not FRAMING_LENGTH <= stated <= self.size - len(MAGIC):
+            raise self._wrong_footer_length(f"{FRAMING_LENGTH} to {self.size - len(MAGIC)}", stated)
+        tail_bytes = max(tail_length, TRAILER_LENGTH, min(stated, footer_limit + FRAMING_LENGTH))
+        self.tail_offset = max(self.size - tail_bytes, 0)
         self.tail = self.source.read(self.tail_offset, self.size - self.tail_offset)
 
     def _check_footer_length(self, registered: int | None, limit: int) -> None:
