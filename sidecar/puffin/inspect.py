@@ -86,7 +86,7 @@ def _repeated_thetas(reader: PuffinReader) -> list[dict[str, object]]:
         _problem(
             reader.name,
             reader.footer_offset,
-            f"{count} theta sketches for fields {list(fields)}, expected one",
+            f"{count} theta sketches for fields {list(fields)}",
         )
         for fields, count in counts.items()
         if count > 1
