@@ -1,4 +1,4 @@
-"""What a scan of a table read: an object for programs, and the same as a dict for the command line."""
+"""Reports what a scan of a table read: an object for programs, and the same as a dict for the command line."""
 
 from __future__ import annotations
 

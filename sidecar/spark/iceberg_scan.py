@@ -1,4 +1,4 @@
-"""What Spark's own scan of a name reads, and the same scan over fewer files.
+"""Finds out what Spark's own scan of a name reads, and makes the same scan over fewer files.
 
 Spark resolves the name. Many things decide what it reads: a suffix (``t.branch_dev``, ``t.tag_old``,
 ``t.snapshot_id_1``, ``t.at_timestamp_1``), ``spark.wap.branch``, the current catalog, a temporary view of the same

@@ -40,7 +40,7 @@ FILES_AT_ONCE = 2
 
 @dataclass(frozen=True, eq=False)
 class RowGroupShare:
-    """What one partition reads: scan tasks, and by path what the plan keeps of their files, if that is known."""
+    """The input of one partition: scan tasks, and by path what the plan keeps of their files, if that is known."""
 
     tasks: tuple[FileScanTask, ...]
     row_groups: Mapping[str, KeptRowGroups]

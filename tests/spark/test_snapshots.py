@@ -165,7 +165,7 @@ def test_names_of_any_case(spark: Any, branched: tuple[str, Table]) -> None:
 def test_metadata_tables_are_other_tables(spark: Any, branched: tuple[str, Table]) -> None:
     name, table = branched
     with (
-        pytest.raises(UsageError, match="not the same table"),
+        pytest.raises(UsageError, match="are different tables"),
         sidecar.spark_read(spark, f"{name}.files", table, "record_count = 1"),
     ):
         pass
