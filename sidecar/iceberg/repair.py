@@ -130,9 +130,7 @@ def _is_gone(table: Table, entry: StatisticsFile, problems: list[str]) -> bool:
     try:
         return not table.io.new_input(entry.statistics_path).exists()
     except Exception as error:
-        problems.append(
-            str(storage_error("cannot check whether the file exists", error, table, entry.statistics_path))
-        )
+        problems.append(str(storage_error("cannot look for the file", error, table, entry.statistics_path)))
         return False
 
 

@@ -186,9 +186,7 @@ def _rebase(
     live = {file.path: file for file in current.files}
     for path, file in replaced.items():
         found = live.get(path)
-        if (
-            found is None and new_files[path].path in live
-        ):  # our commit succeeded after all; its snapshot has expired
+        if found is None and new_files[path].path in live:  # our commit succeeded, then its snapshot expired
             raise CommitUnknownError("the table has the new files already, from a commit that seemed to fail")
         if found is None:
             raise _conflict("removed the file", path)

@@ -101,9 +101,8 @@ def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> TableCol
     if not isinstance(found.field_type, PrimitiveType):
         leaves = [c.path for c in primitive_columns(schema) if c.path.startswith(f"{path}.")]
         kind = type(found.field_type).__name__.removesuffix("Type").lower()
-        raise UsageError(
-            f"the column '{path}' is a {kind}", hint=f"Name one of its columns: {', '.join(leaves)}."
-        )
+        hint = f"Name one of its columns: {', '.join(leaves)}."
+        raise UsageError(f"the column '{path}' is a {kind}", hint=hint)
     return TableColumn(found.field_id, str(found.field_type), path)
 
 

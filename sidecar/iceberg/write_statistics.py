@@ -92,9 +92,7 @@ def _read_back(table: Table, path: str, written: WrittenFile) -> None:
                 found=source.size,
             )
         if PuffinReader(source, footer_length=written.footer_size).metadata != written.metadata:
-            raise DamagedFileError(
-                "the stored footer of the statistics file differs from the written one", file=path
-            )
+            raise DamagedFileError("the statistics file was stored with a different footer", file=path)
     finally:
         source.close()
 
@@ -119,9 +117,7 @@ def statistics_entry(path: str, snapshot: Snapshot, written: WrittenFile, merge:
 
 def delete_file(table: Table, path: str) -> None:
     """Delete a file that no version of the table names; errors are ignored."""
-    with contextlib.suppress(
-        Exception
-    ):  # an unregistered file does no harm, and a cleanup of orphan files deletes it
+    with contextlib.suppress(Exception):  # orphan files do no harm, and a later cleanup deletes them
         table.io.delete(path)
 
 

@@ -120,11 +120,9 @@ def file_columns(shape: FileShape, file: str) -> FileColumns:
     fields = [reader.node(node, ()) for node in shape.nodes]
     try:
         schema = Schema(*fields)
-        schema.find_column_name(1)  # pyiceberg indexes names lazily, and raises for duplicates then
+        schema.find_column_name(1)  # builds the index of names, which raises for duplicates
     except ValueError as error:
-        raise UnsupportedFeatureError(
-            f"the names of the columns are not unique: {error}", file=file
-        ) from error
+        raise UnsupportedFeatureError(f"the column names are not unique: {error}", file=file) from error
     return FileColumns(schema, reader.columns)
 
 

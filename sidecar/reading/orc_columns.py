@@ -59,11 +59,9 @@ def orc_columns(tail: OrcTail) -> FileColumns:
     fields = [_field(tail, child, (), columns, True) for child in tail.columns[0].children]
     try:
         schema = Schema(*fields)
-        schema.find_column_name(1)  # pyiceberg indexes names lazily, and raises for duplicates then
+        schema.find_column_name(1)  # builds the index of names, which raises for duplicates
     except ValueError as error:
-        raise UnsupportedFeatureError(
-            f"the names of the columns are not unique: {error}", file=tail.name
-        ) from error
+        raise UnsupportedFeatureError(f"the column names are not unique: {error}", file=tail.name) from error
     return FileColumns(schema, columns)
 
 

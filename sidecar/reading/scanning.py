@@ -130,9 +130,7 @@ def read(
     if not tables:
         return schema_to_pyarrow(schema, include_field_ids=False).empty_table()
     with _our_errors():
-        return pa.concat_tables(
-            tables, promote_options="permissive"
-        )  # some files give string, others large_string
+        return pa.concat_tables(tables, promote_options="permissive")  # string and large_string may mix
 
 
 def read_batches(
@@ -292,7 +290,5 @@ def _select(schema: Schema, columns: Sequence[str], case_sensitive: bool) -> Sch
     try:
         return schema.select(*columns, case_sensitive=case_sensitive)
     except ValueError as error:
-        resolve_columns(
-            schema, columns, case_sensitive
-        )  # raises an error that names the column and those that exist
+        resolve_columns(schema, columns, case_sensitive)  # raises a better error for an unknown name
         raise UsageError(f"the columns cannot be selected: {foreign_reason(error)}") from error

@@ -112,7 +112,7 @@ class SidecarDataSource(DataSource):
             try:
                 schema = schema.select(*names)
             except ValueError:
-                resolve_columns(schema, names)  # raises an error that names the column and those that exist
+                resolve_columns(schema, names)  # raises a better error for an unknown name
                 raise
         return table, schema, snapshot_id
 

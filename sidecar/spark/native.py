@@ -112,9 +112,7 @@ def _scan_of(session: Any, name: str, frame: DataFrame) -> IcebergScan | None:
         return None
     try:
         return IcebergScan(session, frame)
-    except (
-        Exception
-    ) as error:  # Iceberg's runtime is missing or of an unknown version; py4j raises many types
+    except Exception as error:  # Iceberg's runtime is missing or unknown; py4j raises errors of many types
         reason = error if isinstance(error, SidecarError) else foreign_reason(error)
         log.warning("%s is read in full: %s", name, reason)
         return None
@@ -156,9 +154,7 @@ def _as_spark_sees_it(table: Table, scan: IcebergScan) -> Table:
         table.refresh()
         found = _with_schema_of(scan, table)
     if found is None:
-        raise UsageError(
-            "snapshot, schema or name mapping of the table in Spark differ from those in the catalog"
-        )
+        raise UsageError("snapshot, schema or name mapping of the table differ between Spark and catalog")
     return found
 
 
