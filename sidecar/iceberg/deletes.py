@@ -120,6 +120,7 @@ class _Delete:
 
     def may_apply(self, sequence_number: int, paths: Iterable[str]) -> bool:
         """Return whether the delete file can delete rows of a data file; ``paths`` are all spellings of its path."""
+        # Equality deletes apply to older files only, position deletes also to files of the same commit.
         if self.equality:
             return sequence_number < self.sequence_number
         return sequence_number <= self.sequence_number and any(self._within(path.encode()) for path in paths)
@@ -199,4 +200,5 @@ def _partition_key(spec_id: int, file: DataFile, fields: Sequence[NestedField]) 
 
 
 def _comparable(value: Any) -> Any:
+    """Return a value that equals itself: NaN does not, so partitions with NaN would never match."""
     return "NaN" if isinstance(value, float) and math.isnan(value) else value

@@ -145,7 +145,7 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> ManifestContents:
 
 
 def decode_manifest(data: bytes, manifest: ManifestFile) -> ManifestContents:
-    """:class:`ManifestContents` of the bytes of a whole manifest file."""
+    """Decode the bytes of a whole manifest file. Raises the errors of :func:`read_manifest`."""
     with _errors_name(manifest.manifest_path):
         header, decoder = _decode_header(data)
         avro_schema = header.meta[_SCHEMA_KEY]

@@ -49,6 +49,7 @@ def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Co
     ``earlier`` must not name the file.
     """
     after: Statistics | None = None
+    # From the newest version to the oldest: the last one that names the file is the commit, the next one is before it.
     for statistics in _versions(earlier, later):
         if statistics is None:
             return NoCommit.UNKNOWN

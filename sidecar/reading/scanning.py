@@ -219,13 +219,16 @@ def _batches(
     if not tasks or left == 0:
         return
     with _our_errors():
-        among = _key_rows(planned, schema)
+        key_rows = _key_rows(planned, schema)
         table_reader = TableReader(
-            planned.table, among.schema if among else schema, planned.row_filter, planned.encryption_keys
+            planned.table,
+            key_rows.schema if key_rows else schema,
+            planned.row_filter,
+            planned.encryption_keys,
         )
         question = FileQuestion(table_reader.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
-        most = None if among else limit
+        most = None if key_rows else limit
         reader = DataFileReader(table_reader, planned.table.io, deletes, most, question, planned.is_locked)
         if planned.stored is not None:
             _fetch_pages(planned, reader, report)
@@ -234,7 +237,7 @@ def _batches(
             path = task.file.file_path
             with _our_errors(path):
                 found = reader.read(task, planned.row_groups.get(path), path in planned.answered)
-            return among.only(found) if among else found
+            return key_rows.only(found) if key_rows else found
 
         with closing(read_ahead(rows_of, tasks, at_once, reader.stopped)) as files:
             for found in files:

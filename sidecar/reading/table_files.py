@@ -7,7 +7,7 @@ removes deleted rows by position, filters, and projects. Page indexes come from 
 ORC files are read by the row groups that the plan keeps (:mod:`sidecar.reading.orc_table_rows`).
 
 pyiceberg reads the whole file if anything is in doubt: other formats, types that Arrow reads in two ways (INT96),
-encryption, columns that are not found. It also reads files for which indexes do not pay: no index can help with the
+columns that are not found. It also reads files for which indexes do not pay: no index can help with the
 filter, the file is small, or indexes leave so much of it that reading pages is slower.
 """
 
@@ -213,6 +213,7 @@ def _check_readable(footer: Footer, field_ids: set[int], path: str) -> None:
     """Raise :class:`UnsupportedFeatureError` if a column that is read is encrypted and its key was not given."""
     for group in footer.row_groups:
         for chunk in group.columns:
+            # A leaf without field id may be any of the columns, by the name mapping.
             if chunk.encrypted and chunk.leaf.field_id in {None, *field_ids}:
                 raise _LockedError(
                     "the column is encrypted and its key was not given",

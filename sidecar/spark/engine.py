@@ -107,6 +107,7 @@ class SparkEngine:
         progress("slicing on Spark", 0, len(ranges))
         done = 0
         with _spark_errors():
+            # A missing row ends the loop early; the count below reports it.
             for (number, part), row in zip(ranges, self._slice(groups), strict=False):
                 if (row["group"], row["part"]) != (number, part):
                     break

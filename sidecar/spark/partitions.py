@@ -127,6 +127,7 @@ def shares(planned: Plan, target: int = TARGET_BYTES) -> list[RowGroupShare]:
     for task in planned.tasks:
         for kept, length in _parts(task, planned.row_groups.get(task.file.file_path), target):
             path = task.file.file_path
+            # A share has one entry per path, so two parts of a file are never in the same share.
             if tasks and (size + length > target or path in row_groups):
                 close()
                 size = 0
