@@ -1,13 +1,14 @@
-"""Scans of plain ORC files: stripes and row groups that may match, and of these the columns that are wanted.
+"""Scans plain ORC files: finds the stripes and row groups that may match, and reads their columns.
 
-For each stripe: its statistics in the file's metadata; then, in one read a column, its row index and its filters,
-minimum and maximum before any filter. A stripe of which nothing is left is not read any further. Of the others,
-columns at the top are decoded (:mod:`sidecar.orc.decode`, :mod:`sidecar.orc.compound`): a leaf by its positions where
-at most half of the stripe's row groups are left, all else from the stripe's first row on, in steps. The columns that
-the predicate asks come first, the rest only of row groups in which some row matches.
+For each stripe the scan asks its statistics in the file's metadata. Then it reads, for each column of the predicate,
+row index and filters with one read, and asks minimum and maximum before filters. A stripe without row groups left is
+not read further. In the other stripes top-level columns are decoded (:mod:`sidecar.orc.decode`,
+:mod:`sidecar.orc.compound`). A leaf is read by positions if at most half of the stripe's row groups are left. All
+other columns are read from the stripe's first row on, in steps. Columns of the predicate come first, the other
+columns only for row groups with a matching row.
 
-A TIMESTAMP is the wall clock of its writer, as pyarrow has it, but for those before 1970 with a fraction of a second,
-of which pyarrow takes off a second too many (see :mod:`sidecar.orc.decode`).
+A TIMESTAMP is the wall clock time of its writer, as in pyarrow. One case differs: for timestamps before 1970 with a
+fraction of a second pyarrow subtracts one second too many (see :mod:`sidecar.orc.decode`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def plan_orc_scan(
     limit: int | None,
     case_sensitive: bool,
 ) -> OrcScan:
-    """A scan of an ORC file, see :func:`sidecar.reading.file_scanning.open_scan`; only its tail has been read."""
+    """Plan the scan of an ORC file, see :func:`sidecar.reading.file_scanning.open_scan`; reads only the tail."""
     counted = CountingSource(source)
     tail = read_tail(counted)
     known = orc_columns(tail)
@@ -70,21 +71,21 @@ def _choosable(tail: OrcTail, name: str) -> OrcColumn:
     column = find_column(tail, name)
     if column.nested_in_repeated:
         raise UnsupportedFeatureError(
-            "a part of a list or map is not read alone", file=tail.name, column=column.path
+            "a column inside a list or map cannot be read alone", file=tail.name, column=column.path
         )
     return column
 
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What is asked: of indexes (``condition``, ``bound``) and of rows (``residual`` over the columns ``ids``)."""
+    """A predicate in the forms for indexes (``condition``, ``bound``) and for rows (``residual``)."""
 
     bound: BooleanExpression
     condition: Condition | None
     ids: list[int]
-    """Columns that the predicate speaks of."""
+    """Ids of the columns in the predicate; ``residual`` needs them."""
     equal_ids: frozenset[int]
-    """Those that filters can be asked for."""
+    """Ids of the columns that are compared by = or IN, so that filters can help."""
     residual: Residual | None
     known: FileColumns
 
@@ -95,19 +96,19 @@ class _Question:
         equal = (
             p.term.ref().field.field_id for p in predicates(bound) if isinstance(p, BoundEqualTo | BoundIn)
         )
-        # As it was asked: NOT (x > 1) holds for NaN, which x <= 1 does not.
+        # Not from `bound`: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
         residual = None if isinstance(bound, AlwaysTrue) else residual_of(asked, known, ids)
         condition = condition_of(bound, lambda number: orc_leaf(tail, known, number))
         return cls(bound, condition, ids, frozenset(equal), residual, known)
 
     def type_of(self, number: int) -> str:
-        """The Iceberg type that a column is compared as."""
+        """Return the Iceberg type as which a column is compared."""
         return str(self.known.schema.find_field(number).field_type)
 
 
 @dataclass(eq=False)
 class OrcScan:
-    """A scan of one file: iterate :meth:`found` once; ``report`` fills in meanwhile."""
+    """The scan of one file. Iterate :meth:`found` once; ``report`` is filled in meanwhile."""
 
     source: Source
     tail: OrcTail
@@ -125,19 +126,19 @@ class OrcScan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the result."""
+        """The Arrow schema of the result."""
         return selected_schema(self.tail, self.handle.schema, self.chosen)
 
     @property
     def _top(self) -> list[OrcColumn]:
-        """The columns at the top of the file of which something is wanted, in the order of the result."""
+        """The top-level columns that are in the result, at least in part, in the order of the result."""
         tops = [self.tail.columns[number] for number in self.tail.columns[0].children]
         if self.chosen is None:
             return tops
         return [top for top in tops if self.chosen.intersection(self.tail.subtree(top.id))]
 
     def found(self) -> Iterator[FoundRows]:
-        """Matching rows with their positions, a stripe or, where that is large, a part of it at a time."""
+        """Yield the matching rows with their positions, by stripes or parts of large stripes."""
         left = self.tail.num_rows if self.limit is None else self.limit
         whole = self._stripe_statistics()
         for stripe in self.tail.stripes:
@@ -160,7 +161,7 @@ class OrcScan:
                     return
 
     def _stripe_statistics(self) -> StripeStatistics | None:
-        """Statistics of all stripes, if they are worth a read."""
+        """Read the statistics of all stripes; ``None`` if they cannot help or cannot be used."""
         if self.question.condition is None:
             return None
         try:
@@ -173,7 +174,7 @@ class OrcScan:
     def _survivors(
         self, stripe: Stripe, whole: StripeStatistics | None
     ) -> tuple[StripeReader, list[OrcRowGroup]] | None:
-        """What is left of a stripe."""
+        """Return a reader and the row groups of a stripe that may match; ``None`` if none may."""
         groups = stripe.row_groups
         condition, dropped = self.question.condition, self.report.dropped
         if condition is not None and whole is not None and not self._may_match(condition, stripe, whole):
@@ -205,7 +206,7 @@ class OrcScan:
             return True
 
     def _indexes(self, stripe: Stripe, footer: StripeFooter, condition: Condition) -> dict[int, StripeIndex]:
-        """Row indexes of the columns that are asked, with the filters of those that filters can be asked for."""
+        """Read row indexes of the columns in the condition, and filters of those compared by = or IN."""
         asked = {leaf.leaf.index for leaf in leaf_conditions(condition)}
         equal = asked & self.question.equal_ids
         arguments = (self.handle.index, self.tail, stripe, footer)
@@ -219,7 +220,7 @@ class OrcScan:
         return found
 
     def _by_filters(self, bound: BooleanExpression, indexes: Mapping[int, StripeIndex], group: int) -> bool:
-        """Whether filters leave a row group; parts that they cannot answer hold."""
+        """Return whether a row group may match by its filters; parts that they cannot answer count as true."""
         if isinstance(bound, And):
             return self._by_filters(bound.left, indexes, group) and self._by_filters(
                 bound.right, indexes, group
@@ -248,7 +249,7 @@ class OrcScan:
         return False
 
     def _read(self, reader: StripeReader, groups: list[OrcRowGroup], most: int) -> FoundRows | None:
-        """The matching rows of some row groups of a stripe, at most so many; ``None`` without any."""
+        """Read the matching rows of some row groups of a stripe, at most ``most``; ``None`` if no row matches."""
         positions = np.concatenate(
             [np.arange(g.first_row, g.first_row + g.rows, dtype=np.int64) for g in groups]
         )
@@ -281,7 +282,7 @@ class OrcScan:
         return FoundRows(found, pa.table(rows, schema=self.schema))
 
     def _columns(self) -> Iterator[tuple[OrcColumn, set[int] | None]]:
-        """The columns at the top that are read, and what is wanted of them."""
+        """Yield the top-level columns that are read, with the chosen ids."""
         columns = self.tail.columns
         if self.question.residual is not None:
             for top in map(columns.__getitem__, columns[0].children):
