@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from sidecar.embedding.report import Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.indexing.chunks import ChunkIndexer
@@ -29,7 +30,6 @@ from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_hashes import PageHasher
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import ChunkReader, wholly_dictionary
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
 HARVEST_RULES = ("good", "always", "never")

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sidecar.convert.protection import ENCRYPTED
 from sidecar.errors import SidecarError
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder, is_good
 from sidecar.indexing.fault import DAMAGE, fault_of, reason_of
@@ -18,7 +19,6 @@ from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import ColumnChunk, RowGroup
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import wholly_dictionary
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import StoredValues, check_typed
 from sidecar.source import CountingSource, Source
 

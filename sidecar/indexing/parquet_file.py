@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.page_index_use import page_index_kind
+from sidecar.filters.leaf import Leaf
 from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
 from sidecar.indexing.page_indexes import index_pages
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
 

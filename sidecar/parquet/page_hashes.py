@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.plain_bytes_hash import Hashes
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import StoredValues
 
 

@@ -17,9 +17,8 @@ from pyiceberg.manifest import DataFile
 from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import leaf_of
 from sidecar.errors import SidecarError
-from sidecar.parquet.bounds import Comparable
-from sidecar.parquet.page_bounds import PageBounds
-from sidecar.parquet.schema import Leaf
+from sidecar.filters.leaf import Leaf
+from sidecar.questions.bounds import Bounds, Comparable
 
 _ENCODINGS = {
     "boolean": "boolean",
@@ -39,7 +38,7 @@ _ENCODINGS = {
 }
 """The encoding of the registry that comes closest to a type's single values."""
 
-UNKNOWN = PageBounds([None], [None], [False], [None], [True])
+UNKNOWN = Bounds([None], [None], [False], [None], [True])
 _SAME_NUMBERS = {"int32", "int64"}, {"float", "double"}
 
 
@@ -53,7 +52,7 @@ class FileBounds:
         """The leaf that the bounds of a column are those of; ``None`` for types without bounds."""
         return self._leaves.get(field_id)
 
-    def of(self, data: DataFile, field_id: int) -> PageBounds:
+    def of(self, data: DataFile, field_id: int) -> Bounds:
         """What the entry says of a column."""
         leaf = self._leaves.get(field_id)
         if leaf is None:
@@ -64,9 +63,9 @@ class FileBounds:
         may_have_nan = is_float and _count(data.nan_value_counts, field_id) != 0 and not all_null
         lower = _decode(data.lower_bounds, field_id, leaf)
         upper = _decode(data.upper_bounds, field_id, leaf)
-        return PageBounds([lower], [upper], [all_null], [nulls], [may_have_nan])
+        return Bounds([lower], [upper], [all_null], [nulls], [may_have_nan])
 
-    def in_terms_of(self, data: DataFile, field_id: int, leaf: Leaf) -> PageBounds:
+    def in_terms_of(self, data: DataFile, field_id: int, leaf: Leaf) -> Bounds:
         """As :meth:`of`, for comparing with bounds of a leaf of the file; unknown where units differ."""
         own = self._leaves.get(field_id)
         if own is None:

@@ -36,7 +36,7 @@ from pyiceberg.expressions.visitors import rewrite_not
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType
 
-from sidecar.planning.conditions import chain
+from sidecar.iceberg.conditions import chain
 
 MAX_VALUES = 100
 """Values of one column that may be asked for at once. Each is a lookup and another chance of a false

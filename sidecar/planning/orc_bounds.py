@@ -19,10 +19,9 @@ from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.bundle.row_index_use import decode_row_index
 from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.filters.leaf import Leaf
 from sidecar.orc.statistics import Bound, ColumnStatistics
-from sidecar.parquet.bounds import Comparable
-from sidecar.parquet.page_bounds import PageBounds
-from sidecar.parquet.schema import Leaf
+from sidecar.questions.bounds import Bounds, Comparable
 
 _ENCODINGS = {
     "BOOLEAN": "boolean",
@@ -54,7 +53,7 @@ def zone_leaf(kind: RowIndexKind, field_id: int, iceberg_type: str) -> Leaf:
     return leaf_of(PageIndexKind(encoding, "", max_def=1, max_rep=int(kind.repeated)), field_id, iceberg_type)
 
 
-def zone_bounds(stored: StoredRowIndex, rows: int, leaf: Leaf) -> PageBounds | str:
+def zone_bounds(stored: StoredRowIndex, rows: int, leaf: Leaf) -> Bounds | str:
     """What the row index of a unit of ``rows`` rows proves, or why it proves nothing."""
     kind = stored.kind
     try:
@@ -68,7 +67,7 @@ def zone_bounds(stored: StoredRowIndex, rows: int, leaf: Leaf) -> PageBounds | s
 
 def statistics_bounds(
     statistics: ColumnStatistics, kind: str, repeated: bool, rows: int, leaf: Leaf
-) -> PageBounds | str:
+) -> Bounds | str:
     """What statistics of a column of ``kind`` prove of ``rows`` rows, or why they prove nothing.
 
     ``repeated``: whether the column is inside a list or map, so that its values are not one a row.
@@ -81,7 +80,7 @@ def statistics_bounds(
     bounded = kind != "CHAR"
     lower = _comparable(statistics.min, leaf, math.floor) if bounded else None
     upper = _comparable(statistics.max, leaf, math.ceil) if bounded else None
-    return PageBounds([lower], [upper], [count == 0], [nulls], [statistics.may_hold_nan], statistics.reason)
+    return Bounds([lower], [upper], [count == 0], [nulls], [statistics.may_hold_nan], statistics.reason)
 
 
 def _comparable(bound: Bound | None, leaf: Leaf, outwards: Callable[[Fraction], int]) -> Comparable | None:

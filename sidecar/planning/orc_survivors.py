@@ -12,9 +12,9 @@ from sidecar.orc.protobuf import decode
 from sidecar.orc.statistics import decode_statistics
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe
-from sidecar.parquet.conditions import AllOf, AnyOf, Condition
-from sidecar.parquet.page_bounds import PageBounds
 from sidecar.planning.orc_bounds import statistics_bounds, zone_bounds
+from sidecar.questions.bounds import Bounds
+from sidecar.questions.conditions import AllOf, AnyOf, Condition
 
 
 class StripeBounds:
@@ -23,7 +23,7 @@ class StripeBounds:
     def __init__(self, tail: OrcTail, stripe: Stripe, columns: list[bytes]) -> None:
         self._tail, self._stripe, self._columns = tail, stripe, columns
 
-    def of(self, number: int, leaf: Any) -> PageBounds | str:
+    def of(self, number: int, leaf: Any) -> Bounds | str:
         """Bounds of a column, or why there are none."""
         column = self._tail.columns[number]
         statistics = decode_statistics(decode(self._columns[number]), column, self._tail)
@@ -40,7 +40,7 @@ class RowGroupBounds:
     ) -> None:
         self._tail, self._footer, self._indexes, self._group = tail, footer, indexes, group
 
-    def of(self, number: int, leaf: Any) -> PageBounds | str:
+    def of(self, number: int, leaf: Any) -> Bounds | str:
         """Bounds of a column, or why there are none."""
         index = self._indexes[number]
         if index.row_index is None:

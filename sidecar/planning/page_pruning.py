@@ -29,21 +29,17 @@ from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
-from sidecar.parquet.conditions import Condition, LeafCondition
-from sidecar.parquet.page_bounds import (
-    ChunkFacts,
-    PageBounds,
-    contradicts,
-    first_row_problems,
-    proven_bounds,
-)
-from sidecar.parquet.pruning import narrow
-from sidecar.parquet.row_ranges import RowRanges, Rows
-from sidecar.parquet.schema import Leaf
-from sidecar.planning.conditions import FileQuestion, condition_of
+from sidecar.filters.leaf import Leaf
+from sidecar.iceberg.conditions import condition_of
+from sidecar.parquet.page_bounds import ChunkFacts, first_row_problems, proven_bounds
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.filter_answers import ListedPlace
 from sidecar.planning.orc_bounds import zone_bounds, zone_leaf
 from sidecar.planning.row_groups import KeptRowGroups
+from sidecar.questions.bounds import Bounds, contradicts
+from sidecar.questions.conditions import Condition, LeafCondition
+from sidecar.questions.narrowing import narrow
+from sidecar.questions.row_ranges import RowRanges, Rows
 
 Stored = StoredPageIndex | StoredRowIndex
 IndexKind = PageIndexKind | RowIndexKind
@@ -184,7 +180,7 @@ class PagePruner:
     def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored]) -> RowRanges:
         """The rows of a row group that page indexes leave, or its row indexes, which speak of all of its rows."""
         everything = RowRanges.all(unit.rows)
-        pages: dict[int, tuple[PageBounds, Rows]] = {}
+        pages: dict[int, tuple[Bounds, Rows]] = {}
         for field_id, index in stored.items():
             if isinstance(index, StoredRowIndex):
                 found, what = self._zone(unit, field_id, index), "row"
@@ -210,7 +206,7 @@ class PagePruner:
 
     def _pages(
         self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex
-    ) -> tuple[PageBounds, Rows] | str:
+    ) -> tuple[Bounds, Rows] | str:
         """What a stored page index proves, or why it proves nothing."""
         try:
             column, offset, ordering = decode_page_index(stored)
@@ -227,7 +223,7 @@ class PagePruner:
         problem = contradicts(found, self._question.bounds.in_terms_of(data, field_id, leaf))
         return problem or (found, offset.first_row_indexes)
 
-    def _zone(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> tuple[PageBounds, Rows] | str:
+    def _zone(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> tuple[Bounds, Rows] | str:
         """What a stored row index proves of its row group, as of one page, or why it proves nothing."""
         try:
             leaf = self._leaf(field_id, stored.kind)

@@ -1,7 +1,7 @@
 """A plain Parquet file's columns as an Iceberg schema, so that predicates mean for a file what they mean for a table.
 
 Field ids are given in the order of the schema; those in the file, if any, need not be unique. A column has the
-Iceberg type that its Parquet leaf stands for (:attr:`sidecar.parquet.schema.Leaf.iceberg_type`), with two
+Iceberg type that its Parquet leaf stands for (:attr:`sidecar.filters.leaf.Leaf.iceberg_type`), with two
 differences: nanoseconds are asked in microseconds, which is what literals can say, and what Arrow reads as
 something else altogether (durations, decimals beyond 38 digits) can be asked IS NULL alone.
 
@@ -44,8 +44,8 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.scan.schema_parts import FileShape, Node
-from sidecar.parquet.schema import Leaf
 
 _PRIMITIVES: dict[str, PrimitiveType] = {
     "boolean": BooleanType(),

@@ -20,13 +20,13 @@ from pyiceberg.expressions.visitors import bind, rewrite_not
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory
+from sidecar.iceberg.conditions import asked_fields, condition_of
 from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.tail import is_orc
 from sidecar.parquet.encrypted.plain_view import open_parquet
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.scan.page_scan import FoundRows, PageRequest, ScanReport, scan_pages
 from sidecar.parquet.scan.schema_parts import read_shape
-from sidecar.planning.conditions import asked_fields, condition_of
 from sidecar.planning.key_sets import Keys, key_set
 from sidecar.reading.file_columns import file_columns
 from sidecar.reading.file_keys import key_residual, with_keys

@@ -33,9 +33,9 @@ from pyiceberg.types import (
 
 from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.filters.leaf import Leaf
 from sidecar.orc.schema import MAX_DIGITS, OrcColumn
 from sidecar.orc.tail import OrcTail
-from sidecar.parquet.schema import Leaf
 from sidecar.planning.orc_bounds import zone_leaf
 from sidecar.reading.file_columns import FileColumn, FileColumns
 

@@ -30,16 +30,16 @@ from pyiceberg.expressions.visitors import bind, rewrite_not
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.orc_values import probe_orc
+from sidecar.iceberg.conditions import asked_fields, condition_of, predicates
 from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
-from sidecar.parquet.conditions import Condition, leaf_conditions
 from sidecar.parquet.scan.page_scan import FoundRows, Residual, ScanReport
-from sidecar.planning.conditions import asked_fields, condition_of, predicates
 from sidecar.planning.orc_survivors import RowGroupBounds, StripeBounds, holds
+from sidecar.questions.conditions import Condition, leaf_conditions
 from sidecar.reading.file_columns import FileColumns
 from sidecar.reading.orc_columns import column_name, orc_columns, orc_leaf, selected_schema
 from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader

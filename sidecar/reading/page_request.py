@@ -16,15 +16,15 @@ from pyiceberg.types import NestedField, StructType
 
 from sidecar.bundle.page_index_use import decode_page_index, page_index_kind
 from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.filters.leaf import Leaf
+from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.scan.known_indexes import KnownIndex
 from sidecar.parquet.scan.page_scan import PageRequest
 from sidecar.parquet.scan.schema_parts import FileShape, read_shape
-from sidecar.parquet.schema import Leaf
-from sidecar.planning.conditions import condition_of
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.reading.arrow_reader import FileView, column_paths
 
 Path = tuple[str, ...]

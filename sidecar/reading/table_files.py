@@ -35,7 +35,7 @@ from sidecar.parquet.pages import WRONG_CHECKSUM
 from sidecar.parquet.scan.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
-from sidecar.planning.conditions import FileQuestion
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
 from sidecar.reading.arrow_reader import Deletes, TableReader, deletes_of
 from sidecar.reading.orc_table_rows import OrcFileRows

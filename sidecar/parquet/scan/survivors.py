@@ -16,21 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.values import plain_forms
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.compression import decompress
-from sidecar.parquet.conditions import Condition, HoldsAny, LeafCondition, evaluate
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.one_column_file import decode_pages
-from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, contradicts, page_bounds
+from sidecar.parquet.page_bounds import chunk_bounds, page_bounds
 from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, wholly_dictionary
-from sidecar.parquet.pruning import helpful, narrow
-from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import read_page
-from sidecar.parquet.schema import Leaf
+from sidecar.questions.bounds import Bounds, contradicts
+from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition, evaluate
+from sidecar.questions.narrowing import helpful, narrow
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.source import CountingSource
 
 MAX_VALUES = 100
@@ -139,14 +140,14 @@ class _GroupVerdict:
         self.reader = reader
         self._indexes = indexes
         self._footer = footer
-        self._bounds: dict[int, PageBounds] = {}
-        self._pages: dict[int, tuple[PageBounds, OffsetIndex]] = {}
+        self._bounds: dict[int, Bounds] = {}
+        self._pages: dict[int, tuple[Bounds, OffsetIndex]] = {}
 
     def chunk(self, leaf: Leaf) -> ColumnChunk:
         """The chunk of a leaf."""
         return self.group.columns[leaf.index]
 
-    def statistics(self, leaf: Leaf) -> PageBounds:
+    def statistics(self, leaf: Leaf) -> Bounds:
         """What the chunk's statistics prove, as of one page."""
         if leaf.index not in self._bounds:
             self._bounds[leaf.index] = chunk_bounds(self._footer, self.chunk(leaf))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sidecar.parquet.conditions import AllOf, AnyOf, Condition, HoldsAny, LeafCondition, leaf_conditions
-from sidecar.parquet.page_bounds import PageBounds
-from sidecar.parquet.row_ranges import RowRanges
-from sidecar.parquet.schema import Leaf
+from sidecar.filters.leaf import Leaf
+from sidecar.questions.bounds import Bounds
+from sidecar.questions.conditions import AllOf, AnyOf, Condition, HoldsAny, LeafCondition, leaf_conditions
+from sidecar.questions.row_ranges import RowRanges
 
 
 def narrow(
@@ -46,7 +46,7 @@ def asks_for_few(condition: Condition) -> bool:
 
 
 def helpful(
-    condition: Condition, whole: Callable[[Leaf], PageBounds], has_pages: Callable[[Leaf], bool]
+    condition: Condition, whole: Callable[[Leaf], Bounds], has_pages: Callable[[Leaf], bool]
 ) -> set[int] | None:
     """Leaves, by index, whose page indexes can narrow the condition down; ``None`` if nothing can.
 

@@ -19,9 +19,9 @@ import pytest
 
 from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import leaf_of
-from sidecar.parquet.conditions import Compares, HoldsAny, Operator
-from sidecar.parquet.page_bounds import PageBounds
 from sidecar.parquet.thrift import I64, Struct, decode_struct, encode_struct
+from sidecar.questions.bounds import Bounds
+from sidecar.questions.conditions import Compares, HoldsAny, Operator
 from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource
 
@@ -94,7 +94,7 @@ def test_a_page_with_a_matching_row_is_never_ruled_out(name: str, operator: Oper
     leaf = leaf_of(PageIndexKind(encoding, ""), 1, iceberg_type)
     ruled_out = 0
     for values, value in itertools.product(pages(stored), LITERALS[name]):
-        bounds = PageBounds([values[0]], [values[-1]], [False], [0], [False])
+        bounds = Bounds([values[0]], [values[-1]], [False], [0], [False])
         condition = Compares(leaf, operator, value)
         found = matches(OPERATORS[operator], values, kind, value)
         may_match = condition.may_match(bounds, 0)
@@ -109,7 +109,7 @@ def test_a_page_that_holds_the_value_is_never_ruled_out(name: str) -> None:
     encoding, iceberg_type, stored, kind = STORED[name]
     leaf = leaf_of(PageIndexKind(encoding, ""), 1, iceberg_type)
     for values, value in itertools.product(pages(stored), LITERALS[name]):
-        bounds = PageBounds([values[0]], [values[-1]], [False], [0], [False])
+        bounds = Bounds([values[0]], [values[-1]], [False], [0], [False])
         condition = HoldsAny(leaf, (value,))
         found = matches(pc.equal, values, kind, value)
         assert condition.may_match(bounds, 0) or not any(map(any, found)), (values, value)

@@ -8,7 +8,6 @@ no condition: rows may match.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -29,11 +28,9 @@ from pyiceberg.expressions import (
     BoundStartsWith,
     Or,
 )
-from pyiceberg.expressions.visitors import rewrite_not
-from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 
-from sidecar.parquet.conditions import (
+from sidecar.filters.leaf import Leaf
+from sidecar.questions.conditions import (
     AllOf,
     AnyOf,
     Compares,
@@ -45,10 +42,6 @@ from sidecar.parquet.conditions import (
     Operator,
     StartsWith,
 )
-from sidecar.parquet.page_bounds import PageBounds
-from sidecar.parquet.pruning import asks_for_few, helpful
-from sidecar.parquet.schema import Leaf
-from sidecar.planning.file_bounds import FileBounds
 
 LeafOf = Callable[[int], Leaf | None]
 """The leaf that holds the column of a field id, if it is known."""
@@ -85,34 +78,6 @@ def condition_of(bound: BooleanExpression, leaf_of: LeafOf) -> Condition | None:
     field = bound.term.ref().field
     leaf = leaf_of(field.field_id)
     return None if leaf is None else _leaf_condition(bound, leaf, str(field.field_type))
-
-
-class FileQuestion:
-    """What a filter, bound to a table's schema, asks of data files: what their bounds say, and what pages may."""
-
-    def __init__(self, bound: BooleanExpression, schema: Schema) -> None:
-        self.bound = rewrite_not(bound)
-        self.types = {i: str(schema.find_field(i).field_type) for i in asked_fields(self.bound)}
-        """Iceberg types of the columns that are asked, by field id."""
-        self.bounds = FileBounds(self.types)
-        self._condition = condition_of(self.bound, self.bounds.leaf)
-
-    def helpful_fields(
-        self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True
-    ) -> set[int]:
-        """The columns whose indexes may say more of a file than its bounds do."""
-        if self._condition is None:
-            return set()
-        whole = partial(self._whole, data)
-        return helpful(self._condition, whole, lambda leaf: has_pages(leaf.index)) or set()
-
-    @property
-    def asks_for_few(self) -> bool:
-        """Whether rows must have one of some values."""
-        return self._condition is not None and asks_for_few(self._condition)
-
-    def _whole(self, data: DataFile, leaf: Leaf) -> PageBounds:
-        return self.bounds.of(data, leaf.index)
 
 
 def predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:

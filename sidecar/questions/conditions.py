@@ -31,11 +31,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 from sidecar.filters.float32 import float32_neighbours
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue
 from sidecar.filters.values import decimal_scale
-from sidecar.parquet.bounds import Comparable
-from sidecar.parquet.page_bounds import PageBounds
-from sidecar.parquet.schema import Leaf
+from sidecar.questions.bounds import Bounds, Comparable
 
 Span = tuple[Any, Any]
 """A literal among the file's values: the nearest ones below and above, the same twice where it is one of them."""
@@ -56,7 +55,7 @@ class Compares:
         """The literal in the file's unit, ``None`` where it has no certain place."""
         return span_of(self.value, self.leaf)
 
-    def may_match(self, page: PageBounds, at: int) -> bool:
+    def may_match(self, page: Bounds, at: int) -> bool:
         """Whether page ``at`` may have such a row."""
         if page.all_null[at]:
             return False
@@ -72,7 +71,7 @@ class Compares:
             return upper is None or _below(high, upper) if low == high else _not_above(low, upper)
         return _not_above(low, upper)
 
-    def always_matches(self, page: PageBounds, at: int) -> bool:
+    def always_matches(self, page: Bounds, at: int) -> bool:
         """Whether every value lies on that side, so that parts of the page can do no better."""
         lower, upper, span = page.lower[at], page.upper[at], self.span
         if span is None:
@@ -100,7 +99,7 @@ class HoldsAny:
             return None
         return sorted(span[0] for span in spans if span), sorted(span[1] for span in spans if span)
 
-    def may_match(self, page: PageBounds, at: int) -> bool:
+    def may_match(self, page: Bounds, at: int) -> bool:
         """Whether page ``at`` may have such a row. NaN equals no literal in any engine."""
         if page.all_null[at]:
             return False
@@ -111,7 +110,7 @@ class HoldsAny:
         first = bisect_left(highs, lower)  # the first literal that does not lie below the page
         return first < len(lows) and _not_above(lows[first], upper)
 
-    def always_matches(self, page: PageBounds, at: int) -> bool:
+    def always_matches(self, page: Bounds, at: int) -> bool:
         """Whether the page has that value alone."""
         lower, upper = page.lower[at], page.upper[at]
         if self.spans is None:
@@ -126,7 +125,7 @@ class StartsWith:
     leaf: Leaf
     prefix: bytes
 
-    def may_match(self, page: PageBounds, at: int) -> bool:
+    def may_match(self, page: Bounds, at: int) -> bool:
         """Whether page ``at`` may have such a row."""
         if page.all_null[at]:
             return False
@@ -135,7 +134,7 @@ class StartsWith:
             return True
         return lower[: len(self.prefix)] <= self.prefix <= upper
 
-    def always_matches(self, page: PageBounds, at: int) -> bool:
+    def always_matches(self, page: Bounds, at: int) -> bool:
         """Whether every value begins so."""
         lower, upper = page.lower[at], page.upper[at]
         if not isinstance(lower, bytes) or not isinstance(upper, bytes) or page.null_counts[at] != 0:
@@ -149,11 +148,11 @@ class HasNull:
 
     leaf: Leaf
 
-    def may_match(self, page: PageBounds, at: int) -> bool:
+    def may_match(self, page: Bounds, at: int) -> bool:
         """Whether page ``at`` may have such a row."""
         return page.null_counts[at] != 0 or page.may_have_nan[at]
 
-    def always_matches(self, page: PageBounds, at: int) -> bool:
+    def always_matches(self, page: Bounds, at: int) -> bool:
         """Whether there is nothing else."""
         return page.all_null[at]
 
@@ -164,11 +163,11 @@ class HasValue:
 
     leaf: Leaf
 
-    def may_match(self, page: PageBounds, at: int) -> bool:
+    def may_match(self, page: Bounds, at: int) -> bool:
         """Whether page ``at`` may have such a row."""
         return not page.all_null[at]
 
-    def always_matches(self, page: PageBounds, at: int) -> bool:
+    def always_matches(self, page: Bounds, at: int) -> bool:
         """Whether there is nothing else."""
         return page.null_counts[at] == 0
 
@@ -179,11 +178,11 @@ class HasNaN:
 
     leaf: Leaf
 
-    def may_match(self, page: PageBounds, at: int) -> bool:
+    def may_match(self, page: Bounds, at: int) -> bool:
         """Whether page ``at`` may have such a row."""
         return page.may_have_nan[at]
 
-    def always_matches(self, page: PageBounds, at: int) -> bool:
+    def always_matches(self, page: Bounds, at: int) -> bool:
         """Never known: no count of NaN is asked for the number of values."""
         return False
 
