@@ -1,4 +1,4 @@
-"""A leaf column of a Parquet file: how its values are stored, and the Iceberg type that literals are compared as."""
+"""Columns as files store them: the leaf of a Parquet file, and what any column is compared as."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 """Bytes of a PLAIN value of the physical types whose width is always the same."""
 
 _MOST_DIGITS = {"INT32": 9, "INT64": 18}
+
+
+@dataclass(frozen=True)
+class ComparedColumn:
+    """A column as literals are compared with it.
+
+    ``index`` is the number under which its bounds are known: of a Parquet leaf, of an ORC column, or a field id.
+    Literals are values of ``iceberg_type``; bounds are decoded values of ``encoding``.
+    """
+
+    index: int
+    iceberg_type: str
+    encoding: Encoding
+    name: str = ""
+    """As messages have it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,11 @@ class Leaf:
     def iceberg_type(self) -> str:
         """The Iceberg type that a plain file's column is taken for when a literal is compared with it."""
         return _iceberg_type(self)
+
+    @property
+    def compared(self) -> ComparedColumn:
+        """The column as literals of :attr:`iceberg_type` are compared with it."""
+        return ComparedColumn(self.index, self.iceberg_type, self.encoding, self.path)
 
 
 def _iceberg_type(leaf: Leaf) -> str:

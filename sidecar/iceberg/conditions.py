@@ -1,8 +1,13 @@
-"""What a bound expression asks of the indexes of a file: conditions on the leaves that hold its columns.
+"""Where a predicate becomes a condition: what indexes are asked about it, for plain files and for data files of tables.
 
-The same for plain files and for data files of tables, and for page indexes in a file and in a sidecar. A column that
-no leaf is known to hold, and a leaf whose type is not one that the column's values are certainly compared in, make
-no condition: rows may match.
+Negation is pushed down first. A column that nothing is known of, and one whose bounds are not certainly compared as the
+column's values are, make no condition: rows may match.
+
+To add a predicate, say below which condition it becomes (``_UNARY``, ``_OPERATORS`` or ``_leaf_condition``). Plans
+and scans ask indexes about nothing but conditions. If no condition asks the same yet, add one to
+:mod:`sidecar.questions.conditions`. Tests to extend: ``tests/questions/test_conditions.py``,
+``tests/planning/test_page_pruning.py``, and the forms of ``tests/iceberg/cases.py`` and
+``tests/reading/random_predicates.py``, which random plans and scans use.
 """
 
 from __future__ import annotations
@@ -28,8 +33,9 @@ from pyiceberg.expressions import (
     BoundStartsWith,
     Or,
 )
+from pyiceberg.expressions.visitors import rewrite_not
 
-from sidecar.filters.leaf import Leaf
+from sidecar.filters.leaf import ComparedColumn
 from sidecar.questions.conditions import (
     AllOf,
     AnyOf,
@@ -41,13 +47,14 @@ from sidecar.questions.conditions import (
     HoldsAny,
     Operator,
     StartsWith,
+    leaf_conditions,
 )
 
-LeafOf = Callable[[int], Leaf | None]
-"""The leaf that holds the column of a field id, if it is known."""
+ColumnOf = Callable[[int], ComparedColumn | None]
+"""What the column of a field id is compared as, if it is known."""
 
 _PROMOTED = {("long", "int"), ("double", "float"), ("string", "binary"), ("binary", "string")}
-"""Column and leaf types whose values are the same numbers or bytes."""
+"""Types of a column and of stored values that are the same numbers or bytes."""
 
 _OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
     BoundLessThan: "<",
@@ -55,33 +62,20 @@ _OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
     BoundGreaterThan: ">",
     BoundGreaterThanOrEqual: ">=",
 }
-_UNARY: dict[type[BoundPredicate], Callable[[Leaf], Condition]] = {
+_UNARY: dict[type[BoundPredicate], Callable[[ComparedColumn], Condition]] = {
     BoundIsNull: HasNull,
     BoundNotNull: HasValue,
     BoundIsNaN: HasNaN,
 }
 
 
-def condition_of(bound: BooleanExpression, leaf_of: LeafOf) -> Condition | None:
-    """What indexes can be asked about an expression without NOT; ``None`` if nothing."""
-    if isinstance(bound, AlwaysFalse):
-        return AnyOf(())
-    if isinstance(bound, And):
-        parts = [condition_of(part, leaf_of) for part in chain(bound, And)]
-        asked = tuple(part for part in parts if part is not None)
-        return AllOf(asked) if asked else None
-    if isinstance(bound, Or):
-        parts = [condition_of(part, leaf_of) for part in chain(bound, Or)]
-        return None if any(part is None for part in parts) else AnyOf(tuple(p for p in parts if p))
-    if not isinstance(bound, BoundPredicate):
-        return None
-    field = bound.term.ref().field
-    leaf = leaf_of(field.field_id)
-    return None if leaf is None else _leaf_condition(bound, leaf, str(field.field_type))
+def condition_of(bound: BooleanExpression, column_of: ColumnOf) -> Condition | None:
+    """What indexes can be asked about a bound expression; ``None`` if nothing."""
+    return _condition(rewrite_not(bound), column_of)
 
 
 def predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
-    """All leaves of an expression; chains of thousands are no problem."""
+    """All leaves of an expression without NOT; chains of thousands are no problem."""
     open_ = [expression]
     while open_:
         top = open_.pop()
@@ -91,12 +85,24 @@ def predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
             yield top
 
 
-def asked_fields(expression: BooleanExpression) -> list[int]:
-    """The field ids that a bound expression without NOT speaks of, rising."""
-    return sorted({predicate.term.ref().field.field_id for predicate in predicates(expression)})
+def _condition(bound: BooleanExpression, column_of: ColumnOf) -> Condition | None:
+    if isinstance(bound, AlwaysFalse):
+        return AnyOf(())
+    if isinstance(bound, And | Or):
+        operator = And if isinstance(bound, And) else Or
+        parts = [_condition(part, column_of) for part in _chain(bound, operator)]
+        asked = sorted((part for part in parts if part is not None), key=_asks_filters)
+        if operator is And:
+            return AllOf(tuple(asked)) if asked else None
+        return AnyOf(tuple(asked)) if len(asked) == len(parts) else None
+    if not isinstance(bound, BoundPredicate):
+        return None
+    field = bound.term.ref().field
+    column = column_of(field.field_id)
+    return None if column is None else _leaf_condition(bound, column, str(field.field_type))
 
 
-def chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list[BooleanExpression]:
+def _chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list[BooleanExpression]:
     """The parts of a chain of one operator, however it is nested."""
     parts, open_ = [], [expression]
     while open_:
@@ -108,31 +114,36 @@ def chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list
     return parts
 
 
-def _leaf_condition(bound: BoundPredicate, leaf: Leaf, column_type: str) -> Condition | None:
+def _asks_filters(condition: Condition) -> bool:
+    """Such parts come last: filters are read only if the others leave something."""
+    return any(isinstance(leaf, HoldsAny) for leaf in leaf_conditions(condition))
+
+
+def _leaf_condition(bound: BoundPredicate, column: ComparedColumn, column_type: str) -> Condition | None:
     unary = _UNARY.get(type(bound))
     if unary is not None:
-        return unary(leaf)
-    if not _comparable(column_type, leaf.iceberg_type):
+        return unary(column)
+    if not _comparable(column_type, column.iceberg_type):
         return None
-    factor = 1000 if leaf.iceberg_type.endswith("_ns") and not column_type.endswith("_ns") else 1
+    factor = 1000 if column.iceberg_type.endswith("_ns") and not column_type.endswith("_ns") else 1
 
     def value(literal: Any) -> Any:
-        """In the leaf's own type: predicates speak of microseconds where a file counts nanoseconds."""
+        """In the type of the stored values: predicates speak of microseconds where a file counts nanoseconds."""
         return literal.value * factor if factor > 1 else literal.value
 
     if isinstance(bound, BoundEqualTo):
-        return HoldsAny(leaf, (value(bound.literal),))
+        return HoldsAny(column, (value(bound.literal),))
     if isinstance(bound, BoundIn):
-        return HoldsAny(leaf, tuple(map(value, bound.literals)))
+        return HoldsAny(column, tuple(sorted({*map(value, bound.literals)})))
     if isinstance(bound, BoundStartsWith):
-        return StartsWith(leaf, str(bound.literal.value).encode())
+        return StartsWith(column, str(bound.literal.value).encode())
     if type(bound) in _OPERATORS and isinstance(bound, BoundLiteralPredicate):
-        return Compares(leaf, _OPERATORS[type(bound)], value(bound.literal))
+        return Compares(column, _OPERATORS[type(bound)], value(bound.literal))
     return None
 
 
-def _comparable(column: str, leaf: str) -> bool:
-    """Whether literals of the column's type compare with the leaf's values as the column's values do."""
-    if column == leaf or (column, leaf) in _PROMOTED or f"{column}_ns" == leaf:
+def _comparable(column: str, stored: str) -> bool:
+    """Whether literals of the column's type compare with the stored values as the column's values do."""
+    if column == stored or (column, stored) in _PROMOTED or f"{column}_ns" == stored:
         return True
-    return column.startswith("decimal") and leaf.startswith("decimal")
+    return column.startswith("decimal") and stored.startswith("decimal")

@@ -307,8 +307,10 @@ def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> Bounds:
     may_have_nan = is_float(chunk.leaf) and nans != 0 and not all_null
     found = "the chunk has only nulls" if all_null else _statistics_bounds(footer, chunk.leaf, statistics)
     if isinstance(found, str):
-        return Bounds([None], [None], [all_null], [nulls], [may_have_nan], found)
-    return Bounds([found[0]], [found[1]], [False], [nulls], [may_have_nan])
+        return Bounds.of_one(
+            None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=found
+        )
+    return Bounds.of_one(*found, null_count=nulls, may_have_nan=may_have_nan)
 
 
 def _statistics_bounds(footer: Footer, leaf: Leaf, statistics: Struct) -> tuple[Comparable, Comparable] | str:

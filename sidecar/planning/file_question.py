@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import rewrite_not
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 
-from sidecar.filters.leaf import Leaf
-from sidecar.iceberg.conditions import asked_fields, condition_of
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.iceberg.conditions import condition_of
 from sidecar.planning.file_bounds import FileBounds
-from sidecar.questions.bounds import Bounds
+from sidecar.questions.filter_questions import filter_question
 from sidecar.questions.narrowing import asks_for_few, helpful
 
 
 class FileQuestion:
-    """What a filter, bound to a table's schema, asks of data files: what their bounds say, and what pages may."""
+    """What a predicate, bound to a table's schema, asks of data files: what their bounds say, filters, and pages."""
 
     def __init__(self, bound: BooleanExpression, schema: Schema) -> None:
-        self.bound = rewrite_not(bound)
-        self.types = {i: str(schema.find_field(i).field_type) for i in asked_fields(self.bound)}
+        self.bound = bound
+        columns = {i: schema.find_field(i) for i in sorted(extract_field_ids(bound))}
+        self.types = {i: str(column.field_type) for i, column in columns.items()}
         """Iceberg types of the columns that are asked, by field id."""
+        self.names = {i: schema.find_column_name(i) or column.name for i, column in columns.items()}
         self.bounds = FileBounds(self.types)
-        self._condition = condition_of(self.bound, self.bounds.leaf)
+        self._condition = condition_of(bound, self._column)
+        self.for_filters = filter_question(self._condition)
 
     def helpful_fields(
         self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True
@@ -33,13 +37,13 @@ class FileQuestion:
         """The columns whose indexes may say more of a file than its bounds do."""
         if self._condition is None:
             return set()
-        whole = partial(self._whole, data)
-        return helpful(self._condition, whole, lambda leaf: has_pages(leaf.index)) or set()
+        return helpful(self._condition, partial(self.bounds.of, data), has_pages) or set()
 
     @property
     def asks_for_few(self) -> bool:
         """Whether rows must have one of some values."""
         return self._condition is not None and asks_for_few(self._condition)
 
-    def _whole(self, data: DataFile, leaf: Leaf) -> Bounds:
-        return self.bounds.of(data, leaf.index)
+    def _column(self, field_id: int) -> ComparedColumn | None:
+        column = self.bounds.column(field_id)
+        return None if column is None else replace(column, name=self.names[field_id])

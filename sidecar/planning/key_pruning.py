@@ -25,8 +25,8 @@ from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.filter_answers import ListedPlace
 from sidecar.planning.key_sets import KeySet
-from sidecar.planning.may_match import Units
 from sidecar.planning.reasons import MAY_MATCH, NOT_LISTED, TOO_MANY
+from sidecar.questions.narrowing import Units
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment

@@ -20,11 +20,11 @@ from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.filter_answers import FilterAnswers, Verdict
 from sidecar.planning.funnel import SidecarUsed
-from sidecar.planning.may_match import Question
 from sidecar.planning.reasons import NO_SIDECAR, NOT_ASKED, UNREADABLE
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
 from sidecar.planning.task_planner import Identify
+from sidecar.questions.conditions import Condition
 from sidecar.source import open_source
 
 NOTHING_KNOWN = Verdict(True, NO_SIDECAR)
@@ -43,7 +43,7 @@ class OpenedSidecar:
         self,
         table: Table,
         snapshot: Snapshot,
-        question: Question | None,
+        question: Condition | None,
         encryption_keys: EncryptionKeys | None = None,
         fields: Iterable[int] = (),
     ) -> None:

@@ -10,10 +10,10 @@ Comparable = int | float | bytes | tuple[int, int]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is certain about each page of a chunk; a list has an entry a page.
+    """What is certain about each of some sets of rows, such as the pages of a chunk; a list has an entry a set.
 
     ``lower`` and ``upper``: every value that is neither null nor NaN lies between them, both included; ``None``
-    is unknown. ``all_null``: the page has no value. ``null_counts``: nulls, empty lists and absent
+    is unknown. ``all_null``: the set has no value. ``null_counts``: nulls, empty lists and absent
     parents; ``None`` is unknown. ``may_have_nan``: never true for types without NaN. ``reason`` says why
     bounds are unknown, if they are.
     """
@@ -24,6 +24,20 @@ class Bounds:
     null_counts: list[int | None]
     may_have_nan: list[bool]
     reason: str = ""
+
+    @classmethod
+    def of_one(
+        cls,
+        lower: Comparable | None,
+        upper: Comparable | None,
+        *,
+        all_null: bool = False,
+        null_count: int | None = None,
+        may_have_nan: bool = True,
+        reason: str = "",
+    ) -> Bounds:
+        """Bounds of a single set: a row group, a stripe, a file."""
+        return cls([lower], [upper], [all_null], [null_count], [may_have_nan], reason)
 
 
 def contradicts(pages: Bounds, whole: Bounds) -> str:

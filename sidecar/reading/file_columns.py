@@ -44,7 +44,7 @@ from pyiceberg.types import (
 )
 
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.filters.leaf import Leaf
+from sidecar.filters.leaf import ComparedColumn, Leaf
 from sidecar.parquet.scan.schema_parts import FileShape, Node
 
 _PRIMITIVES: dict[str, PrimitiveType] = {
@@ -107,6 +107,11 @@ class FileColumns:
 
     schema: Schema
     columns: dict[int, FileColumn]
+
+    def compared(self, field_id: int) -> ComparedColumn | None:
+        """What the bounds of a column are compared as; ``None`` for a struct."""
+        leaf = self.columns[field_id].leaf
+        return None if leaf is None else leaf.compared
 
 
 def residual_name(field_id: int) -> str:

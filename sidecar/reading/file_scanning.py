@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory
-from sidecar.iceberg.conditions import asked_fields, condition_of
+from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.tail import is_orc
 from sidecar.parquet.encrypted.plain_view import open_parquet
@@ -157,14 +157,14 @@ def _request(
     expression = as_expression(predicate, known.schema, case_sensitive)
     asked = bind(known.schema, expression, True)
     indexed = asked if among is None else bind(known.schema, with_keys(expression, among), True)
-    ids = asked_fields(rewrite_not(asked))
+    ids = sorted(extract_field_ids(asked))
     # As it was asked: NOT (x > 1) holds for NaN, which x <= 1 does not.
-    residual = None if isinstance(rewrite_not(asked), AlwaysTrue) else residual_of(asked, known, ids)
+    residual = None if isinstance(asked, AlwaysTrue) else residual_of(asked, known, ids)
     if among is not None:
         residual, ids = key_residual(residual, among, known), sorted({*ids, among.field_id})
     return PageRequest(
         shape.select(columns),
-        condition_of(rewrite_not(indexed), lambda field_id: known.columns[field_id].leaf),
+        condition_of(indexed, known.compared),
         shape.select_paths([known.columns[field_id].enough for field_id in ids]) if ids else None,
         residual,
     )

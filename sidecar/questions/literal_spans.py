@@ -1,0 +1,99 @@
+"""Where a literal lies among the bounds of a column.
+
+A literal is compared with bounds in the unit of the file, in which it may lie between two values (microseconds in
+a file of milliseconds, 0.1 in a FLOAT): it becomes a *span* of the neighbours, both included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from sidecar.filters.float32 import float32_neighbours
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.filters.literals import LiteralValue
+from sidecar.filters.values import decimal_scale
+
+Span = tuple[Any, Any]
+"""A literal among the file's values: the nearest ones below and above, the same twice where it is one of them."""
+
+
+def span_of(value: LiteralValue, column: ComparedColumn) -> Span | None:
+    """Where a literal of the column's ``iceberg_type`` lies among decoded bounds; ``None`` if that is not certain."""
+    base = column.iceberg_type.partition("(")[0].partition("[")[0]
+    if column.encoding.physical == "INT96" or column.encoding.name == "interval":
+        return None
+    place = _PLACES.get(base)
+    return None if place is None else place(value, column)
+
+
+def _same(value: Any) -> Span:
+    return value, value
+
+
+def _integer(value: LiteralValue, column: ComparedColumn) -> Span | None:
+    return _same(int(value)) if isinstance(value, int) else None
+
+
+def _decimal(value: LiteralValue, column: ComparedColumn) -> Span | None:
+    """The unscaled number; the bounds have the scale of the type."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not Decimal(value).is_finite():
+        return None
+    number = Fraction(value) * 10 ** decimal_scale(column.iceberg_type)
+    return math.floor(number), math.ceil(number)
+
+
+def _units(value: LiteralValue, column: ComparedColumn) -> Span | None:
+    """Microseconds (nanoseconds for the ``_ns`` types) in the unit of the bounds."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    unit = column.encoding.name.rpartition("-")[2]
+    if unit == "ms":
+        return value // 1000, -(-value // 1000)
+    if unit == "ns" and not column.iceberg_type.endswith("_ns"):
+        return _same(value * 1000)
+    return _same(value) if unit in ("us", "ns") else None
+
+
+def _float(value: LiteralValue, column: ComparedColumn) -> Span | None:
+    """In narrower columns a literal may be rounded to 32 bits or not: the span covers both."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    number = float(value)
+    if math.isnan(number) or number != value:
+        return None
+    if column.encoding.physical == "DOUBLE":
+        return _same(number)
+    return float32_neighbours(number)
+
+
+def _bytes(value: LiteralValue, column: ComparedColumn) -> Span | None:
+    if isinstance(value, str):
+        try:
+            return _same(value.encode())
+        except UnicodeEncodeError:
+            return None
+    return _same(bytes(value)) if isinstance(value, bytes) else None
+
+
+_PLACES: dict[str, Callable[[LiteralValue, ComparedColumn], Span | None]] = {
+    "boolean": _integer,
+    "int": _integer,
+    "long": _integer,
+    "date": _integer,
+    "float": _float,
+    "double": _float,
+    "decimal": _decimal,
+    "time": _units,
+    "timestamp": _units,
+    "timestamptz": _units,
+    "timestamp_ns": _units,
+    "timestamptz_ns": _units,
+    "string": _bytes,
+    "binary": _bytes,
+    "fixed": _bytes,
+    "uuid": _bytes,
+}
