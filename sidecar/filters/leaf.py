@@ -10,6 +10,8 @@ WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 """Bytes of a PLAIN value of the physical types whose width is always the same."""
 
 _MOST_DIGITS = {"INT32": 9, "INT64": 18}
+_PROMOTED = {("long", "int"), ("double", "float"), ("string", "binary"), ("binary", "string")}
+"""Types of a column and of stored values that are the same numbers or bytes."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,13 @@ class ComparedColumn:
     encoding: Encoding
     name: str = ""
     """As messages have it."""
+
+    def compares_with(self, iceberg_type: str) -> bool:
+        """Whether literals of a type compare with the bounds as the type's values do."""
+        own = self.iceberg_type
+        if iceberg_type == own or (iceberg_type, own) in _PROMOTED or f"{iceberg_type}_ns" == own:
+            return True
+        return iceberg_type.startswith("decimal") and own.startswith("decimal")
 
 
 @dataclass(frozen=True)

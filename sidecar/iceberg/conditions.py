@@ -53,9 +53,6 @@ from sidecar.questions.conditions import (
 ColumnOf = Callable[[int], ComparedColumn | None]
 """What the column of a field id is compared as, if it is known."""
 
-_PROMOTED = {("long", "int"), ("double", "float"), ("string", "binary"), ("binary", "string")}
-"""Types of a column and of stored values that are the same numbers or bytes."""
-
 _OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
     BoundLessThan: "<",
     BoundLessThanOrEqual: "<=",
@@ -69,9 +66,14 @@ _UNARY: dict[type[BoundPredicate], Callable[[ComparedColumn], Condition]] = {
 }
 
 
-def condition_of(bound: BooleanExpression, column_of: ColumnOf) -> Condition | None:
-    """What indexes can be asked about a bound expression; ``None`` if nothing."""
-    return _condition(rewrite_not(bound), column_of)
+def condition_of(
+    bound: BooleanExpression, column_of: ColumnOf, lost: list[Condition] | None = None
+) -> Condition | None:
+    """What indexes can be asked about a bound expression; ``None`` if nothing.
+
+    ``lost`` gets the parts of ORs of which another part cannot be asked, so that none of their answers matters.
+    """
+    return _condition(rewrite_not(bound), column_of, [] if lost is None else lost)
 
 
 def predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
@@ -85,16 +87,19 @@ def predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
             yield top
 
 
-def _condition(bound: BooleanExpression, column_of: ColumnOf) -> Condition | None:
+def _condition(bound: BooleanExpression, column_of: ColumnOf, lost: list[Condition]) -> Condition | None:
     if isinstance(bound, AlwaysFalse):
         return AnyOf(())
     if isinstance(bound, And | Or):
         operator = And if isinstance(bound, And) else Or
-        parts = [_condition(part, column_of) for part in _chain(bound, operator)]
+        parts = [_condition(part, column_of, lost) for part in _chain(bound, operator)]
         asked = sorted((part for part in parts if part is not None), key=_asks_filters)
         if operator is And:
             return AllOf(tuple(asked)) if asked else None
-        return AnyOf(tuple(asked)) if len(asked) == len(parts) else None
+        if len(asked) == len(parts):
+            return AnyOf(tuple(asked))
+        lost += asked
+        return None
     if not isinstance(bound, BoundPredicate):
         return None
     field = bound.term.ref().field
@@ -123,7 +128,7 @@ def _leaf_condition(bound: BoundPredicate, column: ComparedColumn, column_type: 
     unary = _UNARY.get(type(bound))
     if unary is not None:
         return unary(column)
-    if not _comparable(column_type, column.iceberg_type):
+    if not column.compares_with(column_type):
         return None
     factor = 1000 if column.iceberg_type.endswith("_ns") and not column_type.endswith("_ns") else 1
 
@@ -140,10 +145,3 @@ def _leaf_condition(bound: BoundPredicate, column: ComparedColumn, column_type: 
     if type(bound) in _OPERATORS and isinstance(bound, BoundLiteralPredicate):
         return Compares(column, _OPERATORS[type(bound)], value(bound.literal))
     return None
-
-
-def _comparable(column: str, stored: str) -> bool:
-    """Whether literals of the column's type compare with the stored values as the column's values do."""
-    if column == stored or (column, stored) in _PROMOTED or f"{column}_ns" == stored:
-        return True
-    return column.startswith("decimal") and stored.startswith("decimal")

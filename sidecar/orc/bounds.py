@@ -14,8 +14,8 @@ from fractions import Fraction
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.float32 import float32_neighbours
 from sidecar.filters.leaf import ComparedColumn
+from sidecar.filters.literals import LiteralValue
 from sidecar.orc.index_streams import StripeIndex, positions_of, statistics_of
 from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
@@ -23,6 +23,7 @@ from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe
 from sidecar.questions.bounds import Bounds, Comparable
+from sidecar.questions.literal_spans import Span, span_of
 
 _COMPARED = {
     "BOOLEAN": ("boolean", "boolean"),
@@ -36,22 +37,7 @@ _COMPARED = {
     **dict.fromkeys(("STRING", "VARCHAR", "CHAR", "BINARY"), ("binary", "byte_array")),
 }
 """The Iceberg type and the encoding of a kind's bounds."""
-
-_NUMBERS = frozenset({"BYTE", "SHORT", "INT", "LONG"})
-_PAIRS: dict[str, frozenset[str]] = {
-    "boolean": frozenset({"BOOLEAN"}),
-    "int": _NUMBERS,
-    "long": _NUMBERS,
-    "time": frozenset({"LONG"}),
-    "float": frozenset({"FLOAT"}),
-    "double": frozenset({"FLOAT", "DOUBLE"}),
-    "string": frozenset({"STRING", "VARCHAR"}),  # CHAR: with or without its blanks, nobody knows
-    "decimal": frozenset({"DECIMAL"}),
-    "date": frozenset({"DATE"}),
-    **dict.fromkeys(("timestamp", "timestamp_ns"), frozenset({"TIMESTAMP"})),
-    **dict.fromkeys(("timestamptz", "timestamptz_ns"), frozenset({"TIMESTAMP_INSTANT"})),
-}
-_NANOSECONDS = {"timestamp": 1000, "timestamptz": 1000}
+_NOT_BOUNDED = ("CHAR", "BINARY")
 
 
 def compared_column(kind: str, scale: int, number: int, iceberg_type: str) -> ComparedColumn:
@@ -80,7 +66,7 @@ def statistics_bounds(statistics: ColumnStatistics, column: OrcColumn, rows: int
         nulls = rows - count
         if nulls < 0:
             return f"it counts {count} values in {rows} rows"
-    bounded = column.kind != "CHAR"
+    bounded = column.kind not in _NOT_BOUNDED
     return Bounds.of_one(
         _comparable(statistics.min, column, math.floor) if bounded else None,
         _comparable(statistics.max, column, math.ceil) if bounded else None,
@@ -130,7 +116,7 @@ def _comparable(
 
 
 def cannot_hold(
-    statistics: ColumnStatistics | None, value: object, iceberg_type: str, column: OrcColumn
+    statistics: ColumnStatistics | None, value: LiteralValue, iceberg_type: str, column: OrcColumn
 ) -> str:
     """Why no row of the row group or stripe has a value equal to ``value``; empty where one may.
 
@@ -140,39 +126,24 @@ def cannot_hold(
         return ""
     if statistics.num_values == 0:
         return "no values, only nulls"
-    bound = as_bound(value, iceberg_type, column)
-    if bound is None or statistics.min is None or statistics.max is None:
+    span = literal_span(value, iceberg_type, column)
+    lower, upper = (
+        _comparable(statistics.min, column, math.floor),
+        _comparable(statistics.max, column, math.ceil),
+    )
+    if span is None or lower is None or upper is None:
         return ""
-    low, high = bound, bound
-    if column.kind == "FLOAT" and isinstance(bound, float):
-        low, high = float32_neighbours(bound)  # some engines round the literal
-    if high < statistics.min:  # type: ignore[operator]
+    if span[1] < lower:
         return f"below the minimum {statistics.min}"
-    return f"above the maximum {statistics.max}" if low > statistics.max else ""  # type: ignore[operator]
+    return f"above the maximum {statistics.max}" if span[0] > upper else ""
 
 
-def as_bound(value: object, iceberg_type: str, column: OrcColumn) -> Bound | None:
-    """The literal in the unit of the column's bounds; ``None`` where they cannot be compared."""
-    base = iceberg_type.partition("(")[0]
-    if column.kind not in _PAIRS.get(base, ()):
+def literal_span(value: LiteralValue, iceberg_type: str, column: OrcColumn) -> Span | None:
+    """Where a literal lies among the bounds of a column; ``None`` where they cannot be compared."""
+    if column.kind in _NOT_BOUNDED:
         return None
-    if column.kind in ("FLOAT", "DOUBLE"):
-        return value if isinstance(value, float) and not math.isnan(value) else None
-    if column.kind == "DECIMAL":
-        return value if isinstance(value, Decimal) and value.is_finite() else None
-    if column.kind in ("STRING", "VARCHAR"):
-        return value if isinstance(value, str) and _is_text(value) else None
-    if column.kind == "BOOLEAN":
-        return value if isinstance(value, bool) else None
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    return value * _NANOSECONDS.get(base, 1)
-
-
-def _is_text(value: str) -> bool:
-    """Whether UTF-8 can hold it: the order of code points is then that of the bytes."""
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        compared = compared_column(column.kind, column.scale or 0, column.id, iceberg_type)
+    except UnsupportedFeatureError:
+        return None
+    return span_of(value, compared) if compared.compares_with(iceberg_type) else None

@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.conditions import condition_of
 from sidecar.planning.file_bounds import FileBounds
+from sidecar.questions.conditions import Condition
 from sidecar.questions.filter_questions import filter_question
 from sidecar.questions.narrowing import asks_for_few, helpful
 
@@ -28,8 +29,9 @@ class FileQuestion:
         """Iceberg types of the columns that are asked, by field id."""
         self.names = {i: schema.find_column_name(i) or column.name for i, column in columns.items()}
         self.bounds = FileBounds(self.types)
-        self._condition = condition_of(bound, self._column)
-        self.for_filters = filter_question(self._condition)
+        lost: list[Condition] = []
+        self._condition = condition_of(bound, self._column, lost)
+        self.for_filters = filter_question(self._condition, lost)
 
     def helpful_fields(
         self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True

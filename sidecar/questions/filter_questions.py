@@ -31,10 +31,13 @@ class FilterQuestion:
     notes: tuple[str, ...]
 
 
-def filter_question(condition: Condition | None) -> FilterQuestion:
-    """What a condition asks of filters."""
+def filter_question(condition: Condition | None, lost: Sequence[Condition] = ()) -> FilterQuestion:
+    """What a condition asks of filters. Notes are on ``lost`` parts too, which no index is asked for."""
     notes: list[str] = []
-    return FilterQuestion(None if condition is None else _answerable(condition, notes), tuple(notes))
+    found = None if condition is None else _answerable(condition, notes)
+    for part in lost:
+        _answerable(part, notes)
+    return FilterQuestion(found, tuple(notes))
 
 
 def looked_up(question: Condition) -> Iterator[HoldsAny]:
@@ -46,7 +49,7 @@ def _answerable(condition: Condition, notes: list[str]) -> Condition | None:
     if isinstance(condition, AllOf):
         parts = [_answerable(part, notes) for part in condition.parts]
         known = [part for part in parts if part is not None]
-        return _fewest_first(AllOf, known) if known else None
+        return _joined(AllOf, known) if known else None
     if isinstance(condition, AnyOf):
         return _any_of([_answerable(part, notes) for part in condition.parts], notes)
     if not isinstance(condition, HoldsAny) or condition.column.iceberg_type == "boolean":
@@ -72,14 +75,11 @@ def _any_of(parts: Sequence[Condition | None], notes: list[str]) -> Condition | 
         if limited is None:
             return None
         others.append(limited)
-    return _fewest_first(AnyOf, others)
+    return _joined(AnyOf, others)
 
 
-def _fewest_first(operator: type[AllOf] | type[AnyOf], parts: Sequence[Condition]) -> Condition:
-    """The parts joined, those with the fewest lookups in front."""
-    if len(parts) == 1:
-        return parts[0]
-    return operator(tuple(sorted(parts, key=lambda part: sum(len(leaf.values) for leaf in looked_up(part)))))
+def _joined(operator: type[AllOf] | type[AnyOf], parts: Sequence[Condition]) -> Condition:
+    return parts[0] if len(parts) == 1 else operator(tuple(parts))
 
 
 def _limited(leaf: HoldsAny, notes: list[str]) -> HoldsAny | None:

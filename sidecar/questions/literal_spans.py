@@ -34,13 +34,17 @@ def _same(value: Any) -> Span:
     return value, value
 
 
+def _boolean(value: LiteralValue, column: ComparedColumn) -> Span | None:
+    return _same(int(value)) if isinstance(value, bool) else None
+
+
 def _integer(value: LiteralValue, column: ComparedColumn) -> Span | None:
-    return _same(int(value)) if isinstance(value, int) else None
+    return _same(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _decimal(value: LiteralValue, column: ComparedColumn) -> Span | None:
     """The unscaled number; the bounds have the scale of the type."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not Decimal(value).is_finite():
+    if not isinstance(value, Decimal) or not value.is_finite():
         return None
     number = Fraction(value) * 10 ** decimal_scale(column.iceberg_type)
     return math.floor(number), math.ceil(number)
@@ -60,14 +64,9 @@ def _units(value: LiteralValue, column: ComparedColumn) -> Span | None:
 
 def _float(value: LiteralValue, column: ComparedColumn) -> Span | None:
     """In narrower columns a literal may be rounded to 32 bits or not: the span covers both."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not isinstance(value, float) or math.isnan(value):
         return None
-    number = float(value)
-    if math.isnan(number) or number != value:
-        return None
-    if column.encoding.physical == "DOUBLE":
-        return _same(number)
-    return float32_neighbours(number)
+    return _same(value) if column.encoding.physical == "DOUBLE" else float32_neighbours(value)
 
 
 def _bytes(value: LiteralValue, column: ComparedColumn) -> Span | None:
@@ -80,7 +79,7 @@ def _bytes(value: LiteralValue, column: ComparedColumn) -> Span | None:
 
 
 _PLACES: dict[str, Callable[[LiteralValue, ComparedColumn], Span | None]] = {
-    "boolean": _integer,
+    "boolean": _boolean,
     "int": _integer,
     "long": _integer,
     "date": _integer,

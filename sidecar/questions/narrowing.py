@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.questions.bounds import Bounds
-from sidecar.questions.conditions import AllOf, AnyOf, Condition, HoldsAny, LeafCondition
+from sidecar.questions.conditions import AllOf, AnyOf, Condition, HoldsAny, LeafCondition, leaf_conditions
 from sidecar.questions.row_ranges import RowRanges
 
 Units = npt.NDArray[np.bool_]
@@ -64,13 +64,26 @@ def narrow(
 
 
 def matching_units(condition: Condition, ask: Callable[[Any], Units], count: int) -> Units:
-    """bool[count]: the units that may meet a condition; ``ask`` says of a leaf which units may."""
+    """bool[count]: the units that may meet a condition; ``ask`` says of a leaf which units may.
+
+    Parts that look up the fewest values are asked first.
+    """
 
     def narrowed(leaf: LeafCondition, wanted: _UnitSet) -> _UnitSet:
         return _UnitSet(ask(leaf) & wanted.flags)
 
     everything, nothing = _UnitSet(np.ones(count, np.bool_)), _UnitSet(np.zeros(count, np.bool_))
-    return evaluate(condition, everything, narrowed, nothing).flags
+    return evaluate(_fewest_first(condition), everything, narrowed, nothing).flags
+
+
+def _fewest_first(condition: Condition) -> Condition:
+    if not isinstance(condition, AllOf | AnyOf):
+        return condition
+    return type(condition)(tuple(sorted(map(_fewest_first, condition.parts), key=_lookups)))
+
+
+def _lookups(condition: Condition) -> int:
+    return sum(len(leaf.values) for leaf in leaf_conditions(condition) if isinstance(leaf, HoldsAny))
 
 
 @dataclass(frozen=True, eq=False)
