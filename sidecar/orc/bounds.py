@@ -97,11 +97,9 @@ def row_group_bounds(
         statistics = statistics_of(*entry)
     except SidecarError as error:
         return error.what
-    return (
-        "it has no statistics"
-        if statistics is None
-        else statistics_bounds(statistics, index.column, group.rows)
-    )
+    if statistics is None:
+        return "it has no statistics"
+    return statistics_bounds(statistics, index.column, group.rows)
 
 
 def _comparable(
@@ -127,10 +125,8 @@ def cannot_hold(
     if statistics.num_values == 0:
         return "no values, only nulls"
     span = literal_span(value, iceberg_type, column)
-    lower, upper = (
-        _comparable(statistics.min, column, math.floor),
-        _comparable(statistics.max, column, math.ceil),
-    )
+    lower = _comparable(statistics.min, column, math.floor)
+    upper = _comparable(statistics.max, column, math.ceil)
     if span is None or lower is None or upper is None:
         return ""
     if span[1] < lower:
