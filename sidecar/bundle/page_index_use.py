@@ -13,10 +13,10 @@ from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.errors import SidecarError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import Annotation, Leaf
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, decode_column_index, decode_offset_index
-from sidecar.parquet.schema import Annotation, Leaf
 
 _KINDS = ("boolean", "signed", "unsigned", "float", "int96", "bytes", "decimal")
 

@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
-from sidecar.errors import DamagedFileError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.orc.bounds import statistics_bounds
 from sidecar.orc.row_index import decode_entry, take_apart
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
 from sidecar.orc.tail import OrcTail
+from sidecar.questions.bounds import Bounds
 
 
 class DecodedRowIndex(NamedTuple):
@@ -70,6 +72,17 @@ def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
     message = entry.statistics
     statistics = None if message is None else decode_statistics(message, column, kind, kind.timezone or None)
     return DecodedRowIndex(positions, statistics)
+
+
+def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | str:
+    """What the row index of a unit of ``rows`` rows proves, as of one page, or why it proves nothing."""
+    try:
+        statistics = decode_row_index(stored).statistics
+    except SidecarError as error:
+        return error.what
+    if statistics is None:
+        return "it has no statistics"
+    return statistics_bounds(statistics, _column(stored.kind), rows)
 
 
 def _column(kind: RowIndexKind) -> OrcColumn:

@@ -1,7 +1,7 @@
 """The columns of a plain Parquet file as an Iceberg schema, so that predicates mean the same for a file and a table.
 
 Field ids are numbered in the order of the schema; ids in the file are ignored because they need not be unique. A
-column has the Iceberg type of its Parquet leaf (:attr:`sidecar.parquet.schema.Leaf.iceberg_type`), with two
+column has the Iceberg type of its Parquet leaf (:attr:`sidecar.filters.leaf.Leaf.iceberg_type`), with two
 differences. Columns of nanoseconds are compared with literals in microseconds. Columns that Arrow reads as a type
 without Iceberg counterpart (durations, decimals of more than 38 digits) accept only IS NULL and IS NOT NULL.
 
@@ -45,8 +45,8 @@ from pyiceberg.types import (
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType
+from sidecar.filters.leaf import ComparedColumn, Leaf
 from sidecar.parquet.scan.schema_parts import FileShape, Node
-from sidecar.parquet.schema import Leaf
 
 _PRIMITIVES: dict[str, PrimitiveType] = {
     "boolean": BooleanType(),
@@ -108,6 +108,11 @@ class FileColumns:
 
     schema: Schema
     columns: dict[int, FileColumn]
+
+    def compared(self, field_id: int) -> ComparedColumn | None:
+        """What the bounds of a column are compared as; ``None`` for a struct."""
+        leaf = self.columns[field_id].leaf
+        return None if leaf is None else leaf.compared
 
 
 def residual_name(field_id: int) -> str:

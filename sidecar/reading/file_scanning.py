@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory
+from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.tail import is_orc
 from sidecar.parquet.encrypted.plain_view import open_parquet
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.scan.page_scan import FoundRows, PageRequest, ScanReport, scan_pages
 from sidecar.parquet.scan.schema_parts import read_shape
-from sidecar.planning.conditions import asked_fields, condition_of
 from sidecar.planning.key_sets import Keys, key_set
 from sidecar.reading.file_columns import file_columns
 from sidecar.reading.file_keys import key_residual, with_keys
@@ -156,14 +156,14 @@ def _request(
     expression = as_expression(predicate, known.schema, case_sensitive)
     asked = bind(known.schema, expression, True)
     indexed = asked if among is None else bind(known.schema, with_keys(expression, among), True)
-    ids = asked_fields(rewrite_not(asked))
+    ids = sorted(extract_field_ids(asked))
     # Without rewrite_not: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
-    residual = None if isinstance(rewrite_not(asked), AlwaysTrue) else residual_of(asked, known, ids)
+    residual = None if isinstance(asked, AlwaysTrue) else residual_of(asked, known, ids)
     if among is not None:
         residual, ids = key_residual(residual, among, known), sorted({*ids, among.field_id})
     return PageRequest(
         shape.select(columns),
-        condition_of(rewrite_not(indexed), lambda field_id: known.columns[field_id].leaf),
+        condition_of(indexed, known.compared),
         shape.select_paths([known.columns[field_id].enough for field_id in ids]) if ids else None,
         residual,
     )

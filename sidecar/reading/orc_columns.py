@@ -31,12 +31,11 @@ from pyiceberg.types import (
     UnknownType,
 )
 
-from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.orc.bounds import compared_column
 from sidecar.orc.schema import MAX_DIGITS, OrcColumn
 from sidecar.orc.tail import OrcTail
-from sidecar.parquet.schema import Leaf
-from sidecar.planning.orc_bounds import zone_leaf
 from sidecar.reading.file_columns import FileColumn, FileColumns
 
 _PRIMITIVES: dict[str, PrimitiveType] = {
@@ -99,16 +98,14 @@ def column_name(tail: OrcTail, column: OrcColumn) -> str:
     return column.path[len(above.path) + 1 :] if above.id else column.path
 
 
-def orc_leaf(tail: OrcTail, columns: FileColumns, number: int) -> Leaf | None:
-    """Return the leaf as which statistics of a column are compared; ``None`` if they cannot be used."""
+def compared_orc_column(tail: OrcTail, columns: FileColumns, number: int) -> ComparedColumn | None:
+    """Return what statistics of a column are compared as; ``None`` if they cannot be used."""
     column = tail.columns[number]
     if column.is_compound or column.encrypted or number not in columns.columns:
         return None
-    described = RowIndexKind(
-        "", column.kind, "", False, False, 0, 0, scale=column.scale or 0, repeated=column.nested_in_repeated
-    )
+    iceberg_type = str(columns.schema.find_field(number).field_type)
     try:
-        return zone_leaf(described, number, str(columns.schema.find_field(number).field_type))
+        return compared_column(column.kind, column.scale or 0, number, iceberg_type)
     except UnsupportedFeatureError:
         return None
 

@@ -19,30 +19,26 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.expressions import (
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    BoundEqualTo,
-    BoundIn,
-    Or,
-)
-from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.orc_values import probe_orc
+from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
+from sidecar.orc.bounds import row_group_bounds, stripe_bounds
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
-from sidecar.parquet.conditions import Condition, leaf_conditions
 from sidecar.parquet.scan.page_scan import FoundRows, Residual, ScanReport
-from sidecar.planning.conditions import asked_fields, condition_of, predicates
-from sidecar.planning.orc_survivors import RowGroupBounds, StripeBounds, holds
+from sidecar.questions.bounds import Bounds
+from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition, leaf_conditions
+from sidecar.questions.filter_questions import looked_up
+from sidecar.questions.narrowing import holds
 from sidecar.reading.file_columns import FileColumns
-from sidecar.reading.orc_columns import column_name, orc_columns, orc_leaf, selected_schema
+from sidecar.reading.orc_columns import column_name, compared_orc_column, orc_columns, selected_schema
 from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader
 from sidecar.reading.residual import residual_of
 from sidecar.source import CountingSource, Source
@@ -78,32 +74,20 @@ def _choosable(tail: OrcTail, name: str) -> OrcColumn:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """A predicate in the forms for indexes (``condition``, ``bound``) and for rows (``residual``)."""
+    """A predicate in the forms for indexes (``condition``) and for rows (``residual`` over the columns ``ids``)."""
 
-    bound: BooleanExpression
     condition: Condition | None
     ids: list[int]
     """Ids of the columns in the predicate; ``residual`` needs them."""
-    equal_ids: frozenset[int]
-    """Ids of the columns that are compared by = or IN, so that filters can help."""
     residual: Residual | None
-    known: FileColumns
 
     @classmethod
     def of(cls, asked: BooleanExpression, tail: OrcTail, known: FileColumns) -> _Question:
-        bound = rewrite_not(asked)
-        ids = asked_fields(bound)
-        equal = (
-            p.term.ref().field.field_id for p in predicates(bound) if isinstance(p, BoundEqualTo | BoundIn)
-        )
-        # Not from `bound`: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
-        residual = None if isinstance(bound, AlwaysTrue) else residual_of(asked, known, ids)
-        condition = condition_of(bound, lambda number: orc_leaf(tail, known, number))
-        return cls(bound, condition, ids, frozenset(equal), residual, known)
-
-    def type_of(self, number: int) -> str:
-        """Return the Iceberg type as which a column is compared."""
-        return str(self.known.schema.find_field(number).field_type)
+        ids = sorted(extract_field_ids(asked))
+        # Without rewrite_not: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
+        residual = None if isinstance(asked, AlwaysTrue) else residual_of(asked, known, ids)
+        condition = condition_of(asked, lambda number: compared_orc_column(tail, known, number))
+        return cls(condition, ids, residual)
 
 
 @dataclass(eq=False)
@@ -184,9 +168,9 @@ class OrcScan:
         reader = StripeReader(self.handle, stripe, footer)
         if condition is not None:
             indexes = self._indexes(stripe, footer, condition)
-            kept = [g for g in groups if holds(condition, RowGroupBounds(self.tail, footer, indexes, g))]
+            kept = [g for g in groups if self._by_row_index(condition, footer, indexes, g)]
             dropped["row_index"] += len(groups) - len(kept)
-            groups = [g for g in kept if self._by_filters(self.question.bound, indexes, g.ordinal)]
+            groups = [g for g in kept if self._by_filters(condition, indexes, g.ordinal)]
             dropped["filter"] += len(kept) - len(groups)
             reader.indexes = indexes
         if not groups:
@@ -200,15 +184,18 @@ class OrcScan:
             columns = whole.columns(stripe.ordinal)
             if len(columns) != len(self.tail.columns):
                 return True
-            return holds(condition, StripeBounds(self.tail, stripe, columns))
+            return holds(
+                condition,
+                lambda leaf: _may_match(leaf, stripe_bounds(self.tail, stripe, columns, leaf.column.index)),
+            )
         except DamagedFileError as error:
             self._doubt(error)
             return True
 
     def _indexes(self, stripe: Stripe, footer: StripeFooter, condition: Condition) -> dict[int, StripeIndex]:
-        """Read row indexes of the columns in the condition, and filters of those compared by = or IN."""
-        asked = {leaf.leaf.index for leaf in leaf_conditions(condition)}
-        equal = asked & self.question.equal_ids
+        """Read row indexes of the columns in the condition, and filters of those that filters can be asked about."""
+        asked = {leaf.column.index for leaf in leaf_conditions(condition)}
+        equal = {leaf.column.index for leaf in looked_up(condition) if leaf.is_for_filters}
         arguments = (self.handle.index, self.tail, stripe, footer)
         found = read_indexes(*arguments, sorted(equal)) | read_indexes(
             *arguments, sorted(asked - equal), bloom=False
@@ -219,29 +206,37 @@ class OrcScan:
                     self._doubt(problem)
         return found
 
-    def _by_filters(self, bound: BooleanExpression, indexes: Mapping[int, StripeIndex], group: int) -> bool:
+    def _by_row_index(
+        self,
+        condition: Condition,
+        footer: StripeFooter,
+        indexes: Mapping[int, StripeIndex],
+        group: OrcRowGroup,
+    ) -> bool:
+        """Return whether a row group may match by the row indexes."""
+
+        def may_match(leaf: LeafCondition) -> bool:
+            return _may_match(leaf, row_group_bounds(self.tail, footer, indexes[leaf.column.index], group))
+
+        return holds(condition, may_match)
+
+    def _by_filters(self, condition: Condition, indexes: Mapping[int, StripeIndex], group: int) -> bool:
         """Return whether a row group may match by its filters; parts that they cannot answer count as true."""
-        if isinstance(bound, And):
-            return self._by_filters(bound.left, indexes, group) and self._by_filters(
-                bound.right, indexes, group
-            )
-        if isinstance(bound, Or):
-            return self._by_filters(bound.left, indexes, group) or self._by_filters(
-                bound.right, indexes, group
-            )
-        if not isinstance(bound, BoundEqualTo | BoundIn):
+
+        def may_match(leaf: LeafCondition) -> bool:
+            return not isinstance(leaf, HoldsAny) or self._may_hold(leaf, indexes[leaf.column.index], group)
+
+        return holds(condition, may_match)
+
+    def _may_hold(self, leaf: HoldsAny, index: StripeIndex, group: int) -> bool:
+        if not leaf.is_for_filters or index.filters is None or index.column.nested_in_repeated:
             return True
-        number = bound.term.ref().field.field_id
-        index = indexes.get(number)
-        if index is None or index.filters is None or index.column.nested_in_repeated:
-            return True
-        literals = bound.literals if isinstance(bound, BoundIn) else [bound.literal]
         found = index.filters[group]
         if not found.trusted or found.filter is None or found.encoding is None:
             self._note(f"a filter of column {index.column.path} is not used: {found.reason}")
             return True
-        for literal in literals:
-            probe = probe_orc(literal.value, self.question.type_of(number), found.encoding)
+        for value in leaf.values:
+            probe = probe_orc(value, leaf.column.iceberg_type, found.encoding)
             if probe.verdict == "unknown":
                 return True
             if probe.verdict == "probe" and any(found.filter.might_contain_hash(h) for h in probe.hashes):
@@ -307,3 +302,8 @@ class OrcScan:
             self.handle.index.reads,
         )
         self.report.data_bytes, self.report.data_reads = self.handle.data.bytes_read, self.handle.data.reads
+
+
+def _may_match(leaf: LeafCondition, bounds: Bounds | str) -> bool:
+    """Where nothing is proven, rows may match."""
+    return isinstance(bounds, str) or leaf.may_match(bounds, 0)

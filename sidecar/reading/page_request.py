@@ -11,20 +11,20 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.expressions.visitors import extract_field_ids, rewrite_not
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.types import NestedField, StructType
 
 from sidecar.bundle.page_index_use import decode_page_index, page_index_kind
 from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.filters.leaf import ComparedColumn, Leaf
+from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.scan.known_indexes import KnownIndex
 from sidecar.parquet.scan.page_scan import PageRequest
 from sidecar.parquet.scan.schema_parts import FileShape, read_shape
-from sidecar.parquet.schema import Leaf
-from sidecar.planning.conditions import condition_of
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.reading.arrow_reader import FileView, column_paths
 
 Path = tuple[str, ...]
@@ -74,7 +74,7 @@ class PagePlanner:
 
         return PageRequest(
             shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
-            condition=condition_of(rewrite_not(view.row_filter), self._leaf),
+            condition=condition_of(view.row_filter, self._compared),
             asked=self._asked(),
             residual=view.residual(),
             wanted=wanted,
@@ -93,11 +93,11 @@ class PagePlanner:
         paths = [self._paths[field_id] for field_id in sorted(extract_field_ids(self._view.row_filter))]
         return self._shape.select_paths([self._shape.enough(path) for path in paths]) if paths else None
 
-    def _leaf(self, field_id: int) -> Leaf | None:
-        """Return the leaf of a column outside of lists and maps, else ``None``."""
+    def _compared(self, field_id: int) -> ComparedColumn | None:
+        """Return what bounds of a column outside of lists and maps are compared as, else ``None``."""
         path = self._paths.get(field_id)
         leaf = None if path is None else self._leaves.get(path)
-        return None if leaf is None or leaf.max_rep else leaf
+        return None if leaf is None or leaf.max_rep else leaf.compared
 
     def _limits(self, kept: KeptRowGroups | None) -> dict[int, RowRanges]:
         if kept is None:

@@ -31,7 +31,7 @@ from sidecar.errors import (
     foreign_reason,
 )
 from sidecar.iceberg.resolve import resolve_columns
-from sidecar.planning.conditions import FileQuestion
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.key_sets import Keys
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import equality_deletes_error, plan

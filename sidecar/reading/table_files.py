@@ -40,7 +40,7 @@ from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.scan.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
-from sidecar.planning.conditions import FileQuestion
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
 from sidecar.reading.arrow_reader import Deletes, TableReader, deletes_of
 from sidecar.reading.orc_table_rows import OrcFileRows

@@ -30,8 +30,8 @@ from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import leaf_of
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.file_bounds import FileBounds
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, oracle
