@@ -1,7 +1,7 @@
-"""``extract`` of ORC files: trusted Bloom filters and row indexes of every row group, the bits as they are.
+"""``extract`` for ORC files: copies the trusted Bloom filters and the row indexes of every row group, bit for bit.
 
-Row groups are counted over all stripes. A filter that is not trusted (:mod:`sidecar.orc.trust`) stays behind with its
-reason; a row index costs nothing but itself where it is damaged. Values are not read.
+Row groups are counted over all stripes. A filter that is not trusted (:mod:`sidecar.orc.trust`) is left out with a
+reason; a damaged row index costs only itself. Values are not read.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sidecar.orc.tail import OrcTail
 from sidecar.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]
-"""Unit in the collection, column, and what became of an index."""
+"""Unit ordinal in the collection, column, and what became of the index."""
 
 
 @dataclass(frozen=True)
 class OrcWanted:
-    """What to take of a file: leaf columns, their filters, their row indexes.
+    """The indexes to take from a file: filters and row indexes of ``columns``.
 
-    ``digest``: record that of all stored data too.
+    ``digest``: also record the digest of all stored data.
     """
 
     columns: Sequence[OrcColumn]
@@ -42,7 +42,7 @@ class OrcWanted:
 def take_orc(
     source: Source, tail: OrcTail, collection: Collection, what: OrcWanted, keys: Mapping[int, Key]
 ) -> Taken:
-    """Add the file and its indexes to ``collection``; what became of each.
+    """Add the file and its indexes to ``collection``, and yield what became of each index.
 
     Raises :class:`sidecar.errors.UnsupportedFeatureError` for an encrypted file, :class:`DamagedFileError` for a
     stripe's footer that cannot be read, and :class:`sidecar.errors.StorageError`.
@@ -65,7 +65,7 @@ def take_orc(
 
 
 def orc_keys(tail: OrcTail) -> dict[int, Key]:
-    """The key of each leaf column: by field id where that is the column's alone and above 0, else by path."""
+    """Return the key of each leaf column by column id: its field id if that is positive and unique, else its path."""
     ids = [column.field_id for column in tail.columns if column.field_id is not None]
     keys = {}
     for column in tail.columns:
@@ -77,7 +77,7 @@ def orc_keys(tail: OrcTail) -> dict[int, Key]:
 
 @dataclass(frozen=True)
 class _StripeColumn:
-    """A column of a stripe; ``first`` counts the row groups in front of the stripe."""
+    """A column of a stripe. ``first`` is the number of row groups before the stripe."""
 
     tail: OrcTail
     footer: StripeFooter
@@ -89,7 +89,7 @@ class _StripeColumn:
         return self.tail.name, self.first + row_group, self.index.column.path, kind
 
     def lost(self, kind: str, problem: SidecarError) -> Iterator[Outcome]:
-        """All row groups lack an index because of one problem."""
+        """Yield an outcome for each row group of the stripe: one problem cost all of them their index."""
         damaged = isinstance(problem, DamagedFileError)
         for group in range(self.footer.stripe.num_row_groups):
             yield Outcome(*self.place(group, kind), reason=reason_of(problem), damaged=damaged)
