@@ -1,11 +1,12 @@
-"""Filters of a data file that follow from those of another one: of another format, or in a legacy stream.
+"""Makes filters for a data file from those of a file of the other format, or from a legacy ORC stream.
 
-Two files may be thought to hold the same rows; nothing proves it. So a file never gets the bits of another one: what
-it takes over is which columns have filters, and at which rates; the filters are of its own values.
+Two files may seem to hold the same rows, but nothing proves it. So a file never gets the bits of a different file. It
+only takes over which columns have filters and at which rates; the filters are built from its own values.
 
-Java's older stream BLOOM_FILTER, which C++ readers do not ask, becomes BLOOM_FILTER_UTF8. The bits stay where the keys
-of both agree (integers, floats, dates, binary). Text and decimals are hashed in the charset of whoever wrote them,
-timestamps by another key: those are rebuilt from the values. (To prove that text is all ASCII takes its values, too.)
+Java's older stream BLOOM_FILTER, which C++ readers ignore, becomes BLOOM_FILTER_UTF8. The bits stay where both streams
+use the same keys (integers, floats, dates, binary). The older stream hashes text and decimals in the writer's charset,
+and timestamps by a different key, so those filters are rebuilt from the values. (Text that is all ASCII has the same
+keys, but proving that takes the values, too.)
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 LEAST_RATE, MOST_RATE = 1e-4, 0.5
-"""Rates that are taken over lie between these: a nearly empty filter shows one that nobody asked for."""
+"""Limits of rates that are taken over: a nearly empty filter shows a rate far below its target."""
 
 
 def filters_like(
@@ -51,9 +52,10 @@ def filters_like(
 ) -> tuple[EmbedReport, list[Outcome]]:
     """Write the file ``data`` to the new file ``target``, with filters on the columns that have some in ``source``.
 
-    Each has the worst rate that its trusted filters show in ``source``, or ``fpp``. Also answers the columns that
-    ``data`` has not. Raises :class:`UsageError` where no filter of ``source`` is to be trusted, or for a format of
-    ``data`` other than the target's, and as :func:`sidecar.embedding.file.embed_file`.
+    The rate of each column is the worst rate of its trusted filters in ``source``, or ``fpp``. Returns the report, and
+    an outcome for each column that ``data`` does not have. Raises :class:`UsageError` if ``source`` has no trusted
+    filter or if ``data`` and ``target`` have different formats, and the errors of
+    :func:`sidecar.embedding.file.embed_file`.
     """
     with closing(open_source(source, io)) as opened:
         rates = dict(_orc_rates(opened) if is_orc(opened) else _parquet_rates(opened))
@@ -139,7 +141,7 @@ def convert_legacy(
 ) -> EmbedReport:
     """Write the ORC file ``source`` to the new file ``target``, its BLOOM_FILTER streams as BLOOM_FILTER_UTF8 ones.
 
-    Raises :class:`UsageError` if it has no column with the older stream alone, and as
+    Raises :class:`UsageError` if no column has only the older stream, and the errors of
     :func:`sidecar.embedding.file.embed_file`.
     """
     with closing(open_source(source, io)) as opened:
