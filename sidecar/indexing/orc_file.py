@@ -1,7 +1,7 @@
-"""An ORC file for stage 1: its units are the row groups (strides) of its stripes, numbered over the whole file.
+"""Indexes an ORC file for stage 1. Its units are the row groups (strides) of its stripes, numbered over the file.
 
-Stripe by stripe, the index streams of all columns are read together, and trusted filters that are good enough
-taken as they are. What is left is decoded, one column of a stripe at a time, and cut into row groups.
+For each stripe, the index streams of all columns are read together, and trusted filters that are good enough are
+reused. The remaining columns are decoded one at a time and divided into row groups.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECON
 
 @dataclass(frozen=True)
 class OrcLeaf:
-    """A leaf column of the file, its path as Parquet would have it: ``a.list.element``, ``m.key_value.key``.
+    """A leaf column of the file, with its path in Parquet's style: ``a.list.element``, ``m.key_value.key``.
 
-    So a column is found in files of both formats by the same names, and its filters share groups.
+    With these paths a column has the same name in files of both formats, and its filters share groups.
     """
 
     column: OrcColumn
@@ -54,9 +54,9 @@ class OrcLeaf:
 
 
 class _IndexedStripeColumn:
-    """One column of a stripe at work: a :class:`ColumnWork` for each row group.
+    """One column of a stripe while it is indexed: a :class:`ColumnWork` for each row group.
 
-    ``first`` is the number of row groups in front of the stripe.
+    ``first`` is the number of row groups before the stripe.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class _IndexedStripeColumn:
             for group in stripe.row_groups
         ]
         self.row_indexes: list[PagesResult] = []
-        """One a row group, if they are asked for."""
+        """One for each row group, if requested."""
 
     @property
     def wanted(self) -> bool:
@@ -93,11 +93,11 @@ class _IndexedStripeColumn:
 
     @property
     def wants_filters(self) -> bool:
-        """Whether filters are missing, and those of the file would do."""
+        """Whether filters are missing and the file's own filters could be reused."""
         return not self.type_doubt and any(work.bloom for work in self.groups)
 
     def fail(self, reason: str, fault: str = "") -> None:
-        """Leave uncovered what is still wanted."""
+        """Give up everything that is still missing, for a reason."""
         for work in self.groups:
             if work.wanted:
                 work.fail(reason, fault)
@@ -121,7 +121,7 @@ class OrcDataFile:
     is_locked = is_encrypted  # no key opens columns of ORC files
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
-        """See :class:`sidecar.indexing.data_file.DataFile`; a row group belongs to where its stripe begins."""
+        """See :class:`sidecar.indexing.data_file.DataFile`. A row group begins where its stripe begins."""
         for stripe in self._tail.stripes:
             if start <= min(stripe.offset, self._source.size - 1) < stop:
                 work = self._index_stripe(stripe, columns)
@@ -176,7 +176,7 @@ class OrcDataFile:
     def _read_indexes(
         self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_IndexedStripeColumn]
     ) -> None:
-        """Take the stripe's own filters and row indexes as they are; a doubtful filter is simply not taken."""
+        """Reuse the stripe's own filters and row indexes. A filter in doubt is only not reused."""
         options = self._options
         harvest = options.filter_format != "parquet" and options.harvest != NEVER
         filters = [one for one in columns if harvest and one.wants_filters]
@@ -202,7 +202,7 @@ class OrcDataFile:
                 work.bloom = False
 
     def _scan(self, stripe: Stripe, footer: StripeFooter, one: _IndexedStripeColumn) -> None:
-        """Decode a column of the stripe, and gather what its row groups still want."""
+        """Decode a column of the stripe, and build what its row groups still miss."""
         values = one.values
         if not isinstance(values, OrcValues):
             one.fail(values)
@@ -246,7 +246,7 @@ class OrcDataFile:
 
 
 def leaves_of(tail: OrcTail) -> Sequence[OrcLeaf]:
-    """The leaf columns of a file, in the order of their ids."""
+    """Return the leaf columns of a file in the order of their ids."""
     paths: dict[int, str] = {}
     for column in tail.columns[1:]:
         above = tail.columns[column.parent or 0]
