@@ -72,7 +72,7 @@ def convert_filter(
     with closing(open_source(source, io)) as opened:
         old = read_bare_filter(opened)
     if not isinstance(old.filter, HistoricalBloomFilter):
-        raise UsageError("the filter is of the present form already", file=source)
+        raise UsageError("the filter already has the present form", file=source)
     path, column = _split(source, values)
     rebuilt = _rebuild(old, path, column, fpp, io)
     data = encode_header(rebuilt.filter.num_bytes) + rebuilt.filter.to_bytes()
@@ -89,7 +89,7 @@ def _split(source: str, values: str | None) -> tuple[str, str]:
             "a historical filter can only be rebuilt: its bits say nothing about XXH64",
             file=source,
             found=values,
-            hint="Name the column that it is of as --values FILE.parquet:column.",
+            hint="Name its column with --values FILE.parquet:column.",
         )
     return path, column
 
@@ -126,7 +126,7 @@ def _check_column(old: BlockFilter, evidence: ParquetEvidence, leaf: Leaf) -> No
         _explain(again, old, array, leaf.encoding)
     if missing := _unexplained(old, again):
         raise UsageError(
-            "the filter holds values that the column has not: it is not the filter of this column",
+            "the filter holds values that the column does not have: it is not the filter of this column",
             file=evidence.name,
             column=leaf.path,
             found=f"{missing} bits that no value of the column sets",

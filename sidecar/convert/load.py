@@ -37,10 +37,10 @@ class Loader:
         """Load everything in the sidecar.
 
         Raises :class:`DamagedFileError` for the first damage, because an incomplete copy would look complete, and
-        :class:`UsageError` if the Puffin file is no sidecar.
+        :class:`UsageError` if the Puffin file is not a sidecar.
         """
         if not sidecar.segments:
-            raise UsageError("the Puffin file is no sidecar", file=sidecar.source.name)
+            raise UsageError("the Puffin file is not a sidecar", file=sidecar.source.name)
         for segment in sidecar.segments:
             places = self._add_files(segment)
             self._filters(segment, places)

@@ -35,7 +35,7 @@ from sidecar.source import local_path
 BY_TABLE = "the table's live entry"
 BY_DIGEST = "the digest of the stored pages"
 BY_ENCRYPTION = "the file's id in its encryption"
-WRITTEN_ANEW = "the file was written anew since it was indexed"
+WRITTEN_ANEW = "the file was rewritten since it was indexed"
 PROOFS = (BY_TABLE, BY_DIGEST, BY_ENCRYPTION)
 
 
@@ -157,7 +157,7 @@ class Finder:
         if len(entry.entry) == FINGERPRINT_BYTES:
             return ""
         if not self._has_digest_of(entry, file):
-            raise UsageError(WRITTEN_ANEW, file=file.name, found="other bytes in its pages")
+            raise UsageError(WRITTEN_ANEW, file=file.name, found="different bytes in its pages")
         return BY_DIGEST
 
     def _has_digest_of(self, entry: FileEntry, file: Identity) -> bool:
@@ -192,12 +192,12 @@ class Finder:
                     )
                 if is_plain(segment) and _same_data(segment, entry, file):
                     return UsageError(
-                        "the file may be another one than was indexed: its footer has no statistics to tell by",
+                        "cannot tell whether the file is the one that was indexed: its footer has no statistics",
                         file=file.name,
                         expected=f"the path {entry.path}",
                     )
                 return _is_another(entry, file)
-        return UsageError("the sidecar does not speak of this file", file=file.name)
+        return UsageError("the sidecar does not list this file", file=file.name)
 
     def _list(self) -> None:
         if self._listed:

@@ -60,7 +60,7 @@ class OrcEvidence:
 
     def dictionary(self) -> list[Array] | str:
         """See :meth:`sidecar.convert.rebuild.Evidence.dictionary`."""
-        return "a dictionary of ORC is that of a stripe, not of one row group"
+        return "an ORC dictionary belongs to a stripe, not to one row group"
 
     def domain(self) -> Domain | str:
         """See :meth:`sidecar.convert.rebuild.Evidence.domain`."""
@@ -68,9 +68,9 @@ class OrcEvidence:
         if old is None or old.filter is None:
             return "there is no old filter of this column"
         if not old.trusted or old.encoding is None:
-            return f"the old filter is not to be trusted: {old.reason}"
+            return f"the old filter is not trusted: {old.reason}"
         if self._column.kind not in _INTEGERS or old.encoding.name not in _BY_NUMBER:
-            return f"values of {self._column.kind} are no bounded integers"
+            return f"values of {self._column.kind} are not bounded integers"
         if statistics is None or statistics.num_values is None:
             return "the row group has no statistics"
         low, high = statistics.min, statistics.max

@@ -101,7 +101,7 @@ class ParquetEvidence:
 
 
 def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
-    reason = "is encrypted" if chunk.encrypted else "lies in another file" if chunk.file_path else ""
+    reason = "is encrypted" if chunk.encrypted else "is in another file" if chunk.file_path else ""
     reason = reason and f"the column chunk {reason}"
     if reason or chunk.leaf.encoding.not_indexable:
         raise UnsupportedFeatureError(
@@ -114,7 +114,7 @@ def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
 def integer_bounds(footer: Footer, chunk: ColumnChunk) -> tuple[int, int] | str:
     """Return the least and greatest value of a chunk of integers, or why they are not certain."""
     if chunk.leaf.physical not in ("INT32", "INT64"):
-        return f"values of {chunk.leaf.physical} are no bounded integers"
+        return f"values of {chunk.leaf.physical} are not bounded integers"
     bounds = chunk_bounds(footer, chunk)
     low, high = bounds.lower[0], bounds.upper[0]
     if bounds.reason or not isinstance(low, int) or not isinstance(high, int):
@@ -123,7 +123,7 @@ def integer_bounds(footer: Footer, chunk: ColumnChunk) -> tuple[int, int] | str:
     if statistics.boolean(_IS_MIN_EXACT) is False or statistics.boolean(_IS_MAX_EXACT) is False:
         return "the chunk's bounds are not exact"
     if high > _INT64.max:
-        return "the chunk's bounds do not fit 64 bits with a sign"
+        return "the chunk's bounds do not fit a signed 64-bit integer"
     return low, high
 
 

@@ -65,7 +65,7 @@ def refusal(paths: list[str]) -> UsageError:
         f"an index of an encrypted column in a plaintext sidecar would leak: {LEAKS}",
         column=", ".join(paths),
         hint="Name a master key in bundle_keys of the encryption keys, and its bundles are encrypted; or allow "
-        "plaintext in so many words (allow_plaintext=True, --allow-plaintext).",
+        "plaintext explicitly (allow_plaintext=True, --allow-plaintext).",
     )
 
 

@@ -187,7 +187,7 @@ def enumerate_domain(domain: Domain, limits: DomainLimits) -> Numbers | str:
         return f"the domain has {domain.size:,} integers, more than {limits.numbers:,}"
     if domain.rate * domain.size > limits.extras * (domain.values + 1):
         expected = round(domain.rate * domain.size)
-        return f"about {expected:,} false extras are to be expected for at most {domain.values:,} values"
+        return f"about {expected:,} false extras are expected for at most {domain.values:,} values"
     if not domain.admits(np.array([domain.low, domain.high], np.int64)).all():
         return "the old filter denies a bound of the chunk"
     parts: list[Numbers] = []

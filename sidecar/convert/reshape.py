@@ -176,7 +176,7 @@ def _reshape_filters(
 
 def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
     if isinstance(found, OrcBloomFilter) and (shape.fpp is not None or shape.widen):
-        return "filters of ORC have no other size"
+        return "ORC filters cannot be resized"
     return f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
 
 
@@ -213,7 +213,7 @@ def _merged(
         elif units[unit].entry.rows:
             if not any(other in column.filters for other in own):
                 return None, column.reasons.get((BLOOM, unit), "")
-            reason = column.reasons.get((BLOOM, unit), "it has none")
+            reason = column.reasons.get((BLOOM, unit), "it has no filter")
             where = f"row group {units[unit].entry.row_group} of {units[unit].file.path}"
             return None, f"no filter of {where}: {reason}"
     if not having:
@@ -235,7 +235,7 @@ def _or(one: AnyFilter, other: AnyFilter) -> AnyFilter:
         return one.merge(other)
     if isinstance(one, SplitBlockBloomFilter) and isinstance(other, SplitBlockBloomFilter):
         return one.merge(other)
-    raise UsageError("filters of Parquet and of ORC do not merge")
+    raise UsageError("Parquet and ORC filters cannot be merged")
 
 
 def _carry_pages(

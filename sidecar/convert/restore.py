@@ -217,7 +217,7 @@ def _checked(footer: Footer, chunk: ColumnChunk, stored: StoredPageIndex) -> Res
         return RestoredPages(None, None, "no offset index")
     problem = next(offset_index_problems(footer, chunk, offset), "")
     if problem:
-        return RestoredPages(None, None, f"of other pages: {problem}")
+        return RestoredPages(None, None, f"it belongs to other pages: {problem}")
     problem = "" if column is None else next(column_index_problems(footer, chunk, column, offset), "")
     if problem:
         return RestoredPages(None, stored.offset_index, f"no column index: {problem}")

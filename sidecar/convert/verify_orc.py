@@ -138,9 +138,9 @@ def _row_index_problems(
 ) -> Iterator[str]:
     own = index.row_index
     if own is not None and own.parts[group] != stored.entry:
-        yield "row index: it is not the one of the file"
+        yield "row index: it differs from the file's"
     if row_index_kind(work.tail, work.footer, index.column, stored.kind.resolution) != stored.kind:
-        yield "row index: its description is not that of the file's column"
+        yield "row index: its description does not match the file's column"
     try:
         statistics = decode_row_index(stored).statistics
     except SidecarError as error:

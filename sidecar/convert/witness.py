@@ -30,7 +30,7 @@ from sidecar.source import Source
 PAGE, FULL, NONE = "page", "full", "none"
 WITNESSES = (PAGE, FULL, NONE)
 """How much is compared if there is a proof: one page of each column chunk, all values, nothing."""
-ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they are of another file"
+ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they belong to another file"
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ def convert_files(
             _refuse_encrypted(opened)
     if kind is not None and (kind not in REBUILT_KINDS or target_format != PUFFIN or PUFFIN in formats):
         raise UsageError(
-            "filters of a data file get another kind in a Puffin file", expected=" or ".join(REBUILT_KINDS)
+            "filters become another kind only on the way from data files to Puffin",
+            expected=" or ".join(REBUILT_KINDS),
         )
     if target_format == PUFFIN:
         if data is not None:
@@ -169,7 +170,7 @@ def _format_by_name(target: str) -> str:
         if target.lower().endswith(ending):
             return name
     raise UsageError(
-        "the name of the target does not say what it is to be", found=target, expected=" or ".join(_ENDINGS)
+        "the target's name does not end with a known format", found=target, expected=" or ".join(_ENDINGS)
     )
 
 
@@ -193,9 +194,7 @@ def _convert_legacy(
     source: str, target: str, columns: Sequence[str] | None, sizes: TargetSizes, io: FileIO | None
 ) -> tuple[int, list[Outcome]]:
     if sizes.changes or sizes.measure:
-        raise UsageError(
-            "filters of ORC have no other size", hint="sidecar embed builds them at another rate."
-        )
+        raise UsageError("ORC filters cannot be resized", hint="sidecar embed builds them at another rate.")
     report = convert_legacy(source, target, columns, io)
     return report.written.size, report.outcomes
 
@@ -210,10 +209,12 @@ def _filters_like(
 ) -> tuple[int, list[Outcome]]:
     if data is None:
         raise UsageError(
-            "a file of another format has other rows: name the one to get such filters with --data",
+            "source and target have different formats: name the data file that gets such filters with --data",
             file=source,
         )
     if sizes.widen or sizes.merge or sizes.merge_all or sizes.measure:
-        raise UsageError("filters of another data file are rebuilt: only their rate can be chosen")
+        raise UsageError(
+            "filters like those of another file are built from values: only their rate can be chosen"
+        )
     report, missing = filters_like(source, data, target, columns, sizes.fpp, io)
     return report.written.size, [*report.outcomes, *missing]

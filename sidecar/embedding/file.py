@@ -164,9 +164,9 @@ def _check_orc_options(page_index: bool, ndv: bool, placement: str, even_if_dict
     """Raise :class:`UsageError` for options that only Parquet files have: ignoring them would look like success."""
     for asked, what in (
         (page_index, "an ORC file always has its row index: there is no page index to build"),
-        (ndv, "filters of ORC are sized by rows, as its writers do: a number of distinct values has no use"),
-        (placement != "end", "filters of ORC stand in the index of their stripe: there is no placement"),
-        (even_if_dictionary, "a dictionary of ORC takes no filter's place"),
+        (ndv, "ORC filters are sized by rows, as ORC writers do: a number of distinct values is not used"),
+        (placement != "end", "ORC filters are in the index of their stripe: there is no placement to choose"),
+        (even_if_dictionary, "an ORC dictionary never replaces a filter"),
     ):
         if asked:
             raise UsageError(what)

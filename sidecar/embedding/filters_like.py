@@ -64,10 +64,10 @@ def filters_like(
     if fpp is not None:
         rates = dict.fromkeys(rates, check_fpp(fpp))
     if not rates:
-        raise UsageError("the file has no filter to be trusted of these columns", file=source)
+        raise UsageError("the file has no trusted filter on these columns", file=source)
     with closing(open_source(data, io)) as opened:
         if is_orc(opened) != target.lower().endswith(".orc"):
-            raise UsageError("the data file is not of the format that the target is to have", file=data)
+            raise UsageError("the data file and the target have different formats", file=data)
         if is_orc(opened):
             return _orc_like(opened, target, rates, io)
         return _parquet_like(opened, target, rates, io)

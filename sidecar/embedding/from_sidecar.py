@@ -411,7 +411,9 @@ def _open_sidecar(
         return sidecar
     opened = SidecarFile.open(stack.enter_context(closing(open_source(sidecar, io))), encryption_keys=keys)
     if not opened.segments:
-        raise UsageError("the Puffin file is no sidecar", file=sidecar, found="; ".join(opened.warnings[:1]))
+        raise UsageError(
+            "the Puffin file is not a sidecar", file=sidecar, found="; ".join(opened.warnings[:1])
+        )
     return opened
 
 

@@ -24,7 +24,7 @@ from sidecar.target import create_target
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-MOVED_PREFIX = "the file keeps its AAD prefix, and another one is expected at its new path"
+MOVED_PREFIX = "the file keeps its AAD prefix, but a different one is expected at its new path"
 
 
 def has_moved_prefix(footer: Footer, target: str, keys: EncryptionKeys | None) -> bool:
@@ -55,9 +55,7 @@ def notes_on(
     try:
         copy_material(source, footer, target, io)
     except StorageError as error:
-        notes.append(
-            f"the key material that lies beside the source was not copied beside the target: {error}"
-        )
+        notes.append(f"the key material next to the source was not copied next to the target: {error}")
     return notes
 
 

@@ -142,7 +142,7 @@ class _Plan:
                 if self._has(ordinal, column):
                     work.kept.discard(column)
                     self._places[ordinal].pop(column, None)
-                    reason = f"dropped: stripe {lacking} has none{why}"
+                    reason = f"dropped: stripe {lacking} has no filters{why}"
                     work.outcomes[column] = [
                         replace(one, way=NONE, bytes=0, rate_after=None, reason=reason)
                         for one in work.outcomes[column]

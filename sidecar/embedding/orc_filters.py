@@ -108,11 +108,11 @@ def check_filterable(tail: OrcTail) -> None:
     """Raise :class:`UnsupportedFeatureError` for a file that cannot hold filters or whose filters no reader uses."""
     reason = ""
     if tail.row_index_stride == 0:
-        reason = "the file has no row index: filters stand beside its entries"
+        reason = "the file has no row index, which filters need"
     elif tail.file_version == (0, 11):
         reason = "files of version 0.11 have no filters"
     elif tail.writer == CPP and hashes_wrongly(tail):
-        reason = "readers ask no filter of a file by this version of the C++ writer (ORC-1024)"
+        reason = "readers use no filters of files by this version of the C++ writer (ORC-1024)"
     if reason:
         raise UnsupportedFeatureError(reason, file=tail.name, found=tail.created_by)
 
@@ -126,15 +126,15 @@ def new_encoding(tail: OrcTail, column: OrcColumn, zone: str | None) -> OrcEncod
     encoding, _, _ = encoding_of(tail, column, ColumnEncoding("DIRECT", 0, UTF8_UTC), UTF8, zone)
     reason = ""
     if column.is_compound or column.kind == "BOOLEAN":
-        reason = f"readers ask no filters of {column.kind}"
+        reason = f"readers use no filters on {column.kind}"
     elif column.nested_in_repeated:
-        reason = "it is inside a list or map: not one value a row"
+        reason = "it is inside a list or map, so it does not have one value per row"
     elif column.kind == "TIMESTAMP" and (encoding is None or encoding.zone != "UTC"):
         reason = f"wall clocks of the writer's zone {zone or '(unknown)'}, whose rules readers may not share"
     elif column.kind == "TIMESTAMP_INSTANT":
-        reason = "ORC Java asks for an instant by a key of its own time zone, and would lose rows"
+        reason = "ORC Java looks an instant up by a key of its own time zone, and would lose rows"
     elif column.kind == "TIMESTAMP" and tail.writer == JAVA and tail.writer_version < _ORC_135:
-        reason = "readers ask no filter of timestamps by a writer before ORC-135"
+        reason = "readers use no filters on timestamps by a writer before ORC-135"
     elif encoding is None:
         reason = f"no keys are known for {column.kind}"
     if reason or encoding is None:
@@ -237,7 +237,7 @@ class OrcFilterMaker:
 
     def _not_harvested(self, old: _Old) -> str:
         if self._rules.harvest != NEVER and not old.asked_by_all:
-            return "only Java's readers ask it"
+            return "only Java readers use it"
         return self._rules.why_not_harvested(old)
 
     def _renew(self, work: StripeWork, old: _Old) -> None:

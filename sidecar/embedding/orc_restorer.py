@@ -51,7 +51,7 @@ from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of
 from sidecar.source import Source
 from sidecar.target import Target
 
-SPLIT_BLOCK = "the sidecar has a split-block filter of it, which an ORC file cannot have"
+SPLIT_BLOCK = "the sidecar has a split-block filter for it, which an ORC file cannot hold"
 
 
 @dataclass
@@ -247,8 +247,8 @@ class OrcRestorer:
         tail, zone = self._plan.tail, footer.writer_timezone
         encoding, trusted, _ = encoding_of(tail, column, ColumnEncoding("DIRECT", 0, UTF8_UTC), UTF8, zone)
         if encoding is None or encoding.name != part.group.encoding:
-            asked = "nothing that is known" if encoding is None else encoding.name
-            return f"its keys are {part.group.encoding}, readers of the file ask by {asked}"
+            asked = "unknown keys" if encoding is None else encoding.name
+            return f"its keys are {part.group.encoding}, but readers of the file look up {asked}"
         proven = any(match.is_proven and match.segment is part.segment for match in self._plan.matches)
         if (
             trusted and proven

@@ -171,5 +171,5 @@ class PageIndexMaker:
         for leaf, outcome in outcomes.items():
             if outcome.way == VALUES:
                 made.drop(leaf)
-                reason = f"{missing.path} of the row group has none"
+                reason = f"{missing.path} of the row group has no page index"
                 outcomes[leaf] = Outcome(*self._place(group.columns[leaf]), reason=reason)

@@ -11,7 +11,7 @@ from sidecar.orc.embed import WrittenOrc
 from sidecar.parquet.embed import WrittenParquet
 from sidecar.parquet.footer import Footer
 
-DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, not even rows that need none"
+DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, even for queries that need none"
 
 
 def has_encrypted_filters(footer: Footer, outcomes: Iterable[Outcome]) -> bool:
@@ -54,7 +54,7 @@ class EmbedReport:
             if outcome.way in (DICTIONARY, VALUES) and outcome.rate_after is not None:
                 worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
         found = [
-            f"{column}: a filter finds {rate:.2g} of absent values; it is too small for its row group"
+            f"{column}: a filter admits {rate:.2g} of absent values, because it is too small for its row group"
             for column, rate in worst.items()
             if rate > 2 * self.fpp
         ]

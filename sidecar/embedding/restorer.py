@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 UNPROVEN = "nothing proves that the file is the one that was indexed"
-UNREADABLE = "what the sidecar has of it cannot be read"
-ORC_FILTER = "the sidecar has an ORC filter of it, which a Parquet file cannot have"
+UNREADABLE = "the sidecar's index for it cannot be read"
+ORC_FILTER = "the sidecar has an ORC filter for it, which a Parquet file cannot hold"
 
 LARGE_BUNDLE = 64 << 20
 """The most bytes of other files' filters that are read to restore a plain file's filters byte for byte."""
@@ -273,7 +273,9 @@ class Restorer:
                 doubtful |= {place} if testimony.unseen and not witness.proof else set()
                 # Pages at other offsets: the page index would send readers to wrong bytes, but filters still hold.
                 if testimony.misplaced:
-                    loaded.pages[place] = RestoredPages(None, None, f"of other pages: {testimony.misplaced}")
+                    loaded.pages[place] = RestoredPages(
+                        None, None, f"it belongs to other pages: {testimony.misplaced}"
+                    )
         # One denied value means that the sidecar has another file's indexes: none of them is believed then.
         if witness.denials:
             doubtful = {*loaded.parts, *loaded.pages}
@@ -427,7 +429,7 @@ class Restorer:
                 outcomes.setdefault(path, Outcome(*place, reason=found.reason))
             elif missing is not None:
                 # Readers filter pages only where all columns have an OffsetIndex, and some refuse other files.
-                outcomes[path] = Outcome(*place, reason=f"{missing} of the row group has none")
+                outcomes[path] = Outcome(*place, reason=f"{missing} of the row group has no page index")
             else:
                 offsets[leaf] = found.offset_index
                 columns.pop(leaf, None)

@@ -34,7 +34,7 @@ from sidecar.target import create_target
 
 THREADS = 4
 """Threads that build indexes by default, at most. They are spread over several files, or work on one file."""
-NOTHING_NEW = "it has all that was asked for, or cannot have it"
+NOTHING_NEW = "it already has all requested indexes, or cannot have them"
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class RewrittenFiles:
     def _check_prefix(self, footer: Footer, path: str) -> None:
         """Leave a file alone if its AAD prefix, which a successor keeps, does not fit the new path."""
         if has_moved_prefix(footer, path, self.keys):
-            raise _LeftAloneError("its AAD prefix stays, and is not the one of a file with another path")
+            raise _LeftAloneError("it keeps its AAD prefix, which does not match the new path")
 
     def _copy_material(self, source: Source, footer: Footer, path: str) -> None:
         """Copy the key material file, without which the successor could not be read."""
@@ -165,9 +165,7 @@ class RewrittenFiles:
         try:
             copy_material(source, footer, path, self.table.io)
         except StorageError as error:
-            raise _LeftAloneError(
-                f"the key material that lies beside it cannot be copied: {error.what}"
-            ) from error
+            raise _LeftAloneError(f"the key material next to it cannot be copied: {error.what}") from error
 
     def _begin(self, path: str) -> str:
         with self._lock:
@@ -217,7 +215,7 @@ def _check(source: Source, footer: Footer, file: ListedFile) -> None:
     ):
         if expected != found:
             raise DamagedFileError(
-                f"the file has another {what} than its manifest says",
+                f"the file's {what} differs from its manifest",
                 file=file.path,
                 expected=expected,
                 found=found,

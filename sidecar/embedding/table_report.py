@@ -87,8 +87,8 @@ class EmbedTableReport:
     def warnings(self) -> list[str]:
         """Return what the caller should know or do next."""
         found = [
-            f"{count.column}: a filter finds {count.worst_rate:.2g} of absent values; its row group has more "
-            "distinct values than told"
+            f"{count.column}: a filter admits {count.worst_rate:.2g} of absent values; its row group has more "
+            "distinct values than ndv says"
             for count in self.indexes.values()
             if count.way in (DICTIONARY, VALUES) and (count.worst_rate or 0.0) > 2 * self.fpp
         ]
@@ -96,8 +96,8 @@ class EmbedTableReport:
             found.append(DUCKDB_ENCRYPTED)
         if self.stale_sidecar is not None:
             found.append(
-                f"the sidecar {self.stale_sidecar} lists the files that were replaced: build again, "
-                "or their successors are kept by every plan"
+                f"the sidecar {self.stale_sidecar} lists the replaced files: build again, "
+                "or every plan keeps the new files"
             )
         return found
 

@@ -87,7 +87,7 @@ class ChunkIndexer:
         if chunk.encrypted:
             work.fail(UnitState.ENCRYPTED)
         elif chunk.file_path:
-            work.fail("the column chunk lies in another file")
+            work.fail("the column chunk is in another file")
         return work
 
     def _harvest(self, chunk: _Chunk) -> None:
@@ -159,7 +159,7 @@ class ChunkIndexer:
     def _scan_together(self, reader: ValueReader, group: RowGroup, work: list[_Chunk]) -> None:
         for chunk in work:
             if reader.path(chunk.leaf.index) != chunk.leaf.path:
-                chunk.fail("pyarrow sees another column there", DAMAGE)
+                chunk.fail("pyarrow finds a different column there", DAMAGE)
                 continue
             try:
                 check_pages(self._source, chunk.chunk)

@@ -71,7 +71,7 @@ def look_back(table: Table, listing: Listing, plan: BuildPlan, fpp: float | None
     try:
         _fill(earlier, table, listing, plan, fpp, full)
     except SidecarError as error:
-        return Earlier(found, why_not=f"the earlier sidecar cannot be built upon: {error.what}")
+        return Earlier(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
         return Earlier(found, why_not=f"the earlier sidecar is damaged: {found.sidecar.warnings[0]}")
     return earlier
@@ -239,7 +239,7 @@ def _sketches(
             data = puffin.read_blob(blobs[column.field_id])
             sketches[column.field_id] = ThetaSketch.from_bytes(data, plan.options.lg_k)
         elif UnitState.INDEXED in states:
-            return {}, f"the earlier sketch of {column.path} is not there"
+            return {}, f"the earlier sketch of {column.path} is missing"
     return sketches, ""
 
 

@@ -26,7 +26,7 @@ ORC_STRIDE = 10_000
 def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine: str) -> None:
     """Raise :class:`UsageError` for an unknown option value."""
     if not kinds:
-        raise UsageError("nothing is to be built", hint=f"Name kinds: {', '.join(KINDS)}.")
+        raise UsageError("nothing to build", hint=f"Name kinds: {', '.join(KINDS)}.")
     for what, value, known in (
         *(("kind", kind, KINDS) for kind in kinds),
         ("harvest rule", harvest, HARVEST_RULES),
@@ -34,7 +34,7 @@ def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine
         ("engine", engine, ENGINES),
     ):
         if value not in known:
-            raise UsageError(f"there is no {what} '{value}'", expected=" or ".join(known))
+            raise UsageError(f"unknown {what} '{value}'", expected=" or ".join(known))
 
 
 def options_of(

@@ -24,7 +24,7 @@ from sidecar.parquet.page_index_build import build_page_index
 from sidecar.source import CountingSource, Source
 
 HARVESTED, BUILT = "harvested", "built"
-NO_ROW_INDEX = "the file has no row index of the column"
+NO_ROW_INDEX = "the file has no row index for the column"
 
 
 def page_index_of(
@@ -37,7 +37,7 @@ def page_index_of(
     """
     kind = page_index_kind(footer, chunk.leaf, resolution)
     if chunk.encrypted or chunk.file_path is not None:
-        where = UnitState.ENCRYPTED if chunk.encrypted else "the column chunk lies in another file"
+        where = UnitState.ENCRYPTED if chunk.encrypted else "the column chunk is in another file"
         return PagesResult(kind, reason=where)
     counting = CountingSource(source)
     own = None
