@@ -189,7 +189,11 @@ class Collection:
             for number, key in numbers
             if self.columns[key].filters
         )
-        indexes = (one for number, key in numbers for one in self._indexes(number, key, own.get(number)))
+        indexes = (
+            field_index
+            for number, key in numbers
+            for field_index in self._indexes(number, key, own.get(number))
+        )
         entries = write_segment(puffin, header, units, bundles, indexes, **place)
         write_toc(puffin, entries, **place)
         return puffin.finish()
@@ -209,7 +213,7 @@ class Collection:
             column = self.columns[key]
             for kind in KINDS:
                 have = column.having(kind)
-                if have or any(said == kind for said, _ in column.reasons):
+                if have or any(reason_kind == kind for reason_kind, _ in column.reasons):
                     states = (self._state(have, column, key, kind, unit) for unit in range(self.num_units))
                     yield Coverage.of(number, kind, states)
 
@@ -247,9 +251,11 @@ class Collection:
         spooled: npt.NDArray[np.uint8],
     ) -> Iterator[bytes]:
         for group in groups:
-            kept = [filters[unit] for unit in group.units.tolist()]
-            views = [_blocks(spooled, one.offset, one.blocks) for one in kept]
-            yield from group_pages(group, place, _loader(group, views), [one.tail for one in kept])
+            kept_filters = [filters[unit] for unit in group.units.tolist()]
+            views = [_blocks(spooled, kept_filter.offset, kept_filter.blocks) for kept_filter in kept_filters]
+            yield from group_pages(
+                group, place, _loader(group, views), [kept_filter.tail for kept_filter in kept_filters]
+            )
 
     def _indexes(self, number: int, key: Key, own: FieldKey | None) -> Iterator[FieldIndexes]:
         kept_as = own, properties_of(key in self.in_clear)

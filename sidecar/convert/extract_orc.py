@@ -57,11 +57,13 @@ def take_orc(
         footer = read_stripe_footer(source, tail, stripe)
         indexes = read_indexes(source, tail, stripe, footer, ids, bloom=what.bloom)
         for column in what.columns:
-            one = _StripeColumn(tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal])
+            stripe_column = _StripeColumn(
+                tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal]
+            )
             if what.bloom:
-                yield from _filters(one, collection, first)
+                yield from _filters(stripe_column, collection, first)
             if what.row_index:
-                yield from _row_indexes(one, collection, first)
+                yield from _row_indexes(stripe_column, collection, first)
 
 
 def orc_keys(tail: OrcTail) -> dict[int, Key]:
@@ -95,35 +97,37 @@ class _StripeColumn:
             yield Outcome(*self.place(group, kind), reason=reason_of(problem), damaged=damaged)
 
 
-def _filters(one: _StripeColumn, collection: Collection, first: int) -> Taken:
-    if one.index.filters_problem is not None:
-        for outcome in one.lost(BLOOM, one.index.filters_problem):
-            yield first + outcome.row_group, one.key, outcome
+def _filters(stripe_column: _StripeColumn, collection: Collection, first: int) -> Taken:
+    if stripe_column.index.filters_problem is not None:
+        for outcome in stripe_column.lost(BLOOM, stripe_column.index.filters_problem):
+            yield first + outcome.row_group, stripe_column.key, outcome
         return
-    for group, found in enumerate(one.index.filters or ()):
-        unit, place = first + one.first + group, one.place(group, BLOOM)
+    for group, found in enumerate(stripe_column.index.filters or ()):
+        unit, place = first + stripe_column.first + group, stripe_column.place(group, BLOOM)
         bits = found.filter
         rate = None if bits is None else bits.estimated_fpp()
         if bits is None or found.encoding is None or not found.trusted:
-            yield unit, one.key, Outcome(*place, rate_before=rate, reason=found.reason)
+            yield unit, stripe_column.key, Outcome(*place, rate_before=rate, reason=found.reason)
             continue
-        collection.add_filter(one.key, unit, found.encoding.name, bits)
-        yield unit, one.key, Outcome(*place, EXACT, bits.num_bytes, rate, rate)
+        collection.add_filter(stripe_column.key, unit, found.encoding.name, bits)
+        yield unit, stripe_column.key, Outcome(*place, EXACT, bits.num_bytes, rate, rate)
 
 
-def _row_indexes(one: _StripeColumn, collection: Collection, first: int) -> Taken:
-    index = one.index
+def _row_indexes(stripe_column: _StripeColumn, collection: Collection, first: int) -> Taken:
+    index = stripe_column.index
     if index.row_index_problem is not None:
-        for outcome in one.lost(PAGE_INDEX, index.row_index_problem):
-            yield first + outcome.row_group, one.key, outcome
+        for outcome in stripe_column.lost(PAGE_INDEX, index.row_index_problem):
+            yield first + outcome.row_group, stripe_column.key, outcome
         return
     if index.row_index is None:
         return
-    kind = row_index_kind(one.tail, one.footer, index.column, one.key.resolution)
+    kind = row_index_kind(
+        stripe_column.tail, stripe_column.footer, index.column, stripe_column.key.resolution
+    )
     for group, entry in enumerate(index.row_index.parts):
-        unit, place = first + one.first + group, one.place(group, PAGE_INDEX)
+        unit, place = first + stripe_column.first + group, stripe_column.place(group, PAGE_INDEX)
         if entry:
-            collection.add_row_index(one.key, unit, kind, entry)
-            yield unit, one.key, Outcome(*place, EXACT, len(entry))
+            collection.add_row_index(stripe_column.key, unit, kind, entry)
+            yield unit, stripe_column.key, Outcome(*place, EXACT, len(entry))
         else:
-            yield unit, one.key, Outcome(*place, reason="its entry is empty")
+            yield unit, stripe_column.key, Outcome(*place, reason="its entry is empty")

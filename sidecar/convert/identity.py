@@ -19,7 +19,7 @@ from sidecar.source import Source, local_path
 
 @dataclass(frozen=True)
 class Identity:
-    """What identifies a Parquet or ORC file. Where its indexes are in the file does not count.
+    """Identifies a Parquet or ORC file. Where its indexes are in the file does not count.
 
     ``units``: its row groups, in ORC counted over all stripes. ``fingerprint``: a hash of everything that the footer
     says about the data. ``is_distinctive``: whether the fingerprint tells files of the same shape apart. ``is_unique``:

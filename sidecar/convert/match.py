@@ -130,17 +130,21 @@ class Finder:
                 return self._match(segment, ordinal, entry, file)
         # No entry has the path: look for a moved file. Prefer the same name, then the same digest. Several entries
         # with the file's digest hold the same values, so any of them will do; other ties are refused.
-        found = self._moved(segment, file)
-        certain = [one for one in found if _name(one[1].path) == _name(file.name)] or found
-        if len(certain) > 1:
-            certain = [one for one in found if self._has_digest_of(one[1], file)] or certain
-        if len(certain) > 1 and not all(self._has_digest_of(entry, file) for _, entry in certain):
+        candidates = self._moved(segment, file)
+        likely = [
+            candidate for candidate in candidates if _name(candidate[1].path) == _name(file.name)
+        ] or candidates
+        if len(likely) > 1:
+            likely = [
+                candidate for candidate in candidates if self._has_digest_of(candidate[1], file)
+            ] or likely
+        if len(likely) > 1 and not all(self._has_digest_of(entry, file) for _, entry in likely):
             raise UsageError(
                 "several files of the sidecar look like this one",
                 file=file.name,
-                found=", ".join(entry.path for _, entry in certain[:3]),
+                found=", ".join(entry.path for _, entry in likely[:3]),
             )
-        return self._match(segment, *certain[0], file) if certain else None
+        return self._match(segment, *likely[0], file) if likely else None
 
     def _match(self, segment: Segment, ordinal: int, entry: FileEntry, file: Identity) -> Match:
         first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
@@ -173,11 +177,13 @@ class Finder:
         """Return the entries (ordinal, file) of a segment that may be this file at another path."""
         self._list()
         if is_plain(segment):
-            same = self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
+            candidates = (
+                self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
+            )
         else:
             named = self._by_name.get((segment.id, _name(file.name)), [])
-            same = [one for one in named if one[1].file_size == file.size]
-        return [one for one in same if _same_data(segment, one[1], file)]
+            candidates = [candidate for candidate in named if candidate[1].file_size == file.size]
+        return [candidate for candidate in candidates if _same_data(segment, candidate[1], file)]
 
     def _unknown(self, file: Identity) -> UsageError:
         """Return the error for a file that was not found. If its name is listed, the error says what differs."""

@@ -24,7 +24,7 @@ IndexPlace = tuple[str, int, str, str]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one index of one column in one row group. ORC row groups are counted over all stripes.
+    """The outcome for one index of one column in one row group. ORC row groups are counted over all stripes.
 
     ``way`` says where the index comes from. Reused: ``exact`` (the same bytes), ``converted`` (its bits in another
     form), ``folded``, ``widened`` or ``merged`` (its bits in another size). Built: from the ``dictionary``, from a

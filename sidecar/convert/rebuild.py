@@ -70,7 +70,7 @@ class Domain:
 
 
 class Evidence(Protocol):
-    """What is known about the values of one filter. A way that is not possible returns a text that says why."""
+    """The evidence about the values of one filter. A way that is not possible returns a text that says why."""
 
     def dictionary(self) -> list[Array] | str:
         """Return arrays with every value at least once; extra values only add false positives."""

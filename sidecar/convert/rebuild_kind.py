@@ -143,8 +143,8 @@ def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> Non
         having = [column for column in tail.columns if _has_filters(footer, column, columns)]
         indexes = read_indexes(source, tail, stripe, footer, [column.id for column in having])
         for column in having:
-            one = _RebuiltColumn(source, tail, footer, indexes[column.id])
-            one.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
+            rebuilt_column = _RebuiltColumn(source, tail, footer, indexes[column.id])
+            rebuilt_column.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
     check_unchanged(source)
 
 

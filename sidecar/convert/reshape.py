@@ -145,19 +145,21 @@ def _reshape_filters(
 ) -> Iterator[Outcome]:
     largest = 0
     made: list[tuple[int, Outcome, str]] = []
-    for ordinal, own in enumerate(sets):
-        place = _place(key, [units[unit] for unit in own], BLOOM)
-        found, reason = _merged(given, column, own, units)
+    for ordinal, members in enumerate(sets):
+        place = _place(key, [units[unit] for unit in members], BLOOM)
+        found, reason = _merged(given, column, members, units)
         if found is None:
             if reason:
                 into.columns[key].reasons[BLOOM, ordinal] = reason
                 yield Outcome(*place, reason=reason)
             continue
         rates = [
-            given.filter_of(column.filters[unit]).estimated_fpp() for unit in own if unit in column.filters
+            given.filter_of(column.filters[unit]).estimated_fpp()
+            for unit in members
+            if unit in column.filters
         ]
-        encoding = next(column.filters[unit].encoding for unit in own if unit in column.filters)
-        way = MERGED if len(own) > 1 else EXACT
+        encoding = next(column.filters[unit].encoding for unit in members if unit in column.filters)
+        way = MERGED if len(members) > 1 else EXACT
         if shape.fpp is not None and isinstance(found, SplitBlockBloomFilter):
             folded = found.fold_to(shape.fpp)
             way = FOLDED if folded.z < found.z and way == EXACT else way
@@ -195,23 +197,25 @@ def _widened(
 
 
 def _merged(
-    given: Collection, column: CollectedColumn, own: Sequence[int], units: Sequence[_Unit]
+    given: Collection, column: CollectedColumn, members: Sequence[int], units: Sequence[_Unit]
 ) -> tuple[AnyFilter | None, str]:
     """Return the filter over all units of a set, or why there is none; neither if no unit had one."""
-    if len(own) == 1:
-        kept = column.filters.get(own[0])
+    if len(members) == 1:
+        kept = column.filters.get(members[0])
         return (
-            (None, column.reasons.get((BLOOM, own[0]), "")) if kept is None else (given.filter_of(kept), "")
+            (None, column.reasons.get((BLOOM, members[0]), ""))
+            if kept is None
+            else (given.filter_of(kept), "")
         )
     having: list[KeptFilter] = []
-    for unit in own:
+    for unit in members:
         kept = column.filters.get(unit)
         if kept is not None:
             having.append(kept)
         # A merged filter without this unit's values would deny them, so the set gets no filter. A unit without
         # rows has no values to deny.
         elif units[unit].entry.rows:
-            if not any(other in column.filters for other in own):
+            if not any(other in column.filters for other in members):
                 return None, column.reasons.get((BLOOM, unit), "")
             reason = column.reasons.get((BLOOM, unit), "it has no filter")
             where = f"row group {units[unit].entry.row_group} of {units[unit].file.path}"
@@ -229,12 +233,12 @@ def _merged(
     return merged, ""
 
 
-def _or(one: AnyFilter, other: AnyFilter) -> AnyFilter:
+def _or(left: AnyFilter, right: AnyFilter) -> AnyFilter:
     """Return the filter of both sets. Raises :class:`UsageError` for sizes or kinds that cannot be merged."""
-    if isinstance(one, OrcBloomFilter) and isinstance(other, OrcBloomFilter):
-        return one.merge(other)
-    if isinstance(one, SplitBlockBloomFilter) and isinstance(other, SplitBlockBloomFilter):
-        return one.merge(other)
+    if isinstance(left, OrcBloomFilter) and isinstance(right, OrcBloomFilter):
+        return left.merge(right)
+    if isinstance(left, SplitBlockBloomFilter) and isinstance(right, SplitBlockBloomFilter):
+        return left.merge(right)
     raise UsageError("Parquet and ORC filters cannot be merged")
 
 
@@ -246,21 +250,21 @@ def _carry_pages(
     units: Sequence[_Unit],
     sets: Iterable[list[int]],
 ) -> Iterator[Outcome]:
-    for ordinal, own in enumerate(sets):
-        place = _place(key, [units[unit] for unit in own], PAGE_INDEX)
-        having = [unit for unit in own if unit in column.pages or unit in column.rows]
-        if having and len(own) == 1 and own[0] in column.rows:
-            row_index = column.rows[own[0]]
+    for ordinal, members in enumerate(sets):
+        place = _place(key, [units[unit] for unit in members], PAGE_INDEX)
+        having = [unit for unit in members if unit in column.pages or unit in column.rows]
+        if having and len(members) == 1 and members[0] in column.rows:
+            row_index = column.rows[members[0]]
             into.add_row_index(key, ordinal, row_index.kind, given.row_index_of(row_index))
             yield Outcome(*place, EXACT, row_index.length)
             continue
-        if having and len(own) == 1:
-            kept = column.pages[own[0]]
+        if having and len(members) == 1:
+            kept = column.pages[members[0]]
             into.add_page_index(key, ordinal, kept.kind, *given.page_index_of(kept))
             yield Outcome(*place, EXACT, kept.column_length + kept.offset_length)
             continue
         reason = "page indexes of several row groups do not merge" if having else ""
-        reason = reason or next((r for u in own if (r := column.reasons.get((PAGE_INDEX, u)))), "")
+        reason = reason or next((r for u in members if (r := column.reasons.get((PAGE_INDEX, u)))), "")
         if reason:
             into.columns[key].reasons[PAGE_INDEX, ordinal] = reason
             yield Outcome(*place, reason=reason)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PuffinOptions:
-    """What goes into the Puffin file: the indexes of ``columns`` (dotted paths, all by default) in ``sizes``.
+    """The content of the Puffin file: the indexes of ``columns`` (dotted paths, all by default) in ``sizes``.
 
     ``kind`` is :data:`AS_PARQUET` or :data:`AS_ORC`: filters of data files of the other format are rebuilt as this
     kind.

@@ -50,7 +50,7 @@ class Testimony:
 
 @dataclass
 class Witness:
-    """What was compared in one file, and the contradictions that were found.
+    """Counts what was compared in one file, and lists the contradictions that were found.
 
     ``proof`` says what proves that the file is the one that was indexed; it is empty without a proof. ``mode`` is one
     of :data:`WITNESSES`: how much was compared. Without a proof it is ``full``.
@@ -79,16 +79,16 @@ class Witness:
         """Whether all values are compared."""
         return self.mode == FULL
 
-    def add(self, column: str, row_group: int, said: Testimony) -> None:
+    def add(self, column: str, row_group: int, testimony: Testimony) -> None:
         """Add the result of one chunk."""
         self.chunks += 1
-        self.pages += said.pages
-        self.values += said.values
+        self.pages += testimony.pages
+        self.values += testimony.values
         place = f"column {column}, row group {row_group}"
-        if said.denial:
-            self.denials.append(f"{place}: {said.denial}")
-        if said.unseen:
-            self.unseen.append(f"{place}: {said.unseen}")
+        if testimony.denial:
+            self.denials.append(f"{place}: {testimony.denial}")
+        if testimony.unseen:
+            self.unseen.append(f"{place}: {testimony.unseen}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -175,7 +175,7 @@ class FileWitness:
             return ""
         place = chunk.leaf.index, given.filter is None
         if place not in self._said:
-            said = ask_pages(self._source, self._footer, chunk, given, whole=False)
-            self._witness.add(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, said)
-            self._said[place] = said.denial or said.misplaced
+            testimony = ask_pages(self._source, self._footer, chunk, given, whole=False)
+            self._witness.add(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, testimony)
+            self._said[place] = testimony.denial or testimony.misplaced
         return self._said[place]

@@ -126,7 +126,11 @@ def _orc_rates(source: Source) -> Iterator[tuple[str, float]]:
         if stripe.num_rows:
             footer = read_stripe_footer(source, tail, stripe)
             ids = sorted(
-                {one.column for one in footer.streams if one.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)}
+                {
+                    stream.column
+                    for stream in footer.streams
+                    if stream.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)
+                }
             )
             for index in read_indexes(source, tail, stripe, footer, ids).values():
                 for found in index.filters or ():
@@ -150,8 +154,8 @@ def convert_legacy(
         for stripe in tail.stripes:
             if stripe.num_rows:
                 streams = read_stripe_footer(opened, tail, stripe).streams
-                new = {one.column for one in streams if one.kind == BLOOM_FILTER_UTF8}
-                older |= {one.column for one in streams if one.kind == BLOOM_FILTER} - new
+                new = {stream.column for stream in streams if stream.kind == BLOOM_FILTER_UTF8}
+                older |= {stream.column for stream in streams if stream.kind == BLOOM_FILTER} - new
         if columns is not None:
             older &= {find_column(tail, name).id for name in columns}
         leaves = tuple(tail.columns[i] for i in sorted(older) if not tail.columns[i].is_compound)

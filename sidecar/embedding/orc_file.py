@@ -144,8 +144,8 @@ class _Plan:
                     self._places[ordinal].pop(column, None)
                     reason = f"dropped: stripe {lacking} has no filters{why}"
                     work.outcomes[column] = [
-                        replace(one, way=NONE, bytes=0, rate_after=None, reason=reason)
-                        for one in work.outcomes[column]
+                        replace(outcome, way=NONE, bytes=0, rate_after=None, reason=reason)
+                        for outcome in work.outcomes[column]
                     ]
 
     def _has(self, ordinal: int, column: int) -> bool:
@@ -163,7 +163,7 @@ class _Plan:
     def outcomes(self) -> list[Outcome]:
         """Return all outcomes, by row group and then by column."""
         by_stripe = ([work.outcomes[column] for column in sorted(work.outcomes)] for work in self._work)
-        return [one for columns in by_stripe for group in zip(*columns, strict=True) for one in group]
+        return [outcome for columns in by_stripe for group in zip(*columns, strict=True) for outcome in group]
 
 
 def _removed(source: Source, tail: OrcTail) -> Iterator[Outcome]:

@@ -68,7 +68,7 @@ class StripeWork:
     new: dict[int, bytes] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
-    """What became of a column's filters: one outcome for each row group, by column id."""
+    """The outcomes of a column's filters, one for each row group, by column id."""
 
     @property
     def size(self) -> int:
@@ -90,17 +90,17 @@ class _Old:
 
     @property
     def bits(self) -> list[OrcBloomFilter]:
-        return [one.filter for one in self.index.filters or () if one.filter is not None]
+        return [found.filter for found in self.index.filters or () if found.filter is not None]
 
     @property
     def rate(self) -> float:
         """The worst rate of the row groups' filters."""
-        return max((one.estimated_fpp() for one in self.bits), default=0.0)
+        return max((bits.estimated_fpp() for bits in self.bits), default=0.0)
 
     @property
     def asked_by_all(self) -> bool:
         """Whether both Java and C++ readers use these filters."""
-        (kind,) = {one.stream_kind for one in self.index.filters or ()} or {""}
+        (kind,) = {found.stream_kind for found in self.index.filters or ()} or {""}
         return kind == UTF8 and self.footer.encodings[self.column.id].bloom_encoding == UTF8_UTC
 
 
@@ -213,7 +213,7 @@ class OrcFilterMaker:
             self._renew(work, old)
             outcomes = work.outcomes[old.column.id]
             work.outcomes[old.column.id] = [
-                replace(one, reason=one.reason or found.reason) for one in outcomes
+                replace(outcome, reason=outcome.reason or found.reason) for outcome in outcomes
             ]
         else:
             self._note(work, old, reason=found.reason)
@@ -226,7 +226,9 @@ class OrcFilterMaker:
         if found is None and old.index.filters_problem is None:
             return
         reason = reason_of(old.index.filters_problem)
-        reason = reason or next((one.reason for one in found or () if not one.trusted), "")
+        reason = reason or next(
+            (old_filter.reason for old_filter in found or () if not old_filter.trusted), ""
+        )
         if not reason and column in self._wanted:
             reason = self._not_harvested(old)
         if reason:
@@ -261,7 +263,9 @@ class OrcFilterMaker:
     def _has_same_bits(self, old: _Old, encoding: OrcEncoding) -> bool:
         """Return whether a new stream for all readers would have the same bits as the old stream."""
         found = old.index.filters or ()
-        same = bool(found) and all(one.trusted and one.encoding == encoding for one in found)
+        same = bool(found) and all(
+            old_filter.trusted and old_filter.encoding == encoding for old_filter in found
+        )
         return same and not old.asked_by_all and not self._rules.why_not_harvested(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
@@ -287,7 +291,9 @@ class OrcFilterMaker:
     ) -> None:
         """Record one outcome for each row group."""
         first, found = self._first[old.stripe.ordinal], old.index.filters or ()
-        before = [None if one.filter is None else one.filter.estimated_fpp() for one in found]
+        before = [
+            None if old_filter.filter is None else old_filter.filter.estimated_fpp() for old_filter in found
+        ]
         outcomes = []
         for group in range(old.stripe.num_row_groups):
             new = filters[group] if filters else None

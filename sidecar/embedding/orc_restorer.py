@@ -208,11 +208,11 @@ class OrcRestorer:
             check_filterable(tail)
         maker = OrcFilterMaker(self._source, tail, OrcRules(fpp=self.fpp), self)
         written, outcomes = write_orc(self._source, tail, target, maker, progress)
-        return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda one: one.row_group)
+        return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda outcome: outcome.row_group)
 
     def _lacking(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
         """Yield an outcome for each row group without a filter in the sidecar, with the sidecar's reason."""
-        noted = {(one.row_group, one.column) for one in outcomes}
+        noted = {(outcome.row_group, outcome.column) for outcome in outcomes}
         for group, column, state in orc_coverage(self._plan.matches, self._plan.tail):
             place = (group, column.path)
             wanted = self._choice.bloom is None or column.path in self._choice.bloom
@@ -238,7 +238,7 @@ class OrcRestorer:
         if reason:
             return ReplacedFilters(reason, self._choice.fallback)
         found = [self._pool.get(part, group) for part, group in zip(having, groups, strict=True)]
-        return [one for one in found if isinstance(one, OrcBloomFilter)]
+        return [bits for bits in found if isinstance(bits, OrcBloomFilter)]
 
     def _doubt(self, part: PooledFilters, footer: StripeFooter, column: OrcColumn) -> str:
         """Return why the file cannot hold a filter; an empty text if it can."""
@@ -250,9 +250,8 @@ class OrcRestorer:
             asked = "unknown keys" if encoding is None else encoding.name
             return f"its keys are {part.group.encoding}, but readers of the file look up {asked}"
         proven = any(match.is_proven and match.segment is part.segment for match in self._plan.matches)
-        if (
-            trusted and proven
-        ):  # the file had this very filter, so it goes back even if none would be built today
+        # The file had this very filter, so it goes back even if no such filter would be built today.
+        if trusted and proven:
             return ""
         try:
             new_encoding(tail, column, zone)

@@ -24,7 +24,7 @@ def has_encrypted_filters(footer: Footer, outcomes: Iterable[Outcome]) -> bool:
 
 @dataclass
 class EmbedReport:
-    """What was written, and what became of every old or requested index."""
+    """The file that was written, and what became of every old or requested index."""
 
     source: str
     target: str
@@ -38,7 +38,7 @@ class EmbedReport:
     encrypted_filters: bool = False
     """Whether an encrypted column has a filter."""
     notes: list[str] = field(default_factory=list)
-    """What an encrypted file lacks at its new path."""
+    """Notes on what an encrypted file lacks at its new path."""
 
     def ways(self) -> dict[str, dict[str, int]]:
         """Count the indexes by kind and by way."""

@@ -65,7 +65,7 @@ LARGE_BUNDLE = 64 << 20
 
 @dataclass(frozen=True)
 class RestoreChoice:
-    """What to restore: ``bloom`` and ``page_index`` name leaves, ``None`` means all of them.
+    """The indexes to restore: ``bloom`` and ``page_index`` name leaves, ``None`` means all of them.
 
     ``fallback``: indexes that cannot be read, or that belong to a different file, are built from the file's values.
     ``witness``: how much is compared before the file is published, see :mod:`sidecar.convert.witness`.
@@ -166,7 +166,7 @@ def rules_of(plan: RestorePlan) -> FilterRules:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What was read from a sidecar for one file, by (row group, leaf index).
+    """The indexes that were read from a sidecar for one file, by (row group, leaf index).
 
     ``lacking`` is the sidecar's reason for a missing index by (kind, row group, leaf index).
     """

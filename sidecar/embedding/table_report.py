@@ -45,7 +45,7 @@ class IndexCount:
 
 @dataclass
 class EmbedTableReport:
-    """What was replaced, and what became of every index. In a dry run: what would be replaced."""
+    """The files that were replaced, and what became of every index. In a dry run: the files that would be replaced."""
 
     table: str
     dry_run: bool

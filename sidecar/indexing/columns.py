@@ -69,7 +69,7 @@ class ColumnResult:
     """The result for one column of one unit. A reason is empty if its index is there or was not requested."""
 
     outcome: Outcome
-    """What became of the filter."""
+    """The outcome for the filter."""
     encoding: str = ""
     """The encoding of the filter, by its registered name."""
     bitset: bytes | None = None

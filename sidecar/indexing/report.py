@@ -21,7 +21,7 @@ from sidecar.puffin.metadata import BlobMetadata
 
 @dataclass
 class ColumnReport:
-    """What became of one column over all units."""
+    """The results of one column over all units."""
 
     name: str
     field_id: int
