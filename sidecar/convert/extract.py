@@ -63,7 +63,7 @@ class ExtractReport:
         return any(unit.damaged for unit in self.units)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as ``sidecar extract --json`` prints it."""
+        """Return plain data, as ``sidecar extract --json`` prints it."""
         units = [asdict(unit) for unit in self.units]
         return {
             "files": self.files,

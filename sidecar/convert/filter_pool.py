@@ -142,7 +142,7 @@ class FilterPool:
             self._kept[key, unit] = kept
 
     def has(self, part: PooledFilters, row_group: int) -> bool:
-        """Whether the filter of a row group is loaded."""
+        """Return whether the filter of a row group is loaded."""
         return (part.key, part.units[row_group]) in self._kept
 
     def _make_room(

@@ -123,5 +123,5 @@ def file_entry(identity: Identity, *, digest: bool) -> FileEntry:
 
 
 def is_local(path: str) -> bool:
-    """Whether the file is on this machine, so that reading all of it costs little."""
+    """Return whether the file is on this machine, so that reading all of it costs little."""
     return local_path(path) is not None

@@ -1,4 +1,4 @@
-"""Finds the file of a sidecar that a data file is. A wrong answer would give the file filters that deny its rows.
+"""Matches a data file with the files that a sidecar lists. A wrong match gives the file filters that deny its rows.
 
 If the live manifest entry of the file is at hand, the file is found by that entry, as in planning
 (:meth:`Finder.find_live`). Otherwise it is found by path, size and record count together. A file that was moved, or
@@ -59,7 +59,7 @@ class Match:
 
 
 def is_plain(segment: Segment) -> bool:
-    """Whether a segment lists plain files, not the files of a table."""
+    """Return whether a segment lists plain files, not the files of a table."""
     return segment.header.table_uuid == NO_TABLE
 
 
@@ -165,7 +165,7 @@ class Finder:
         return BY_DIGEST
 
     def _has_digest_of(self, entry: FileEntry, file: Identity) -> bool:
-        """Whether the file has the recorded digest. The file's pages are read at most once."""
+        """Return whether the file has the recorded digest. The file's pages are read at most once."""
         recorded = entry.entry[FINGERPRINT_BYTES:]
         if not recorded:
             return False
@@ -232,7 +232,7 @@ def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
 
 
 def _is_unread(entry: FileEntry, file: Identity) -> bool:
-    """Whether the file was listed without row groups because it could not be read: damaged, or without its keys."""
+    """Return whether the file was listed without row groups because it was damaged or its keys were missing."""
     return not entry.units and bool(file.units) and entry.record_count == file.num_rows
 
 

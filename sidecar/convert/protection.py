@@ -34,7 +34,7 @@ class Protection:
     allow_plaintext: bool = False
 
     def seals(self, path: str) -> bool:
-        """Whether the bundles of a column are encrypted. This holds for all files, encrypted or not."""
+        """Return whether the bundles of a column are encrypted. This holds for all files, encrypted or not."""
         return self.keys is not None and path in self.keys.bundle_keys
 
     def check(self, paths: list[str]) -> None:

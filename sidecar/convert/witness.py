@@ -160,22 +160,22 @@ def _incomplete(lookup: ValueLookup) -> str:
 class FileWitness:
     """Compares one page of each column with the first filter and the first page index that are taken out of a file.
 
-    One page is enough, because an index of the wrong file or column contradicts nearly every page.
+    One page is usually enough, because an index of the wrong file or column contradicts nearly every page.
     """
 
     def __init__(self, source: Source, footer: Footer, witness: Witness) -> None:
         self._source = source
         self._footer = footer
         self._witness = witness
-        self._said: dict[tuple[int, bool], str] = {}
+        self._denials: dict[tuple[int, bool], str] = {}
 
     def denial(self, chunk: ColumnChunk, given: GivenIndexes) -> str:
         """Return what the column's page contradicts; an empty text if nothing, or if the page cannot be read."""
         if self._witness.mode == NONE or chunk.encrypted:
             return ""
         place = chunk.leaf.index, given.filter is None
-        if place not in self._said:
+        if place not in self._denials:
             testimony = ask_pages(self._source, self._footer, chunk, given, whole=False)
             self._witness.add(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, testimony)
-            self._said[place] = testimony.denial or testimony.misplaced
-        return self._said[place]
+            self._denials[place] = testimony.denial or testimony.misplaced
+        return self._denials[place]

@@ -61,7 +61,7 @@ class ConvertReport:
         return any(unit.damaged for unit in self.units)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as ``sidecar convert --json`` prints it."""
+        """Return plain data, as ``sidecar convert --json`` prints it."""
         return {
             "sources": self.sources,
             "target": self.target,

@@ -63,7 +63,7 @@ class Encrypted:
     """Ordinals of files whose encrypted columns are not known."""
 
     def exposes(self, file: ListedFile, in_clear: Collection[int]) -> bool:
-        """Whether the file's manifest entry reveals bounds of an encrypted column, or the file's own key."""
+        """Return whether the file's manifest entry reveals bounds of an encrypted column, or the file's own key."""
         if file.data_file.key_metadata is not None:
             return True
         bounded = {i for i, bounds in file.bounds.items() if (bounds.lower, bounds.upper) != (None, None)}

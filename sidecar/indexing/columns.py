@@ -56,11 +56,11 @@ class Options:
     """Field ids that may be indexed in plaintext although files have them encrypted."""
 
     def takes(self, found: AnyFilter) -> bool:
-        """Whether a trusted filter of the file is reused."""
+        """Return whether a trusted filter of the file is reused."""
         return not why_not_harvested(self.harvest, found.estimated_fpp(), HARVEST_RATE)
 
     def may_index(self, field_id: int) -> bool:
-        """Whether a column may be indexed in files that have it encrypted."""
+        """Return whether a column may be indexed in files that have it encrypted."""
         return field_id in self.sealed or field_id in self.in_clear
 
 

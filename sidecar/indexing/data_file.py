@@ -80,10 +80,10 @@ class DataFile(Protocol):
         """All leaf columns of the file."""
 
     def is_encrypted(self, leaf: Any) -> bool:
-        """Whether the leaf is encrypted in the file, with or without its key at hand."""
+        """Return whether the leaf is encrypted in the file, with or without its key at hand."""
 
     def is_locked(self, leaf: Any) -> bool:
-        """Whether the leaf is encrypted and its key is missing."""
+        """Return whether the leaf is encrypted and its key is missing."""
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """Index the units that begin in the bytes ``[start, stop)``, and yield them in order.

@@ -178,7 +178,7 @@ class _Build:
             raise refusal(refused)
 
     def _is_registered(self) -> bool:
-        """Whether the earlier sidecar belongs to this very snapshot, and all its segments are carried over."""
+        """Return whether the earlier sidecar belongs to this very snapshot, and all its segments are carried over."""
         found = self.earlier.found
         if found is None or found.snapshot_id != self.listing.snapshot_id:
             return False

@@ -133,7 +133,7 @@ class Registrar:
         return entries
 
     def _is_wanted(self, entry: TocEntry) -> bool:
-        """Whether an earlier blob of a field is kept.
+        """Return whether an earlier blob of a field is kept.
 
         It is dropped if the column is gone, if its blobs are now encrypted differently, or if it is built anew for all
         files.
