@@ -1,7 +1,7 @@
-"""A segment in the making: files, their units, and indexes that wait in a temporary file.
+"""Collects the files, units and indexes of one segment before it is written; the indexes wait in a temporary file.
 
-A column is known by its field id where the file has one and by its path where it has none; a path gets a number
-above all field ids, in the order of appearance, once everything is collected.
+A column is identified by its field id, or by its path if it has no field id. When everything is collected, each column
+without a field id gets a number above all field ids, in order of appearance.
 """
 
 from __future__ import annotations
@@ -42,25 +42,28 @@ BY_ID, BY_NAME = "id", "name:"
 
 
 class Key(NamedTuple):
-    """A column: its field id (0: none), or its path; ``resolution`` as a group records it."""
+    """Identifies a column by its field id, or by its path if ``field_id`` is 0.
+
+    ``resolution`` is the text that a group of the sidecar records: :data:`BY_ID`, or :data:`BY_NAME` and the path.
+    """
 
     field_id: int
     resolution: str
 
     @property
     def name(self) -> str:
-        """What to call the column where its file is not at hand: its path, or its field id."""
+        """A name for reports without the data file at hand: the path, or the field id."""
         return self.resolution.removeprefix(BY_NAME) if not self.field_id else f"field {self.field_id}"
 
 
 def key_of(field_id: int | None, path: str) -> Key:
-    """The key of a leaf: by its field id, or by its path where it has none."""
+    """Return the key of a leaf: its field id, or its path if ``field_id`` is ``None``."""
     return Key(0, BY_NAME + path) if field_id is None else Key(field_id, BY_ID)
 
 
 @dataclass(frozen=True)
 class KeptFilter:
-    """A filter in the spool; ``tail`` are the odd bytes after its blocks."""
+    """A filter in the spool. ``tail`` holds the bytes after its last whole block."""
 
     encoding: str
     offset: int
@@ -70,7 +73,7 @@ class KeptFilter:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the filter as a file has it."""
+        """Bytes of the filter in a data file."""
         whole = self.blocks * BLOCK_BYTES + len(self.tail)
         return self.rule.bits // 8 if isinstance(self.rule, OrcRule) else whole
 
@@ -96,29 +99,29 @@ class KeptPages:
 
 @dataclass
 class CollectedColumn:
-    """What is known of one column, by unit ordinal."""
+    """The indexes of one column, by unit ordinal."""
 
     filters: dict[int, KeptFilter] = field(default_factory=dict)
     pages: dict[int, KeptPages] = field(default_factory=dict)
     rows: dict[int, KeptRowIndex] = field(default_factory=dict)
-    """Row indexes of ORC."""
+    """ORC row indexes."""
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
-    """Why a unit has no index of a kind although it had one, or should have one."""
+    """Why a unit lacks an index that it had or should have, by (kind, unit ordinal)."""
 
     def having(self, kind: str) -> AbstractSet[int]:
-        """Units that have an index of a kind."""
+        """Return the ordinals of the units that have an index of the kind."""
         return self.filters.keys() if kind == BLOOM else self.pages.keys() | self.rows.keys()
 
 
 class Collection:
-    """Indexes of plain files, gathered for one Puffin file. To be closed."""
+    """Indexes of plain files, gathered for one Puffin file. Close it to free the temporary file."""
 
     def __init__(self, protection: Protection | None = None) -> None:
         self.protection = protection or Protection()
         self.paths: dict[str, Key] = {}
-        """Keys of columns by their paths in the files, by which keys for bundles are named."""
+        """Keys of columns by path. Encryption keys name columns by path too."""
         self.in_clear: set[Key] = set()
-        """Columns that some file has encrypted, and that are kept in plaintext."""
+        """Columns that are encrypted in some file and in plaintext here."""
         self.spool = Spool()
         self.files: list[FileEntry] = []
         self.columns: dict[Key, CollectedColumn] = defaultdict(CollectedColumn)
@@ -129,14 +132,14 @@ class Collection:
         self.spool.close()
 
     def add_file(self, file: FileEntry) -> int:
-        """Add a file; the ordinal of its first unit."""
+        """Add a file and return the ordinal of its first unit."""
         first = self.num_units
         self.files.append(file)
         self.num_units += len(file.units)
         return first
 
     def add_filter(self, key: Key, unit: int, encoding: str, found: AnyFilter) -> None:
-        """Keep a filter, its odd bytes included."""
+        """Keep a filter, including the bytes after its last whole block."""
         rule = rule_of(found)
         blocks, tail = rule.split(found.to_bytes())
         offset = self.spool.append(blocks)
@@ -152,16 +155,16 @@ class Collection:
         self.columns[key].rows[unit] = KeptRowIndex(kind, self.spool.append(entry), len(entry))
 
     def filter_of(self, kept: KeptFilter) -> AnyFilter:
-        """A filter that was kept."""
+        """Read a kept filter."""
         data = self.spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
         return kept.rule.filter_from(kept.rule.join(data, kept.tail))
 
     def row_index_of(self, kept: KeptRowIndex) -> bytes:
-        """A RowIndexEntry that was kept."""
+        """Read a kept RowIndexEntry."""
         return self.spool.read(kept.offset, kept.length)
 
     def numbers(self) -> dict[Key, int]:
-        """The field number of each column: its field id, or one above all of them."""
+        """Return the field number of each column: its field id, or a number above all field ids."""
         highest = max((key.field_id for key in self.columns), default=0)
         unnamed = [key for key in self.columns if not key.field_id]
         fresh = {key: highest + 1 + i for i, key in enumerate(unnamed)}
@@ -173,7 +176,7 @@ class Collection:
             NO_TABLE, NO_SNAPSHOT, NO_SEQUENCE, datetime.now(timezone.utc).isoformat(timespec="seconds")
         )
         place = {"snapshot_id": NO_SNAPSHOT, "sequence_number": NO_SEQUENCE}
-        # The target's write takes all or raises, which is one of the two answers a sink may give.
+        # PuffinWriter expects a BinaryIO. Target.write takes all bytes or raises, so a partial write cannot happen.
         puffin = PuffinWriter(cast(BinaryIO, target))
         numbers = sorted((number, key) for key, number in self.numbers().items())
         units = UnitsTable(files=self.files, coverage=list(self._coverage(numbers)))
@@ -184,13 +187,17 @@ class Collection:
             for number, key in numbers
             if self.columns[key].filters
         )
-        indexes = (one for number, key in numbers for one in self._indexes(number, key, own.get(number)))
+        indexes = (
+            field_index
+            for number, key in numbers
+            for field_index in self._indexes(number, key, own.get(number))
+        )
         entries = write_segment(puffin, header, units, bundles, indexes, **place)
         write_toc(puffin, entries, **place)
         return puffin.finish()
 
     def _field_keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
-        """Fresh data keys of the columns whose bundles are encrypted, by their numbers."""
+        """Make a fresh data key for each column whose bundles are encrypted, by field number."""
         numbers, place = self.numbers(), (header.table_uuid, header.segment_id)
         made = {
             numbers[key]: self.protection.key_for(path, *place, numbers[key])
@@ -204,7 +211,7 @@ class Collection:
             column = self.columns[key]
             for kind in KINDS:
                 have = column.having(kind)
-                if have or any(said == kind for said, _ in column.reasons):
+                if have or any(reason_kind == kind for reason_kind, _ in column.reasons):
                     states = (self._state(have, column, key, kind, unit) for unit in range(self.num_units))
                     yield Coverage.of(number, kind, states)
 
@@ -242,9 +249,11 @@ class Collection:
         spooled: npt.NDArray[np.uint8],
     ) -> Iterator[bytes]:
         for group in groups:
-            kept = [filters[unit] for unit in group.units.tolist()]
-            views = [_blocks(spooled, one.offset, one.blocks) for one in kept]
-            yield from group_pages(group, place, _loader(group, views), [one.tail for one in kept])
+            kept_filters = [filters[unit] for unit in group.units.tolist()]
+            views = [_blocks(spooled, kept_filter.offset, kept_filter.blocks) for kept_filter in kept_filters]
+            yield from group_pages(
+                group, place, _loader(group, views), [kept_filter.tail for kept_filter in kept_filters]
+            )
 
     def _indexes(self, number: int, key: Key, own: FieldKey | None) -> Iterator[FieldIndexes]:
         kept_as = own, properties_of(key in self.in_clear)
@@ -267,7 +276,7 @@ class Collection:
         return FieldPageIndexes(number, groups, map(self.page_index_of, ordered))
 
     def page_index_of(self, kept: KeptPages) -> tuple[bytes, bytes]:
-        """ColumnIndex and OffsetIndex that were kept."""
+        """Read a kept page index: the bytes of its ColumnIndex and of its OffsetIndex."""
         data = self.spool.read(kept.offset, kept.column_length + kept.offset_length)
         return data[: kept.column_length], data[kept.column_length :]
 

@@ -1,13 +1,13 @@
-"""``extract``: filters, page indexes and row indexes of data files into one Puffin file, the bits as they are.
+"""``extract``: copies filters, page indexes and row indexes of data files into one Puffin file, bit for bit.
 
-Taken is what may be believed: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`, :mod:`sidecar.orc.trust`) and
-a page index that nothing contradicts (:mod:`sidecar.convert.sound_page_index`); :mod:`sidecar.convert.extract_parquet`
-and :mod:`sidecar.convert.extract_orc` take them. What is not taken has its reason in the report and in the coverage of
-the Puffin file, where it means *keep*.
+Only indexes that can be believed are taken: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`,
+:mod:`sidecar.orc.trust`) and a page index that nothing contradicts (:mod:`sidecar.convert.sound_page_index`).
+:mod:`sidecar.convert.extract_parquet` and :mod:`sidecar.convert.extract_orc` take them. Every other index gets a reason
+in the report and in the coverage of the Puffin file, where a reason means *keep the unit*.
 
-Of local files the digest of all stored pages is recorded, which later proves that a file is the one that was indexed,
-and one page of each Parquet column is decoded, so that no filter is taken that denies the values it is of. Other files
-are not read for that unless it is asked for.
+For local files, ``extract`` records the digest of all stored pages, which later proves that a file is the one that was
+indexed. It also decodes one page of each Parquet column and does not take a filter that denies its values. Remote files
+are not read for either purpose unless the caller asks for it.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ L = TypeVar("L")
 
 @dataclass
 class ExtractReport:
-    """What was taken out of which files."""
+    """The result of :func:`extract_files`."""
 
     files: list[str]
     target: str
     size: int
     fields: dict[str, int]
-    """The number that stands for each column in the Puffin file: its field id, or one of its own."""
+    """Field number of each column in the Puffin file, by path: its field id, or a number of its own."""
     units: list[Outcome] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
     witness: Witness = field(default_factory=lambda: Witness("", PAGE))
-    """What was looked at of the files' values."""
+    """The values that were compared with the indexes."""
 
     @property
     def damaged(self) -> bool:
@@ -63,7 +63,7 @@ class ExtractReport:
         return any(unit.damaged for unit in self.units)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as ``sidecar extract --json`` prints it."""
+        """Return plain data, as ``sidecar extract --json`` prints it."""
         units = [asdict(unit) for unit in self.units]
         return {
             "files": self.files,
@@ -95,18 +95,22 @@ def extract_files(
 ) -> ExtractReport:
     """Take the Bloom filters (``bloom``) and page indexes of Parquet and ORC ``files`` into the new Puffin ``target``.
 
-    ``columns`` are dotted paths of leaves, all by default; a file need not have each of them. Filters keep their
-    bits, odd bytes at their end included, page indexes their Thrift bytes, and row indexes, which are an ORC file's
-    page indexes, their protobuf bytes; values are not decoded. ``digest`` records the SHA-256 of each file's stored
-    pages, for which all of them are read; by default of local files alone. Without it, who embeds the indexes has to
-    look every value up (:func:`sidecar.embed_from`). ``witness`` decodes one page of each Parquet column that
-    something is taken of, and holds it against the first filter and page index of the column: one that is denied is
-    not taken, and neither are the column's others; by default of local files alone. ``encryption_keys`` open
-    encrypted Parquet files. Of their encrypted columns nothing is taken, unless ``bundle_keys`` of the keys name them
-    (then it is kept encrypted) or ``allow_plaintext`` says so; ``columns`` that name one are refused. Nothing is at
-    ``target`` after an error: :class:`UsageError` if no file has anything to take, for unknown columns and a target
-    that exists, :class:`UnsupportedFeatureError` for encrypted files without their footer key,
-    :class:`DamagedFileError` for a broken footer, and :class:`StorageError`. A broken index costs that index alone.
+    ``columns`` are dotted paths of leaves, all by default; a file need not have all of them. Indexes are copied without
+    decoding values: filters with their bits and the bytes after their last block, page indexes with their Thrift bytes,
+    row indexes (the page indexes of ORC) with their protobuf bytes.
+
+    ``digest`` reads all stored pages of each file and records their SHA-256; by default only for local files. Without a
+    digest, :func:`sidecar.embed_from` has to look up every value before it embeds the indexes. ``witness`` decodes one
+    page of each Parquet column and compares it with the column's first filter and first page index; by default only for
+    local files. If they contradict the page, no index of that kind is taken for the column.
+
+    ``encryption_keys`` open encrypted Parquet files. An index of an encrypted column is taken only if ``bundle_keys``
+    name the column (then it stays encrypted) or ``allow_plaintext`` is set. Naming another encrypted column in
+    ``columns`` is an error.
+
+    A broken index costs that index alone. After an error nothing is at ``target``. Raises :class:`UsageError` if no
+    file has an index to take, for unknown columns and if the target exists, :class:`UnsupportedFeatureError` for
+    encrypted files without their footer key, :class:`DamagedFileError` for a broken footer, and :class:`StorageError`.
     """
     start = time.monotonic()
     if not files:
@@ -138,9 +142,9 @@ def extract_files(
 
 
 class Extractor:
-    """Takes indexes out of one file after the other into a collection.
+    """Copies the indexes of one file after the other into a collection.
 
-    ``units`` is what became of each, ``paths`` the keys of the columns by their paths.
+    ``units`` lists what became of each index. ``paths`` has the keys of the columns by path.
     """
 
     def __init__(
@@ -160,15 +164,15 @@ class Extractor:
         self._digest = digest
         self._asks = witness
         self.witness = Witness("", PAGE)
-        """What was looked at of the values of all files."""
+        """The values of all files that were compared with the indexes."""
         self._wanted = None if columns is None else dict.fromkeys(columns)
         self.seen: set[str] = set()
-        """Those of ``columns`` that some file has."""
+        """The names in ``columns`` that some file has."""
 
     def take(self, source: Source) -> None:
-        """Everything that is asked for of one file, Parquet or ORC.
+        """Take the wanted indexes of one Parquet or ORC file.
 
-        Raises :class:`StorageError` if somebody wrote to the file meanwhile.
+        Raises :class:`StorageError` if the file changes while it is read.
         """
         if is_orc(source):
             self._take_orc(source)
@@ -199,7 +203,7 @@ class Extractor:
             self.note(outcome, key, unit)
 
     def _named(self, leaves: Sequence[L], find: Callable[[str], L | None]) -> list[L]:
-        """The leaves that are wanted, as far as a file has them."""
+        """Return the wanted leaves that the file has."""
         if self._wanted is None:
             return list(leaves)
         found = {name: find(name) for name in self._wanted}
@@ -208,7 +212,7 @@ class Extractor:
         return list(here.values())
 
     def note(self, outcome: Outcome, key: Key, unit: int) -> None:
-        """Report an index of a unit, and keep the reason where it is missing."""
+        """Add an outcome to the report. If the unit has no index, keep the reason for the coverage too."""
         self.units.append(outcome)
         if outcome.way == NONE:
             self._collection.columns[key].reasons[outcome.kind, unit] = outcome.reason
@@ -217,7 +221,7 @@ class Extractor:
 def check_extracted(
     columns: Sequence[str] | None, seen: AbstractSet[str], outcomes: Sequence[Outcome]
 ) -> None:
-    """Raise :class:`UsageError` if nothing was there to be taken, or one of ``columns`` is in no file."""
+    """Raise :class:`UsageError` if no index was taken, or if no file has one of ``columns``."""
     for name in columns or ():
         if name not in seen:
             raise UsageError(f"no file has a column '{name}'")
@@ -230,5 +234,5 @@ def check_extracted(
 
 
 def _or_local(asked: bool | None, source: Source) -> bool:
-    """What was asked for, or whether the file lies on this machine, where reading more of it costs little."""
+    """Return ``asked``; if it is ``None``, whether the file is local, so that reading more of it costs little."""
     return is_local(source.name) if asked is None else asked

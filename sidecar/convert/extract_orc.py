@@ -1,7 +1,7 @@
-"""``extract`` of ORC files: trusted Bloom filters and row indexes of every row group, the bits as they are.
+"""``extract`` for ORC files: copies the trusted Bloom filters and the row indexes of every row group, bit for bit.
 
-Row groups are counted over all stripes. A filter that is not trusted (:mod:`sidecar.orc.trust`) stays behind with its
-reason; a row index costs nothing but itself where it is damaged. Values are not read.
+Row groups are counted over all stripes. A filter that is not trusted (:mod:`sidecar.orc.trust`) is left out with a
+reason; a damaged row index costs only itself. Values are not read.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sidecar.orc.tail import OrcTail
 from sidecar.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]
-"""Unit in the collection, column, and what became of an index."""
+"""Unit ordinal in the collection, column, and what became of the index."""
 
 
 @dataclass(frozen=True)
 class OrcWanted:
-    """What to take of a file: leaf columns, their filters, their row indexes.
+    """The indexes to take from a file: filters and row indexes of ``columns``.
 
-    ``digest``: record that of all stored data too.
+    ``digest``: also record the digest of all stored data.
     """
 
     columns: Sequence[OrcColumn]
@@ -42,7 +42,7 @@ class OrcWanted:
 def take_orc(
     source: Source, tail: OrcTail, collection: Collection, what: OrcWanted, keys: Mapping[int, Key]
 ) -> Taken:
-    """Add the file and its indexes to ``collection``; what became of each.
+    """Add the file and its indexes to ``collection``, and yield what became of each index.
 
     Raises :class:`sidecar.errors.UnsupportedFeatureError` for an encrypted file, :class:`DamagedFileError` for a
     stripe's footer that cannot be read, and :class:`sidecar.errors.StorageError`.
@@ -57,15 +57,17 @@ def take_orc(
         footer = read_stripe_footer(source, tail, stripe)
         indexes = read_indexes(source, tail, stripe, footer, ids, bloom=what.bloom)
         for column in what.columns:
-            one = _StripeColumn(tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal])
+            stripe_column = _StripeColumn(
+                tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal]
+            )
             if what.bloom:
-                yield from _filters(one, collection, first)
+                yield from _filters(stripe_column, collection, first)
             if what.row_index:
-                yield from _row_indexes(one, collection, first)
+                yield from _row_indexes(stripe_column, collection, first)
 
 
 def orc_keys(tail: OrcTail) -> dict[int, Key]:
-    """The key of each leaf column: by field id where that is the column's alone and above 0, else by path."""
+    """Return the key of each leaf column by column id: its field id if that is positive and unique, else its path."""
     ids = [column.field_id for column in tail.columns if column.field_id is not None]
     keys = {}
     for column in tail.columns:
@@ -77,7 +79,7 @@ def orc_keys(tail: OrcTail) -> dict[int, Key]:
 
 @dataclass(frozen=True)
 class _StripeColumn:
-    """A column of a stripe; ``first`` counts the row groups in front of the stripe."""
+    """A column of a stripe. ``first`` is the number of row groups before the stripe."""
 
     tail: OrcTail
     footer: StripeFooter
@@ -89,41 +91,43 @@ class _StripeColumn:
         return self.tail.name, self.first + row_group, self.index.column.path, kind
 
     def lost(self, kind: str, problem: SidecarError) -> Iterator[Outcome]:
-        """All row groups lack an index because of one problem."""
+        """Yield an outcome for each row group of the stripe: one problem cost all of them their index."""
         damaged = isinstance(problem, DamagedFileError)
         for group in range(self.footer.stripe.num_row_groups):
             yield Outcome(*self.place(group, kind), reason=reason_of(problem), damaged=damaged)
 
 
-def _filters(one: _StripeColumn, collection: Collection, first: int) -> Taken:
-    if one.index.filters_problem is not None:
-        for outcome in one.lost(BLOOM, one.index.filters_problem):
-            yield first + outcome.row_group, one.key, outcome
+def _filters(stripe_column: _StripeColumn, collection: Collection, first: int) -> Taken:
+    if stripe_column.index.filters_problem is not None:
+        for outcome in stripe_column.lost(BLOOM, stripe_column.index.filters_problem):
+            yield first + outcome.row_group, stripe_column.key, outcome
         return
-    for group, found in enumerate(one.index.filters or ()):
-        unit, place = first + one.first + group, one.place(group, BLOOM)
+    for group, found in enumerate(stripe_column.index.filters or ()):
+        unit, place = first + stripe_column.first + group, stripe_column.place(group, BLOOM)
         bits = found.filter
         rate = None if bits is None else bits.estimated_fpp()
         if bits is None or found.encoding is None or not found.trusted:
-            yield unit, one.key, Outcome(*place, rate_before=rate, reason=found.reason)
+            yield unit, stripe_column.key, Outcome(*place, rate_before=rate, reason=found.reason)
             continue
-        collection.add_filter(one.key, unit, found.encoding.name, bits)
-        yield unit, one.key, Outcome(*place, EXACT, bits.num_bytes, rate, rate)
+        collection.add_filter(stripe_column.key, unit, found.encoding.name, bits)
+        yield unit, stripe_column.key, Outcome(*place, EXACT, bits.num_bytes, rate, rate)
 
 
-def _row_indexes(one: _StripeColumn, collection: Collection, first: int) -> Taken:
-    index = one.index
+def _row_indexes(stripe_column: _StripeColumn, collection: Collection, first: int) -> Taken:
+    index = stripe_column.index
     if index.row_index_problem is not None:
-        for outcome in one.lost(PAGE_INDEX, index.row_index_problem):
-            yield first + outcome.row_group, one.key, outcome
+        for outcome in stripe_column.lost(PAGE_INDEX, index.row_index_problem):
+            yield first + outcome.row_group, stripe_column.key, outcome
         return
     if index.row_index is None:
         return
-    kind = row_index_kind(one.tail, one.footer, index.column, one.key.resolution)
+    kind = row_index_kind(
+        stripe_column.tail, stripe_column.footer, index.column, stripe_column.key.resolution
+    )
     for group, entry in enumerate(index.row_index.parts):
-        unit, place = first + one.first + group, one.place(group, PAGE_INDEX)
+        unit, place = first + stripe_column.first + group, stripe_column.place(group, PAGE_INDEX)
         if entry:
-            collection.add_row_index(one.key, unit, kind, entry)
-            yield unit, one.key, Outcome(*place, EXACT, len(entry))
+            collection.add_row_index(stripe_column.key, unit, kind, entry)
+            yield unit, stripe_column.key, Outcome(*place, EXACT, len(entry))
         else:
-            yield unit, one.key, Outcome(*place, reason="its entry is empty")
+            yield unit, stripe_column.key, Outcome(*place, reason="its entry is empty")

@@ -1,6 +1,7 @@
-"""``extract`` of Parquet files: trusted Bloom filters and sound page indexes of every row group, the bits as they are.
+"""``extract`` for Parquet files: copies the trusted Bloom filters and sound page indexes of every row group.
 
-Of encrypted columns nothing is taken that would stand in plaintext unasked (:mod:`sidecar.convert.protection`).
+Indexes of encrypted columns are left out unless they stay encrypted or the caller allows plaintext
+(:mod:`sidecar.convert.protection`).
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from sidecar.parquet.page_index import read_page_indexes
 from sidecar.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]
-"""Unit in the collection, column, and what became of an index."""
+"""Unit ordinal in the collection, column, and what became of the index."""
 
 ChunkOutcomes = Iterator[tuple[ColumnChunk, Outcome]]
-"""Column chunk, and what became of an index of it."""
+"""Column chunk, and what became of one of its indexes."""
 
 
 @dataclass(frozen=True)
 class ParquetWanted:
-    """What to take of a file: leaves, whether they were named one by one, their filters, their page indexes.
+    """The indexes to take from a file: filters and page indexes of ``leaves``.
 
-    ``digest``: record that of all stored pages too. ``witness``: asked one page a column, unless its mode is ``none``.
+    ``by_name``: the caller named the columns. ``digest``: also record the digest of all stored pages. ``witness``
+    counts the pages that are compared with the indexes; its mode ``none`` compares nothing.
     """
 
     leaves: Sequence[Leaf]
@@ -51,10 +53,10 @@ class ParquetWanted:
 def take_parquet(
     source: Source, footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]
 ) -> Taken:
-    """Add the file and its indexes to ``collection``; what became of each.
+    """Add the file and its indexes to ``collection``, and yield what became of each index.
 
-    Raises :class:`sidecar.errors.UsageError` for a column that is encrypted, named, and neither sealed nor allowed in
-    plaintext, and :class:`StorageError`.
+    Raises :class:`sidecar.errors.UsageError` if the caller names an encrypted column that may be kept neither encrypted
+    nor in plaintext, and :class:`StorageError`.
     """
     first = collection.add_file(file_entry(identity_of_parquet(source, footer), digest=what.digest))
     protected = _protected(footer, collection, what, keys)
@@ -72,7 +74,7 @@ def take_parquet(
 
 
 def parquet_keys(footer: Footer) -> dict[int, Key]:
-    """The key of each leaf by its index: by field id where that is the leaf's alone and above 0, else by path."""
+    """Return the key of each leaf by leaf index: its field id if that is positive and unique, else its path."""
     ids = [leaf.field_id for leaf in footer.columns if leaf.field_id is not None]
     keys = {}
     for leaf in footer.columns:
@@ -85,7 +87,7 @@ def parquet_keys(footer: Footer) -> dict[int, Key]:
 def _protected(
     footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]
 ) -> dict[int, str]:
-    """Why nothing of a leaf may be taken, by the indexes of those of which nothing may."""
+    """Return the leaves whose indexes must not be taken: the reason by leaf index."""
     found: dict[int, str] = {}
     protection = collection.protection
     for leaf in what.leaves:
@@ -106,7 +108,7 @@ def _protected(
 
 
 def _left(group: RowGroup, protected: Mapping[int, str], what: ParquetWanted, name: str) -> ChunkOutcomes:
-    """The indexes of a row group that are left behind."""
+    """Yield an outcome for each index that is left behind because its column is encrypted."""
     for leaf, reason in protected.items():
         chunk = group.columns[leaf]
         place = name, group.ordinal, chunk.leaf.path

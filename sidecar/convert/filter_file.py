@@ -1,10 +1,10 @@
-"""A file that is one historical filter, made into one of the present form: a rebuild from the column's values.
+"""Converts a file that is one historical filter: the new filter (XXH64) is built from the column's values.
 
-Nothing in such a file says which column it is of, so the caller says where its values stand. Two checks tell a wrong
-column. Every value of the column is looked up in the old filter: the filter of a column denies none of its values, so
-one denied value refuses the conversion. And hashed the old way, the values must give every bit that the old filter
-has: a value that is missing would be denied by the new filter, so a single bit too many refuses the conversion too.
-The bits alone prove nothing, because the values of a large column set all bits of a small filter by chance.
+Such a file does not say which column it belongs to, so the caller names the column. Two checks detect a wrong column.
+First, every value of the column is looked up in the old filter: a filter denies none of its own values, so one denied
+value refuses the conversion. Second, the values are hashed the old way, and they must set every bit of the old filter:
+a bit that no value sets belongs to a value that the new filter would deny, so it refuses the conversion too. The second
+check alone proves nothing, because a column with many values sets all bits of a small filter by chance.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FilterConversion:
-    """What was written, and how it came about. Lengths are those of the files, headers included."""
+    """The result of :func:`convert_filter`. Sizes are bytes of the files, headers included."""
 
     source: str
     target: str
@@ -52,7 +52,7 @@ class FilterConversion:
     rebuilt: Rebuilt[BlockFilter]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ``way`` and rates among it."""
+        """Return plain data, including ``way`` and the rates of the rebuild."""
         files = {name: value for name, value in vars(self).items() if name != "rebuilt"}
         return {**files, **self.rebuilt.to_dict()}
 
@@ -61,18 +61,18 @@ class FilterConversion:
 def convert_filter(
     source: str, target: str, *, values: str | None, fpp: float = DEFAULT_FPP, io: FileIO | None = None
 ) -> FilterConversion:
-    """Write the historical filter of the file ``source`` in the present form (XXH64) to the new file ``target``.
+    """Convert the historical filter in the file ``source`` to the present form (XXH64), in the new file ``target``.
 
-    ``values`` is ``FILE.parquet:column``, a Parquet file whose column (of all row groups) the filter is of. ``fpp`` is
-    the new filter's target rate. Raises :class:`UsageError` where no values are named, where the old filter denies one
-    of them or holds more than they are, and if ``source`` is of the present form or something is at ``target``;
-    :class:`DamagedFileError`, :class:`UnsupportedFeatureError` and :class:`StorageError` as reading does.
+    ``values`` is ``FILE.parquet:column``: the Parquet file and column (over all row groups) that the filter was built
+    from. ``fpp`` is the target rate of the new filter. Raises :class:`UsageError` if ``values`` is missing, if the old
+    filter denies a value or has bits that no value sets, if ``source`` has the present form already, and if ``target``
+    exists; :class:`DamagedFileError`, :class:`UnsupportedFeatureError` and :class:`StorageError` as reading does.
     """
     check_fpp(fpp)
     with closing(open_source(source, io)) as opened:
         old = read_bare_filter(opened)
     if not isinstance(old.filter, HistoricalBloomFilter):
-        raise UsageError("the filter is of the present form already", file=source)
+        raise UsageError("the filter already has the present form", file=source)
     path, column = _split(source, values)
     rebuilt = _rebuild(old, path, column, fpp, io)
     data = encode_header(rebuilt.filter.num_bytes) + rebuilt.filter.to_bytes()
@@ -89,7 +89,7 @@ def _split(source: str, values: str | None) -> tuple[str, str]:
             "a historical filter can only be rebuilt: its bits say nothing about XXH64",
             file=source,
             found=values,
-            hint="Name the column that it is of as --values FILE.parquet:column.",
+            hint="Name its column with --values FILE.parquet:column.",
         )
     return path, column
 
@@ -107,7 +107,7 @@ def _rebuild(old: FoundFilter, path: str, column: str, fpp: float, io: FileIO | 
 
 
 def _check_column(old: BlockFilter, evidence: ParquetEvidence, leaf: Leaf) -> None:
-    """Raise :class:`UsageError` unless ``old`` can be the filter of this column. Reads all values of the column."""
+    """Read all values of the column; raise :class:`UsageError` unless ``old`` can be its filter."""
     again = type(old).empty(old.z)
     looked_up = 0
     for array in evidence.values()[0]:
@@ -126,7 +126,7 @@ def _check_column(old: BlockFilter, evidence: ParquetEvidence, leaf: Leaf) -> No
         _explain(again, old, array, leaf.encoding)
     if missing := _unexplained(old, again):
         raise UsageError(
-            "the filter holds values that the column has not: it is not the filter of this column",
+            "the filter holds values that the column does not have: it is not the filter of this column",
             file=evidence.name,
             column=leaf.path,
             found=f"{missing} bits that no value of the column sets",
@@ -134,11 +134,11 @@ def _check_column(old: BlockFilter, evidence: ParquetEvidence, leaf: Leaf) -> No
 
 
 def _explain(again: BlockFilter, old: BlockFilter, values: pa.Array[Any], encoding: Encoding) -> None:
-    """Set the bits of the values, and of the twins of zeros and NaN, as far as the old filter admits them."""
+    """Insert into ``again`` the values, and the twins of zeros and NaN, that the old filter admits."""
     hashes = hash_arrow(values, encoding, function=old.function)
     again.insert(hashes[old.check(hashes)])
 
 
 def _unexplained(old: BlockFilter, again: BlockFilter) -> int:
-    """The number of bits that are set in the old filter and not in ``again``."""
+    """Return the number of bits that are set in ``old`` but not in ``again``."""
     return int(np.bitwise_count(old.blocks & ~again.blocks).sum(dtype=np.int64))

@@ -1,7 +1,7 @@
-"""Filters out of a sidecar, bit for bit as they were, for many files at once.
+"""Reads filters out of a sidecar, bit for bit, for many files at once.
 
-A bundle is sliced across its members, so a filter is scattered over all of its group, and a group is read whole:
-once, for all files that want filters of it.
+A bundle is sliced across its members, so the bytes of one filter are spread over its whole group. A group is therefore
+read whole, and only once for all files that need filters from it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ GroupKey = tuple[str, int, str, int]
 """Segment id, field number, kind of filters, group ordinal."""
 
 IN_MEMORY = 128 << 20
-"""Bytes of filters that are kept in memory."""
+"""Bytes of filters that are kept in memory; the rest goes to a temporary file."""
 
 Blocks = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
 class PooledFilters:
-    """The filters of one column of a file that stand in one group: unit ordinals by row group.
+    """The filters that one group has for one column of a file. ``units`` are unit ordinals by row group.
 
     ``column`` is the index of a Parquet leaf or the id of an ORC column.
     """
@@ -49,25 +49,25 @@ class PooledFilters:
 
     @property
     def key(self) -> GroupKey:
-        """Names the group."""
+        """The key of the group in a pool."""
         return group_key(self.segment, self.bundle, self.group)
 
 
 def group_key(segment: Segment, bundle: FilterBundle, group: StoredGroup) -> GroupKey:
-    """Names a group among those of all segments."""
+    """Return a key that identifies the group among the groups of all segments."""
     return segment.id, bundle.toc.field_id, group.rule.name, group.ordinal
 
 
 @dataclass(frozen=True)
 class _InMemory:
-    """The blocks of a filter, uint32[z, 8], and what stands behind them."""
+    """The blocks of a filter, uint32[z, 8], and the bytes after its last whole block."""
 
     blocks: Blocks
     tail: bytes
 
 
 class FilterPool:
-    """Filters that were read out of groups, kept in memory, those beyond 128 MiB in a temporary file. To be closed."""
+    """Filters of a sidecar: up to 128 MiB in memory, the rest in a temporary file. Close it to free both."""
 
     def __init__(self) -> None:
         self._spool = Spool()
@@ -76,9 +76,9 @@ class FilterPool:
         self._in_memory = 0
 
     def load(self, parts: Iterable[PooledFilters]) -> None:
-        """Read the groups of these parts, each once, and keep the filters of their units.
+        """Read each group of ``parts`` once and keep the filters of their units.
 
-        A group that is damaged fails alone, see :meth:`failure`.
+        A damaged group fails alone: :meth:`failure` returns its error.
         """
         groups: dict[GroupKey, PooledFilters] = {}
         units: dict[GroupKey, set[int]] = defaultdict(set)
@@ -89,7 +89,7 @@ class FilterPool:
             self._try_group(part.segment, part.bundle, part.group, sorted(units[key]))
 
     def load_all(self, segments: Iterable[Segment]) -> None:
-        """Read all groups of these segments and keep all of their filters."""
+        """Read all groups of ``segments`` and keep all filters. A damaged group fails alone."""
         for segment in segments:
             for field_id in sorted(segment.fields):
                 for bundle in segment.bundles_of(field_id):
@@ -97,11 +97,11 @@ class FilterPool:
                         self._try_group(segment, bundle, group, group.ordinals().tolist())
 
     def failure(self, part: PooledFilters) -> SidecarError | None:
-        """Why the part's group could not be read; ``None`` if it could."""
+        """Return the error of reading the part's group; ``None`` if there was none."""
         return self._failures.get(part.key)
 
     def get(self, part: PooledFilters, row_group: int) -> AnyFilter:
-        """A filter of a part that was loaded."""
+        """Return a filter of a loaded part."""
         kept, rule = self._kept[part.key, part.units[row_group]], part.group.rule
         if isinstance(kept, KeptFilter):
             blocks = self._spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
@@ -110,7 +110,7 @@ class FilterPool:
         return rule.filter_from(rule.join(blocks, kept.tail))
 
     def close(self) -> None:
-        """Drop everything."""
+        """Free the filters and the temporary file."""
         self._kept.clear()
         self._spool.close()
 
@@ -125,7 +125,7 @@ class FilterPool:
     def load_group(
         self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]
     ) -> None:
-        """Read one group and keep the filters of ``units``, which are members, in rising order.
+        """Read one group and keep the filters of ``units`` (unit ordinals of members, in rising order).
 
         Raises :class:`~sidecar.errors.DamagedFileError` for a wrong checksum.
         """
@@ -133,6 +133,7 @@ class FilterPool:
         sizes = read_own_blocks(group, bundle.place, bundle.read_ranges)[positions].tolist()
         tails = read_tails(group, bundle.place, bundle.read_ranges)
         targets = self._make_room(group, sizes, [tails[position] for position in positions])
+        # In the bundle a small member is widened: each of its blocks is repeated. Take one copy of each.
         for first, blocks_of_all in extract_blocks(segment, bundle.toc.field_id, group):
             for position, (target, _) in zip(positions, targets, strict=True):
                 take_own_blocks(blocks_of_all[position], first, group.layout.blocks // len(target), target)
@@ -141,13 +142,13 @@ class FilterPool:
             self._kept[key, unit] = kept
 
     def has(self, part: PooledFilters, row_group: int) -> bool:
-        """Whether a filter was loaded."""
+        """Return whether the filter of a row group is loaded."""
         return (part.key, part.units[row_group]) in self._kept
 
     def _make_room(
         self, group: StoredGroup, sizes: Sequence[int], tails: Sequence[bytes]
     ) -> list[tuple[Blocks, _InMemory | KeptFilter]]:
-        """Empty filters of so many blocks: in memory, or in the temporary file once that is full."""
+        """Allocate filters of ``sizes`` blocks: in memory while there is room, else in the temporary file."""
         total = sum(sizes) * BLOCK_BYTES
         if self._in_memory + total <= IN_MEMORY:
             self._in_memory += total

@@ -1,21 +1,22 @@
-"""The one rule for filters that a data file has already: which of them are taken as they are.
+"""Decides which filters of a data file are reused as they are. Builds and embedding share this rule.
 
-Builds and embedding ask it. Only a trusted filter is asked about: one that is not trusted is never taken.
+It applies to trusted filters only: a filter that is not trusted is never reused.
 """
 
 from __future__ import annotations
 
 HARVEST_RULES = GOOD, ALWAYS, NEVER = "good", "always", "never"
-"""``good`` takes filters that are good enough by their bits, ``always`` takes all of them, ``never`` none."""
+"""``good`` reuses filters whose bits show about the target rate, ``always`` reuses all, ``never`` none."""
 
 TOLERANCE = 1.05
-"""A full ORC filter of the size that writers choose for 1 % has 1.002 %, so a rate may be a little over the target."""
+"""A rate may be this factor over the target: a full ORC filter that its writer sizes for 1 % has 1.002 %."""
 
 
 def why_not_harvested(harvest: str, rate: float, target: float) -> str:
-    """Why a filter whose bits show the false-positive rate ``rate`` is not taken; empty if it is.
+    """Return why a filter is not reused; an empty text if it is.
 
-    ``harvest`` is one of :data:`HARVEST_RULES`, ``target`` the rate that was asked for.
+    ``harvest`` is one of :data:`HARVEST_RULES`, ``rate`` the false-positive rate that the bits show, ``target`` the
+    rate that the caller asks for.
     """
     if harvest == NEVER:
         return "to be built anew"

@@ -1,4 +1,4 @@
-"""What a data file says of itself: which units it has, and by what it is known again."""
+"""Describes a data file by its footer: its units, and the facts by which it is recognized later."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sidecar.source import Source, local_path
 
 @dataclass(frozen=True)
 class Identity:
-    """A Parquet or ORC file as far as its footer tells, places of indexes aside.
+    """Identifies a Parquet or ORC file. Where its indexes are in the file does not count.
 
-    ``units``: its row groups, those of ORC counted over all stripes. ``fingerprint`` is of everything that the footer
-    says of the data; ``is_distinctive`` whether that tells files of one shape from each other, and ``is_unique``
-    whether no other file has it, as of encrypted files. ``digest`` reads all pages as they are stored: files with one
-    digest have the same values.
+    ``units``: its row groups, in ORC counted over all stripes. ``fingerprint``: a hash of everything that the footer
+    says about the data. ``is_distinctive``: whether the fingerprint tells files of the same shape apart. ``is_unique``:
+    whether no other file has the fingerprint, as for encrypted files. ``digest`` reads all stored pages: files with the
+    same digest have the same values.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Identity:
 
 
 def identity_of_parquet(source: Source, footer: Footer) -> Identity:
-    """The identity of a Parquet file; ``source`` stays in use."""
+    """Return the identity of a Parquet file. ``source`` must stay open: ``digest`` reads it."""
     units = tuple(UnitEntry(group.ordinal, group.first_row, group.num_rows) for group in footer.row_groups)
     if footer.encryption is not None:
         return Identity(
@@ -63,7 +63,10 @@ def identity_of_parquet(source: Source, footer: Footer) -> Identity:
 
 
 def _of_encrypted(footer: Footer) -> bytes:
-    """By the random bytes that are an encrypted file's own: what its footer says of values must not go into a hash."""
+    """Return a fingerprint of the random bytes that identify an encrypted file.
+
+    It does not cover what the footer says about values: a hash of secrets must not go into a plaintext sidecar.
+    """
     assert footer.encryption is not None
     hashed = b"encrypted" + footer.encryption.declaration.aad_file_unique
     hashed += b"".join(group.num_rows.to_bytes(8, "little") for group in footer.row_groups)
@@ -71,7 +74,10 @@ def _of_encrypted(footer: Footer) -> bytes:
 
 
 def identity_of_orc(source: Source, tail: OrcTail) -> Identity:
-    """The identity of an ORC file; ``source`` stays in use. Raises as reading the tail's metadata does."""
+    """Return the identity of an ORC file. ``source`` must stay open: ``digest`` reads it.
+
+    Raises the errors of reading the tail's metadata.
+    """
     fingerprint = orc.data_fingerprint(source, tail)
     return Identity(
         tail.name,
@@ -85,7 +91,7 @@ def identity_of_orc(source: Source, tail: OrcTail) -> Identity:
 
 
 def orc_units(tail: OrcTail) -> tuple[UnitEntry, ...]:
-    """The row groups of all stripes."""
+    """Return the row groups of all stripes, numbered over the file."""
     firsts = first_units(tail)
     return tuple(
         UnitEntry(firsts[stripe.ordinal] + group.ordinal, group.first_row, group.rows)
@@ -95,14 +101,15 @@ def orc_units(tail: OrcTail) -> tuple[UnitEntry, ...]:
 
 
 def first_units(tail: OrcTail) -> list[int]:
-    """Row groups in front of each stripe, and at last in all of them."""
+    """Return the number of row groups before each stripe; the last entry counts all of them."""
     return list(accumulate((stripe.num_row_groups for stripe in tail.stripes), initial=0))
 
 
 def file_entry(identity: Identity, *, digest: bool) -> FileEntry:
-    """A plain file as the units table lists it: no manifest has it, so the entry is what its data is known by.
+    """Return the units table's entry for a plain file.
 
-    That is the fingerprint, and with ``digest`` the digest behind it, for which all pages are read.
+    No manifest lists a plain file, so the entry holds the fingerprint of its data. ``digest`` reads all stored pages
+    and appends their digest.
     """
     return FileEntry(
         path=identity.name,
@@ -116,5 +123,5 @@ def file_entry(identity: Identity, *, digest: bool) -> FileEntry:
 
 
 def is_local(path: str) -> bool:
-    """Whether reading a whole file costs little: it lies on this machine."""
+    """Return whether the file is on this machine, so that reading all of it costs little."""
     return local_path(path) is not None

@@ -1,4 +1,4 @@
-"""Everything that a Puffin sidecar has of its files, into a collection: to be sliced anew, merged or folded."""
+"""Loads everything that Puffin sidecars have into a collection, which is then sliced anew, merged or folded."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PAGE_INDEXES_AT_ONCE = 4096
 
 
 _KnownAs = tuple[DataFileIdentity, bytes]
-"""A file's identity and, of a plain file, what its data is known by: one rewritten under its path is another one."""
+"""A file's identity and, for a plain file, the fingerprint of its data: a path may have been rewritten since."""
 
 
 class Loader:
-    """Loads one sidecar after the other; a file that several segments list is loaded once. To be finished."""
+    """Loads one sidecar after the other; several segments may list a file. Call :meth:`finish` after the last one."""
 
     def __init__(self, collection: Collection, columns: Sequence[str] | None = None) -> None:
         self.units: list[Outcome] = []
@@ -34,9 +34,13 @@ class Loader:
         self._unread: dict[_KnownAs, FileEntry] = {}
 
     def load(self, sidecar: SidecarFile) -> None:
-        """Take everything. Raises :class:`DamagedFileError` for the first damage: half a copy helps nobody."""
+        """Load everything in the sidecar.
+
+        Raises :class:`DamagedFileError` for the first damage, because an incomplete copy would look complete, and
+        :class:`UsageError` if the Puffin file is not a sidecar.
+        """
         if not sidecar.segments:
-            raise UsageError("the Puffin file is no sidecar", file=sidecar.source.name)
+            raise UsageError("the Puffin file is not a sidecar", file=sidecar.source.name)
         for segment in sidecar.segments:
             places = self._add_files(segment)
             self._filters(segment, places)
@@ -47,7 +51,7 @@ class Loader:
             raise DamagedFileError(f"the sidecar is damaged: {sidecar.warnings[0]}", file=sidecar.source.name)
 
     def _add_files(self, segment: Segment) -> list[tuple[str, int, int]]:
-        """For each unit of the segment: path, row group, ordinal in the collection."""
+        """Add the files of a segment; return for each unit its path, row group and ordinal in the collection."""
         places: list[tuple[str, int, int]] = []
         for entry in segment.files(range(segment.num_files)):
             if entry is None:
@@ -64,7 +68,7 @@ class Loader:
         return places
 
     def finish(self) -> None:
-        """List the files of which no segment has row groups: they could not be read when they were indexed."""
+        """List the files that no segment has row groups for: they could not be read when they were indexed."""
         for known_as, plain in self._unread.items():
             if known_as not in self._first:
                 self._collection.add_file(plain)
@@ -91,7 +95,7 @@ class Loader:
             self.units.append(Outcome(path, row_group, key.name, BLOOM, EXACT, len(bitset), rate, rate))
 
     def _rows(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
-        """Row indexes of ORC units."""
+        """Load the row indexes of ORC units."""
         for field_id in sorted(segment.row_index_blobs):
             for first in range(0, segment.num_units, _PAGE_INDEXES_AT_ONCE):
                 wanted = range(first, min(first + _PAGE_INDEXES_AT_ONCE, segment.num_units))
@@ -143,7 +147,7 @@ class Loader:
 
 
 def _plain(segment: Segment, entry: FileEntry) -> FileEntry:
-    """A file without its table: what a manifest said of it is left behind."""
+    """Return the entry without the facts from the table's manifest."""
     own = entry.entry if is_plain(segment) else b""
     return replace(
         entry,

@@ -1,20 +1,19 @@
-"""Which file of a sidecar a data file is; a wrong answer would give it filters that deny its rows.
+"""Matches a data file with the files that a sidecar lists. A wrong match gives the file filters that deny its rows.
 
-A file whose live manifest entry is at hand is found by that, as planning does (:meth:`Finder.find_live`). Any other is
-first looked for by path, size and record count together. A file that was moved, or that has lost its indexes since, is
-found by what its footer says:
+If the live manifest entry of the file is at hand, the file is found by that entry, as in planning
+(:meth:`Finder.find_live`). Otherwise it is found by path, size and record count together. A file that was moved, or
+that lost its indexes since, is found by its footer:
 
-- in a sidecar of plain files by the fingerprint of its data (:mod:`sidecar.parquet.identity`,
-  :mod:`sidecar.orc.identity`), provided that the footer has statistics, without which files of one shape all look the
-  same;
-- in a table's sidecar by name, size, record count and row groups, as the names of a table's data files are unique.
+- In a sidecar of plain files: by the fingerprint of its data (:mod:`sidecar.parquet.identity`,
+  :mod:`sidecar.orc.identity`). The footer must have statistics, because without them files of one shape look the same.
+- In a table's sidecar: by name, size, record count and row groups, because file names in a table are unique.
 
-In each case the row groups must be those that were indexed. Whatever is in doubt is refused.
+In each case the row groups must be those that were indexed. A match in doubt is refused.
 
-What was found so may still be another file: names repeat in other folders, and footers of equal sizes and bounds may
-have other values between. :attr:`Match.proof` says what proves that it is not: the table's live entry, the digest of
-the stored pages that was recorded beside the fingerprint, or the id that encryption gave the file. A recorded digest
-that is another one is refused. Without a proof, an index may be taken only after all values were looked at.
+A match may still be a different file: names repeat in other folders, and footers with equal sizes and bounds may hide
+different values. :attr:`Match.proof` says what proves that it is the same file: the table's live entry, the recorded
+digest of the stored pages, or the id that encryption gave the file. If the recorded digest differs from the file's, the
+match is refused. Without a proof, an index may be used only after all values were looked up.
 """
 
 from __future__ import annotations
@@ -36,15 +35,16 @@ from sidecar.source import local_path
 BY_TABLE = "the table's live entry"
 BY_DIGEST = "the digest of the stored pages"
 BY_ENCRYPTION = "the file's id in its encryption"
-WRITTEN_ANEW = "the file was written anew since it was indexed"
+WRITTEN_ANEW = "the file was rewritten since it was indexed"
 PROOFS = (BY_TABLE, BY_DIGEST, BY_ENCRYPTION)
 
 
 @dataclass(frozen=True)
 class Match:
-    """A file as one segment lists it; ``units`` are unit ordinals by row group.
+    """A data file as one segment lists it. ``units`` are unit ordinals by row group.
 
-    ``proof`` says what proves that the file is the one that was indexed, one of :data:`PROOFS`; empty if nothing does.
+    ``proof`` is one of :data:`PROOFS`: it proves that the file is the one that was indexed. It is empty without a
+    proof.
     """
 
     segment: Segment
@@ -54,19 +54,19 @@ class Match:
 
     @property
     def is_proven(self) -> bool:
-        """Whether the pages certainly are those that were indexed; they may be at other places in the file."""
+        """Whether the pages are certainly those that were indexed. Their offsets in the file may differ."""
         return bool(self.proof)
 
 
 def is_plain(segment: Segment) -> bool:
-    """Whether a segment speaks of plain files, not of a table's."""
+    """Return whether a segment lists plain files, not the files of a table."""
     return segment.header.table_uuid == NO_TABLE
 
 
 class Finder:
-    """Finds data files among those of a sidecar; its list of files is read at most once.
+    """Finds data files in a sidecar. It reads the sidecar's list of files at most once.
 
-    ``live`` are the live files of the sidecar's table by path, as far as they are known.
+    ``live`` has the live files of the sidecar's table by path, if the table is at hand.
     """
 
     def __init__(self, sidecar: SidecarFile, live: Mapping[str, DataFileIdentity] | None = None) -> None:
@@ -78,15 +78,15 @@ class Finder:
         self._listed = False
 
     def listed_files(self) -> list[FileEntry]:
-        """All files that the sidecar speaks of, each path once. Raises :class:`UsageError` if it cannot be read."""
+        """Return all files that the sidecar lists, each path once. Raises :class:`UsageError` if the list is broken."""
         self._list()
         found = {entry.path: entry for same in self._by_name.values() for _, entry in same}
         return list(found.values())
 
     def find(self, file: Identity) -> list[Match]:
-        """The file of this identity, in every segment that lists it, the oldest first.
+        """Return the matches of a file, one for each segment that lists it, the oldest segment first.
 
-        Raises :class:`UsageError` if no segment does, or if it cannot be told which file it is.
+        Raises :class:`UsageError` if no segment lists the file, or if several listed files look like it.
         """
         known_as = self._live_entry(file)
         if known_as is not None and (live := self.find_live(known_as, file)):
@@ -102,9 +102,9 @@ class Finder:
         return next((entry for entry in entries if entry is not None), None)
 
     def find_live(self, known_as: DataFileIdentity, file: Identity) -> list[Match]:
-        """A live file of the sidecar's table, in every segment that lists this very file, the oldest first.
+        """Return the matches of a live file of the table, one for each segment that lists it, the oldest first.
 
-        ``file`` is what its footer says. Raises :class:`UsageError` where that contradicts the sidecar.
+        ``file`` is the identity from its footer. Raises :class:`UsageError` if that contradicts the sidecar.
         """
         matches = []
         for segment in self._sidecar.segments:
@@ -128,17 +128,23 @@ class Finder:
                 if not _same_data(segment, entry, file):
                     raise UsageError(WRITTEN_ANEW, file=file.name)
                 return self._match(segment, ordinal, entry, file)
-        found = self._moved(segment, file)
-        certain = [one for one in found if _name(one[1].path) == _name(file.name)] or found
-        if len(certain) > 1:
-            certain = [one for one in found if self._has_digest_of(one[1], file)] or certain
-        if len(certain) > 1 and not all(self._has_digest_of(entry, file) for _, entry in certain):
+        # No entry has the path: look for a moved file. Prefer the same name, then the same digest. Several entries
+        # with the file's digest hold the same values, so any of them will do; other ties are refused.
+        candidates = self._moved(segment, file)
+        likely = [
+            candidate for candidate in candidates if _name(candidate[1].path) == _name(file.name)
+        ] or candidates
+        if len(likely) > 1:
+            likely = [
+                candidate for candidate in candidates if self._has_digest_of(candidate[1], file)
+            ] or likely
+        if len(likely) > 1 and not all(self._has_digest_of(entry, file) for _, entry in likely):
             raise UsageError(
                 "several files of the sidecar look like this one",
                 file=file.name,
-                found=", ".join(entry.path for _, entry in certain[:3]),
+                found=", ".join(entry.path for _, entry in likely[:3]),
             )
-        return self._match(segment, *certain[0], file) if certain else None
+        return self._match(segment, *likely[0], file) if likely else None
 
     def _match(self, segment: Segment, ordinal: int, entry: FileEntry, file: Identity) -> Match:
         first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
@@ -147,7 +153,7 @@ class Finder:
         return Match(segment, entry, tuple(range(first, stop)), self._proof(segment, entry, file))
 
     def _proof(self, segment: Segment, entry: FileEntry, file: Identity) -> str:
-        """The proof for a plain file, or empty. Raises :class:`UsageError` if the recorded digest is not the file's."""
+        """Return the proof for a plain file, or an empty text. Raises :class:`UsageError` if the digests differ."""
         if not is_plain(segment) or not entry.entry:
             return ""
         if file.is_unique:
@@ -155,11 +161,11 @@ class Finder:
         if len(entry.entry) == FINGERPRINT_BYTES:
             return ""
         if not self._has_digest_of(entry, file):
-            raise UsageError(WRITTEN_ANEW, file=file.name, found="other bytes in its pages")
+            raise UsageError(WRITTEN_ANEW, file=file.name, found="different bytes in its pages")
         return BY_DIGEST
 
     def _has_digest_of(self, entry: FileEntry, file: Identity) -> bool:
-        """Whether the file has the digest that is recorded; it is read at most once."""
+        """Return whether the file has the recorded digest. The file's pages are read at most once."""
         recorded = entry.entry[FINGERPRINT_BYTES:]
         if not recorded:
             return False
@@ -168,17 +174,19 @@ class Finder:
         return recorded == self._digests[file.name]
 
     def _moved(self, segment: Segment, file: Identity) -> list[tuple[int, FileEntry]]:
-        """Files of a segment that may be this one at another place."""
+        """Return the entries (ordinal, file) of a segment that may be this file at another path."""
         self._list()
         if is_plain(segment):
-            same = self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
+            candidates = (
+                self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
+            )
         else:
             named = self._by_name.get((segment.id, _name(file.name)), [])
-            same = [one for one in named if one[1].file_size == file.size]
-        return [one for one in same if _same_data(segment, one[1], file)]
+            candidates = [candidate for candidate in named if candidate[1].file_size == file.size]
+        return [candidate for candidate in candidates if _same_data(segment, candidate[1], file)]
 
     def _unknown(self, file: Identity) -> UsageError:
-        """Say why, where a file of that name is there."""
+        """Return the error for a file that was not found. If its name is listed, the error says what differs."""
         self._list()
         for segment in self._sidecar.segments:
             for _, entry in self._by_name.get((segment.id, _name(file.name)), []):
@@ -190,12 +198,12 @@ class Finder:
                     )
                 if is_plain(segment) and _same_data(segment, entry, file):
                     return UsageError(
-                        "the file may be another one than was indexed: its footer has no statistics to tell by",
+                        "cannot tell whether the file is the one that was indexed: its footer has no statistics",
                         file=file.name,
                         expected=f"the path {entry.path}",
                     )
                 return _is_another(entry, file)
-        return UsageError("the sidecar does not speak of this file", file=file.name)
+        return UsageError("the sidecar does not list this file", file=file.name)
 
     def _list(self) -> None:
         if self._listed:
@@ -224,7 +232,7 @@ def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
 
 
 def _is_unread(entry: FileEntry, file: Identity) -> bool:
-    """Whether a file was listed without its row groups: it was damaged then, or encrypted and its keys not given."""
+    """Return whether the file was listed without row groups because it was damaged or its keys were missing."""
     return not entry.units and bool(file.units) and entry.record_count == file.num_rows
 
 
@@ -250,7 +258,7 @@ def _name(path: str) -> str:
 
 
 def _spellings(path: str) -> list[str]:
-    """A local path as different writers spell it."""
+    """Return the spellings of a local path that writers use; a remote path has one."""
     local = local_path(path)
     if local is None:
         return [path]

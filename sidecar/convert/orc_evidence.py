@@ -1,8 +1,8 @@
-"""What an ORC file knows of the values of one row group: the evidence that rebuilds draw on.
+"""Gathers what an ORC file tells about the values of one row group: the evidence for rebuilding a filter.
 
-A row group has no dictionary of its own: its stripe's has the values of all row groups. Bounds are those of the row
-index, believed where :mod:`sidecar.orc.statistics` believes them and they are values that occur; the old filter is
-believed where it is trusted (:mod:`sidecar.orc.trust`).
+A row group has no dictionary of its own, because a stripe's dictionary has the values of all its row groups. Bounds
+come from the row index; they are believed if :mod:`sidecar.orc.statistics` believes them and they are values that
+occur. The old filter is believed if it is trusted (:mod:`sidecar.orc.trust`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _INTEGERS: dict[str, pa.DataType] = {
 }
 _LONG = OrcEncoding.parse("orc/long")
 _BY_NUMBER = frozenset({"orc/long", "orc/date"})
-"""Keys that are the column's integers."""
+"""Encodings whose keys are the integers of the column."""
 
 if TYPE_CHECKING:
     Array = pa.Array[Any]
 
 
 class OrcEvidence:
-    """The values of a column in one row group.
+    """The evidence about the values of a column in one row group.
 
-    ``old`` is its filter, if there is one, ``statistics`` those of its row index. ``decode`` gives the values as the
-    file has them, and ``convert`` makes them those of the new filter's encoding.
+    ``old`` is the row group's filter, ``statistics`` comes from its row index; both may be missing. ``decode`` reads
+    the values in the file's type, and ``convert`` gives them the type of the new filter's encoding.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class OrcEvidence:
 
     def dictionary(self) -> list[Array] | str:
         """See :meth:`sidecar.convert.rebuild.Evidence.dictionary`."""
-        return "a dictionary of ORC is that of a stripe, not of one row group"
+        return "an ORC dictionary belongs to a stripe, not to one row group"
 
     def domain(self) -> Domain | str:
         """See :meth:`sidecar.convert.rebuild.Evidence.domain`."""
@@ -68,9 +68,9 @@ class OrcEvidence:
         if old is None or old.filter is None:
             return "there is no old filter of this column"
         if not old.trusted or old.encoding is None:
-            return f"the old filter is not to be trusted: {old.reason}"
+            return f"the old filter is not trusted: {old.reason}"
         if self._column.kind not in _INTEGERS or old.encoding.name not in _BY_NUMBER:
-            return f"values of {self._column.kind} are no bounded integers"
+            return f"values of {self._column.kind} are not bounded integers"
         if statistics is None or statistics.num_values is None:
             return "the row group has no statistics"
         low, high = statistics.min, statistics.max
@@ -97,12 +97,12 @@ class OrcEvidence:
 
 
 def admits(old: OrcBloomFilter, numbers: Numbers) -> npt.NDArray[np.bool_]:
-    """For each number whether the old filter might hold it: bool[n]."""
+    """Return for each number whether the old filter may hold it: bool[n]."""
     return old.check(hash_orc(pa.array(numbers), _LONG))
 
 
 def orc_filter_of(encoding: OrcEncoding, entries: int, fpp: float) -> Build[OrcBloomFilter]:
-    """Builds an ORC filter of the size that writers choose for a stride of ``entries``, or more if there are more."""
+    """Return a builder of ORC filters, sized as writers do for ``entries`` values (or more, if more are distinct)."""
 
     def build(arrays: Any, distinct: int) -> OrcBloomFilter:
         made = OrcBloomFilter.empty(*size_for(max(entries, distinct), fpp))

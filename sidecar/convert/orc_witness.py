@@ -1,7 +1,6 @@
-"""Filters that are about to be put into a stripe of an ORC file, held against its values; see
-:mod:`sidecar.convert.witness`.
+"""Compares filters with the values of an ORC stripe before they are put into it; see :mod:`sidecar.convert.witness`.
 
-One row group of the column is decoded from its positions, or all of them.
+It decodes either one row group of the column, from its positions in the row index, or all of them.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ def ask_row_groups(
     *,
     whole: bool,
 ) -> Testimony:
-    """Look values of a stripe's column up in its filters, one filter for each row group.
+    """Look up values of a stripe's column in ``filters``, one filter for each row group.
 
-    These are all values (``whole``), or those of the first row group that has some. Raises :class:`StorageError`;
-    values that cannot be decoded or hashed are unseen.
+    ``whole`` looks up all values, otherwise those of the first row group that has some. Raises :class:`StorageError`.
+    If values cannot be decoded or hashed, the result's ``unseen`` says why.
     """
     groups = values = denied = 0
     try:
@@ -59,11 +58,12 @@ def ask_row_groups(
 def _arrays(
     source: Source, tail: OrcTail, footer: StripeFooter, column: OrcColumn, *, whole: bool
 ) -> Iterator[tuple[int, Array]]:
-    """The row groups of the stripe, decoded all at once or one after the other."""
+    """Yield the row groups of the stripe: decoded in one pass, or one by one so that the caller can stop early."""
     stripe = footer.stripe
     if whole:
         yield from enumerate(read_row_groups(source, tail, stripe, footer, column))
         return
+    # A row group of a nested column also needs the positions of its parents' streams.
     above = column
     chain = [column.id]
     while above.parent:

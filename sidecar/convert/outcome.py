@@ -1,4 +1,4 @@
-"""What became of one index: the one record of builds, embedding and conversions."""
+"""Records what became of each index; builds, embedding and conversions share this record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Progress = Callable[[str, int, int], None]
-"""Called as work goes on: what is counted, how many are done, and how many there are."""
+"""Called as work goes on with the name of the steps, the number done and the total."""
 
 BLOOM, PAGE_INDEX = "bloom", "page-index"
 KINDS = (BLOOM, PAGE_INDEX)
@@ -19,21 +19,21 @@ NONE = "none"
 
 
 IndexPlace = tuple[str, int, str, str]
-"""Which index an :class:`Outcome` is of: file, row group, column, kind."""
+"""Identifies an index: file, row group, column, kind."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one index of one column in one row group; row groups of ORC are counted over all stripes.
+    """The outcome for one index of one column in one row group. ORC row groups are counted over all stripes.
 
-    ``way`` says where the index came from. Taken over: ``exact`` (the bytes as they were), ``converted`` (its bits in
-    another form), ``folded``, ``widened`` or ``merged`` (its bits in another size). Built: from the ``dictionary``,
-    from a ``domain`` of integers (:mod:`sidecar.convert.rebuild`), from the ``values``. ``none``: there is none, and
+    ``way`` says where the index comes from. Reused: ``exact`` (the same bytes), ``converted`` (its bits in another
+    form), ``folded``, ``widened`` or ``merged`` (its bits in another size). Built: from the ``dictionary``, from a
+    ``domain`` of integers (:mod:`sidecar.convert.rebuild`) or from the ``values``. ``none``: there is no index, and
     ``reason`` says why.
 
-    ``bytes`` are those of the bitset, or of both structures of a page index. In a Parquet file the header of a filter
-    counts too; what is new of an encrypted column is counted in clear. Rates are false-positive rates estimated from
-    the bits, ``None`` where there is no filter; ``measured`` is counted with random hashes where that was asked for.
+    ``bytes`` is the length of the bitset, or of both structures of a page index. In a Parquet file it includes the
+    filter's header; a new index of an encrypted column counts before encryption. Rates are false-positive rates
+    estimated from the bits, ``None`` without a filter. ``measured`` is counted with random hashes, if requested.
     """
 
     file: str
@@ -47,13 +47,13 @@ class Outcome:
     measured: float | None = None
     reason: str = ""
     damaged: bool = False
-    """Whether the reason is that bytes of the source are broken."""
+    """Whether broken bytes of the source are the reason."""
     rebuilt: dict[str, Any] | None = None
-    """Of a rebuilt filter: the ways that were closed, and numbers of an enumerated domain."""
+    """For a rebuilt filter: the ways that were not possible, and the numbers of an enumerated domain."""
 
 
 def ways_of(outcomes: Iterable[Outcome]) -> dict[str, dict[str, int]]:
-    """How many indexes of each kind went which way."""
+    """Count the indexes by kind and by way."""
     counts: dict[str, Counter[str]] = {}
     for outcome in outcomes:
         counts.setdefault(outcome.kind, Counter())[outcome.way] += 1

@@ -1,8 +1,8 @@
-"""What a Parquet file knows of the values of a column's filters: the evidence that rebuilds draw on.
+"""Gathers what a Parquet file tells about the values of a column: the evidence for rebuilding a filter.
 
-A chunk's bounds are trusted here only where each statement about them holds: an INT32 or INT64 column in a known
-column order, ``min_value`` and ``max_value`` both there, the right way round, and not marked as inexact.
-Nothing rounds or cuts integers, so these are the least and the greatest value of the chunk.
+The bounds of a chunk are trusted only if all of this holds: the column is INT32 or INT64 in a known column order,
+``min_value`` and ``max_value`` are both present and in the right order, and neither is marked as inexact. Writers do
+not round or truncate integers, so these bounds are the least and the greatest value of the chunk.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ B = TypeVar("B", bound=BlockFilter)
 
 
 class ParquetEvidence:
-    """The values of some chunks of one column, seen as the values of one filter.
+    """The evidence about the values of some chunks of one column, which get one filter together.
 
-    ``old`` is the filter that the chunks have together, if there is one. Keeps ``source`` open for the
-    iterator of :meth:`values`.
+    ``old`` is the present filter over all these chunks, or ``None``. ``source`` must stay open while the iterator of
+    :meth:`values` is in use.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ParquetEvidence:
 
 
 def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
-    reason = "is encrypted" if chunk.encrypted else "lies in another file" if chunk.file_path else ""
+    reason = "is encrypted" if chunk.encrypted else "is in another file" if chunk.file_path else ""
     reason = reason and f"the column chunk {reason}"
     if reason or chunk.leaf.encoding.not_indexable:
         raise UnsupportedFeatureError(
@@ -112,9 +112,9 @@ def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
 
 
 def integer_bounds(footer: Footer, chunk: ColumnChunk) -> tuple[int, int] | str:
-    """Least and greatest value of a chunk of integers, or why they are not known for certain."""
+    """Return the least and greatest value of a chunk of integers, or why they are not certain."""
     if chunk.leaf.physical not in ("INT32", "INT64"):
-        return f"values of {chunk.leaf.physical} are no bounded integers"
+        return f"values of {chunk.leaf.physical} are not bounded integers"
     bounds = chunk_bounds(footer, chunk)
     low, high = bounds.lower[0], bounds.upper[0]
     if bounds.reason or not isinstance(low, int) or not isinstance(high, int):
@@ -123,7 +123,7 @@ def integer_bounds(footer: Footer, chunk: ColumnChunk) -> tuple[int, int] | str:
     if statistics.boolean(_IS_MIN_EXACT) is False or statistics.boolean(_IS_MAX_EXACT) is False:
         return "the chunk's bounds are not exact"
     if high > _INT64.max:
-        return "the chunk's bounds do not fit 64 bits with a sign"
+        return "the chunk's bounds do not fit a signed 64-bit integer"
     return low, high
 
 
@@ -134,24 +134,24 @@ def _statistics(footer: Footer, chunk: ColumnChunk) -> Struct:
 
 
 def admits(old: BlockFilter, numbers: Numbers, encoding: Encoding) -> npt.NDArray[np.bool_]:
-    """For each number whether the old filter of ``encoding`` might hold it: bool[n]."""
+    """Return for each number whether the old filter of ``encoding`` may hold it: bool[n]."""
     plain = _plain(numbers, encoding)
     hashes = hash_plain_fixed(plain, len(numbers), encoding, twins=False, function=old.function)
     return old.check(hashes)
 
 
 def to_arrow(numbers: Numbers, leaf: Leaf) -> pa.Array[Any]:
-    """The numbers as values of the column."""
+    """Return the numbers as an array in the column's type."""
     return DictionaryPage(len(numbers), _plain(numbers, leaf.encoding), leaf.width, None).to_arrow(leaf)
 
 
 def _plain(numbers: Numbers, encoding: Encoding) -> npt.NDArray[np.uint8]:
-    """PLAIN bytes; unsigned numbers of 32 bits have the bits of the lower word."""
+    """Return the numbers in PLAIN encoding. A 32-bit number is the lower word, signed or unsigned."""
     return numbers.astype("<u4" if encoding.width == 4 else "<u8").view(np.uint8)
 
 
 def filter_of(form: type[B], encoding: Encoding, fpp: float) -> Build[B]:
-    """Builds a filter of ``form``: sized for the values' number, folded to the smallest size that meets ``fpp``."""
+    """Return a builder of ``form`` filters: sized for the number of values, then folded as far as ``fpp`` allows."""
 
     def build(arrays: Any, distinct: int) -> B:
         made = form.empty(form.blocks_for(distinct, fpp))

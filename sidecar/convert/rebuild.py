@@ -1,16 +1,16 @@
-"""Rebuilding a filter for another hash function, index rule or encoding: from what its values are known to be.
+"""Rebuilds a filter for another hash function, index rule or encoding, from what is known about its values.
 
-The bits of a filter say nothing about another hash, so the new filter needs the values. Three ways lead to
-them, tried in this order; each gives *all* values of the chunk, so none loses a value:
+The bits of a filter say nothing about another hash, so the new filter needs the values. There are three ways to get
+them, tried in this order. Each gives *all* values of the chunk, so the new filter denies none of them:
 
-``dictionary``  the entries of the dictionary page: every data page provably uses it
+``dictionary``  the entries of the dictionary page, if every data page provably uses it
 ``domain``      each integer between the chunk's bounds that the old filter admits: the bounds are trusted, and the old
                 filter denies no value of the chunk
 ``values``      the column's values
 
-A domain is enumerated only if it is small. With the old filter's rate p, it admits about p of the absent numbers of
-a domain of D: these *false extras* become members of the new filter, which so is never better than the old one
-inside the domain, and as good as was asked for outside. :class:`DomainLimits` says how many are taken.
+A domain is enumerated only if it is small. An old filter with rate p admits about p of the absent numbers of a domain
+of D. These *false extras* become members of the new filter. So inside the domain the new filter is never better than
+the old one; outside it has the rate that was asked for. :class:`DomainLimits` limits the false extras.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.int64]
 
 _STEP = 1 << 16
-"""Integers asked at a time: their hashes stay in the cache."""
+"""Integers that are looked up at a time: their hashes fit in the CPU cache."""
 
 
 class NewFilter(Protocol):
-    """What a rebuild makes: any filter that can tell its rate."""
+    """The result of a rebuild: any filter that can estimate its rate."""
 
     def estimated_fpp(self) -> float:
-        """The false-positive rate that its bits show."""
+        """Return the false-positive rate that its bits show."""
 
 
 F = TypeVar("F", bound=NewFilter)
 Build = Callable[[Iterable["Array"], int], F]
-"""Makes a filter of arrays that together hold at most so many distinct values."""
+"""Builds a filter from arrays; the number is an upper limit of their distinct values together."""
 
 
 @dataclass(frozen=True)
 class Domain:
-    """All integers that the chunk can hold, ``low`` to ``high``, and the old filter that knows which it may hold.
+    """The integers ``low`` to ``high`` (included) that bound a chunk, with the old filter that says which may occur.
 
-    ``admits`` asks the old filter for int64[n]: bool[n]. ``to_arrow`` gives numbers the type of the column.
-    ``rate`` is the old filter's, ``values`` the number of values of the chunk, nulls left out.
+    ``admits`` looks int64[n] up in the old filter and returns bool[n]. ``to_arrow`` converts numbers to the column's
+    type. ``rate`` is the old filter's false-positive rate, ``values`` the number of non-null values of the chunk.
     """
 
     low: int
@@ -65,27 +65,27 @@ class Domain:
 
     @property
     def size(self) -> int:
-        """How many integers there are."""
+        """The number of integers in the domain."""
         return self.high - self.low + 1
 
 
 class Evidence(Protocol):
-    """What is known of the values of one filter. Each way answers with a text where it is closed, saying why."""
+    """The evidence about the values of one filter. A way that is not possible returns a text that says why."""
 
     def dictionary(self) -> list[Array] | str:
-        """Every value at least once; other values do no harm."""
+        """Return arrays with every value at least once; extra values only add false positives."""
 
     def domain(self) -> Domain | str:
-        """Bounds that certainly hold all values, and an old filter that certainly admits all of them."""
+        """Return bounds that certainly contain all values, with an old filter that certainly admits all of them."""
 
     def values(self) -> tuple[Iterator[Array], int] | str:
-        """All values, and how many there are at most."""
+        """Return all values, and an upper limit of their number."""
 
 
 @dataclass(frozen=True)
 class DomainLimits:
-    """How far a domain is enumerated: at most ``numbers`` integers (32 MiB of them), and at most ``extras`` false
-    extras expected for each value that is there.
+    """Limits of enumerating a domain: ``numbers`` is the most integers (32 MiB of them), ``extras`` the most false
+    extras expected for each value of the chunk.
     """
 
     numbers: int = 1 << 22
@@ -94,10 +94,10 @@ class DomainLimits:
 
 @dataclass(frozen=True)
 class Rebuilt(Generic[F]):
-    """A new filter and how it came about. Rates are estimated from the bits.
+    """A new filter and how it was built. Rates are estimated from the bits.
 
-    ``closed``: the ways that were tried before, and why they were closed. Of a domain: its ``domain_size``, the
-    numbers ``admitted``, and how many of these are false extras in expectation.
+    ``closed``: the ways that were tried before, each with the reason why it was not possible. For the way ``domain``:
+    ``domain_size``, the number of ``admitted`` integers, and how many of these are expected to be false extras.
     """
 
     filter: F
@@ -110,7 +110,7 @@ class Rebuilt(Generic[F]):
     expected_false_extras: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, without the filter."""
+        """Return plain data, without the filter."""
         return {name: value for name, value in vars(self).items() if name != "filter"}
 
 
@@ -121,10 +121,10 @@ def rebuild(
     rate_before: float | None = None,
     limits: DomainLimits = DomainLimits(),
 ) -> Rebuilt[F]:
-    """The new filter by the first way that is open.
+    """Build the new filter by the first way that is possible.
 
-    Raises :class:`UnsupportedFeatureError` where none is, naming each reason; :class:`DamagedFileError` where the
-    values cannot be decoded; :class:`sidecar.errors.StorageError`.
+    Raises :class:`UnsupportedFeatureError` with each reason if no way is possible, :class:`DamagedFileError` if the
+    values cannot be decoded, and :class:`sidecar.errors.StorageError`.
     """
     closed: dict[str, str] = {}
     entries = _open(evidence.dictionary, closed, DICTIONARY)
@@ -150,7 +150,7 @@ A = TypeVar("A")
 
 
 def _open(ask: Callable[[], A | str], closed: dict[str, str], way: str) -> A | str:
-    """What a way has to offer. Damage closes it: the next one may do without the damaged bytes."""
+    """Try one way. Damage closes it, because the next way may not need the damaged bytes."""
     try:
         found = ask()
     except (DamagedFileError, UnsupportedFeatureError, UsageError) as error:
@@ -178,16 +178,16 @@ def _of_domain(
 
 
 def enumerate_domain(domain: Domain, limits: DomainLimits) -> Numbers | str:
-    """Every integer of the domain that the old filter admits, rising; or why they are too many, or not certain.
+    """Return every integer of the domain that the old filter admits, rising, as int64[n]; or why that is not possible.
 
-    Both bounds are values of the chunk. An old filter that denies one of them is not the chunk's, or the
-    bounds are not: then neither is believed.
+    Both bounds are values of the chunk, so its filter admits them. If the old filter denies one of them, the filter or
+    the bounds belong to other data, and neither is believed.
     """
     if domain.size > limits.numbers:
         return f"the domain has {domain.size:,} integers, more than {limits.numbers:,}"
     if domain.rate * domain.size > limits.extras * (domain.values + 1):
         expected = round(domain.rate * domain.size)
-        return f"about {expected:,} false extras are to be expected for at most {domain.values:,} values"
+        return f"about {expected:,} false extras are expected for at most {domain.values:,} values"
     if not domain.admits(np.array([domain.low, domain.high], np.int64)).all():
         return "the old filter denies a bound of the chunk"
     parts: list[Numbers] = []
@@ -202,9 +202,10 @@ def enumerate_domain(domain: Domain, limits: DomainLimits) -> Numbers | str:
 
 
 def false_extras(domain: Domain, admitted: int) -> float:
-    """How many of the admitted integers are not in the chunk, in expectation.
+    """Return the expected number of admitted integers that are not in the chunk.
 
-    With n values there, the rate p admits p * (D - n) others: admitted = n + p * (D - n).
+    A chunk with n values and a filter with rate p admit n + p * (D - n) of the D integers. Solving for p * (D - n)
+    gives the result.
     """
     if domain.rate >= 1.0:
         return float(admitted)

@@ -1,10 +1,9 @@
-"""``convert --as``: filters of data files, as filters of the other kind, into a sidecar.
+"""``convert --as``: rebuilds the filters of data files as the other kind, for a sidecar.
 
-Split-block filters of ORC row groups, or ORC filters of Parquet row groups, for the columns that have filters of their
-own. The bits of one say nothing about the other's hash, so each is rebuilt (:mod:`sidecar.convert.rebuild`) from the
-dictionary page, the integers that its bounds and the old filter leave, or the values. The encodings are those that a
-build of a table gives such units (:mod:`sidecar.orc.iceberg_values`). Page indexes and row indexes are of their format
-and come along as they are.
+ORC row groups get split-block filters, or Parquet row groups get ORC filters, on the columns that have filters of their
+own. The bits of one kind say nothing about the hash of the other, so each filter is rebuilt
+(:mod:`sidecar.convert.rebuild`). The encodings are the same as in a build of a table
+(:mod:`sidecar.orc.iceberg_values`). Page indexes and row indexes keep their format and are copied as they are.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.source import Source, check_unchanged
 
 REBUILT_KINDS = AS_PARQUET, AS_ORC = "parquet", "orc"
-"""Kinds of filters that others are rebuilt as: split-block filters, ORC filters."""
+"""The kinds that filters are rebuilt as: split-block filters, ORC filters."""
 
 Wanted = Collection[str] | None
 F = TypeVar("F", bound=AnyFilter)
@@ -51,7 +50,7 @@ F = TypeVar("F", bound=AnyFilter)
 
 @dataclass(frozen=True)
 class RebuildTarget:
-    """Where rebuilt filters go, at which rate; ``extractor`` reports them and keeps the reasons."""
+    """Where rebuilt filters go, and their rate ``fpp``. ``extractor`` reports them and keeps the reasons."""
 
     gathered: Gathered
     extractor: Extractor
@@ -67,7 +66,7 @@ class RebuildTarget:
         build: Build[F],
         rate: float | None,
     ) -> None:
-        """Rebuild one filter, or say why there is none."""
+        """Rebuild one filter, or report why it cannot be rebuilt."""
         try:
             made = rebuild(evidence, build, rate_before=rate)
         except StorageError:
@@ -90,12 +89,12 @@ class RebuildTarget:
         rate: float | None = None,
         damaged: bool = False,
     ) -> None:
-        """A unit that has no filter."""
+        """Report that a unit gets no filter, and why."""
         self.extractor.note(Outcome(*place, rate_before=rate, reason=reason, damaged=damaged), key, unit)
 
 
 def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
-    """A Parquet file: page indexes as they are, its filters as ORC filters."""
+    """Take a Parquet file: copy its page indexes and rebuild its filters as ORC filters."""
     first = into.gathered.num_units
     into.extractor.take(source)
     footer = read_footer(source)
@@ -115,7 +114,9 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
             rate = None if old is None else old.filter.estimated_fpp()
             encoding = ColumnType.parse(chunk.leaf.iceberg_type).orc_encoding
             if encoding is None:
-                into.refuse(place, key, unit, f"no ORC filter is made of {chunk.leaf.encoding.name}", rate)
+                into.refuse(
+                    place, key, unit, f"no ORC filter can be built for {chunk.leaf.encoding.name}", rate
+                )
                 continue
             try:
                 evidence = ParquetEvidence(
@@ -130,7 +131,7 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
 
 
 def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> None:
-    """An ORC file: row indexes as they are, its filters as split-block filters."""
+    """Take an ORC file: copy its row indexes and rebuild its filters as split-block filters."""
     first = into.gathered.num_units
     into.extractor.take(source)
     tail = read_tail(source)
@@ -142,8 +143,8 @@ def take_as_parquet(source: Source, into: RebuildTarget, columns: Wanted) -> Non
         having = [column for column in tail.columns if _has_filters(footer, column, columns)]
         indexes = read_indexes(source, tail, stripe, footer, [column.id for column in having])
         for column in having:
-            one = _RebuiltColumn(source, tail, footer, indexes[column.id])
-            one.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
+            rebuilt_column = _RebuiltColumn(source, tail, footer, indexes[column.id])
+            rebuilt_column.rebuild(into, keys[column.id], first, firsts[stripe.ordinal])
     check_unchanged(source)
 
 
@@ -167,12 +168,12 @@ class _RebuiltColumn:
 
     @cached_property
     def values(self) -> Sequence[pa.Array[Any]]:
-        """By row group."""
+        """The values of each row group of the stripe."""
         stripe = self.footer.stripe
         return list(read_row_groups(self.source, self.tail, stripe, self.footer, self.index.column))
 
     def rebuild(self, into: RebuildTarget, key: Key, first: int, ahead: int) -> None:
-        """Filters of all row groups; ``ahead`` is the number of row groups in front of the stripe."""
+        """Rebuild the filters of all row groups. ``ahead`` is the number of row groups before the stripe."""
         column, found = self.index.column, self.index.filters or ()
         conversion = self._conversion()
         for group in range(self.footer.stripe.num_row_groups):
@@ -189,7 +190,7 @@ class _RebuiltColumn:
                     else statistics_of(self.index.row_index, group, column, self.tail, self.footer)
                 )
             except DamagedFileError:
-                statistics = None
+                statistics = None  # they only serve the way ``domain``: the values may still be readable
             evidence = OrcEvidence(column, old, statistics, self._decoder(group), conversion.from_file)
             build = filter_of(SplitBlockBloomFilter, conversion.encoding, into.fpp)
             into.put(place, key, unit, conversion.encoding.name, evidence, build, rate)
@@ -198,7 +199,7 @@ class _RebuiltColumn:
         return lambda: self.values[group]
 
     def _conversion(self) -> OrcValues | str:
-        """How values become those of the filter, or why there is none."""
+        """Return how values are converted for the filter, or why there can be no filter."""
         column = self.index.column
         if column.encrypted or column.nested_in_repeated:
             return "the column is encrypted, or inside a list or map"

@@ -1,4 +1,7 @@
-"""The filters of a Parquet file in other sizes, in a new file with the same pages; page indexes come along."""
+"""Copies a Parquet file with its filters in other sizes. Pages stay the same; sound page indexes are carried over.
+
+Folding and widening need no values: both start from the bits of the old filter and keep everything that it holds.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ if TYPE_CHECKING:
 def refold_file(
     source: str, target: str, columns: Sequence[str] | None, sizes: TargetSizes, io: FileIO | None
 ) -> tuple[int, list[Outcome]]:
-    """Write the file ``source`` with the filters of ``columns`` (all by default) in other ``sizes`` to ``target``.
+    """Write the file ``source`` to the new file ``target``, the filters of ``columns`` (or all) in other ``sizes``.
 
-    Everything else stays as it is, but filters that are not trusted are left out, as they may lose rows. Returns the
-    size of the new file, and what became of each index that was there. Raises :class:`UsageError` where nothing is to
-    be changed, for unknown columns, and for merging: a Parquet file has a filter for each row group.
+    Everything else stays as it is, except that filters which are not trusted are left out, because they may lose rows.
+    Returns the size of the new file in bytes, and what became of each index of the source. Raises :class:`UsageError`
+    if ``sizes`` changes nothing, for unknown columns, and for merging: a Parquet file has a filter for each row group.
     """
     if not sizes.changes:
         raise UsageError(
@@ -58,6 +61,8 @@ def _refold(
 
 
 class _Refolder:
+    """Decides the filters and page indexes of each row group of one file."""
+
     def __init__(
         self, source: Source, footer: Footer, sizes: TargetSizes, wanted: Collection[int] | None
     ) -> None:
@@ -66,6 +71,7 @@ class _Refolder:
         self._sizes = sizes
         self._wanted = wanted
         self._largest: dict[int, int] = {}
+        # Filters are widened to the largest filter of their column after folding, so widening needs a first pass.
         if sizes.widen:
             for group in footer.row_groups:
                 for chunk, found in self._found(group):
@@ -74,7 +80,7 @@ class _Refolder:
                         self._largest[chunk.leaf.index] = max(z, self._largest.get(chunk.leaf.index, 0))
 
     def groups(self, outcomes: list[Outcome]) -> Iterator[GroupIndexes]:
-        """Indexes of each row group; what became of them is added to ``outcomes``."""
+        """Yield the indexes of each row group, and add what became of them to ``outcomes``."""
         for group in self._footer.row_groups:
             filters: dict[int, Piece] = {}
             for chunk, found in self._found(group):
@@ -119,6 +125,7 @@ class _Refolder:
                 made, way = made.widen(largest), WIDENED if way == EXACT else way
         measured = measured_rate(made) if self._sizes.measure else None
         outcome = Outcome(*place, way, made.num_bytes, before, made.estimated_fpp(), measured, reason)
+        # A range of the source is copied with its own header; a new filter needs a new header.
         if way == EXACT:
             return Range(found.offset, found.length), replace(outcome, bytes=found.bitset_length)
         return encode_header(made.num_bytes) + made.to_bytes(), outcome

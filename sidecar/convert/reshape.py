@@ -1,13 +1,14 @@
-"""Other sizes for filters that are there: folded, widened, merged over row groups or files.
+"""Resizes filters without their values: folds, widens or merges them over row groups or files.
 
-Merging: the OR of two filters of one size is the filter of both sets; the larger one is folded first. Folding by an
-integer factor only adds false positives, widening changes no answer (the lemmas stand in :mod:`sidecar.filters.sbbf`
-and :mod:`sidecar.bundle.filters.positions`). ORC filters take positions modulo a number of bits that is no power of
-two: they merge where they are of one size, and neither fold nor widen. So nothing here ever denies a value that was
-there. What has no filter cannot be merged: the unit of which it is a part has none either, and is kept.
+Merging: the OR of two filters of the same size is the filter of both sets; the larger filter is folded first. Folding
+by an integer factor only adds false positives, and widening changes no answer (the lemmas are in
+:mod:`sidecar.filters.sbbf` and :mod:`sidecar.bundle.filters.positions`). ORC filters take positions modulo a number
+of bits that is not a power of two: they merge only with filters of the same size, and neither fold nor widen. So a
+reshaped filter never denies a value that the old filters hold. If one of the filters to merge is missing, the merged
+unit gets no filter and is always kept.
 
-A merged unit speaks of all rows of a file: its row group is -1. Files merged into one stand in the units table as one
-entry with their common folder as path.
+A merged unit covers all rows of a file: its row group is -1. The units table lists files that were merged into one as
+one entry, with their common folder as path.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import check_fpp
 
 WHOLE_FILE = -1
-"""The row group of a unit that is a whole file."""
+"""The row group number of a unit that covers a whole file."""
 
 MEASURED = 200_000
-"""Random hashes that a rate is measured with: a rate of 1 % comes out within some 0.07 %."""
+"""Random hashes for measuring a rate: a rate of 1 % has an error of about 0.07 percentage points."""
 
 
 @dataclass(frozen=True)
 class TargetSizes:
-    """What is wanted: ``fpp`` folds as far as the rate allows, ``widen`` makes a column's filters as large as its
-    largest, ``merge`` is over the row groups of a file, ``merge_all`` over all files. ``measure`` the results."""
+    """The requested sizes: ``fpp`` folds as far as the rate allows, ``widen`` makes a column's filters as large as
+    its largest, ``merge`` merges the row groups of a file, ``merge_all`` all files, ``measure`` measures the rates."""
 
     fpp: float | None = None
     widen: bool = False
@@ -52,12 +53,12 @@ class TargetSizes:
 
     @property
     def changes(self) -> bool:
-        """Whether anything but measuring is to be done."""
+        """Whether anything changes the filters; measuring does not."""
         return self.fpp is not None or self.widen or self.merge or self.merge_all
 
 
 def measured_rate(found: BlockFilter | OrcBloomFilter) -> float:
-    """The share of random hashes that a filter takes for stored; hashes of random values are random hashes."""
+    """Return the share of random hashes that a filter admits. Random hashes behave as hashes of absent values."""
     hashes = np.random.default_rng(1).integers(0, 1 << 64, MEASURED, np.uint64)
     return float(found.check(hashes).mean())
 
@@ -65,9 +66,9 @@ def measured_rate(found: BlockFilter | OrcBloomFilter) -> float:
 def reshape(
     given: Collection, into: Collection, shape: TargetSizes, names: Mapping[Key, str] | None = None
 ) -> list[Outcome]:
-    """Everything in ``given``, in another shape, into the empty collection ``into``; what became of each index.
+    """Write everything in ``given`` reshaped to the empty collection ``into``; return what became of each index.
 
-    ``names``: what columns are called in the report.
+    ``names`` are the columns' names for the report.
     """
     units = [_Unit(file, number, entry) for file in given.files for number, entry in enumerate(file.units)]
     sets = list(_sets(given, units, shape))
@@ -96,7 +97,10 @@ class _Unit:
 def _sets(
     given: Collection, units: Sequence[_Unit], shape: TargetSizes
 ) -> Iterator[tuple[FileEntry | None, list[int]]]:
-    """For each new unit the file that begins with it, if one does, and the ordinals of the old units in it."""
+    """Yield for each new unit the ordinals of its old units, and its file if it is the file's first unit.
+
+    A file without units yields an empty list, so that the units table still lists it.
+    """
     if shape.merge_all:
         if units:
             yield _merged_file(given.files), list(range(len(units)))
@@ -141,19 +145,21 @@ def _reshape_filters(
 ) -> Iterator[Outcome]:
     largest = 0
     made: list[tuple[int, Outcome, str]] = []
-    for ordinal, own in enumerate(sets):
-        place = _place(key, [units[unit] for unit in own], BLOOM)
-        found, reason = _merged(given, column, own, units)
+    for ordinal, members in enumerate(sets):
+        place = _place(key, [units[unit] for unit in members], BLOOM)
+        found, reason = _merged(given, column, members, units)
         if found is None:
             if reason:
                 into.columns[key].reasons[BLOOM, ordinal] = reason
                 yield Outcome(*place, reason=reason)
             continue
         rates = [
-            given.filter_of(column.filters[unit]).estimated_fpp() for unit in own if unit in column.filters
+            given.filter_of(column.filters[unit]).estimated_fpp()
+            for unit in members
+            if unit in column.filters
         ]
-        encoding = next(column.filters[unit].encoding for unit in own if unit in column.filters)
-        way = MERGED if len(own) > 1 else EXACT
+        encoding = next(column.filters[unit].encoding for unit in members if unit in column.filters)
+        way = MERGED if len(members) > 1 else EXACT
         if shape.fpp is not None and isinstance(found, SplitBlockBloomFilter):
             folded = found.fold_to(shape.fpp)
             way = FOLDED if folded.z < found.z and way == EXACT else way
@@ -172,7 +178,7 @@ def _reshape_filters(
 
 def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
     if isinstance(found, OrcBloomFilter) and (shape.fpp is not None or shape.widen):
-        return "filters of ORC have no other size"
+        return "ORC filters cannot be resized"
     return f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
 
 
@@ -191,23 +197,27 @@ def _widened(
 
 
 def _merged(
-    given: Collection, column: CollectedColumn, own: Sequence[int], units: Sequence[_Unit]
+    given: Collection, column: CollectedColumn, members: Sequence[int], units: Sequence[_Unit]
 ) -> tuple[AnyFilter | None, str]:
-    """The filter of all units of a set together, or the reason why there is none; neither if none was there."""
-    if len(own) == 1:
-        kept = column.filters.get(own[0])
+    """Return the filter over all units of a set, or why there is none; neither if no unit had one."""
+    if len(members) == 1:
+        kept = column.filters.get(members[0])
         return (
-            (None, column.reasons.get((BLOOM, own[0]), "")) if kept is None else (given.filter_of(kept), "")
+            (None, column.reasons.get((BLOOM, members[0]), ""))
+            if kept is None
+            else (given.filter_of(kept), "")
         )
     having: list[KeptFilter] = []
-    for unit in own:
+    for unit in members:
         kept = column.filters.get(unit)
         if kept is not None:
             having.append(kept)
+        # A merged filter without this unit's values would deny them, so the set gets no filter. A unit without
+        # rows has no values to deny.
         elif units[unit].entry.rows:
-            if not any(other in column.filters for other in own):
+            if not any(other in column.filters for other in members):
                 return None, column.reasons.get((BLOOM, unit), "")
-            reason = column.reasons.get((BLOOM, unit), "it has none")
+            reason = column.reasons.get((BLOOM, unit), "it has no filter")
             where = f"row group {units[unit].entry.row_group} of {units[unit].file.path}"
             return None, f"no filter of {where}: {reason}"
     if not having:
@@ -223,13 +233,13 @@ def _merged(
     return merged, ""
 
 
-def _or(one: AnyFilter, other: AnyFilter) -> AnyFilter:
-    """The filter of both sets; :class:`UsageError` for sizes or kinds that do not merge."""
-    if isinstance(one, OrcBloomFilter) and isinstance(other, OrcBloomFilter):
-        return one.merge(other)
-    if isinstance(one, SplitBlockBloomFilter) and isinstance(other, SplitBlockBloomFilter):
-        return one.merge(other)
-    raise UsageError("filters of Parquet and of ORC do not merge")
+def _or(left: AnyFilter, right: AnyFilter) -> AnyFilter:
+    """Return the filter of both sets. Raises :class:`UsageError` for sizes or kinds that cannot be merged."""
+    if isinstance(left, OrcBloomFilter) and isinstance(right, OrcBloomFilter):
+        return left.merge(right)
+    if isinstance(left, SplitBlockBloomFilter) and isinstance(right, SplitBlockBloomFilter):
+        return left.merge(right)
+    raise UsageError("Parquet and ORC filters cannot be merged")
 
 
 def _carry_pages(
@@ -240,21 +250,21 @@ def _carry_pages(
     units: Sequence[_Unit],
     sets: Iterable[list[int]],
 ) -> Iterator[Outcome]:
-    for ordinal, own in enumerate(sets):
-        place = _place(key, [units[unit] for unit in own], PAGE_INDEX)
-        having = [unit for unit in own if unit in column.pages or unit in column.rows]
-        if having and len(own) == 1 and own[0] in column.rows:
-            row_index = column.rows[own[0]]
+    for ordinal, members in enumerate(sets):
+        place = _place(key, [units[unit] for unit in members], PAGE_INDEX)
+        having = [unit for unit in members if unit in column.pages or unit in column.rows]
+        if having and len(members) == 1 and members[0] in column.rows:
+            row_index = column.rows[members[0]]
             into.add_row_index(key, ordinal, row_index.kind, given.row_index_of(row_index))
             yield Outcome(*place, EXACT, row_index.length)
             continue
-        if having and len(own) == 1:
-            kept = column.pages[own[0]]
+        if having and len(members) == 1:
+            kept = column.pages[members[0]]
             into.add_page_index(key, ordinal, kept.kind, *given.page_index_of(kept))
             yield Outcome(*place, EXACT, kept.column_length + kept.offset_length)
             continue
         reason = "page indexes of several row groups do not merge" if having else ""
-        reason = reason or next((r for u in own if (r := column.reasons.get((PAGE_INDEX, u)))), "")
+        reason = reason or next((r for u in members if (r := column.reasons.get((PAGE_INDEX, u)))), "")
         if reason:
             into.columns[key].reasons[PAGE_INDEX, ordinal] = reason
             yield Outcome(*place, reason=reason)

@@ -1,7 +1,7 @@
-"""Indexes of one file out of a sidecar, byte for byte as they were.
+"""Finds the indexes of one data file in a sidecar, byte for byte as they were.
 
-Filters are for :class:`sidecar.convert.filter_pool.FilterPool`; here is where they stand. Page indexes are read for
-each file alone. Row indexes of ORC have no way back: a file always has them.
+For filters it returns where they are; :class:`sidecar.convert.filter_pool.FilterPool` reads them. Page indexes are read
+here, for one file at a time. ORC row indexes are never restored, because an ORC file always has its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sidecar.parquet.page_bounds import column_index_problems, offset_index_prob
 
 @dataclass(frozen=True)
 class RestoredPages:
-    """The page index of one chunk as it goes into the file; ``reason`` says what is missing and why."""
+    """The page index of one chunk, ready for the file. ``reason`` says what is missing and why."""
 
     column_index: bytes | None
     offset_index: bytes | None
@@ -37,16 +37,16 @@ class RestoredPages:
 
 
 Locate = Callable[[int, StoredGroup], tuple[int, str] | None]
-"""The column (number and path) of a file that a group of a field speaks of."""
+"""Finds a file's column (number and path) for a group of a field; ``None`` if the file has no such column."""
 
 
 def filter_parts(
     matches: Sequence[Match], footer: Footer, wanted: Collection[int] | None = None
 ) -> list[PooledFilters]:
-    """Where the filters of a Parquet file stand, for the leaves ``wanted`` (indexes; all by default).
+    """Return where the filters of a Parquet file are, for the leaf indexes ``wanted`` (all by default).
 
-    Of segments that both have a filter of a column and row group, the newer one's counts. Only split-block filters can
-    go into a Parquet file.
+    If several segments have a filter for the same column and row group, the newest counts. Only split-block filters
+    are returned, because a Parquet file cannot hold others.
     """
 
     def locate(field_id: int, group: StoredGroup) -> tuple[int, str] | None:
@@ -65,12 +65,12 @@ def filter_parts(
 def orc_filter_parts(
     matches: Sequence[Match], tail: OrcTail, wanted: Collection[int] | None = None
 ) -> list[PooledFilters]:
-    """As :func:`filter_parts` of an ORC file, for columns by their ids: filters of either kind, in any encoding."""
+    """Return where the filters of an ORC file are, for the column ids ``wanted``: either kind, in any encoding."""
     return located_parts(matches, locate_orc(tail, wanted))
 
 
 def locate_orc(tail: OrcTail, wanted: Collection[int] | None = None) -> Locate:
-    """Finds the columns of an ORC file, those with the ids ``wanted`` (all by default)."""
+    """Return a function that finds columns of an ORC file, only those with ids in ``wanted`` (all by default)."""
 
     def locate(field_id: int, group: StoredGroup) -> tuple[int, str] | None:
         column = find_orc_column(tail, field_id, group.resolution)
@@ -84,7 +84,8 @@ def locate_orc(tail: OrcTail, wanted: Collection[int] | None = None) -> Locate:
 
 
 def located_parts(matches: Sequence[Match], locate: Locate) -> list[PooledFilters]:
-    """The parts of a file's columns as ``locate`` finds them; of several for a row group the newest."""
+    """Return the parts that ``locate`` finds, the newest if several have the same column and row group."""
+    # Parts come oldest first, so a later part replaces an earlier one, row group by row group.
     places: dict[tuple[int, int], tuple[PooledFilters, int]] = {}
     for part in every_part(matches, locate):
         for row_group, unit in part.units.items():
@@ -97,7 +98,7 @@ def located_parts(matches: Sequence[Match], locate: Locate) -> list[PooledFilter
 
 
 def every_part(matches: Sequence[Match], locate: Locate) -> Iterator[PooledFilters]:
-    """All parts of a file's columns as ``locate`` finds them, those of the oldest segment first."""
+    """Yield all parts that ``locate`` finds, those of the oldest segment first."""
     for match in matches:
         for field_id in sorted(match.segment.fields):
             for bundle in match.segment.bundles_of(field_id):
@@ -111,7 +112,7 @@ def every_part(matches: Sequence[Match], locate: Locate) -> Iterator[PooledFilte
 
 
 def stored_row_indexes(matches: Sequence[Match], tail: OrcTail) -> dict[tuple[int, int], StoredRowIndex]:
-    """The row indexes that a sidecar has of an ORC file, by (row group, column id); the newest of several."""
+    """Return the sidecar's row indexes of an ORC file by (row group, column id); the newest of several."""
     found: dict[tuple[int, int], StoredRowIndex] = {}
     for match in matches:
         by_unit = {unit: row_group for row_group, unit in enumerate(match.units)}
@@ -124,17 +125,17 @@ def stored_row_indexes(matches: Sequence[Match], tail: OrcTail) -> dict[tuple[in
 
 
 def _members(group: StoredGroup, units: Sequence[int]) -> list[int]:
-    """Row groups whose units stand in the group."""
+    """Return the row groups whose units are members of the group."""
     found = np.flatnonzero(np.isin(np.array(units, np.int64), group.ordinals()))
     return [int(row_group) for row_group in found]
 
 
 def find_leaf(footer: Footer, field_id: int, resolution: str, encoding: str) -> Leaf | None:
-    """The leaf of a file that a group speaks of; ``None`` unless there is exactly one, in that encoding."""
+    """Return the leaf that a group belongs to; ``None`` unless exactly one leaf matches and has the encoding."""
     if resolution == BY_ID:
         found = [leaf for leaf in footer.columns if leaf.field_id == field_id]
     elif resolution.startswith(BY_NAME):
-        # A plain file's path may have any character, a name mapping's goes up to the first bar.
+        # In a sidecar of plain files the whole text is the path; in a table's, the path ends at the first bar.
         path = resolution.removeprefix(BY_NAME)
         found = [leaf for leaf in footer.columns if leaf.path in (path, path.split("|")[0])]
     else:
@@ -143,7 +144,7 @@ def find_leaf(footer: Footer, field_id: int, resolution: str, encoding: str) -> 
 
 
 def find_orc_column(tail: OrcTail, field_id: int, resolution: str) -> OrcColumn | None:
-    """The leaf of an ORC file that a group speaks of; ``None`` unless there is exactly one."""
+    """Return the ORC leaf column that a group belongs to; ``None`` unless exactly one matches."""
     leaves = [column for column in tail.columns if not column.is_compound]
     if resolution == BY_ID:
         found = [column for column in leaves if column.field_id == field_id]
@@ -158,9 +159,9 @@ def find_orc_column(tail: OrcTail, field_id: int, resolution: str) -> OrcColumn 
 def restore_pages(
     matches: Sequence[Match], footer: Footer, wanted: Collection[int] | None = None
 ) -> dict[tuple[int, int], RestoredPages]:
-    """The page indexes of a file by (row group, leaf index), checked against its footer.
+    """Return the page indexes of a file by (row group, leaf index), checked against its footer.
 
-    What contradicts the footer, or is damaged, has a reason instead.
+    A page index that is damaged or contradicts the footer is replaced by a reason.
     """
     found: dict[tuple[int, int], RestoredPages] = {}
     for match in matches:
@@ -170,6 +171,8 @@ def restore_pages(
                 leaf = find_leaf(footer, field_id, stored.kind.resolution, stored.kind.encoding)
                 if leaf is not None and (wanted is None or leaf.index in wanted):
                     chunk = footer.row_groups[by_unit[unit]].columns[leaf.index]
+                    # A proven file has the indexed pages, so a page index is right if the first page is at the same
+                    # offset. Then the full check, which decodes the page index, is not needed.
                     known = match.is_proven and first_page(stored.offset_index) == chunk.data_page_offset
                     found[chunk.row_group, leaf.index] = (
                         RestoredPages(stored.column_index, stored.offset_index)
@@ -180,10 +183,10 @@ def restore_pages(
 
 
 def first_page(offset_index: bytes | None) -> int | None:
-    """Offset of the first page in an OffsetIndex, as all writers begin one; ``None`` for any other beginning.
+    """Return the offset of the first page in an OffsetIndex; ``None`` if its bytes do not begin as all writers begin.
 
-    A list of structs as field 1, and in the first of them an i64 as field 1: the rest of the structure is not looked
-    at. Of pages that are known to be those that were indexed, it tells whether they lie where they lay.
+    Reads only the first bytes of the Thrift structure: field 1 is a list of structs, and field 1 of its first struct is
+    an i64. If the pages are known to be the indexed ones, this offset tells whether they are still at the same place.
     """
     data = offset_index or b""
     if data[:1] != b"\x19" or data[1:2] == b"" or data[1] & 15 != 12 or data[1] < 16:
@@ -213,7 +216,7 @@ def _checked(footer: Footer, chunk: ColumnChunk, stored: StoredPageIndex) -> Res
         return RestoredPages(None, None, "no offset index")
     problem = next(offset_index_problems(footer, chunk, offset), "")
     if problem:
-        return RestoredPages(None, None, f"of other pages: {problem}")
+        return RestoredPages(None, None, f"it belongs to other pages: {problem}")
     problem = "" if column is None else next(column_index_problems(footer, chunk, column, offset), "")
     if problem:
         return RestoredPages(None, stored.offset_index, f"no column index: {problem}")
@@ -221,7 +224,7 @@ def _checked(footer: Footer, chunk: ColumnChunk, stored: StoredPageIndex) -> Res
 
 
 def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tuple[int, Leaf, str]]:
-    """(row group, leaf, state) of all units that a sidecar speaks of, for one kind: indexed, or the reason why not."""
+    """Yield (row group, leaf, state) of all units for one kind; the state is *indexed* or the reason why not."""
     assert kind in (BLOOM, PAGE_INDEX)
     for match in matches:
         for covered in match.segment.coverages:
@@ -235,7 +238,7 @@ def coverage(matches: Sequence[Match], footer: Footer, kind: str) -> Iterator[tu
 
 
 def leaves_with_orc_filters(matches: Sequence[Match], footer: Footer) -> set[int]:
-    """Indexes of the leaves of a Parquet file that a sidecar has ORC filters of, which that file cannot have."""
+    """Return the indexes of the leaves that the sidecar has ORC filters for, which a Parquet file cannot hold."""
     found = (
         _leaf_of(footer, bundle.toc.field_id, group.resolution)
         for match in matches
@@ -247,7 +250,7 @@ def leaves_with_orc_filters(matches: Sequence[Match], footer: Footer) -> set[int
 
 
 def orc_coverage(matches: Sequence[Match], tail: OrcTail) -> Iterator[tuple[int, OrcColumn, str]]:
-    """As :func:`coverage` for the filters of an ORC file."""
+    """Yield (row group, column, state) of all units of an ORC file for filters; see :func:`coverage` for Parquet."""
     for match in matches:
         for covered in match.segment.coverages:
             if covered.kind != BLOOM:

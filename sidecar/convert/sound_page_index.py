@@ -1,4 +1,4 @@
-"""Which of a chunk's page index may be carried elsewhere: what nothing in it or in the footer contradicts."""
+"""Decides which structures of a chunk's page index may be copied: those that nothing contradicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sidecar.parquet.page_index import (
 
 @dataclass(frozen=True)
 class SoundPageIndex:
-    """The structures of a chunk that nothing contradicts; ``reason`` says why one of them is missing."""
+    """The structures of a chunk that nothing contradicts. ``reason`` says why one of them is missing."""
 
     column_index: ColumnIndex | None
     offset_index: OffsetIndex | None
@@ -29,7 +29,7 @@ class SoundPageIndex:
 def sound_page_index(
     footer: Footer, chunk: ColumnChunk, columns: ColumnIndexAnswer, offsets: OffsetIndexAnswer
 ) -> SoundPageIndex:
-    """What of a chunk's page index may be carried: an OffsetIndex without problems, then a ColumnIndex."""
+    """Return the sound structures: the OffsetIndex if it has no problems, and with it the ColumnIndex if sound too."""
     if offsets is None:
         return SoundPageIndex(None, None, "a column index without an offset index")
     if not isinstance(offsets, OffsetIndex):

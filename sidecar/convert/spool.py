@@ -1,4 +1,4 @@
-"""Indexes on their way: an unnamed temporary file, written front to back, read anywhere."""
+"""Keeps indexes in an unnamed temporary file until they are written to their target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sidecar.errors import StorageError
 
 
 class Spool:
-    """An unnamed temporary file; appending is safe from any thread. To be closed."""
+    """An unnamed temporary file, written at its end and read anywhere. Any thread may append. Close it to free it."""
 
     def __init__(self) -> None:
         try:
@@ -28,7 +28,7 @@ class Spool:
         self._map: mmap.mmap | None = None
 
     def append(self, data: bytes) -> int:
-        """Keep ``data``; its offset."""
+        """Append ``data`` and return its offset. Raises :class:`StorageError` if the disk is full."""
         start = self.reserve(len(data))
         view, at = memoryview(data), start
         while view:
@@ -40,14 +40,14 @@ class Spool:
         return start
 
     def reserve(self, length: int) -> int:
-        """Room for ``length`` bytes, zero until written; its offset."""
+        """Reserve ``length`` bytes, zero until written, and return their offset."""
         with self._lock:
             start = self._end
             self._end += length
         return start
 
     def array(self) -> npt.NDArray[np.uint8]:
-        """All bytes, mapped from the file and writable; what is appended later is not in it."""
+        """Map all bytes as a writable uint8 array. Bytes that are appended later are not in it."""
         if self._end == 0:
             return np.zeros(0, np.uint8)
         if self._map is None or len(self._map) < self._end:
@@ -61,12 +61,12 @@ class Spool:
         return np.frombuffer(self._map, np.uint8)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes that were appended."""
+        """Read ``length`` bytes at ``offset``."""
         return os.pread(self._file.fileno(), length, offset)
 
     def close(self) -> None:
-        """Give the space back."""
-        self._map = None  # unmapped with the last array that looks into it
+        """Free the disk space."""
+        self._map = None  # arrays that view the mapping keep it until they are freed
         self._file.close()
 
 

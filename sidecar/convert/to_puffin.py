@@ -1,4 +1,4 @@
-"""Conversions into a new Puffin file: of data files, their filters rebuilt as another kind or not, or of sidecars."""
+"""Converts data files or sidecars into a new Puffin file; filters of data files may be rebuilt as another kind."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PuffinOptions:
-    """What goes into the Puffin file: ``columns`` (dotted paths, all by default), in which ``sizes``.
+    """The content of the Puffin file: the indexes of ``columns`` (dotted paths, all by default) in ``sizes``.
 
-    ``kind``, :data:`AS_PARQUET` or :data:`AS_ORC`, has the filters of data files of the other format rebuilt.
+    ``kind`` is :data:`AS_PARQUET` or :data:`AS_ORC`: filters of data files of the other format are rebuilt as this
+    kind.
     """
 
     columns: Sequence[str] | None
@@ -38,14 +39,14 @@ class PuffinOptions:
 
     @property
     def reshaping(self) -> TargetSizes:
-        """The sizes of filters that are there: rebuilt ones have their rate already."""
+        """The sizes for existing filters. Rebuilt filters already have their rate, so they are not folded again."""
         return self.sizes if self.kind is None else replace(self.sizes, fpp=None)
 
 
 def sidecars_to_puffin(
     sources: Sequence[str], target: str, options: PuffinOptions
 ) -> tuple[int, list[Outcome]]:
-    """Write everything in the sidecars ``sources`` to ``target``; its size, and what became of each index."""
+    """Write everything in the sidecars ``sources`` to ``target``; return its size and what became of each index."""
     with closing(Collection()) as given:
         loader = Loader(given, options.columns)
         with closing(_opened(sources, options)) as opened:
@@ -60,7 +61,7 @@ def sidecars_to_puffin(
 def data_files_to_puffin(
     sources: Sequence[str], target: str, options: PuffinOptions
 ) -> tuple[int, list[Outcome]]:
-    """Write the indexes of the data files ``sources`` to ``target``; its size, and what became of each index."""
+    """Write the indexes of the data files ``sources`` to ``target``; return its size and what became of each index."""
     with closing(Collection()) as given:
         whole = Extractor(given, bloom=True, page_index=True, columns=options.columns)
         bare = Extractor(given, bloom=False, page_index=True, columns=options.columns)
@@ -82,7 +83,7 @@ def data_files_to_puffin(
 
 
 def _opened(sources: Sequence[str], options: PuffinOptions) -> Generator[Source, None, None]:
-    """One source after the other, closed when the next one is asked for."""
+    """Open one source after the other, and close each before the next."""
     for number, path in enumerate(sources):
         if options.progress is not None:
             options.progress("files", number, len(sources))

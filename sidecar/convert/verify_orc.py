@@ -1,8 +1,8 @@
-"""Holds the indexes that a sidecar has of an ORC file against the file's values.
+"""Verifies the indexes that a sidecar has for an ORC file against the file's values.
 
-Every value is looked up in each filter that the sidecar has of its row group: split-block filters and ORC filters,
-those of every segment. Row indexes must be those of the file, and their statistics must not deny a value. Values come
-from :mod:`sidecar.orc.decode`, as in a build.
+Every value is looked up in every filter of its row group, split-block and ORC, in all segments. Row indexes must equal
+those of the file, and their statistics must not exclude a value. :mod:`sidecar.orc.decode` reads the values, as in a
+build.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sidecar.source import Source
 
 @dataclass(frozen=True)
 class _OrcStripe:
-    """A stripe at work; ``first`` is the number of row groups in front of it."""
+    """A stripe that is being verified. ``first`` is the number of row groups before it."""
 
     source: Source
     tail: OrcTail
@@ -53,7 +53,7 @@ class _OrcStripe:
 def orc_value_problems(
     source: Source, tail: OrcTail, matches: list[Match], pool: FilterPool, check: ValueCheck
 ) -> Iterator[Problem]:
-    """Problems for values of the file that the sidecar denies; ``pool`` has the filters of the file's units."""
+    """Yield a problem for each index that denies values of the file. ``pool`` has the filters of the file's units."""
     parts = [part for part in every_part(matches, locate_orc(tail)) if part.units]
     row_indexes = stored_row_indexes(matches, tail)
     columns = sorted({part.column for part in parts} | {column for _, column in row_indexes})
@@ -124,7 +124,7 @@ def _filter_problems(
 
 
 def _in_type_of(encoding: Encoding, values: pa.Array[Any]) -> pa.Array[Any]:
-    """Values of an ORC column in the Arrow type that Parquet has for ``encoding``, where ORC has another one."""
+    """Cast ORC values to the Arrow type that ``encoding`` hashes, if ORC decodes them as a different type."""
     if encoding.name == "int64/time-us":
         return values.cast(pa.time64("us"))
     if encoding.name.startswith("flba:") and pa.types.is_binary(values.type):
@@ -137,9 +137,9 @@ def _row_index_problems(
 ) -> Iterator[str]:
     own = index.row_index
     if own is not None and own.parts[group] != stored.entry:
-        yield "row index: it is not the one of the file"
+        yield "row index: it differs from the file's"
     if row_index_kind(work.tail, work.footer, index.column, stored.kind.resolution) != stored.kind:
-        yield "row index: its description is not that of the file's column"
+        yield "row index: its description does not match the file's column"
     try:
         statistics = decode_row_index(stored).statistics
     except SidecarError as error:

@@ -1,8 +1,8 @@
-"""What a sidecar says of data files, held against their data.
+"""Verifies a sidecar against the values of its data files.
 
-Every value of an indexed column is looked up in the filter that the sidecar has for its row group; page indexes are
-held against the pages, row indexes against the values of their row groups. Groups of filters are read once for all
-files; data files are read one after the other, only the column chunks that are indexed.
+Every value of an indexed column is looked up in the filter of its row group. Page indexes are compared with the pages,
+row indexes with the values of their row groups. Each group of filters is read once for all files. Data files are read
+one after the other, and only their indexed column chunks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class DataPlace(NamedTuple):
-    """A live data file: its path, what a sidecar lists it as, and whether it is ORC, else Parquet."""
+    """A live data file: its path, its identity in the sidecar's list, and whether it is ORC (else Parquet)."""
 
     path: str
     listed: DataFileIdentity
@@ -51,10 +51,10 @@ def sidecar_value_problems(
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None = None,
 ) -> Iterator[Problem]:
-    """Problems for values that the sidecar denies, in those of ``files`` that ``check`` chooses.
+    """Yield a problem for each index that denies values, in the files that ``check`` chooses out of ``files``.
 
-    Files of which the sidecar has no row groups are passed over: those that it does not list, and those whose footer
-    could not be read when it was built. Damage is a problem, not an exception.
+    Files without row groups in the sidecar are skipped: it does not list them, or their footer could not be read when
+    it was built. Damage is a problem, not an exception.
     """
     indexed = [place for place in files if any(_units(segment, place) for segment in sidecar.segments)]
     chosen = check.choose(len(indexed))
@@ -76,7 +76,7 @@ def sidecar_value_problems(
 
 
 def _units(segment: Segment, place: DataPlace) -> range:
-    """The unit ordinals that a segment has of a file; none if it does not list it."""
+    """Return the unit ordinals of a file in a segment; an empty range if the segment does not list it."""
     ordinal = segment.file_ordinal(place.listed)
     return range(0) if ordinal is None else range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
 
@@ -84,7 +84,7 @@ def _units(segment: Segment, place: DataPlace) -> range:
 def _load(
     pool: FilterPool, sidecar: SidecarFile, segment: Segment, files: Sequence[DataPlace]
 ) -> Iterator[Problem]:
-    """Read the filters of these files out of one segment; a group that is damaged is left out."""
+    """Read the filters of ``files`` from one segment into the pool; yield a problem for each damaged group."""
     units = [unit for place in files for unit in _units(segment, place)]
     for field_id in sorted(segment.fields):
         for bundle in segment.bundles_of(field_id):

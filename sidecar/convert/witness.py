@@ -1,14 +1,14 @@
-"""Holds indexes that are about to go into a file against its values, before the file is published.
+"""Compares indexes with the values of a file before they are published in it.
 
-An index of another file denies values that the file has, and its readers then lose rows. Where something proves that
-the file is the one that was indexed (:attr:`sidecar.convert.match.Match.proof`), one page of each column chunk is a
-cheap witness on top. Where nothing does, all values are looked at, which proves that the indexes lose none of them.
+An index of a different file denies values that this file has, so readers lose rows. If something proves that the file
+is the one that was indexed (:attr:`sidecar.convert.match.Match.proof`), one page of each column chunk is a cheap extra
+check. Without a proof, all values are looked up, which proves that the indexes lose none of them.
 
-Whoever takes indexes out of a file may ask one page of each column too (:class:`FileWitness`).
+``extract`` also checks one page of each column before it takes indexes out of a file (:class:`FileWitness`).
 
-The values of a page are looked up in the filter, in the bytes in which they are stored and by which the filter's writer
-hashed them; and what the page has is held against the page index: its place, rows, nulls and levels exactly, its
-values against bounds that may be wider. Of ORC, :mod:`sidecar.convert.orc_witness` looks values up.
+The values of a page are looked up in the filter in their stored bytes, which the filter's writer hashed. The page index
+must have the page's offset, rows, nulls and levels exactly; its bounds may be wider than the values.
+:mod:`sidecar.convert.orc_witness` does this for ORC filters.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from sidecar.source import Source
 
 PAGE, FULL, NONE = "page", "full", "none"
 WITNESSES = (PAGE, FULL, NONE)
-"""How much is looked at where there is a proof: one page of each column chunk, all values, nothing."""
-ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they are of another file"
+"""How much is compared if there is a proof: one page of each column chunk, all values, nothing."""
+ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they belong to another file"
 
 
 @dataclass(frozen=True)
 class Testimony:
-    """The result of looking at one column chunk: ``pages`` decoded (in ORC row groups) and ``values`` looked up.
+    """The result for one column chunk: ``pages`` decoded (row groups in ORC) and ``values`` looked up.
 
-    ``denial`` says what contradicts a filter or the bounds and counts of a page index, ``misplaced`` which pages are
-    not where the page index says, ``unseen`` why something of the chunk could not be looked at. Empty means nothing.
+    ``denial`` says what contradicts a filter or the bounds and counts of a page index. ``misplaced`` says which page is
+    not where the page index says. ``unseen`` says why values could not be compared. An empty text means no problem.
     """
 
     pages: int = 0
@@ -50,54 +50,54 @@ class Testimony:
 
 @dataclass
 class Witness:
-    """What was looked at in one file, and the contradictions that were found.
+    """Counts what was compared in one file, and lists the contradictions that were found.
 
-    ``proof`` says what proves that the file is the one that was indexed, empty if nothing does; ``mode`` how much was
-    looked at, one of :data:`WITNESSES`: everything where there is no proof.
+    ``proof`` says what proves that the file is the one that was indexed; it is empty without a proof. ``mode`` is one
+    of :data:`WITNESSES`: how much was compared. Without a proof it is ``full``.
     """
 
     proof: str
     mode: str
     chunks: int = 0
     pages: int = 0
-    """Data pages that were decoded, in ORC row groups."""
+    """Data pages that were decoded; row groups in ORC."""
     values: int = 0
     """Values that were looked up in filters."""
     denials: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
-    """Column chunks that could not be looked at, and why."""
+    """Column chunks that could not be compared, and why."""
 
     @classmethod
     def called(cls, asked: str, proof: str) -> Witness:
-        """The witness of a file; raises :class:`UsageError` for an unknown ``asked``."""
+        """Return a new witness for a file. Raises :class:`UsageError` if ``asked`` is not one of :data:`WITNESSES`."""
         if asked not in WITNESSES:
             raise UsageError("unknown witness", expected=" or ".join(WITNESSES), found=asked)
         return cls(proof, asked if proof else FULL)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all values are looked at."""
+        """Whether all values are compared."""
         return self.mode == FULL
 
-    def add(self, column: str, row_group: int, said: Testimony) -> None:
+    def add(self, column: str, row_group: int, testimony: Testimony) -> None:
         """Add the result of one chunk."""
         self.chunks += 1
-        self.pages += said.pages
-        self.values += said.values
+        self.pages += testimony.pages
+        self.values += testimony.values
         place = f"column {column}, row group {row_group}"
-        if said.denial:
-            self.denials.append(f"{place}: {said.denial}")
-        if said.unseen:
-            self.unseen.append(f"{place}: {said.unseen}")
+        if testimony.denial:
+            self.denials.append(f"{place}: {testimony.denial}")
+        if testimony.unseen:
+            self.unseen.append(f"{place}: {testimony.unseen}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data for JSON."""
         return dict(vars(self))
 
 
 @dataclass(frozen=True)
 class GivenIndexes:
-    """The indexes that a column chunk is to get; ``None`` for those that it does not get."""
+    """The indexes that a column chunk is about to get; ``None`` for each one that it does not get."""
 
     filter: BlockFilter | None = None
     column_index: ColumnIndex | None = None
@@ -107,9 +107,9 @@ class GivenIndexes:
 def ask_pages(
     source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIndexes, *, whole: bool
 ) -> Testimony:
-    """Hold ``given`` against all pages of the chunk (``whole``), or those up to the first that has a value.
+    """Compare ``given`` with the pages of a chunk: all of them (``whole``), or up to the first that has a value.
 
-    Raises :class:`StorageError`; pages that cannot be read or decoded are unseen.
+    Raises :class:`StorageError`. If a page cannot be read or decoded, the result's ``unseen`` says why.
     """
     lookup = None if given.filter is None else ValueLookup(chunk.leaf, given.filter)
     try:
@@ -158,21 +158,24 @@ def _incomplete(lookup: ValueLookup) -> str:
 
 
 class FileWitness:
-    """Looks at one page of each column for the first filter and the first page index that are taken out of a file."""
+    """Compares one page of each column with the first filter and the first page index that are taken out of a file.
+
+    One page is usually enough, because an index of the wrong file or column contradicts nearly every page.
+    """
 
     def __init__(self, source: Source, footer: Footer, witness: Witness) -> None:
         self._source = source
         self._footer = footer
         self._witness = witness
-        self._said: dict[tuple[int, bool], str] = {}
+        self._denials: dict[tuple[int, bool], str] = {}
 
     def denial(self, chunk: ColumnChunk, given: GivenIndexes) -> str:
-        """What the column's page contradicts; empty if it contradicts nothing or cannot be looked at."""
+        """Return what the column's page contradicts; an empty text if nothing, or if the page cannot be read."""
         if self._witness.mode == NONE or chunk.encrypted:
             return ""
         place = chunk.leaf.index, given.filter is None
-        if place not in self._said:
-            said = ask_pages(self._source, self._footer, chunk, given, whole=False)
-            self._witness.add(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, said)
-            self._said[place] = said.denial or said.misplaced
-        return self._said[place]
+        if place not in self._denials:
+            testimony = ask_pages(self._source, self._footer, chunk, given, whole=False)
+            self._witness.add(f"{chunk.leaf.path} of {self._source.name}", chunk.row_group, testimony)
+            self._denials[place] = testimony.denial or testimony.misplaced
+        return self._denials[place]

@@ -1,18 +1,18 @@
-"""``convert``: which conversion is meant, by what the files are.
+"""``convert``: chooses the conversion by the formats of the source and the target.
 
 | from | to | what is done |
 | --- | --- | --- |
 | Parquet, ORC files | Puffin | their filters, page and row indexes, as :mod:`sidecar.convert.extract` takes them out |
-| the same, with a kind | Puffin | the same, filters rebuilt as the other kind (:mod:`sidecar.convert.rebuild_kind`) |
+| Parquet, ORC files, with a kind | Puffin | the same, filters rebuilt as it (:mod:`sidecar.convert.rebuild_kind`) |
 | Puffin files | Puffin | one sidecar with everything in them, sliced anew |
 | Puffin file and a data file | Parquet, ORC | embedded, as :mod:`sidecar.embedding.from_sidecar` does |
 | Parquet file | Parquet | its filters in another size |
-| ORC file | ORC | filters that only Java asks, as all readers ask them (:mod:`sidecar.embedding.filters_like`) |
-| Parquet, ORC file and a data file | ORC, Parquet | the data file with filters of the same columns and rates (same) |
+| ORC file | ORC | filters that only Java reads, for all readers (:mod:`sidecar.embedding.filters_like`) |
+| Parquet, ORC file and a data file | ORC, Parquet | the data file with filters on the same columns, at the same rates |
 
-On the way into a Puffin file, filters may be merged, folded and widened (:mod:`sidecar.convert.reshape`).
+Filters for a Puffin file may also be merged, folded and widened (:mod:`sidecar.convert.reshape`).
 
-What makes Puffin files is in :mod:`sidecar.convert.to_puffin`. The choice is made here, above it, because three of the
+:mod:`sidecar.convert.to_puffin` writes Puffin files. The choice is made here, in the layer above, because three of the
 conversions embed.
 """
 
@@ -45,12 +45,12 @@ _ENDINGS = {".parquet": PARQUET, ".parq": PARQUET, ".orc": ORC, ".puffin": PUFFI
 
 @dataclass
 class ConvertReport:
-    """What was made of what."""
+    """The result of :func:`convert_files`."""
 
     sources: list[str]
     target: str
     conversion: str
-    """``parquet to puffin`` and the like."""
+    """The formats, such as ``parquet to puffin``."""
     size: int
     units: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
@@ -61,7 +61,7 @@ class ConvertReport:
         return any(unit.damaged for unit in self.units)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as ``sidecar convert --json`` prints it."""
+        """Return plain data, as ``sidecar convert --json`` prints it."""
         return {
             "sources": self.sources,
             "target": self.target,
@@ -89,17 +89,18 @@ def convert_files(
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> ConvertReport:
-    """Convert the indexes of ``sources`` to what the new file ``target`` is by its name; see the module.
+    """Convert the indexes of ``sources`` to the format that the ending of the new file ``target`` names.
 
-    ``data`` is the file that a sidecar's indexes go into, or one that gets filters as a file of the other format has
-    them. ``columns`` are dotted paths (or field ids, of a sidecar that knows no paths). ``fpp`` folds each filter to
-    the smallest size whose bits show at most that rate, or is the rate of filters that are rebuilt; ``widen`` makes a
-    column's filters as large as its largest, ``merge`` and ``merge_all`` make one filter of those of a file, or of all
-    files. ``measure`` also measures each rate with random hashes. ``kind``: into a Puffin file, filters of ORC files
-    are rebuilt as split-block ones (``parquet``), or those of Parquet files as ORC ones (``orc``).
+    The module's table lists the conversions. ``data`` is the data file that a sidecar's indexes go into, or that gets
+    filters like those of a file of the other format. ``columns`` are dotted paths (or field ids, for a sidecar without
+    paths). ``fpp`` folds each filter to the smallest size whose bits show at most that rate; for rebuilt filters it is
+    the target rate. ``widen`` makes a column's filters as large as its largest. ``merge`` makes one filter of those of
+    a file, ``merge_all`` one of those of all files. ``measure`` also measures each rate with random hashes. ``kind``
+    rebuilds filters for a Puffin file: those of ORC files as split-block filters (``parquet``), or those of Parquet
+    files as ORC filters (``orc``).
 
-    Raises :class:`UsageError` for what does not go together, :class:`UnsupportedFeatureError` for encrypted files,
-    and as :func:`sidecar.convert.extract.extract_files`.
+    Raises :class:`UsageError` for arguments that do not go together, :class:`UnsupportedFeatureError` for encrypted
+    files, and the errors of :func:`sidecar.convert.extract.extract_files`.
     """
     start = time.monotonic()
     if not sources:
@@ -114,7 +115,8 @@ def convert_files(
             _refuse_encrypted(opened)
     if kind is not None and (kind not in REBUILT_KINDS or target_format != PUFFIN or PUFFIN in formats):
         raise UsageError(
-            "filters of a data file get another kind in a Puffin file", expected=" or ".join(REBUILT_KINDS)
+            "filters become another kind only on the way from data files to Puffin",
+            expected=" or ".join(REBUILT_KINDS),
         )
     if target_format == PUFFIN:
         if data is not None:
@@ -136,13 +138,13 @@ def convert_files(
 
 
 def is_filter_file(path: str, io: FileIO | None = None) -> bool:
-    """Whether a file is a single Bloom filter and nothing else."""
+    """Return whether a file is a single Bloom filter and nothing else."""
     with closing(open_source(path, io)) as source:
         return format_of(source) == BLOOM_FILTER
 
 
 def _formats_of(sources: Sequence[str], io: FileIO | None) -> list[str]:
-    """The formats of the sources: Parquet and ORC may come together."""
+    """Return the formats of the sources. Only Parquet and ORC may be mixed."""
     formats = set()
     for path in sources:
         with closing(open_source(path, io)) as source:
@@ -154,7 +156,7 @@ def _formats_of(sources: Sequence[str], io: FileIO | None) -> list[str]:
 
 
 def _refuse_encrypted(source: Source) -> None:
-    """Nothing here takes keys; what is told of the other commands does."""
+    """Raise :class:`UnsupportedFeatureError` for an encrypted Parquet file: conversions take no keys."""
     if format_of(source) == PARQUET and read_declaration(source) is not None:
         raise UnsupportedFeatureError(
             "the file is encrypted, and conversions do not open encrypted files",
@@ -168,7 +170,7 @@ def _format_by_name(target: str) -> str:
         if target.lower().endswith(ending):
             return name
     raise UsageError(
-        "the name of the target does not say what it is to be", found=target, expected=" or ".join(_ENDINGS)
+        "the target's name does not end with a known format", found=target, expected=" or ".join(_ENDINGS)
     )
 
 
@@ -192,9 +194,7 @@ def _convert_legacy(
     source: str, target: str, columns: Sequence[str] | None, sizes: TargetSizes, io: FileIO | None
 ) -> tuple[int, list[Outcome]]:
     if sizes.changes or sizes.measure:
-        raise UsageError(
-            "filters of ORC have no other size", hint="sidecar embed builds them at another rate."
-        )
+        raise UsageError("ORC filters cannot be resized", hint="sidecar embed builds them at another rate.")
     report = convert_legacy(source, target, columns, io)
     return report.written.size, report.outcomes
 
@@ -209,10 +209,12 @@ def _filters_like(
 ) -> tuple[int, list[Outcome]]:
     if data is None:
         raise UsageError(
-            "a file of another format has other rows: name the one to get such filters with --data",
+            "source and target have different formats: name the data file that gets such filters with --data",
             file=source,
         )
     if sizes.widen or sizes.merge or sizes.merge_all or sizes.measure:
-        raise UsageError("filters of another data file are rebuilt: only their rate can be chosen")
+        raise UsageError(
+            "filters like those of another file are built from values: only their rate can be chosen"
+        )
     report, missing = filters_like(source, data, target, columns, sizes.fpp, io)
     return report.written.size, [*report.outcomes, *missing]

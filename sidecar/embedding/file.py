@@ -1,10 +1,10 @@
-"""Embedding: give a data file filters and page indexes without touching its data; or take them all away.
+"""Embeds filters and page indexes into a data file without touching its data, or removes all of them.
 
-ORC files are for :mod:`embed_orc <sidecar.embedding.orc_file>`; what follows is of Parquet.
+:mod:`sidecar.embedding.orc_file` does it for ORC; the rest of this module is about Parquet.
 
-What a row group gets is decided by threads (:mod:`embed_filters <sidecar.embedding.filters>`, :mod:`embed_pages
-<sidecar.embedding.page_indexes>`) while the pages are copied, not far ahead of its turn, and
-:func:`sidecar.parquet.embed.embed` puts it in its place.
+Threads decide what each row group gets (:mod:`sidecar.embedding.filters`, :mod:`sidecar.embedding.page_indexes`) while
+another thread copies the pages. They work a limited number of bytes ahead. :func:`sidecar.parquet.embed.embed` writes
+the result into the file.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 MOST_THREADS = 4
-"""Threads that build indexes, unless told otherwise; another one copies."""
+"""Threads that build indexes by default, at most. One more thread copies pages."""
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """What a file is to get; see :func:`embed_file`."""
+    """The indexes that a Parquet file gets, and where filters go; see :func:`embed_file`."""
 
     filters: FilterRules = field(default_factory=FilterRules)
     page_index: bool = False
@@ -72,26 +72,26 @@ def embed_file(
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
 
-    Pages are copied as bytes; everything in the footer that speaks of something else survives. ``bloom`` names
-    leaf columns by dotted paths. ``fpp``: target false-positive rate; ``ndv``: distinct values of a chunk, by
-    column, where they are known to be fewer than its values. ``placement``: filters at the ``end`` of the file or
-    after each ``row-group``. ``harvest``: filters and page indexes of the file are taken if they are ``good``
-    (at most about ``fpp`` by their bits), ``always`` or ``never``; those of other columns stay in any case, unless they
-    are known to lose rows. ``even_if_dictionary``: a filter even where the dictionary is no larger. ``threads``: how
-    many build indexes while another one copies; one a core by default, at most four.
+    Pages are copied as bytes, and the footer keeps everything that is not about indexes. ``bloom`` names leaf columns
+    by dotted paths. ``fpp`` is the target false-positive rate. ``ndv`` gives the distinct values of a column chunk, by
+    column, if they are known to be fewer than its values. ``placement`` puts filters at the ``end`` of the file or
+    after each ``row-group``. ``harvest`` says which filters and page indexes of the file are reused: ``good`` (filters
+    whose bits show at most about ``fpp``), ``always`` or ``never``; those of other columns stay in any case, unless
+    they are known to lose rows. ``even_if_dictionary`` builds a filter even if the dictionary is no larger. ``threads``
+    build indexes while another thread copies; by default one per core, at most four.
 
-    An ORC file gets filters of the size that its writers choose, in every stripe or, where some stripe can have
-    none, in none. It always has its row index and one place for filters, so ``page_index``, ``ndv``, ``placement``
-    and ``even_if_dictionary`` are not for it.
+    An ORC file gets filters of the size that ORC writers choose: in every stripe, or in none if some stripe cannot have
+    them. It always has its row index, and its filters have one place, so ``page_index``, ``ndv``, ``placement`` and
+    ``even_if_dictionary`` raise :class:`UsageError`.
 
-    An encrypted Parquet file is read with ``encryption_keys`` and stays encrypted with the keys that it has: what is
-    new is sealed with the key of its column, and the footer with its own. A column whose key is not there keeps what
-    it has and gets nothing; then filters can only stand at the end. DuckDB does not read encrypted files with filters.
+    An encrypted Parquet file is read with ``encryption_keys`` and stays encrypted with the same keys: new indexes with
+    the key of their column, the footer with its own. A column whose key is missing keeps its indexes and gets no new
+    ones; then filters can only be at the end. DuckDB does not read encrypted files with filters.
 
-    Damage costs the column chunk (of ORC: the column) that it hits and is reported. Nothing is at ``target`` after an
-    error: :class:`UsageError` for unknown columns, options of the other format, and a target that exists,
-    :class:`UnsupportedFeatureError` for encrypted files without keys, those that name other files, and ORC files in
-    which no reader would ask a filter; :class:`DamagedFileError` and :class:`StorageError`.
+    Damage costs only the column chunk (in ORC: the column) that it hits, and the report says so. After an error nothing
+    is at ``target``. Raises :class:`UsageError` for unknown columns, options of the other format, and a target that
+    exists; :class:`UnsupportedFeatureError` for encrypted files without keys, for files that refer to other files, and
+    for ORC files in which no reader would use a filter; :class:`DamagedFileError` and :class:`StorageError`.
     """
     if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
         raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
@@ -127,9 +127,9 @@ def strip_file(
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` without filters and page indexes to the new file ``target``.
 
-    An ORC file keeps its row index. Of a Parquet file, both are left out where they stand between the pages and the
-    footer, as most writers put them; between row groups they stay as dead bytes (``written.dead_bytes``), so that
-    no page moves. Of an encrypted file, columns whose key is not there keep theirs. Raises as :func:`embed_file`.
+    An ORC file keeps its row index. In a Parquet file, indexes between the pages and the footer, where most writers put
+    them, are left out; indexes between row groups stay as dead bytes (``written.dead_bytes``), so that no page moves.
+    In an encrypted file, columns whose key is missing keep theirs. Raises the errors of :func:`embed_file`.
     """
     start = time.monotonic()
     with _opened(source, target, io) as opened:
@@ -148,7 +148,7 @@ def strip_file(
 
 
 def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
-    """No indexes for so many row groups. The first call of ``progress`` comes before any byte is copied."""
+    """Return empty indexes for ``count`` row groups. ``progress`` is first called before any byte is copied."""
     show = progress or (lambda what, done, total: None)
     show("row groups", 0, count)
 
@@ -161,12 +161,12 @@ def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
 
 
 def _check_orc_options(page_index: bool, ndv: bool, placement: str, even_if_dictionary: bool) -> None:
-    """What is asked of Parquet files alone is an error, lest somebody believe that it was done."""
+    """Raise :class:`UsageError` for options that only Parquet files have: ignoring them would look like success."""
     for asked, what in (
         (page_index, "an ORC file always has its row index: there is no page index to build"),
-        (ndv, "filters of ORC are sized by rows, as its writers do: a number of distinct values has no use"),
-        (placement != "end", "filters of ORC stand in the index of their stripe: there is no placement"),
-        (even_if_dictionary, "a dictionary of ORC takes no filter's place"),
+        (ndv, "ORC filters are sized by rows, as ORC writers do: a number of distinct values is not used"),
+        (placement != "end", "ORC filters are in the index of their stripe: there is no placement to choose"),
+        (even_if_dictionary, "an ORC dictionary never replaces a filter"),
     ):
         if asked:
             raise UsageError(what)
@@ -180,7 +180,7 @@ def embed_into(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> EmbedReport:
-    """As :func:`embed_file`, from an open source to an empty target."""
+    """Do the work of :func:`embed_file` from an open Parquet source to an empty target."""
     start = time.monotonic()
     check_embeddable(source, footer)
     outcomes: list[Outcome] = []
@@ -209,14 +209,14 @@ def _threads() -> int:
 
 
 class _Made(NamedTuple):
-    """What a row group gets, and what became of each index that was there or asked for."""
+    """The indexes of a row group, and what became of each old or requested index."""
 
     indexes: GroupIndexes
     outcomes: list[Outcome]
 
 
 class _Makers:
-    """Decides upon row groups, in any order; each thread has readers of its own."""
+    """Makes the indexes of row groups, in any order. Each thread has its own readers."""
 
     def __init__(self, source: Source, footer: Footer, wanted: EmbedOptions) -> None:
         self._source = source
@@ -226,7 +226,7 @@ class _Makers:
         self._filters: list[ParquetFilterMaker] = []
 
     def make(self, ordinal: int) -> _Made:
-        """Filters and page indexes of one row group."""
+        """Make the filters and page indexes of one row group."""
         if not hasattr(self._local, "filters"):
             self._local.filters = ParquetFilterMaker(self._source, self._footer, self._wanted.filters)
             self._filters.append(self._local.filters)
@@ -237,6 +237,7 @@ class _Makers:
         )
         group = self._footer.row_groups[ordinal]
         work = filters.begin(group)
+        # Building page indexes walks the pages anyway, so it also feeds the filters that wait for values.
         indexed, of_pages = pages.make(group, work.waiting)
         made, of_filters = filters.finish(work)
         return _Made(
@@ -244,7 +245,7 @@ class _Makers:
         )
 
     def close(self) -> None:
-        """Close the readers of all threads, which have ended."""
+        """Close the readers of all threads. Call it only after the threads have ended."""
         for filters in self._filters:
             filters.close()
 
@@ -258,7 +259,7 @@ def _length(made: _Made) -> int:
 def _in_turn(
     made: Iterable[_Made], count: int, outcomes: list[Outcome], progress: Progress | None
 ) -> Iterator[GroupIndexes]:
-    """Hand over the indexes of each row group, add what became of them to ``outcomes``, and show the progress."""
+    """Yield the indexes of each row group, add what became of them to ``outcomes``, and report progress."""
     for number, group in enumerate(made):
         if progress is not None:
             progress("row groups", number + 1, count)

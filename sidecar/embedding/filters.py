@@ -1,10 +1,10 @@
-"""Which filters the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
+"""Decides which filters the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
 
-A filter of the file is carried over byte for byte, header included, where it is not asked for anew or is good
-enough. One that is known to lose rows (its lengths contradict each other, it is of a BOOLEAN column, it is
-empty beside values, it cannot be read) is dropped: a missing filter loses nothing. A wholly dictionary-encoded
-chunk whose dictionary page is no larger than the filter gets none, because readers that prune by filters read
-the dictionary instead, which is exact. An encrypted column whose key is not at hand keeps what it has.
+An old filter is copied byte for byte, header included, if no new one is requested or if it is good enough. A filter
+that is known to lose rows (contradictory lengths, a BOOLEAN column, empty although there are values, unreadable) is
+dropped: a missing filter loses nothing. A column chunk that is wholly dictionary-encoded gets no filter if its
+dictionary page is no larger, because readers that prune by filters read the dictionary instead, which is exact. An
+encrypted column whose key is missing keeps its filters.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _FIRST_PAGE = 4 << 10
 
 @dataclass(frozen=True)
 class FilterRules:
-    """What to build: ``leaves``, at rate ``fpp`` or those that ``rates`` has, from ``ndv`` distinct values, both by
-    leaf index.
+    """The filters to build: on ``leaves``, at the rate ``fpp`` or ``rates[leaf index]``.
 
-    ``harvest``: which trusted filters of the file are taken, see :mod:`sidecar.convert.harvest`.
+    ``ndv``: distinct values of a chunk by leaf index. ``harvest``: which trusted filters of the file are reused, see
+    :mod:`sidecar.convert.harvest`.
     """
 
     leaves: tuple[Leaf, ...] = ()
@@ -53,12 +53,12 @@ class FilterRules:
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def rate_of(self, leaf: Leaf) -> float:
-        """The rate that the filters of a leaf are to have."""
+        """Return the target rate of a leaf's filters."""
         return self.rates.get(leaf.index, self.fpp)
 
 
 class ValuesFilter:
-    """A filter that takes the values of a chunk as its pages are walked."""
+    """A filter that collects the values of a chunk while its pages are read."""
 
     def __init__(self, leaf: Leaf, blocks: int) -> None:
         self.filter = SplitBlockBloomFilter.empty(blocks)
@@ -67,13 +67,13 @@ class ValuesFilter:
 
 @dataclass
 class GroupFilters:
-    """The filters of a row group at work, by leaf index."""
+    """The filters of a row group while they are made, by leaf index."""
 
     group: RowGroup
     filters: dict[int, Piece] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     waiting: dict[int, ValuesFilter] = field(default_factory=dict)
-    """Those that need the values; whoever walks a chunk's pages may feed its hasher on the way."""
+    """Filters that need values. Code that reads a chunk's pages for another purpose may feed their hashers."""
 
     def take(self, chunk: ColumnChunk, bitset: bytes, outcome: Outcome) -> None:
         """Give the chunk a new filter."""
@@ -82,14 +82,14 @@ class GroupFilters:
         self.note(chunk, replace(outcome, bytes=len(data)))
 
     def note(self, chunk: ColumnChunk, outcome: Outcome) -> None:
-        """Keep what became of the chunk's filter, and which rate the old one had."""
+        """Record what became of the chunk's filter, with the rate of the old one."""
         old = self.outcomes.get(chunk.leaf.index)
         rate = None if old is None else old.rate_before
         self.outcomes[chunk.leaf.index] = replace(outcome, rate_before=rate)
 
 
 class ParquetFilterMaker:
-    """Decides upon the filters of one open file, row group by row group."""
+    """Makes the filters of one open file, row group by row group."""
 
     def __init__(self, source: Source, footer: Footer, rules: FilterRules) -> None:
         self._source = source
@@ -104,7 +104,7 @@ class ParquetFilterMaker:
             indexer.close()
 
     def _indexer(self, fpp: float) -> ChunkIndexer:
-        """What builds filters of a rate."""
+        """Return the indexer that builds filters of this rate."""
         if fpp not in self._indexers:
             options = Options(
                 bloom=True, theta=False, fpp=fpp, max_bits=None, harvest=NEVER, lg_k=12, ndv=self._rules.ndv
@@ -113,7 +113,7 @@ class ParquetFilterMaker:
         return self._indexers[fpp]
 
     def begin(self, group: RowGroup) -> GroupFilters:
-        """All filters of a row group but those that need its values: carry over, then dictionaries."""
+        """Make all filters of a row group that do not need its values: carry over, then use dictionaries."""
         work = GroupFilters(group)
         for chunk, outcome in self._old(group):
             work.outcomes[chunk.leaf.index] = outcome
@@ -137,17 +137,17 @@ class ParquetFilterMaker:
         return work
 
     def finish(self, work: GroupFilters) -> tuple[dict[int, Piece], list[Outcome]]:
-        """The filters of the row group by leaf index, and what became of each that was there or asked for."""
+        """Return the row group's filters by leaf index, and what became of each old or requested filter."""
         not_walked: list[Leaf] = []
         for index, waiting in work.waiting.items():
             chunk = work.group.columns[index]
             try:
-                if not waiting.hasher.complete:
+                if not waiting.hasher.complete:  # not fed, or not to the end: start over with an empty filter
                     waiting = self._from_values(chunk)
                     take_values(self._source, chunk, work.group.num_rows, waiting.hasher)
             except StorageError:
                 raise
-            except UnsupportedFeatureError:
+            except UnsupportedFeatureError:  # pyarrow may decode it: tried below
                 pass
             except SidecarError as error:
                 work.note(chunk, Outcome(*self._place(chunk), reason=reason_of(error), damaged=True))
@@ -166,7 +166,7 @@ class ParquetFilterMaker:
             return wholly_dictionary(self._source, chunk)
         except StorageError:
             raise
-        except SidecarError:  # whoever reads the values will say what is wrong
+        except SidecarError:  # reading the values fails next, and reports the damage
             return False
 
     def _from_values(self, chunk: ColumnChunk) -> ValuesFilter:
@@ -174,7 +174,7 @@ class ParquetFilterMaker:
         return ValuesFilter(chunk.leaf, blocks_for(max(values, 1), self._rules.rate_of(chunk.leaf)))
 
     def _index(self, work: GroupFilters, leaves: Sequence[Leaf]) -> None:
-        """From dictionaries, or from what only pyarrow decodes; and why some have no filter at all."""
+        """Build filters from dictionaries, or from values that only pyarrow decodes; note why some have no filter."""
         for rate in dict.fromkeys(map(self._rules.rate_of, leaves)):
             self._index_at(rate, work, [leaf for leaf in leaves if self._rules.rate_of(leaf) == rate])
 
@@ -193,7 +193,7 @@ class ParquetFilterMaker:
                 work.take(chunk, result.bitset, result.outcome)
 
     def _old(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
-        """The filters that the source has: carried over (``exact``) or not (``none``)."""
+        """Yield the source's filters: carried over (``exact``) or dropped (``none``)."""
         chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
         for chunk in chunks:
             if chunk.encrypted:
@@ -229,12 +229,12 @@ class ParquetFilterMaker:
 
 
 def encode_filter(bitset: bytes) -> bytes:
-    """A filter as it stands in a file: header and bitset."""
+    """Return the bytes of a filter in a file: header and bitset."""
     return encode_header(len(bitset)) + bitset
 
 
 def _defect(chunk: ColumnChunk, found: FoundFilter | SidecarError | None) -> str:
-    """Why a filter of the source must not live on; those that only others understand may."""
+    """Return why a filter of the source must be dropped. A filter that only other readers understand may stay."""
     if not isinstance(found, FoundFilter):
         return reason_of(found) if found is not None else "its offset is 0"
     contradictory = chunk.bloom_filter_length not in (None, found.length)
@@ -246,6 +246,6 @@ def _defect(chunk: ColumnChunk, found: FoundFilter | SidecarError | None) -> str
 
 
 def _dictionary_length(source: Source, chunk: ColumnChunk) -> int:
-    """Bytes of the dictionary page, header included: what a reader fetches instead of a filter."""
+    """Return the bytes of the dictionary page with its header, which a reader fetches instead of a filter."""
     page = ChunkReader(source, chunk, _FIRST_PAGE).header(chunk.start)
     return page.end - page.offset

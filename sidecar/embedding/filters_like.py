@@ -1,11 +1,12 @@
-"""Filters of a data file that follow from those of another one: of another format, or in a legacy stream.
+"""Makes filters for a data file from those of a file of the other format, or from a legacy ORC stream.
 
-Two files may be thought to hold the same rows; nothing proves it. So a file never gets the bits of another one: what
-it takes over is which columns have filters, and at which rates; the filters are of its own values.
+Two files may seem to hold the same rows, but nothing proves it. So a file never gets the bits of a different file. It
+only takes over which columns have filters and at which rates; the filters are built from its own values.
 
-Java's older stream BLOOM_FILTER, which C++ readers do not ask, becomes BLOOM_FILTER_UTF8. The bits stay where the keys
-of both agree (integers, floats, dates, binary). Text and decimals are hashed in the charset of whoever wrote them,
-timestamps by another key: those are rebuilt from the values. (To prove that text is all ASCII takes its values, too.)
+Java's older stream BLOOM_FILTER, which C++ readers ignore, becomes BLOOM_FILTER_UTF8. The bits stay where both streams
+use the same keys (integers, floats, dates, binary). The older stream hashes text and decimals in the writer's charset,
+and timestamps by a different key, so those filters are rebuilt from the values. (Text that is all ASCII has the same
+keys, but proving that takes the values, too.)
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 LEAST_RATE, MOST_RATE = 1e-4, 0.5
-"""Rates that are taken over lie between these: a nearly empty filter shows one that nobody asked for."""
+"""Limits of rates that are taken over: a nearly empty filter shows a rate far below its target."""
 
 
 def filters_like(
@@ -51,9 +52,10 @@ def filters_like(
 ) -> tuple[EmbedReport, list[Outcome]]:
     """Write the file ``data`` to the new file ``target``, with filters on the columns that have some in ``source``.
 
-    Each has the worst rate that its trusted filters show in ``source``, or ``fpp``. Also answers the columns that
-    ``data`` has not. Raises :class:`UsageError` where no filter of ``source`` is to be trusted, or for a format of
-    ``data`` other than the target's, and as :func:`sidecar.embedding.file.embed_file`.
+    The rate of each column is the worst rate of its trusted filters in ``source``, or ``fpp``. Returns the report, and
+    an outcome for each column that ``data`` does not have. Raises :class:`UsageError` if ``source`` has no trusted
+    filter or if ``data`` and ``target`` have different formats, and the errors of
+    :func:`sidecar.embedding.file.embed_file`.
     """
     with closing(open_source(source, io)) as opened:
         rates = dict(_orc_rates(opened) if is_orc(opened) else _parquet_rates(opened))
@@ -62,10 +64,10 @@ def filters_like(
     if fpp is not None:
         rates = dict.fromkeys(rates, check_fpp(fpp))
     if not rates:
-        raise UsageError("the file has no filter to be trusted of these columns", file=source)
+        raise UsageError("the file has no trusted filter on these columns", file=source)
     with closing(open_source(data, io)) as opened:
         if is_orc(opened) != target.lower().endswith(".orc"):
-            raise UsageError("the data file is not of the format that the target is to have", file=data)
+            raise UsageError("the data file and the target have different formats", file=data)
         if is_orc(opened):
             return _orc_like(opened, target, rates, io)
         return _parquet_like(opened, target, rates, io)
@@ -124,7 +126,11 @@ def _orc_rates(source: Source) -> Iterator[tuple[str, float]]:
         if stripe.num_rows:
             footer = read_stripe_footer(source, tail, stripe)
             ids = sorted(
-                {one.column for one in footer.streams if one.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)}
+                {
+                    stream.column
+                    for stream in footer.streams
+                    if stream.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)
+                }
             )
             for index in read_indexes(source, tail, stripe, footer, ids).values():
                 for found in index.filters or ():
@@ -139,7 +145,7 @@ def convert_legacy(
 ) -> EmbedReport:
     """Write the ORC file ``source`` to the new file ``target``, its BLOOM_FILTER streams as BLOOM_FILTER_UTF8 ones.
 
-    Raises :class:`UsageError` if it has no column with the older stream alone, and as
+    Raises :class:`UsageError` if no column has only the older stream, and the errors of
     :func:`sidecar.embedding.file.embed_file`.
     """
     with closing(open_source(source, io)) as opened:
@@ -148,8 +154,8 @@ def convert_legacy(
         for stripe in tail.stripes:
             if stripe.num_rows:
                 streams = read_stripe_footer(opened, tail, stripe).streams
-                new = {one.column for one in streams if one.kind == BLOOM_FILTER_UTF8}
-                older |= {one.column for one in streams if one.kind == BLOOM_FILTER} - new
+                new = {stream.column for stream in streams if stream.kind == BLOOM_FILTER_UTF8}
+                older |= {stream.column for stream in streams if stream.kind == BLOOM_FILTER} - new
         if columns is not None:
             older &= {find_column(tail, name).id for name in columns}
         leaves = tuple(tail.columns[i] for i in sorted(older) if not tail.columns[i].is_compound)

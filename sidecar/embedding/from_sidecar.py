@@ -1,11 +1,12 @@
-"""``embed --from``: a file's filters and page indexes out of a sidecar, put back byte for byte.
+"""``embed --from``: puts the filters and page indexes that a sidecar has of a file back into it, byte for byte.
 
-No index of another file may get in, because readers lose the rows that it denies. So a proof is asked for that the file
-is the one that was indexed, and its values are looked at before it is published: see :mod:`sidecar.convert.witness`.
+An index of a different file must never get in, because readers lose the rows that it denies. So the file needs a proof
+that it is the one that was indexed, and its values are compared before it is published
+(:mod:`sidecar.convert.witness`).
 
-One filter of a bundle costs reading its whole group. For a single file out of many that can be more than reading
-the column's values, and then the filter is built from those; the report names the way and why. All files of a
-sidecar together (:func:`embed_all_from`) read each group once.
+Reading one filter of a bundle means reading its whole group. For a single file this can cost more than reading the
+column's values; then the filter is built from the values, and the report says so. :func:`embed_all_from` handles all
+files of a sidecar and reads each group once.
 """
 
 from __future__ import annotations
@@ -51,22 +52,22 @@ WAYS = ("auto", "exact", "values")
 
 @dataclass
 class RestoreReport(EmbedReport):
-    """As for embedding; ``exact`` means the bytes that the sidecar has, or those of the file itself."""
+    """The result for one file. The way ``exact`` means the bytes of the sidecar or of the file itself."""
 
     sidecar: str = ""
     sidecar_bytes: int = 0
     """Bytes read from the sidecar for this file, or for all files of one call."""
     doubts: list[str] = field(default_factory=list)
-    """What is wrong with the sidecar, as far as it was read."""
+    """Problems of the sidecar that were found while it was read."""
     witness: Witness = field(default_factory=lambda: Witness("", NONE))
-    """What was looked at of the file's values before it was published."""
+    """The values of the file that were compared before it was published."""
 
     def warnings(self) -> list[str]:
-        """Those of embedding, and what is wrong with the sidecar."""
+        """Return the warnings of embedding, and the problems of the sidecar."""
         return [*super().warnings(), *self.doubts]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as :meth:`EmbedReport.to_dict`, with ``sidecar``, ``sidecar_bytes`` and ``witness``."""
+        """Return the plain data of :meth:`EmbedReport.to_dict` with ``sidecar``, ``sidecar_bytes`` and ``witness``."""
         own = {
             "sidecar": self.sidecar,
             "sidecar_bytes": self.sidecar_bytes,
@@ -91,32 +92,32 @@ def embed_from(
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """Write the Parquet or ORC file ``source`` with what a ``sidecar`` has of it to the new file ``target``.
+    """Write the Parquet or ORC file ``source`` with the indexes that ``sidecar`` has of it to the new file ``target``.
 
-    ``bloom`` and ``page_index`` name the leaf columns whose filters and page indexes are wanted, ``None`` all, an
-    empty list none. Pages are copied, not encoded anew. ``way``: ``exact`` takes the filters out of the sidecar
-    whatever that costs; ``values`` builds them from the columns; ``auto`` compares the bytes to be read: for a file of
-    a table strictly, for a plain file, which should come back to the byte, beyond 64 MiB of other files' filters.
-    Indexes that the file has and the sidecar has not stay. What is damaged in the sidecar is built from the file's
-    values instead, unless ``exact`` was asked for; ``doubts`` of the report says so.
+    ``bloom`` and ``page_index`` name the leaf columns whose filters and page indexes are restored: ``None`` for all, an
+    empty list for none. Pages are copied, not encoded anew. ``way``: ``exact`` reads the filters from the sidecar at
+    any cost; ``values`` builds them from the columns; ``auto`` compares the bytes to read. For a file of a table,
+    ``auto`` takes the smaller number. For a plain file, which should come back byte for byte, it reads up to 64 MiB of
+    other files' filters. Indexes that only the file has stay. Indexes that are damaged in the sidecar are built from
+    the file's values and listed in the report's ``doubts``; with ``exact`` damage is an error.
 
-    Indexes of another file would deny rows. What proves that this is not another one: the live entry of ``table``, the
-    table that the sidecar belongs to; of a plain file the digest of its pages that was recorded when its indexes were
-    extracted, which is read and compared; or the id of its encryption. With a proof, ``witness`` says what is looked
-    at on top: ``page`` decodes one data page of each column chunk that gets an index (of ORC: one row group), ``full``
-    all of them, ``none`` nothing. Without a proof everything is looked at, whatever ``witness`` says. Where the values
-    deny an index, all indexes are built from the values instead, or it is an error if ``exact`` was asked for.
-    ``witness`` of the report tells what was looked at.
+    Indexes of a different file would deny rows. Three things prove that the file is the one that was indexed: the live
+    entry of ``table``, the table that the sidecar belongs to; for a plain file the digest of its pages, recorded when
+    its indexes were extracted; or the id of its encryption. With a proof, ``witness`` says how much is also compared:
+    ``page`` decodes one data page of each column chunk that gets an index (in ORC: one row group), ``full`` all of
+    them, ``none`` nothing. Without a proof everything is compared, and ``witness`` has no effect. If the values deny an
+    index, all indexes are built from the values instead; with ``exact`` it is an error. The report's ``witness`` says
+    what was compared.
 
-    An ORC file gets filters alone, see :mod:`sidecar.embedding.orc_restorer`: what cannot stand in it, as split-block
-    filters, is built from its values. ``page_index`` and ``placement`` are not for it.
+    An ORC file gets only filters (:mod:`sidecar.embedding.orc_restorer`). A filter that an ORC file cannot hold, such
+    as a split-block filter, is built from its values. ``page_index`` and ``placement`` are not used.
 
-    ``encryption_keys`` open encrypted files, in which everything is sealed as :func:`sidecar.embedding.file.embed_file`
-    does it, and encrypted bundles of the sidecar.
+    ``encryption_keys`` open encrypted bundles of the sidecar, and encrypted files, in which everything is encrypted as
+    :func:`sidecar.embedding.file.embed_file` does.
 
-    Raises :class:`UsageError` if the file is not the one that was indexed (its path may differ; size, rows and row
-    groups, and for plain files what the footer says of the pages and the recorded digest, must agree), and as
-    :func:`sidecar.embedding.file.embed_file`.
+    Raises :class:`UsageError` if the file is not the one that was indexed: its path may differ, but size, rows and row
+    groups must agree, and for plain files also the footer's facts about the pages and the recorded digest. Also raises
+    the errors of :func:`sidecar.embedding.file.embed_file`.
     """
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
@@ -146,12 +147,12 @@ def embed_all_from(
     io: FileIO | None = None,
     progress: Progress | None = None,
 ) -> list[RestoreReport]:
-    """As :func:`embed_from` for many files, each group of the sidecar read once: into new files in ``folder``.
+    """Do :func:`embed_from` for many files into new files in ``folder``, and read each group of the sidecar once.
 
-    What is damaged in the sidecar, or is of another file, is built from the values of each file. ``sources``: all
-    files that the sidecar speaks of by default, at the paths that it has for them. The new files lie in ``folder`` as
-    they lay below the deepest folder that they have in common. Raises :class:`UsageError`, before anything is made,
-    for a path with ``..`` in it and for a folder in ``folder`` that is a symbolic link to a place outside.
+    If an index is damaged or belongs to a different file, it is built from the file's values. ``sources`` are by
+    default all files that the sidecar lists, at their listed paths. In ``folder`` the new files keep their paths below
+    the deepest folder that all sources share. Raises :class:`UsageError`, before anything is made, for a path with
+    ``..`` in it and for a folder in ``folder`` that is a symbolic link to a place outside.
     """
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
@@ -182,9 +183,9 @@ def embed_all_from(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A file that is to be written, and what finds its indexes.
+    """A file that is ready to be written, with the restorer that finds its indexes.
 
-    ``parts`` are what is read out of bundles for it.
+    ``parts`` are the filters that are read out of bundles for it.
     """
 
     path: str
@@ -199,21 +200,21 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class _Storage:
-    """How data files are opened."""
+    """Opens data files and tells the sidecar about their keys."""
 
     io: FileIO | None
     keys: EncryptionKeys | None
     sidecar: SidecarFile
 
     def name_fields(self, leaves: Iterable[tuple[str, int | None]]) -> None:
-        """Tell the sidecar which fields ``bundle_keys`` name, by path and field id of a file's leaves."""
+        """Tell the sidecar which fields ``bundle_keys`` name. ``leaves`` are paths and field ids of a file's leaves."""
         keys = {} if self.keys is None else self.keys.bundle_keys
         named = {field_id: keys[path] for path, field_id in leaves if field_id is not None and path in keys}
         if named:
             self.sidecar.name_fields(named)
 
     def open(self, path: str) -> Source:
-        """The file, of an encrypted one its plaintext view."""
+        """Open a file; an encrypted one as its plaintext view."""
         source = open_source(path, self.io)
         try:
             return source if self.keys is None or is_orc(source) else unlock(source, self.keys)
@@ -276,9 +277,9 @@ def _write_behind(
     io: FileIO | None,
     progress: Progress | None = None,
 ) -> Iterator[RestoreReport]:
-    """Copy the pages of files in other threads while their indexes are read in this one; at most three are open.
+    """Copy the pages of files in other threads while this thread reads their indexes. At most three files are open.
 
-    ``load_filters`` is called once, when the first copies have begun.
+    ``load_filters`` is called once, after the first copies have begun.
     """
 
     def write(file: _Prepared) -> RestoreReport:
@@ -292,6 +293,7 @@ def _write_behind(
             for file in files:
                 writing.append(pool.submit(write, file))
                 copying.append(file)
+                # Loading starts only when WRITERS files are being copied, so that reading and copying overlap.
                 if len(copying) == WRITERS:
                     copying.popleft().restorer.load(load_filters)
                     load_filters = _nothing
@@ -301,10 +303,11 @@ def _write_behind(
                 copying.popleft().restorer.load(load_filters)
                 load_filters = _nothing
         except BaseException as error:
+            # The writers of these files wait for their indexes, which will not come any more.
             for file in copying:
                 file.restorer.give_up(error)
             failed = _first_failure(writing)
-            if failed is not None and failed is not error:  # its thread has closed the file that is read here
+            if failed is not None and failed is not error:  # it closed its file, which made reading fail here
                 raise failed from error
             raise
         while writing:
@@ -312,17 +315,17 @@ def _write_behind(
 
 
 def _first_failure(writing: Iterable[Future[RestoreReport]]) -> BaseException | None:
-    """The error of the first file whose writing has failed already."""
+    """Return the error of the first file whose writing has already failed; ``None`` without one."""
     failures = (future.exception() for future in writing if future.done() and not future.cancelled())
     return next((error for error in failures if error is not None), None)
 
 
 def _nothing() -> None:
-    """Filters are loaded once."""
+    """Do nothing: filters are loaded only once."""
 
 
 def targets_in(folder: str, paths: Sequence[str]) -> list[str]:
-    """Where files go in ``folder``: as they lie below the deepest folder that all have in common."""
+    """Return the paths of the files in ``folder``: their paths below the deepest folder that all of them share."""
     split = [path.split("/") for path in paths]
     if len({tuple(parts) for parts in split}) < len(paths):
         raise UsageError("a file is named twice")
@@ -342,7 +345,7 @@ def targets_in(folder: str, paths: Sequence[str]) -> list[str]:
 
 
 def _check_inside(folder: str, targets: Sequence[str]) -> None:
-    """Raise :class:`UsageError` if a target would lie outside ``folder`` because a folder in it is a symbolic link."""
+    """Raise :class:`UsageError` if a symbolic link in ``folder`` would put a target outside of it."""
     root = local_path(folder)
     if root is None:
         return
@@ -366,7 +369,7 @@ def _loading(
     choice: RestoreChoice,
     storage: _Storage,
 ) -> Callable[[], None]:
-    """What loads the filters of all these files: whole groups where most of their files are meant, else some."""
+    """Return the function that loads the filters of all files: whole groups if most listed files are wanted."""
     listed = sum(segment.num_files for segment in sidecar.segments)
     if choice.bloom is None and 2 * len(paths) >= listed:
         return partial(pool.load_all, sidecar.segments)
@@ -381,7 +384,7 @@ def _loading(
 
 
 def _live_files(table: Table | None) -> dict[str, DataFileIdentity]:
-    """The live files of a table's current snapshot by path; a path that occurs twice is left out."""
+    """Return the live files of a table's current snapshot by path, without paths that occur twice."""
     if table is None or table.current_snapshot() is None:
         return {}
     files = list_snapshot(table).files
@@ -390,7 +393,7 @@ def _live_files(table: Table | None) -> dict[str, DataFileIdentity]:
 
 
 def _make_folder(target: str) -> None:
-    """The folder of a local target; stores have none."""
+    """Make the folder of a local target. Object stores need none. Raises :class:`StorageError`."""
     local = local_path(target)
     if local is not None:
         try:
@@ -408,7 +411,9 @@ def _open_sidecar(
         return sidecar
     opened = SidecarFile.open(stack.enter_context(closing(open_source(sidecar, io))), encryption_keys=keys)
     if not opened.segments:
-        raise UsageError("the Puffin file is no sidecar", file=sidecar, found="; ".join(opened.warnings[:1]))
+        raise UsageError(
+            "the Puffin file is not a sidecar", file=sidecar, found="; ".join(opened.warnings[:1])
+        )
     return opened
 
 

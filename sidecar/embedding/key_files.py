@@ -1,8 +1,8 @@
-"""What an encrypted file has beside itself, or in its path, and so must have anew where it is written to.
+"""Copies the key material of an encrypted file next to its new file, and finds AAD prefixes that do not fit a new path.
 
-Keys stay, and with them the file's key metadata. Where these say that the key material lies beside the data file
-(:mod:`sidecar.crypto.key_material`), it is copied beside the new one, under the new one's name. The AAD prefix stays
-too, which is wrong where it names the path.
+The new file keeps the keys and their metadata. If the metadata says that the key material is in a file next to the data
+file (:mod:`sidecar.crypto.key_material`), that file is copied under the new file's name. The new file also keeps its
+AAD prefix, which is wrong if the prefix names the path.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from sidecar.target import create_target
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-MOVED_PREFIX = "the file keeps its AAD prefix, and another one is expected at its new path"
+MOVED_PREFIX = "the file keeps its AAD prefix, but a different one is expected at its new path"
 
 
 def has_moved_prefix(footer: Footer, target: str, keys: EncryptionKeys | None) -> bool:
-    """Whether another AAD prefix is expected at the target than the file has and keeps."""
+    """Return whether the keys expect an AAD prefix at the target that differs from the one the file keeps."""
     if footer.encryption is None or keys is None:
         return False
     return keys.prefix_for(local_path(target) or target) not in (None, footer.encryption.aad_prefix)
 
 
 def material_of(source: Source, footer: Footer) -> str | None:
-    """Where the key material of a file lies if some of its keys are not in the file itself."""
+    """Return the path of the file's key material if some of its keys are in a separate file, else ``None``."""
     return material_path(source.name) if any(map(_is_outside, _key_metadata(source, footer))) else None
 
 
 def copy_material(source: Source, footer: Footer, target: str, io: FileIO | None = None) -> None:
-    """Copy the key material that lies beside ``source``, if any does, beside ``target``; raises StorageError."""
+    """Copy the key material file of ``source``, if it has one, to the one of ``target``. Raises StorageError."""
     material = material_of(source, footer)
     if material is not None:
         with closing(open_source(material, io)) as opened, create_target(material_path(target), io) as sink:
@@ -50,14 +50,12 @@ def copy_material(source: Source, footer: Footer, target: str, io: FileIO | None
 def notes_on(
     source: Source, footer: Footer, target: str, keys: EncryptionKeys | None, io: FileIO | None
 ) -> list[str]:
-    """Copy key material beside the target, and say what is not as it should be there."""
+    """Copy the key material to the target, and return notes on what is not right there."""
     notes = [MOVED_PREFIX] if has_moved_prefix(footer, target, keys) else []
     try:
         copy_material(source, footer, target, io)
     except StorageError as error:
-        notes.append(
-            f"the key material that lies beside the source was not copied beside the target: {error}"
-        )
+        notes.append(f"the key material next to the source was not copied next to the target: {error}")
     return notes
 
 

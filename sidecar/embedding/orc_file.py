@@ -1,8 +1,8 @@
-"""Embedding into ORC files: give a file Bloom filters without touching its data; or take them all away.
+"""Embeds Bloom filters into an ORC file without touching its data, or removes all of them.
 
-A column has filters in every stripe or in none: in stripes that lack what others have, ORC Java stops skipping by the
-column's statistics too. So all filters are made before the first stripe is written, by threads
-(:mod:`sidecar.embedding.orc_filters`), and wait in a spool, which is in memory while it is small.
+A column has filters in every stripe or in none: if some stripes lack them, ORC Java also stops skipping by the column's
+statistics. So all filters are made before the first stripe is written, by threads
+(:mod:`sidecar.embedding.orc_filters`), and wait in a spool, which stays in memory while it is small.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sidecar.source import Source
 from sidecar.target import Target
 
 PLACEMENT = "stripe"
-"""Filters of ORC have one place: the index of their stripe."""
+"""The only place of ORC filters: the index of their stripe."""
 
 _SPOOL_LENGTH = 16 << 20
-"""Bytes of filters kept in memory."""
+"""Bytes of filters that the spool keeps in memory."""
 
 
 def rules_for(tail: OrcTail, bloom: Sequence[str], fpp: float, harvest: str) -> OrcRules:
-    """What to build in a file. :class:`UsageError` for columns that it does not have."""
+    """Return the rules for a file. Raises :class:`UsageError` for columns that it does not have."""
     columns = tuple(find_column(tail, name) for name in dict.fromkeys(bloom))
     return OrcRules(columns, check_fpp(fpp), harvest)
 
@@ -49,8 +49,8 @@ def embed_orc(
 ) -> EmbedReport:
     """Write the file with filters to the empty ``target``.
 
-    Raises as :func:`sidecar.orc.embed.embed` does, and :class:`UnsupportedFeatureError` for files in which filters
-    have no place or no reader would ask them.
+    Raises the errors of :func:`sidecar.orc.embed.embed`, and :class:`UnsupportedFeatureError` for files that cannot
+    hold filters or in which no reader would use them.
     """
     start = time.monotonic()
     check_embeddable(tail)
@@ -69,7 +69,7 @@ def write_orc(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> tuple[WrittenOrc, list[Outcome]]:
-    """Write the file with the filters that ``maker`` decides upon, each column's in all stripes or in none."""
+    """Write the file with the filters of ``maker``; each column has them in all stripes or in none."""
     with SpooledTemporaryFile(_SPOOL_LENGTH) as spool:
         plan = _Plan(tail, spool)
         with closing(Prefetch(maker.make, len(tail.stripes), threads, lambda work: work.size)) as ahead:
@@ -82,7 +82,7 @@ def write_orc(
 
 
 def strip_orc(source: Source, target: Target, progress: Progress | None = None) -> EmbedReport:
-    """Write the file without filters to the empty ``target``. Raises as :func:`sidecar.orc.embed.embed` does."""
+    """Write the file without filters to the empty ``target``. Raises the errors of :func:`sidecar.orc.embed.embed`."""
     start = time.monotonic()
     tail = read_tail(source)
     check_embeddable(tail)
@@ -108,7 +108,7 @@ class _Spooled(NamedTuple):
 
 
 class _Plan:
-    """What every stripe is to have, its new filters in a spool."""
+    """The filters of every stripe; new ones are in a spool."""
 
     def __init__(self, tail: OrcTail, spool: SpooledTemporaryFile[bytes]) -> None:
         self._tail = tail
@@ -117,7 +117,7 @@ class _Plan:
         self._places: list[dict[int, _Spooled]] = []
 
     def add(self, work: StripeWork) -> None:
-        """The next stripe."""
+        """Add the next stripe."""
         places = {}
         for column, data in work.new.items():
             places[column] = _Spooled(self._spool.tell(), len(data))
@@ -127,7 +127,7 @@ class _Plan:
         self._places.append(places)
 
     def all_or_none(self) -> None:
-        """Leave out the columns that some stripe with rows has no filters for."""
+        """Drop the filters of each column that some stripe with rows has no filters for."""
         columns = {column for work in self._work for column in work.outcomes}
         for column in columns:
             lacking = next(
@@ -142,17 +142,17 @@ class _Plan:
                 if self._has(ordinal, column):
                     work.kept.discard(column)
                     self._places[ordinal].pop(column, None)
-                    reason = f"dropped: stripe {lacking} has none{why}"
+                    reason = f"dropped: stripe {lacking} has no filters{why}"
                     work.outcomes[column] = [
-                        replace(one, way=NONE, bytes=0, rate_after=None, reason=reason)
-                        for one in work.outcomes[column]
+                        replace(outcome, way=NONE, bytes=0, rate_after=None, reason=reason)
+                        for outcome in work.outcomes[column]
                     ]
 
     def _has(self, ordinal: int, column: int) -> bool:
         return column in self._places[ordinal] or column in self._work[ordinal].kept
 
     def filters(self) -> Iterator[StripeFilters]:
-        """Stripe by stripe, out of the spool."""
+        """Yield the filters of each stripe, read from the spool."""
         for work, places in zip(self._work, self._places, strict=True):
             new = {}
             for column, place in places.items():
@@ -161,9 +161,9 @@ class _Plan:
             yield StripeFilters(new, work.kept)
 
     def outcomes(self) -> list[Outcome]:
-        """By row group and column."""
+        """Return all outcomes, by row group and then by column."""
         by_stripe = ([work.outcomes[column] for column in sorted(work.outcomes)] for work in self._work)
-        return [one for columns in by_stripe for group in zip(*columns, strict=True) for one in group]
+        return [outcome for columns in by_stripe for group in zip(*columns, strict=True) for outcome in group]
 
 
 def _removed(source: Source, tail: OrcTail) -> Iterator[Outcome]:

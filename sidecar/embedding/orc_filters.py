@@ -1,11 +1,11 @@
-"""Which Bloom filters the stripes of a rewritten ORC file get: old ones as they are, or new ones from the values.
+"""Decides which Bloom filters the stripes of a rewritten ORC file get: old ones as they are, or new ones from values.
 
-Old filters stay, their bytes as they are, where they are trusted (:mod:`sidecar.orc.trust`). Readers of Java and C++
-believe also those that lose rows, so the others are left out or, if their column is asked for, built anew.
+Trusted old filters (:mod:`sidecar.orc.trust`) keep their bytes. Readers in Java and C++ also believe filters that lose
+rows, so a filter that is not trusted is dropped or, if its column is requested, built anew.
 
-A new filter has the size that writers choose, and every key by which a reader may ask for a value that equals one of
-its row group: both zeros, the canonical NaN, and for days before 1582-10-15 of a hybrid calendar the day that has
-the same date in the proleptic one, which is what ORC Java asks for.
+A new filter has the size that ORC writers choose. It has every key by which a reader may look up a value that equals
+one of the row group: both zeros, the canonical NaN, and for days before 1582-10-15 in a hybrid calendar also the day
+with the same date in the proleptic calendar, because ORC Java looks that day up.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _ORC_135 = 6
 
 @dataclass(frozen=True)
 class OrcRules:
-    """What to build: filters of ``columns``, at rate ``fpp``, or at those that ``rates`` has by column id.
+    """The filters to build: on ``columns``, at the rate ``fpp`` or ``rates[column id]``.
 
-    ``harvest``: which trusted filters that a stripe has are taken, see :mod:`sidecar.convert.harvest`.
+    ``harvest``: which trusted filters of a stripe are reused, see :mod:`sidecar.convert.harvest`.
     """
 
     columns: tuple[OrcColumn, ...] = ()
@@ -53,22 +53,22 @@ class OrcRules:
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def rate_of(self, column: OrcColumn) -> float:
-        """The rate that filters of a column are to have."""
+        """Return the target rate of a column's filters."""
         return self.rates.get(column.id, self.fpp)
 
     def why_not_harvested(self, old: _Old) -> str:
-        """Why filters that a stripe has are not taken, though they are trusted; empty if they are."""
+        """Return why a stripe's trusted filters are not reused; an empty text if they are."""
         return why_not_harvested(self.harvest, old.rate, self.rate_of(old.column))
 
 
 @dataclass
 class StripeWork:
-    """The filters of one stripe by column id: new streams, and columns whose streams stay."""
+    """The filters of one stripe: ``new`` streams by column id, and the column ids whose streams are ``kept``."""
 
     new: dict[int, bytes] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
-    """What became of the filters of a column, for each row group."""
+    """The outcomes of a column's filters, one for each row group, by column id."""
 
     @property
     def size(self) -> int:
@@ -78,7 +78,7 @@ class StripeWork:
 
 @dataclass(frozen=True)
 class _Old:
-    """What a stripe has of a column."""
+    """The old filters and row index of a column in a stripe."""
 
     stripe: Stripe
     footer: StripeFooter
@@ -90,50 +90,51 @@ class _Old:
 
     @property
     def bits(self) -> list[OrcBloomFilter]:
-        return [one.filter for one in self.index.filters or () if one.filter is not None]
+        return [found.filter for found in self.index.filters or () if found.filter is not None]
 
     @property
     def rate(self) -> float:
-        """The worst rate of the row groups."""
-        return max((one.estimated_fpp() for one in self.bits), default=0.0)
+        """The worst rate of the row groups' filters."""
+        return max((bits.estimated_fpp() for bits in self.bits), default=0.0)
 
     @property
     def asked_by_all(self) -> bool:
-        """Whether readers of both Java and C++ ask these filters."""
-        (kind,) = {one.stream_kind for one in self.index.filters or ()} or {""}
+        """Whether both Java and C++ readers use these filters."""
+        (kind,) = {found.stream_kind for found in self.index.filters or ()} or {""}
         return kind == UTF8 and self.footer.encodings[self.column.id].bloom_encoding == UTF8_UTC
 
 
 def check_filterable(tail: OrcTail) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a file in which no reader would ask a filter, or none has a place."""
+    """Raise :class:`UnsupportedFeatureError` for a file that cannot hold filters or whose filters no reader uses."""
     reason = ""
     if tail.row_index_stride == 0:
-        reason = "the file has no row index: filters stand beside its entries"
+        reason = "the file has no row index, which filters need"
     elif tail.file_version == (0, 11):
         reason = "files of version 0.11 have no filters"
     elif tail.writer == CPP and hashes_wrongly(tail):
-        reason = "readers ask no filter of a file by this version of the C++ writer (ORC-1024)"
+        reason = "readers use no filters of files by this version of the C++ writer (ORC-1024)"
     if reason:
         raise UnsupportedFeatureError(reason, file=tail.name, found=tail.created_by)
 
 
 def new_encoding(tail: OrcTail, column: OrcColumn, zone: str | None) -> OrcEncoding:
-    """By which keys a new filter of ``column`` is built in a stripe whose writer's time zone is ``zone``.
+    """Return the encoding (the keys) of a new filter on ``column`` in a stripe with the writer's time zone ``zone``.
 
-    Raises :class:`UnsupportedFeatureError` where no reader would ask, or some would ask by other keys.
+    Raises :class:`UnsupportedFeatureError` if no reader would use the filter, or if some reader would look up other
+    keys and so lose rows.
     """
     encoding, _, _ = encoding_of(tail, column, ColumnEncoding("DIRECT", 0, UTF8_UTC), UTF8, zone)
     reason = ""
     if column.is_compound or column.kind == "BOOLEAN":
-        reason = f"readers ask no filters of {column.kind}"
+        reason = f"readers use no filters on {column.kind}"
     elif column.nested_in_repeated:
-        reason = "it is inside a list or map: not one value a row"
+        reason = "it is inside a list or map, so it does not have one value per row"
     elif column.kind == "TIMESTAMP" and (encoding is None or encoding.zone != "UTC"):
         reason = f"wall clocks of the writer's zone {zone or '(unknown)'}, whose rules readers may not share"
     elif column.kind == "TIMESTAMP_INSTANT":
-        reason = "ORC Java asks for an instant by a key of its own time zone, and would lose rows"
+        reason = "ORC Java looks an instant up by a key of its own time zone, and would lose rows"
     elif column.kind == "TIMESTAMP" and tail.writer == JAVA and tail.writer_version < _ORC_135:
-        reason = "readers ask no filter of timestamps by a writer before ORC-135"
+        reason = "readers use no filters on timestamps by a writer before ORC-135"
     elif encoding is None:
         reason = f"no keys are known for {column.kind}"
     if reason or encoding is None:
@@ -142,27 +143,30 @@ def new_encoding(tail: OrcTail, column: OrcColumn, zone: str | None) -> OrcEncod
 
 
 class GivenFilters(Protocol):
-    """Filters from elsewhere, which go in as they are."""
+    """Filters from another place, such as a sidecar, which go into the file as they are."""
 
     @property
     def columns(self) -> AbstractSet[int]:
-        """Ids of the columns that there may be some of."""
+        """Ids of the columns that may have such filters."""
 
     def filters(
         self, footer: StripeFooter, column: OrcColumn
     ) -> list[OrcBloomFilter] | ReplacedFilters | None:
-        """Those of a stripe by row group, or what to do instead; ``None``: the file's own are all there are."""
+        """Return a column's filters by row group of the stripe, or what replaces them.
+
+        ``None`` means that there are none, and the file's own rules apply.
+        """
 
 
 class ReplacedFilters(NamedTuple):
-    """Why given filters do not go in, and whether the column gets some from its values."""
+    """Why given filters do not go into the file, and whether the column gets filters from its values."""
 
     reason: str
     from_values: bool
 
 
 class OrcFilterMaker:
-    """Decides upon the filters of one open file, stripe by stripe; may be shared between threads."""
+    """Makes the filters of one open file, stripe by stripe. Threads may share it."""
 
     def __init__(
         self, source: Source, tail: OrcTail, rules: OrcRules, given: GivenFilters | None = None
@@ -175,7 +179,11 @@ class OrcFilterMaker:
         self._first = list(accumulate((stripe.num_row_groups for stripe in tail.stripes), initial=0))
 
     def make(self, ordinal: int) -> StripeWork:
-        """All filters of a stripe. Damage costs the column that it hits; the stripe's own, and storage's, is raised."""
+        """Make all filters of a stripe.
+
+        Damage of a column costs only that column. Raises :class:`DamagedFileError` for a broken stripe footer, and
+        :class:`StorageError`.
+        """
         stripe = self._tail.stripes[ordinal]
         work = StripeWork()
         if not stripe.num_rows:
@@ -193,7 +201,7 @@ class OrcFilterMaker:
         return work
 
     def _take(self, work: StripeWork, old: _Old) -> bool:
-        """Give a column filters from elsewhere, or what stands for them; whether that was all."""
+        """Give a column the given filters or their replacement. Return False if its own filters are to be looked at."""
         assert self._given is not None
         found = self._given.filters(old.footer, old.column)
         if found is None:
@@ -205,20 +213,22 @@ class OrcFilterMaker:
             self._renew(work, old)
             outcomes = work.outcomes[old.column.id]
             work.outcomes[old.column.id] = [
-                replace(one, reason=one.reason or found.reason) for one in outcomes
+                replace(outcome, reason=outcome.reason or found.reason) for outcome in outcomes
             ]
         else:
             self._note(work, old, reason=found.reason)
         return True
 
     def _keep(self, work: StripeWork, old: _Old) -> None:
-        """Keep the filters of a column, or say why not."""
+        """Keep the old filters of a column, or note why they are dropped."""
         column = old.column.id
         found = old.index.filters
         if found is None and old.index.filters_problem is None:
             return
         reason = reason_of(old.index.filters_problem)
-        reason = reason or next((one.reason for one in found or () if not one.trusted), "")
+        reason = reason or next(
+            (old_filter.reason for old_filter in found or () if not old_filter.trusted), ""
+        )
         if not reason and column in self._wanted:
             reason = self._not_harvested(old)
         if reason:
@@ -229,11 +239,11 @@ class OrcFilterMaker:
 
     def _not_harvested(self, old: _Old) -> str:
         if self._rules.harvest != NEVER and not old.asked_by_all:
-            return "only Java's readers ask it"
+            return "only Java readers use it"
         return self._rules.why_not_harvested(old)
 
     def _renew(self, work: StripeWork, old: _Old) -> None:
-        """Give a column new filters, or say why it gets none."""
+        """Give a column new filters, or note why it gets none."""
         try:
             encoding = new_encoding(self._tail, old.column, old.footer.writer_timezone)
             if old.index.row_index is None:
@@ -251,9 +261,11 @@ class OrcFilterMaker:
         self._note(work, old, way, filters)
 
     def _has_same_bits(self, old: _Old, encoding: OrcEncoding) -> bool:
-        """Whether a stream that all readers ask would have the bits of the old one."""
+        """Return whether a new stream for all readers would have the same bits as the old stream."""
         found = old.index.filters or ()
-        same = bool(found) and all(one.trusted and one.encoding == encoding for one in found)
+        same = bool(found) and all(
+            old_filter.trusted and old_filter.encoding == encoding for old_filter in found
+        )
         return same and not old.asked_by_all and not self._rules.why_not_harvested(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
@@ -277,9 +289,11 @@ class OrcFilterMaker:
         reason: str = "",
         damaged: bool = False,
     ) -> None:
-        """One outcome for each row group."""
+        """Record one outcome for each row group."""
         first, found = self._first[old.stripe.ordinal], old.index.filters or ()
-        before = [None if one.filter is None else one.filter.estimated_fpp() for one in found]
+        before = [
+            None if old_filter.filter is None else old_filter.filter.estimated_fpp() for old_filter in found
+        ]
         outcomes = []
         for group in range(old.stripe.num_row_groups):
             new = filters[group] if filters else None

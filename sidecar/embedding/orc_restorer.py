@@ -1,8 +1,8 @@
-"""What an ORC file gets back from a sidecar: the bits of its filters, or filters of its values where those do not fit.
+"""Restores an ORC file's filters from a sidecar; filters that do not fit are built from the file's values.
 
-Not every filter of a sidecar can stand in the file: readers ask by the keys that the file's writer is known for, so a
-filter of other keys, of a stream in the writer's charset, or a split-block filter, is built anew from the values. Nor
-has each row group one of its own: a stripe with filters has them for all of its row groups.
+An ORC file cannot hold every filter of a sidecar. Readers look up the keys that the file's writer is known for, so a
+filter with other keys, in the writer's charset or of the split-block kind is built anew. A stripe has filters for all
+of its row groups or for none, so if one row group lacks its filter, the whole stripe is built anew.
 """
 
 from __future__ import annotations
@@ -51,28 +51,31 @@ from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of
 from sidecar.source import Source
 from sidecar.target import Target
 
-SPLIT_BLOCK = "the sidecar has a split-block filter of it, which an ORC file cannot have"
+SPLIT_BLOCK = "the sidecar has a split-block filter for it, which an ORC file cannot hold"
 
 
 @dataclass
 class OrcRestorePlan:
-    """One file at work: what the sidecar has for it by (row group, column id), and the columns built from values."""
+    """The restore of one file: the sidecar's ``parts`` by (row group, column id), and the columns built from values."""
 
     tail: OrcTail
     matches: list[Match]
     parts: dict[tuple[int, int], PooledFilters]
     from_values: dict[int, str] = field(default_factory=dict)
-    """Column id and the reason."""
+    """The reason by column id."""
 
     @property
     def exact_parts(self) -> list[PooledFilters]:
-        """Parts that are read from the sidecar."""
+        """The parts that are read from the sidecar."""
         found = {id(part): part for part in self.parts.values() if isinstance(part.group.rule, OrcRule)}
         return [part for part in found.values() if part.column not in self.from_values]
 
 
 def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: RestoreChoice) -> OrcRestorePlan:
-    """What the sidecar has for a file, and what is cheaper built from values."""
+    """Find what the sidecar has for a file, and decide which columns are cheaper to build from values.
+
+    Raises :class:`UsageError` if the sidecar does not list the file, and for unknown columns.
+    """
     check_embeddable(tail)
     wanted = None if choice.bloom is None else {find_column(tail, name).id for name in choice.bloom}
     matches = finder.find(identity_of_orc(source, tail))
@@ -100,7 +103,7 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
 
 
 def _data_lengths(source: Source, tail: OrcTail) -> dict[int, int]:
-    """Bytes of each column's data in the file."""
+    """Return the bytes of each column's data in the file, by column id."""
     lengths: dict[int, int] = defaultdict(int)
     for stripe in tail.stripes:
         if stripe.num_rows:
@@ -111,13 +114,16 @@ def _data_lengths(source: Source, tail: OrcTail) -> dict[int, int]:
 
 
 def _cheaper(parts: Sequence[PooledFilters], values: int, proof: str) -> str:
-    """Why a column's filters are built from its values; empty if they are taken out of the sidecar."""
+    """Return why a column's filters are built from its values; an empty text if they are read from the sidecar."""
     bundle = sum(part.group.layout.length for part in parts if isinstance(part.group.rule, OrcRule))
     return why_not_bundle(parts, bundle, values, proof) if bundle else ""
 
 
 class OrcRestorer:
-    """What each stripe of one file gets; see :class:`sidecar.embedding.orc_filters.Given`. To be closed."""
+    """Gives each stripe of one file its filters, as :class:`sidecar.embedding.orc_filters.GivenFilters`. Close it.
+
+    One thread calls :meth:`load`, another :meth:`write`, which waits for it.
+    """
 
     def __init__(self, source: Source, plan: OrcRestorePlan, choice: RestoreChoice, pool: FilterPool) -> None:
         self._source = source
@@ -127,18 +133,18 @@ class OrcRestorer:
         self._loaded: Future[None] = Future()
         self._firsts = first_units(plan.tail)
         self.doubts: list[str] = []
-        """What of the sidecar could not be read."""
+        """Parts of the sidecar that could not be read or are not believed."""
         self.witness = Witness.called(choice.witness, proof_of(plan.matches))
         rates = [part.bundle.toc.fpp for part in plan.parts.values() if part.bundle.toc.fpp is not None]
         self.fpp = min(rates, default=DEFAULT_FPP)
 
     @property
     def columns(self) -> AbstractSet[int]:
-        """Ids of the columns that the sidecar has filters of."""
+        """Ids of the columns that the sidecar has filters for."""
         return {column for _, column in self._plan.parts} | self._plan.from_values.keys()
 
     def load(self, load_filters: Callable[[], None]) -> None:
-        """Read what the file needs of the sidecar; whoever waits for it in :meth:`write` goes on, or fails."""
+        """Read what the file needs from the sidecar. :meth:`write` in another thread then continues, or fails too."""
         try:
             load_filters()
             plan = self._plan
@@ -150,9 +156,9 @@ class OrcRestorer:
         self._loaded.set_result(None)
 
     def _hold_against_values(self) -> None:
-        """Look at the values, and have denied filters built from them; see :mod:`sidecar.convert.witness`.
+        """Compare the filters with values, and have denied ones built anew; see :mod:`sidecar.convert.witness`.
 
-        Raises :class:`UsageError` where nothing may be built instead.
+        Raises :class:`UsageError` if a filter is denied or unproven and ``choice.fallback`` is not set.
         """
         witness, doubtful = self.witness, set()
         if witness.mode == NONE:
@@ -165,6 +171,7 @@ class OrcRestorer:
                 if testimony is not None:
                     witness.add(self._plan.tail.columns[column].path, self._firsts[stripe.ordinal], testimony)
                     doubtful |= {column} if testimony.unseen and not witness.proof else set()
+        # One denied value means that the sidecar has another file's filters: none of them is believed then.
         if witness.denials:
             doubtful = set(columns)
         if not doubtful:
@@ -176,7 +183,7 @@ class OrcRestorer:
         self.doubts += [f"{reason}: {text}" for text in witness.denials or witness.unseen]
 
     def _look_at(self, footer: StripeFooter, column: OrcColumn) -> Testimony | None:
-        """The result of looking a stripe's values up in the filters for its column; ``None`` if there are none."""
+        """Look up a stripe's values in the filters for its column; return ``None`` if there are no filters."""
         found = self.filters(footer, column)
         if not isinstance(found, list):
             return None
@@ -187,25 +194,25 @@ class OrcRestorer:
         return ask_row_groups(self._source, self._plan.tail, footer, column, filters, whole=whole)
 
     def close(self) -> None:
-        """Nothing is open besides the source."""
+        """Do nothing: only the source is open, and its owner closes it."""
 
     def give_up(self, error: BaseException) -> None:
-        """Let whoever waits for :meth:`load` fail, because it will not be called any more."""
+        """Make a thread that waits for :meth:`load` fail with ``error``, because it will not be called any more."""
         self._loaded.set_exception(error)
 
     def write(self, target: Target, progress: Progress | None) -> tuple[WrittenOrc, list[Outcome]]:
-        """Write the file to the empty ``target``, when :meth:`load` is done in whatever thread that runs."""
+        """Wait until :meth:`load` is done and write the file to the empty ``target``; return its outcomes."""
         self._loaded.result()
         tail = self._plan.tail
         if self.columns:
             check_filterable(tail)
         maker = OrcFilterMaker(self._source, tail, OrcRules(fpp=self.fpp), self)
         written, outcomes = write_orc(self._source, tail, target, maker, progress)
-        return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda one: one.row_group)
+        return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda outcome: outcome.row_group)
 
     def _lacking(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
-        """Row groups of which the sidecar says why it has no filter."""
-        noted = {(one.row_group, one.column) for one in outcomes}
+        """Yield an outcome for each row group without a filter in the sidecar, with the sidecar's reason."""
+        noted = {(outcome.row_group, outcome.column) for outcome in outcomes}
         for group, column, state in orc_coverage(self._plan.matches, self._plan.tail):
             place = (group, column.path)
             wanted = self._choice.bloom is None or column.path in self._choice.bloom
@@ -216,7 +223,7 @@ class OrcRestorer:
     def filters(
         self, footer: StripeFooter, column: OrcColumn
     ) -> list[OrcBloomFilter] | ReplacedFilters | None:
-        """The filters of a column of a stripe, or why they are others."""
+        """Return the filters of a stripe's column, why they are replaced, or ``None`` if the sidecar has none."""
         if column.id in self._plan.from_values:
             return ReplacedFilters(self._plan.from_values[column.id], True)
         first = self._firsts[footer.stripe.ordinal]
@@ -231,19 +238,20 @@ class OrcRestorer:
         if reason:
             return ReplacedFilters(reason, self._choice.fallback)
         found = [self._pool.get(part, group) for part, group in zip(having, groups, strict=True)]
-        return [one for one in found if isinstance(one, OrcBloomFilter)]
+        return [bits for bits in found if isinstance(bits, OrcBloomFilter)]
 
     def _doubt(self, part: PooledFilters, footer: StripeFooter, column: OrcColumn) -> str:
-        """Why a filter cannot stand in the file; empty if it can."""
+        """Return why the file cannot hold a filter; an empty text if it can."""
         if not isinstance(part.group.rule, OrcRule):
             return SPLIT_BLOCK
         tail, zone = self._plan.tail, footer.writer_timezone
         encoding, trusted, _ = encoding_of(tail, column, ColumnEncoding("DIRECT", 0, UTF8_UTC), UTF8, zone)
         if encoding is None or encoding.name != part.group.encoding:
-            asked = "nothing that is known" if encoding is None else encoding.name
-            return f"its keys are {part.group.encoding}, readers of the file ask by {asked}"
+            asked = "unknown keys" if encoding is None else encoding.name
+            return f"its keys are {part.group.encoding}, but readers of the file look up {asked}"
         proven = any(match.is_proven and match.segment is part.segment for match in self._plan.matches)
-        if trusted and proven:  # a filter as it stood in the file
+        # The file had this very filter, so it goes back even if no such filter would be built today.
+        if trusted and proven:
             return ""
         try:
             new_encoding(tail, column, zone)

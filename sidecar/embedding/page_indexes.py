@@ -1,10 +1,10 @@
-"""Which page indexes the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
+"""Decides which page indexes the row groups of a rewritten Parquet file get: old ones as they are, or new ones.
 
-An old ColumnIndex or OffsetIndex is carried over byte for byte if nothing contradicts it, and dropped otherwise:
-one that is wrong loses rows or keeps readers from opening the file. A ColumnIndex of floats that have NaN is dropped
-where readers would not expect NaN (:func:`sidecar.parquet.page_index_build.lost_nan`). New ones are built from the
-pages. Readers filter pages only where every column that they read has an OffsetIndex, and some refuse a file where a
-column has none, so a row group in which one cannot be built gets no new ones at all.
+An old ColumnIndex or OffsetIndex is copied byte for byte if nothing contradicts it, and dropped otherwise: a wrong one
+loses rows or keeps readers from opening the file. A ColumnIndex of floats with NaN is dropped if readers would not
+expect NaN (:func:`sidecar.parquet.page_index_build.nan_doubt`). New ones are built from the pages. Readers filter pages
+only if every column that they read has an OffsetIndex, and some readers refuse a file in which a column has none. So if
+one page index of a row group cannot be built, the row group gets no new ones.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class RowGroupPageIndexes:
     offset_indexes: dict[int, Piece] = field(default_factory=dict)
 
     def drop(self, leaf: int) -> None:
-        """Leave a chunk without."""
+        """Remove the page index of a leaf."""
         self.column_indexes.pop(leaf, None)
         self.offset_indexes.pop(leaf, None)
 
 
 class PageIndexMaker:
-    """Decides upon the page indexes of one open file, row group by row group."""
+    """Makes the page indexes of one open file, row group by row group."""
 
     def __init__(self, source: Source, footer: Footer, *, build: bool, harvest: str) -> None:
         self._source = source
@@ -58,9 +58,9 @@ class PageIndexMaker:
     def make(
         self, group: RowGroup, waiting: Mapping[int, ValuesFilter]
     ) -> tuple[RowGroupPageIndexes, list[Outcome]]:
-        """The page indexes of a row group, and what became of each that was there or asked for.
+        """Return the page indexes of a row group, and what became of each old or requested one.
 
-        Filters in ``waiting`` (by leaf index) are fed where pages are walked anyway.
+        The filters in ``waiting`` (by leaf index) get the values of the pages that are read on the way.
         """
         made = RowGroupPageIndexes()
         outcomes = dict(self._old(group, made))
@@ -129,7 +129,7 @@ class PageIndexMaker:
         return problem or self.nan_problem(chunk, index)
 
     def nan_problem(self, chunk: ColumnChunk, index: ColumnIndex) -> str:
-        """Why readers of the new file lose NaN by a ColumnIndex; empty if they do not. May read the chunk."""
+        """Return why a ColumnIndex would make readers lose NaN; an empty text if not. It may read the chunk."""
         try:
             return nan_doubt(self._source, self._footer, chunk, index)
         except StorageError:
@@ -140,7 +140,7 @@ class PageIndexMaker:
     def build(
         self, chunk: ColumnChunk, made: RowGroupPageIndexes, waiting: ValuesFilter | None = None
     ) -> Outcome:
-        """Give one chunk the page index of its pages."""
+        """Build the page index of one chunk from its pages."""
         place = self._place(chunk)
         leaf = chunk.leaf.index
         try:
@@ -163,7 +163,7 @@ class PageIndexMaker:
         return Outcome(*place, VALUES, length, reason=built.reason)
 
     def _all_or_none(self, group: RowGroup, made: RowGroupPageIndexes, outcomes: dict[int, Outcome]) -> None:
-        """Without an OffsetIndex in every chunk, drop what was built; what was there stays."""
+        """If a chunk has no OffsetIndex, drop the page indexes that were built; old ones stay."""
         lacking = (c for c in group.columns if c.leaf.index not in made.offset_indexes)
         missing = next((c.leaf for c in lacking if not (c.encrypted and c.offset_index_offset)), None)
         if missing is None:
@@ -171,5 +171,5 @@ class PageIndexMaker:
         for leaf, outcome in outcomes.items():
             if outcome.way == VALUES:
                 made.drop(leaf)
-                reason = f"{missing.path} of the row group has none"
+                reason = f"{missing.path} of the row group has no page index"
                 outcomes[leaf] = Outcome(*self._place(group.columns[leaf]), reason=reason)

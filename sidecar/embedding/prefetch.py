@@ -1,4 +1,4 @@
-"""Work done ahead by threads, handed over in order, so that building goes on while somebody copies bytes."""
+"""Runs work ahead in threads and hands results over in order, so that building and copying overlap."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 Result = TypeVar("Result")
 
 LIMIT = 64 << 20
-"""Bytes of results that may wait to be taken; a result that is next in turn is always made."""
+"""Bytes of results that may wait. The result that is next in order is made even beyond this limit."""
 
 
 class Prefetch(Generic[Result]):
-    """The results of ``work(0)`` to ``work(count - 1)``, in this order, made by ``threads`` threads.
+    """Iterates over the results of ``work(0)`` to ``work(count - 1)``, which ``threads`` threads compute.
 
-    ``size`` tells how many bytes a result holds. An error of ``work`` is raised when its turn comes. Close it
-    to stop the threads.
+    ``size`` returns the bytes that a result holds. An error of ``work`` is raised when its result is next. Close it to
+    stop the threads.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Prefetch(Generic[Result]):
             yield result
 
     def close(self) -> None:
-        """Let the threads finish what they are at, and no more."""
+        """Let the threads finish their current work, then stop them."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -69,7 +69,7 @@ class Prefetch(Generic[Result]):
             try:
                 result: Result | BaseException = self._work(number)
                 size = self._size(result)  # type: ignore[arg-type]
-            except BaseException as error:  # raised again where the result is asked for
+            except BaseException as error:  # raised again when its result is next
                 result, size = error, 0
             with self._changed:
                 self._results[number] = result
@@ -77,8 +77,9 @@ class Prefetch(Generic[Result]):
                 self._changed.notify_all()
 
     def _take(self) -> int | None:
-        """The next number, once there is room for its result."""
+        """Wait until there is room for a result, and return the next number; ``None`` if there is no more work."""
         with self._changed:
+            # A consumer that waits for this result must get it, however small the limit is.
             self._changed.wait_for(
                 lambda: (
                     self._stopped

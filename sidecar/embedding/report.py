@@ -1,4 +1,4 @@
-"""What became of each index of a file that was written again."""
+"""Reports what became of each index of a rewritten file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sidecar.orc.embed import WrittenOrc
 from sidecar.parquet.embed import WrittenParquet
 from sidecar.parquet.footer import Footer
 
-DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, not even rows that need none"
+DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, even for queries that need none"
 
 
 def has_encrypted_filters(footer: Footer, outcomes: Iterable[Outcome]) -> bool:
-    """Whether an encrypted column of the file has a filter now."""
+    """Return whether an encrypted column of the file has a filter now."""
     if footer.encryption is None:
         return False
     encrypted = {footer.columns[column].path for _, column in footer.encryption.columns}
@@ -24,7 +24,7 @@ def has_encrypted_filters(footer: Footer, outcomes: Iterable[Outcome]) -> bool:
 
 @dataclass
 class EmbedReport:
-    """What was written, and what became of every index that was there or asked for."""
+    """The file that was written, and what became of every old or requested index."""
 
     source: str
     target: str
@@ -34,26 +34,27 @@ class EmbedReport:
     outcomes: list[Outcome]
     seconds: float
     fpp: float = 1.0
-    """The rate that new filters were to have."""
+    """The target rate of new filters."""
     encrypted_filters: bool = False
     """Whether an encrypted column has a filter."""
     notes: list[str] = field(default_factory=list)
-    """What an encrypted file should have at its new place and has not."""
+    """Notes on what an encrypted file lacks at its new path."""
 
     def ways(self) -> dict[str, dict[str, int]]:
-        """How many indexes of each kind came about in which way."""
+        """Count the indexes by kind and by way."""
         return ways_of(self.outcomes)
 
     def warnings(self) -> list[str]:
-        """What the caller should know: columns whose new filters miss their rate by far, which only a wrong number
-        of distinct values does, and who cannot read the file.
+        """Return warnings: columns whose new filters miss their rate by a factor of 2, and readers that will fail.
+
+        A filter misses its rate only if the caller gave a wrong number of distinct values.
         """
         worst: dict[str, float] = {}
         for outcome in self.outcomes:
             if outcome.way in (DICTIONARY, VALUES) and outcome.rate_after is not None:
                 worst[outcome.column] = max(outcome.rate_after, worst.get(outcome.column, 0.0))
         found = [
-            f"{column}: a filter finds {rate:.2g} of absent values; it is too small for its row group"
+            f"{column}: a filter admits {rate:.2g} of absent values, because it is too small for its row group"
             for column, rate in worst.items()
             if rate > 2 * self.fpp
         ]
@@ -63,11 +64,11 @@ class EmbedReport:
 
     @property
     def damaged(self) -> bool:
-        """Whether some index is missing because bytes of the source are broken."""
+        """Whether an index is missing because bytes of the source are broken."""
         return any(outcome.damaged for outcome in self.outcomes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: the totals, ``ways`` by kind, and one entry of ``units`` an index."""
+        """Return plain data: the totals, ``ways`` by kind, and one entry in ``units`` for each index."""
         return {
             "source": self.source,
             "target": self.target,
@@ -82,6 +83,6 @@ class EmbedReport:
 
 
 def _unit(outcome: Outcome) -> dict[str, Any]:
-    """An index as plain data, without what the report says once and what embedding never does."""
+    """Return an index as plain data, without the fields that are the same or unused in all embeddings."""
     left_out = ("file", "measured", "rebuilt")
     return {name: value for name, value in asdict(outcome).items() if name not in left_out}

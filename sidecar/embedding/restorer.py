@@ -1,6 +1,8 @@
-"""What each row group of a file gets back from a sidecar: filters of a pool that was loaded, and page indexes.
+"""Restores the filters and page indexes of a Parquet file's row groups from a sidecar.
 
-Indexes that the file has and the sidecar has not are carried over as :mod:`sidecar.embedding.file` does.
+Indexes that only the file has are carried over as in :mod:`sidecar.embedding.file`. The order of the steps matters for
+safety: :func:`plan_restore` matches the file, ``load`` reads the indexes and compares them with values, and only then
+``write`` publishes them. An index that is denied or cannot be read is built from the values instead.
 """
 
 from __future__ import annotations
@@ -54,19 +56,19 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 UNPROVEN = "nothing proves that the file is the one that was indexed"
-UNREADABLE = "what the sidecar has of it cannot be read"
-ORC_FILTER = "the sidecar has an ORC filter of it, which a Parquet file cannot have"
+UNREADABLE = "the sidecar's index for it cannot be read"
+ORC_FILTER = "the sidecar has an ORC filter for it, which a Parquet file cannot hold"
 
 LARGE_BUNDLE = 64 << 20
-"""Bytes of other files' filters that are read so that a plain file's own come back to the byte."""
+"""The most bytes of other files' filters that are read to restore a plain file's filters byte for byte."""
 
 
 @dataclass(frozen=True)
 class RestoreChoice:
-    """What is to come out of a sidecar: ``bloom`` and ``page_index`` name leaves, ``None`` all of them.
+    """The indexes to restore: ``bloom`` and ``page_index`` name leaves, ``None`` means all of them.
 
-    ``fallback``: what cannot be read of the sidecar, or is of another file, is built from the file's values.
-    ``witness``: how much is looked at before the file is published, see :mod:`sidecar.convert.witness`.
+    ``fallback``: indexes that cannot be read, or that belong to a different file, are built from the file's values.
+    ``witness``: how much is compared before the file is published, see :mod:`sidecar.convert.witness`.
     """
 
     bloom: Sequence[str] | None = None
@@ -79,27 +81,30 @@ class RestoreChoice:
 
 @dataclass
 class RestorePlan:
-    """One file at work: what the sidecar has for it, and which leaves are built from values instead."""
+    """The restore of one file: what the sidecar has for it, and which leaves are built from values instead."""
 
     footer: Footer
     matches: list[Match]
     parts: list[PooledFilters]
     from_values: dict[int, str] = field(default_factory=dict)
-    """Leaf index and the reason."""
+    """The reason by leaf index."""
 
     @property
     def exact_parts(self) -> list[PooledFilters]:
-        """Parts that are read from the sidecar."""
+        """The parts that are read from the sidecar."""
         return [part for part in self.parts if part.column not in self.from_values]
 
 
 def proof_of(matches: Sequence[Match]) -> str:
-    """What proves that a file is the one that was indexed; empty if any segment lacks a proof."""
+    """Return the proof that a file is the one that was indexed; an empty text if any segment lacks a proof."""
     return matches[0].proof if all(match.is_proven for match in matches) else ""
 
 
 def plan_restore(finder: Finder, source: Source, footer: Footer, choice: RestoreChoice) -> RestorePlan:
-    """What the sidecar has for a file, and what is cheaper built from values."""
+    """Find what the sidecar has for a file, and decide which leaves are cheaper to build from values.
+
+    Raises :class:`UsageError` if the sidecar does not list the file, and for unknown columns.
+    """
     matches = finder.find(identity_of_parquet(source, footer))
     plan = RestorePlan(footer, matches, filter_parts(matches, footer, _indexes(footer, choice.bloom)))
     by_leaf: dict[int, list[PooledFilters]] = defaultdict(list)
@@ -109,6 +114,8 @@ def plan_restore(finder: Finder, source: Source, footer: Footer, choice: Restore
         reason = _why_values(footer, leaf, parts, choice.way, proof_of(matches))
         if reason:
             plan.from_values[leaf] = reason
+    # The coverage says which filters should be there. One that is *indexed* but has no part is in a damaged bundle
+    # (or is an ORC filter), so it is built from values instead of being silently lost.
     if choice.fallback:
         others = leaves_with_orc_filters(matches, footer)
         readable = {(row_group, part.column) for part in plan.parts for row_group in part.units}
@@ -124,7 +131,7 @@ def _indexes(footer: Footer, names: Sequence[str] | None) -> set[int] | None:
 
 
 def _why_values(footer: Footer, leaf: int, parts: Sequence[PooledFilters], way: str, proof: str) -> str:
-    """Why a column's filters are built from its values; empty if they are taken out of the sidecar."""
+    """Return why a column's filters are built from its values; an empty text if they are read from the sidecar."""
     if footer.columns[leaf].encoding.not_indexable is not None or way == "exact":
         return ""
     if way == "values":
@@ -135,9 +142,9 @@ def _why_values(footer: Footer, leaf: int, parts: Sequence[PooledFilters], way: 
 
 
 def why_not_bundle(parts: Sequence[PooledFilters], bundle: int, values: int, proof: str) -> str:
-    """Why filters are built from so many bytes of values rather than read out of a bundle; empty if they are read.
+    """Return why filters are built from ``values`` bytes instead of read from ``bundle`` bytes; empty if they are read.
 
-    Without a proof all values of a table's file are read in any case.
+    Without a proof all values of a table's file are read anyway, so its filters are built from them.
     """
     if bundle > allowed_bytes(parts, values):
         return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
@@ -145,13 +152,13 @@ def why_not_bundle(parts: Sequence[PooledFilters], bundle: int, values: int, pro
 
 
 def allowed_bytes(parts: Sequence[PooledFilters], values: int) -> float:
-    """How much of a bundle is read at most so that these filters come back as they were, not from their values."""
+    """Return the most bytes of a bundle that are read to restore these filters byte for byte."""
     own = sum(len(part.units) / part.group.layout.members * part.group.layout.length for part in parts)
     return max(LARGE_BUNDLE + own, values) if is_plain(parts[0].segment) else values
 
 
 def rules_of(plan: RestorePlan) -> FilterRules:
-    """How filters are built from values: at the rate that the sidecar's were built for."""
+    """Return the rules for filters that are built from values: at the target rate of the sidecar's filters."""
     leaves = tuple(plan.footer.columns[leaf] for leaf in sorted(plan.from_values))
     rates = [part.bundle.toc.fpp for part in plan.parts if part.bundle.toc.fpp is not None]
     return FilterRules(leaves, min(rates, default=DEFAULT_FPP), even_if_dictionary=True)
@@ -159,20 +166,26 @@ def rules_of(plan: RestorePlan) -> FilterRules:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What was read of a sidecar for one file, by row group and leaf index."""
+    """The indexes that were read from a sidecar for one file, by (row group, leaf index).
+
+    ``lacking`` is the sidecar's reason for a missing index by (kind, row group, leaf index).
+    """
 
     parts: dict[tuple[int, int], PooledFilters]
     rates: dict[tuple[int, int], float]
     pages: dict[tuple[int, int], RestoredPages]
     lacking: dict[tuple[str, int, int], str]
     unreadable_pages: dict[tuple[int, int], str]
-    """Page indexes that are built from the values instead, and why."""
+    """Why a page index is built from the pages instead."""
 
 
 def replace_unreadable(
     parts: Iterable[PooledFilters], from_values: dict[int, str], pool: FilterPool, choice: RestoreChoice
 ) -> list[str]:
-    """Have filters of damaged groups built from the values (``from_values``), and say so; or they are an error."""
+    """Add the columns of damaged groups to ``from_values`` and return the errors as texts.
+
+    Raises the error instead if ``choice.fallback`` is not set.
+    """
     doubts = []
     for part in parts:
         error = pool.failure(part)
@@ -185,7 +198,11 @@ def replace_unreadable(
 
 
 class Restorer:
-    """What each row group of one file gets. To be closed."""
+    """Gives each row group of one file its indexes. Close it.
+
+    One thread calls :meth:`load`, another :meth:`write`, which waits for it. So pages are copied while indexes are
+    read.
+    """
 
     def __init__(
         self,
@@ -204,13 +221,13 @@ class Restorer:
         self._loaded: Future[_Loaded] = Future()
         self._filters: ParquetFilterMaker | None = None
         self.doubts: list[str] = []
-        """What of the sidecar could not be read."""
+        """Parts of the sidecar that could not be read or are not believed."""
         self.witness = Witness.called(choice.witness, proof_of(plan.matches))
         self.encrypted_filters = False
         """Whether an encrypted column has a filter, once the file is written."""
 
     def load(self, load_filters: Callable[[], None]) -> None:
-        """Read what the file needs of the sidecar; whoever waits for it in :meth:`groups` goes on, or fails."""
+        """Read what the file needs from the sidecar. :meth:`groups` in another thread then continues, or fails too."""
         try:
             load_filters()
             plan = self._plan
@@ -241,9 +258,9 @@ class Restorer:
         return _Loaded(parts, rates, pages, lacking, unreadable if choice.fallback else {})
 
     def _held_against_values(self, loaded: _Loaded) -> _Loaded:
-        """``loaded`` without indexes that the file's values deny or cannot confirm (:mod:`sidecar.convert.witness`).
+        """Return ``loaded`` without indexes that values deny or cannot confirm (:mod:`sidecar.convert.witness`).
 
-        Raises :class:`UsageError` where the file is another one, and nothing may be built instead.
+        Raises :class:`UsageError` if there are such indexes and ``choice.fallback`` is not set.
         """
         witness = self.witness
         if witness.mode == NONE:
@@ -254,8 +271,12 @@ class Restorer:
             if testimony is not None:
                 witness.add(self._plan.footer.columns[place[1]].path, place[0], testimony)
                 doubtful |= {place} if testimony.unseen and not witness.proof else set()
+                # Pages at other offsets: the page index would send readers to wrong bytes, but filters still hold.
                 if testimony.misplaced:
-                    loaded.pages[place] = RestoredPages(None, None, f"of other pages: {testimony.misplaced}")
+                    loaded.pages[place] = RestoredPages(
+                        None, None, f"it belongs to other pages: {testimony.misplaced}"
+                    )
+        # One denied value means that the sidecar has another file's indexes: none of them is believed then.
         if witness.denials:
             doubtful = {*loaded.parts, *loaded.pages}
         if not doubtful:
@@ -266,7 +287,7 @@ class Restorer:
         return self._without(loaded, doubtful, reason)
 
     def _look_at(self, place: tuple[int, int], loaded: _Loaded) -> Testimony | None:
-        """The result of holding a chunk's pages against the indexes that it is to get; ``None`` without indexes."""
+        """Compare a chunk's pages with the indexes that it is about to get; return ``None`` if it gets none."""
         row_group, leaf = place
         chunk = self._plan.footer.row_groups[row_group].columns[leaf]
         part, pages = loaded.parts.get(place), loaded.pages.get(place)
@@ -286,7 +307,10 @@ class Restorer:
         return ask_pages(self._source, self._plan.footer, chunk, given, whole=self.witness.is_whole)
 
     def _without(self, loaded: _Loaded, doubtful: set[tuple[int, int]], reason: str) -> _Loaded:
-        """``loaded`` without the doubtful places, whose indexes are built from the values instead."""
+        """Return ``loaded`` without the doubtful places; their indexes are built from values.
+
+        Filters are dropped for the whole column, because filters are built for whole columns.
+        """
         leaves = {leaf for _, leaf in doubtful}
         for place in loaded.parts:
             if place[1] in leaves:
@@ -305,16 +329,16 @@ class Restorer:
             self._filters.close()
 
     def give_up(self, error: BaseException) -> None:
-        """Let whoever waits for :meth:`load` fail, because it will not be called any more."""
+        """Make a thread that waits for :meth:`load` fail with ``error``, because it will not be called any more."""
         self._loaded.set_exception(error)
 
     @property
     def fpp(self) -> float:
-        """The rate of filters that are built from values."""
+        """The target rate of filters that are built from values."""
         return rules_of(self._plan).fpp
 
     def write(self, target: Target, progress: Progress | None) -> tuple[WrittenParquet, list[Outcome]]:
-        """Write the file to the empty ``target``; what became of each index."""
+        """Write the file to the empty ``target``, and return what became of each index."""
         outcomes: list[Outcome] = []
         groups = self.groups(outcomes, progress, target.flush)
         written = embed(self._source, self._plan.footer, target, groups, placement=self._choice.placement)
@@ -322,15 +346,15 @@ class Restorer:
         return written, outcomes
 
     def notes(self, target: str, io: FileIO | None) -> list[str]:
-        """See :func:`sidecar.embedding.key_files.notes_on`."""
+        """Copy key material and return notes, as :func:`sidecar.embedding.key_files.notes_on` does."""
         return notes_on(self._source, self._plan.footer, target, self._keys, io)
 
     def groups(
         self, outcomes: list[Outcome], progress: Progress | None, meanwhile: Callable[[], None]
     ) -> Iterator[GroupIndexes]:
-        """Indexes of each row group in order; what became of them is added to ``outcomes``.
+        """Yield the indexes of each row group in order, and add what became of them to ``outcomes``.
 
-        Waits until :meth:`load` is done, in whatever thread that runs, and calls ``meanwhile`` if that takes time.
+        Waits until :meth:`load` is done in another thread. Before it waits, it calls ``meanwhile``.
         """
         if not self._loaded.done():
             meanwhile()
@@ -348,7 +372,7 @@ class Restorer:
     def _filters_of(
         self, group: RowGroup, loaded: _Loaded, maker: ParquetFilterMaker
     ) -> tuple[Mapping[int, Piece], list[Outcome]]:
-        """The sidecar's filters, beside those that the file has and the sidecar has not."""
+        """Return the filters of a row group: those of the sidecar, and those that only the file has."""
         own = {
             leaf: part
             for (row_group, leaf), part in loaded.parts.items()
@@ -405,7 +429,7 @@ class Restorer:
                 outcomes.setdefault(path, Outcome(*place, reason=found.reason))
             elif missing is not None:
                 # Readers filter pages only where all columns have an OffsetIndex, and some refuse other files.
-                outcomes[path] = Outcome(*place, reason=f"{missing} of the row group has none")
+                outcomes[path] = Outcome(*place, reason=f"{missing} of the row group has no page index")
             else:
                 offsets[leaf] = found.offset_index
                 columns.pop(leaf, None)
@@ -426,7 +450,7 @@ class Restorer:
                 outcomes.setdefault(chunk.leaf.path, Outcome(*place, reason=reason))
 
     def _nan_problem(self, chunk: ColumnChunk, column_index: bytes | None) -> str:
-        """Why a ColumnIndex stays out of the file because of NaN; empty if it does not."""
+        """Return why NaN keeps a ColumnIndex out of the file; an empty text if it does not."""
         if column_index is None or not is_float(chunk.leaf):
             return ""
         try:
@@ -437,7 +461,7 @@ class Restorer:
 
 
 def _without(group: RowGroup, leaves: Collection[int], *, filters: bool) -> RowGroup:
-    """The row group as if these leaves had no filters, or no page indexes: those are about to be replaced."""
+    """Return the row group as if ``leaves`` had no filters, or no page indexes, because they are replaced."""
 
     def bare(chunk: ColumnChunk) -> ColumnChunk:
         if chunk.leaf.index not in leaves:
@@ -456,7 +480,7 @@ def _without(group: RowGroup, leaves: Collection[int], *, filters: bool) -> RowG
 
 
 def _first_without(group: RowGroup, leaves: Collection[int]) -> str | None:
-    """The first column without an OffsetIndex, if the row group has rows."""
+    """Return the path of the first column without an OffsetIndex; ``None`` if there is none, or no rows."""
     if not group.num_rows:
         return None
     lacking = (chunk for chunk in group.columns if chunk.leaf.index not in leaves)

@@ -1,4 +1,4 @@
-"""Writing the successors of a table's data files: the same pages, other filters and page indexes, a new path."""
+"""Writes the successors of a table's data files: the same pages, other filters and page indexes, a new path."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from sidecar.source import Source, local_path, open_source
 from sidecar.target import create_target
 
 THREADS = 4
-"""Threads that build indexes, unless told otherwise: for as many files at once, or several for one file."""
-NOTHING_NEW = "it has all that was asked for, or cannot have it"
+"""Threads that build indexes by default, at most. They are spread over several files, or work on one file."""
+NOTHING_NEW = "it already has all requested indexes, or cannot have them"
 
 
 @dataclass(frozen=True)
 class EmbeddedFields:
-    """The columns that get filters, and how many distinct values a row group has of some of them."""
+    """The table columns that get filters. ``ndv`` has distinct values in a row group, by field id."""
 
     columns: tuple[TableColumn, ...]
     ndv: Mapping[int, int]
@@ -49,7 +49,7 @@ class EmbeddedFields:
 
 @dataclass(frozen=True)
 class RewrittenFile:
-    """A successor that storage has, and what became of each index in it."""
+    """A successor that is stored, and what became of each index in it."""
 
     file: NewFile
     outcomes: tuple[Outcome, ...]
@@ -58,26 +58,26 @@ class RewrittenFile:
 
 
 class _LeftAloneError(Exception):
-    """The file stays, for a reason. Leaves the block of a target, so that nothing is published."""
+    """Raised with the reason why a file stays. It leaves the block of a target, so that nothing is published."""
 
 
 @dataclass
 class RewrittenFiles:
-    """The files of one table, and the successors that were written so far."""
+    """Writes successors for the files of one table, and remembers their paths."""
 
     table: Table
     fields: EmbeddedFields
     wanted: EmbedOptions
     keys: EncryptionKeys | None = None
     paths: list[str] = field(default_factory=list)
-    """Everything that was begun."""
+    """Paths of all files whose writing began; :meth:`delete_written` deletes them."""
     _lock: Lock = field(default_factory=Lock)
     _stopped: bool = False
 
     def write_all(
         self, files: Sequence[ListedFile], threads: int | None
     ) -> Generator[tuple[ListedFile, RewrittenFile | LeftAlone]]:
-        """Write the successors of ``files``, a few at a time; yields them as they are done."""
+        """Write the successors of ``files``, a few at a time, and yield each when it is done."""
         threads = threads or min(os.cpu_count() or 1, THREADS)
         at_once = max(min(threads, len(files)), 1)
         each = threads // at_once
@@ -99,7 +99,7 @@ class RewrittenFiles:
                 pool.shutdown(cancel_futures=True)
 
     def delete_written(self) -> None:
-        """Delete every successor; :class:`StorageError` names what could not be deleted."""
+        """Delete every successor. Raises :class:`StorageError` if some could not be deleted."""
         left = []
         for path in self.paths:
             try:
@@ -116,7 +116,7 @@ class RewrittenFiles:
             )
 
     def _write(self, file: ListedFile, threads: int) -> RewrittenFile | LeftAlone:
-        """The successor of a file; its damage leaves it alone, storage that fails ends everything."""
+        """Write the successor of a file. Damage leaves only this file alone; a storage error ends everything."""
         if self._stopped:
             return LeftAlone(file.path, NOTHING_NEW)
         try:
@@ -153,21 +153,19 @@ class RewrittenFiles:
         return RewrittenFile(written, (*report.outcomes, *absent), report.encrypted_filters)
 
     def _check_prefix(self, footer: Footer, path: str) -> None:
-        """A successor keeps the AAD prefix, which must not be one that names the old path."""
+        """Leave a file alone if its AAD prefix, which a successor keeps, does not fit the new path."""
         if has_moved_prefix(footer, path, self.keys):
-            raise _LeftAloneError("its AAD prefix stays, and is not the one of a file with another path")
+            raise _LeftAloneError("it keeps its AAD prefix, which does not match the new path")
 
     def _copy_material(self, source: Source, footer: Footer, path: str) -> None:
-        """A successor without the key material that its keys are in could not be read."""
+        """Copy the key material file, without which the successor could not be read."""
         if material_of(source, footer) is None:
             return
         self._begin(material_path(path))
         try:
             copy_material(source, footer, path, self.table.io)
         except StorageError as error:
-            raise _LeftAloneError(
-                f"the key material that lies beside it cannot be copied: {error.what}"
-            ) from error
+            raise _LeftAloneError(f"the key material next to it cannot be copied: {error.what}") from error
 
     def _begin(self, path: str) -> str:
         with self._lock:
@@ -178,7 +176,7 @@ class RewrittenFiles:
         return path
 
     def _resolve(self, footer: Footer, file: ListedFile) -> tuple[dict[int, Leaf], list[Outcome]]:
-        """The leaves that get filters by field id, and why columns have none in this file."""
+        """Return the leaves that get filters by field id, and an outcome for each column that the file lacks."""
         leaves: dict[int, Leaf] = {}
         absent: list[Outcome] = []
         for column in self.fields.columns:
@@ -195,7 +193,7 @@ class RewrittenFiles:
         return leaves, absent
 
     def _read_back(self, path: str, size: int, before: Footer, file: ListedFile) -> NewFile:
-        """What is committed must be what storage has."""
+        """Read the stored file again and return its entry for the commit. Raises StorageError if it differs."""
         with closing(open_source(path, self.table.io)) as stored:
             source = unlock(stored, self.keys)
             if source.size != size:
@@ -210,14 +208,14 @@ class RewrittenFiles:
 
 
 def _check(source: Source, footer: Footer, file: ListedFile) -> None:
-    """The file must be the one that the table means."""
+    """Raise :class:`DamagedFileError` unless the file has the length and rows that its manifest entry says."""
     for what, expected, found in (
         ("length", file.file_size, source.size),
         ("number of rows", file.record_count, footer.num_rows),
     ):
         if expected != found:
             raise DamagedFileError(
-                f"the file has another {what} than its manifest says",
+                f"the file's {what} differs from its manifest",
                 file=file.path,
                 expected=expected,
                 found=found,
@@ -225,12 +223,15 @@ def _check(source: Source, footer: Footer, file: ListedFile) -> None:
 
 
 def _is_new(outcome: Outcome) -> bool:
-    """Whether an index was built, or one that loses rows was taken out."""
+    """Return whether an index was built, or an unsound one was dropped."""
     return outcome.way in (DICTIONARY, VALUES) or "dropped: " in outcome.reason
 
 
 def _split_offsets(file: ListedFile, before: Footer, after: Footer) -> tuple[int, ...] | None:
-    """Where readers may split the new file: where they might split the old one, its row groups."""
+    """Return the split offsets of the new file: the row groups at which the old file's manifest entry splits.
+
+    ``None`` if the old entry has none, or has an offset that is not the start of a column chunk.
+    """
     offsets = file.data_file.split_offsets
     if offsets is None:
         return None

@@ -1,8 +1,8 @@
-"""Embedding into a table: its data files written again with filters and page indexes, and swapped in one commit.
+"""Embeds filters and page indexes into a table: rewrites its data files and swaps them in one commit.
 
-Each file gets a successor with the same pages (:func:`sidecar.embedding.file.embed_into`), and one commit of the
-operation ``replace`` puts all of them in place (:mod:`sidecar.iceberg.replace`). Until then nothing of the table
-changes; after an error the new files are deleted, unless the commit may have happened.
+Each file gets a successor with the same pages (:func:`sidecar.embedding.file.embed_into`). One commit with the
+operation ``replace`` puts all successors in place (:mod:`sidecar.iceberg.replace`). Until then the table does not
+change. After an error the new files are deleted, unless the commit may have succeeded.
 """
 
 from __future__ import annotations
@@ -48,19 +48,18 @@ def embed_table(
 ) -> EmbedTableReport:
     """Give the data files of a table's current snapshot filters on ``bloom`` and page indexes.
 
-    ``bloom`` and ``ndv`` name primitive columns of the table (``a``, ``struct.field``, ``list.element``); the
-    other options are those of :func:`sidecar.embedding.file.embed_file`. Every file is written anew under a new
-    path, pages copied as bytes, and one ``replace`` commit exchanges them. Left alone, with the reason: files that
-    deletes apply to, files that are not Parquet, encrypted or broken, and files for which nothing new was built.
-    Encrypted files are replaced with ``encryption_keys``, but not where an AAD prefix is expected that names the
-    file's path, nor those that the table's own encryption has keys for.
-    ``dry_run`` only tells which files would be written; ``threads`` build indexes, one a core by default, at most
-    four. ``table`` is refreshed after the commit.
+    ``bloom`` and ``ndv`` name primitive columns of the table (``a``, ``struct.field``, ``list.element``). The other
+    options are those of :func:`sidecar.embedding.file.embed_file`. Every file is rewritten under a new path, its pages
+    copied as bytes, and one ``replace`` commit swaps the files. Some files are left alone, with the reason: files that
+    deletes apply to; files that are not Parquet, encrypted or broken; and files for which nothing new was built.
+    ``encryption_keys`` allow encrypted files to be rewritten, except those whose expected AAD prefix names their path,
+    and those with keys from the table's own encryption. ``dry_run`` only reports which files would be rewritten.
+    ``threads`` build indexes, by default one per core, at most four. ``table`` is refreshed after the commit.
 
     Raises :class:`UsageError` for unknown columns, wrong options and a table without a snapshot,
     :class:`UnsupportedFeatureError` for format versions other than 2, :class:`StorageError`, and
-    :class:`CommitConflictError` if another commit changed one of the files meanwhile. The new files are deleted
-    then; only where it is not known whether the commit happened are they left, and the error says so.
+    :class:`CommitConflictError` if another commit changed one of the files meanwhile. The new files are then deleted.
+    They stay only if it is not known whether the commit succeeded, and the error says so.
     """
     start = time.monotonic()
     fields = _fields(table, bloom, page_index, ndv or {})
@@ -99,7 +98,7 @@ def _run(
     threads: int | None,
     progress: Progress | None,
 ) -> None:
-    """Write the successors and commit them; those of a commit that did not happen are deleted."""
+    """Write the successors and commit them. If the commit fails, delete them."""
     new_files: dict[str, NewFile] = {}
     try:
         with closing(work.write_all(files, threads)) as successors:
@@ -112,6 +111,7 @@ def _run(
             return
         stale = _sidecar_path(work.table)
         committed = commit_replace(work.table, listing, new_files)
+    # The commit may have succeeded, and then the table refers to the new files: they must stay.
     except CommitUnknownError as error:
         error.file = f"{next(iter(new_files.values())).path} and {len(new_files) - 1} more"
         raise
@@ -121,7 +121,7 @@ def _run(
     report.snapshot_id, report.parent_snapshot_id = committed.snapshot_id, committed.parent_snapshot_id
     report.attempts = committed.attempts
     report.stale_sidecar = stale
-    with contextlib.suppress(Exception):  # it is committed, whatever the caller's handle shows
+    with contextlib.suppress(Exception):  # the commit has succeeded, even if the handle cannot be refreshed
         work.table.refresh()
 
 

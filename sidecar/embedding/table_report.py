@@ -1,4 +1,4 @@
-"""What embedding into a table did, or would do."""
+"""Reports what embedding into a table did, or what a dry run would do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sidecar.embedding.report import DUCKDB_ENCRYPTED
 
 @dataclass(frozen=True)
 class ReplacedFile:
-    """One file and its successor; of a dry run, the file alone."""
+    """One file and its successor. In a dry run the successor is missing."""
 
     old_path: str
     old_size: int
@@ -22,7 +22,7 @@ class ReplacedFile:
 
 @dataclass(frozen=True)
 class LeftAlone:
-    """A file that stays as it is, and why; ``failed`` if it is broken or cannot be read here."""
+    """A file that stays as it is, and why. ``failed``: it is broken or cannot be read here."""
 
     path: str
     reason: str
@@ -31,7 +31,7 @@ class LeftAlone:
 
 @dataclass
 class IndexCount:
-    """All indexes of one column and kind that came about in one way, over the files that were replaced."""
+    """Counts the indexes of one column and kind with the same way and reason, over all replaced files."""
 
     column: str
     kind: str
@@ -45,20 +45,20 @@ class IndexCount:
 
 @dataclass
 class EmbedTableReport:
-    """What was replaced and what became of every index; of a dry run, what would be replaced."""
+    """The files that were replaced, and what became of every index. In a dry run: the files that would be replaced."""
 
     table: str
     dry_run: bool
     parent_snapshot_id: int
     fpp: float
-    """The rate that new filters were to have."""
+    """The target rate of new filters."""
     snapshot_id: int | None = None
     """The snapshot that was committed; ``None`` if nothing was."""
     replaced: list[ReplacedFile] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
     indexes: dict[tuple[str, str, str, str, bool], IndexCount] = field(default_factory=dict)
     stale_sidecar: str | None = None
-    """The table's sidecar, if it lists replaced files: plans keep their successors until the next build."""
+    """Path of the table's sidecar, if it has one. It does not list the new files: plans keep them until a build."""
     encrypted_filters: bool = False
     """Whether an encrypted column of some file has a filter now."""
     attempts: int = 0
@@ -71,7 +71,7 @@ class EmbedTableReport:
 
     @property
     def damaged(self) -> bool:
-        """Whether something is missing because bytes of a file are broken."""
+        """Whether an index is missing because bytes of a file are broken."""
         return bool(self.failed) or any(count.damaged for count in self.indexes.values())
 
     def count(self, outcomes: Iterable[Outcome]) -> None:
@@ -85,10 +85,10 @@ class EmbedTableReport:
                 counted.worst_rate = max(outcome.rate_after, counted.worst_rate or 0.0)
 
     def warnings(self) -> list[str]:
-        """What the caller should do or know."""
+        """Return what the caller should know or do next."""
         found = [
-            f"{count.column}: a filter finds {count.worst_rate:.2g} of absent values; its row group has more "
-            "distinct values than told"
+            f"{count.column}: a filter admits {count.worst_rate:.2g} of absent values; its row group has more "
+            "distinct values than ndv says"
             for count in self.indexes.values()
             if count.way in (DICTIONARY, VALUES) and (count.worst_rate or 0.0) > 2 * self.fpp
         ]
@@ -96,13 +96,13 @@ class EmbedTableReport:
             found.append(DUCKDB_ENCRYPTED)
         if self.stale_sidecar is not None:
             found.append(
-                f"the sidecar {self.stale_sidecar} lists the files that were replaced: build again, "
-                "or their successors are kept by every plan"
+                f"the sidecar {self.stale_sidecar} lists the replaced files: build again, "
+                "or every plan keeps the new files"
             )
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "table": self.table,
             "dry_run": self.dry_run,

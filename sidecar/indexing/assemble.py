@@ -1,4 +1,4 @@
-"""From the records of stage 1 to what a segment says: files with their units, coverage, sketches."""
+"""Turns the records of stage 1 into the contents of a segment: files with their units, coverage, sketches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THETA = "theta"
 
 @dataclass(frozen=True)
 class SegmentUnit:
-    """A row group that was indexed: its file, its entry in the units table, its records by field id."""
+    """An indexed row group: its file ordinal, its entry in the units table, and its records by field id."""
 
     file: int
     entry: UnitEntry
@@ -42,28 +42,28 @@ class SegmentUnit:
 
 @dataclass
 class Indexed:
-    """The outcome of stage 1, checked and in order."""
+    """The result of stage 1, checked and in order."""
 
     units: list[SegmentUnit]
-    """In the order of files and row groups: the place in this list is the unit's ordinal."""
+    """The units by file and row group. The position in this list is the unit's ordinal."""
     failed: dict[int, str]
-    """Files that could not be indexed at all, by ordinal, with the reason."""
+    """Files that could not be indexed at all: the reason by file ordinal."""
     unread: set[int]
-    """Those of them that could not even be read: storage failed."""
+    """Ordinals of the failed files that storage could not read."""
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
     encrypted: Encrypted = field(default_factory=lambda: Encrypted())
 
 
 @dataclass(frozen=True)
 class Encrypted:
-    """Which columns data files have encrypted, those that nobody asked for too."""
+    """The columns that are encrypted in data files, including columns that are not indexed."""
 
     fields: frozenset[int] = frozenset()
     files: frozenset[int] = frozenset()
-    """Ordinals of files of which that is not known."""
+    """Ordinals of files whose encrypted columns are not known."""
 
     def exposes(self, file: ListedFile, in_clear: Collection[int]) -> bool:
-        """Whether the manifest entry of a file says something of an encrypted column, or of the file's own key."""
+        """Return whether the file's manifest entry reveals bounds of an encrypted column, or the file's own key."""
         if file.data_file.key_metadata is not None:
             return True
         bounded = {i for i, bounds in file.bounds.items() if (bounds.lower, bounds.upper) != (None, None)}
@@ -72,17 +72,17 @@ class Encrypted:
 
 @dataclass(frozen=True)
 class Selection:
-    """The files of a listing that a segment lists, in its order: those of whole manifests first."""
+    """The files that a segment lists, in its order: files of whole manifests first."""
 
     files: Sequence[ListedFile]
     manifests: Sequence[tuple[iceberg.SnapshotManifest, int]]
-    """Manifests all of whose live files are here, and the place of their first one."""
+    """Manifests whose live files are all in ``files``, each with the position of its first file."""
     exposing: frozenset[int] = frozenset()
-    """Ordinals of files whose manifest entry is not recorded, as it has bounds of an encrypted column."""
+    """Ordinals of files whose manifest entry is not recorded, because it has bounds of an encrypted column."""
 
 
 def encrypted_of(records: Sequence[Record], options: Options) -> Encrypted:
-    """What stage 1 found encrypted; columns whose bundles are encrypted count as such in all files."""
+    """Return what stage 1 found encrypted. Columns with encrypted bundles count as encrypted in all files."""
     encrypted = [record for record in records if record.kind == "encrypted"]
     fields = {record.field_id for record in encrypted if record.field_id >= 0} | options.sealed
     return Encrypted(frozenset(fields), frozenset(r.file for r in encrypted if r.field_id < 0))
@@ -91,8 +91,11 @@ def encrypted_of(records: Sequence[Record], options: Options) -> Encrypted:
 def select(
     listing: Listing, wanted: set[int], encrypted: Encrypted | None = None, in_clear: Collection[int] = ()
 ) -> Selection:
-    """The files of these ordinals. A manifest with bounds of an encrypted column is not listed: its entries are not
-    recorded, and planning reads the manifest itself, if it may."""
+    """Return the selection of the ``wanted`` file ordinals.
+
+    A manifest with bounds of an encrypted column is not listed, because its entries are not recorded. Planning reads
+    that manifest itself, if it has the permission.
+    """
     files: list[ListedFile] = []
     manifests = []
     exposing = (
@@ -111,8 +114,7 @@ def select(
 
 
 def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -> Indexed:
-    """Put records in order. A file of which one piece failed, or of which row groups are missing, counts as
-    failed."""
+    """Sort the records into units. A file counts as failed if one of its pieces failed or row groups are missing."""
     unread: set[int] = set()
     failed: dict[int, str] = {}
     entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
@@ -137,6 +139,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
     units: list[SegmentUnit] = []
     for file in files:
         found = entries.get(file.ordinal, {})
+        # Each piece of a file reports only its own row groups. A gap means that a row group was not indexed.
         if file.ordinal not in failed and sorted(found) != list(range(len(found))):
             failed[file.ordinal] = "not all row groups of the file were seen"
         if file.ordinal in failed or file.not_indexable:
@@ -151,7 +154,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
 def units_table(
     selection: Selection, indexed: Indexed, columns: Sequence[TableColumn], options: Options
 ) -> UnitsTable:
-    """What the segment's units blob says: every selected file, indexed or not."""
+    """Return the content of the segment's units blob: every selected file, indexed or not."""
     by_file: dict[int, list[UnitEntry]] = defaultdict(list)
     for unit in indexed.units:
         by_file[unit.file].append(unit.entry)
@@ -196,7 +199,7 @@ def units_table(
 
 
 def kinds_of(options: Options) -> list[str]:
-    """Names of the kinds that are asked for."""
+    """Return the names of the requested kinds."""
     wanted = {BLOOM: options.bloom, THETA: options.theta, PAGE_INDEX: options.page_index}
     return [kind for kind, is_wanted in wanted.items() if is_wanted]
 
@@ -213,7 +216,7 @@ def _state(unit: SegmentUnit, field_id: int, kind: str) -> CoverageState:
 
 
 def _hidden(file: ListedFile, encrypted: Encrypted, options: Options) -> Collection[int]:
-    """Fields whose bounds are not recorded."""
+    """Return the fields whose bounds are not recorded, because they are or may be encrypted."""
     if file.ordinal in encrypted.files:
         return file.bounds.keys() - options.in_clear
     return encrypted.fields - options.in_clear

@@ -1,4 +1,4 @@
-"""From one row group's column chunks to their filters and sketches, by the cheapest way each."""
+"""Makes the filters and sketches of one row group's column chunks, each in the cheapest way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sidecar.source import CountingSource, Source
 
 
 class _Chunk(ColumnWork):
-    """A column chunk at work."""
+    """A column chunk while it is indexed."""
 
     def __init__(
         self, file: str, field_id: int, column_type: str, chunk: ColumnChunk, options: Options
@@ -40,11 +40,11 @@ class _Chunk(ColumnWork):
 
     @property
     def num_present(self) -> int:
-        """The number of its values, as far as the footer tells which are nulls."""
+        """An upper limit of its non-null values: nulls count if the footer does not tell their number."""
         return self.chunk.num_values - (self.chunk.null_count or 0)
 
     def begin(self, values: int, options: Options, sketches: TaskSketches) -> None:
-        """Gather at most so many values."""
+        """Start to collect at most ``values`` values."""
         values = options.ndv.get(self.field_id, values)
         maker = SplitBlockBuilder(self.leaf.encoding, values, options) if self.bloom else None
         self.start(maker, sketches)
@@ -60,8 +60,12 @@ class ChunkIndexer:
         self._reader: ValueReader | None = None
 
     def index(self, group: RowGroup, columns: Mapping[int, tuple[str, Leaf]]) -> dict[int, ColumnResult]:
-        """Results by field id for ``columns``: field id -> (Iceberg type, leaf of this file)."""
+        """Index a row group and return the results by field id.
+
+        ``columns`` maps field ids to (Iceberg type, leaf of this file).
+        """
         work = [self._begin(group, field_id, *column) for field_id, column in columns.items()]
+        # From cheap to expensive. Each step leaves a chunk alone if its way is not certain, so the next step does it.
         for chunk in work:
             if chunk.bloom and self._options.harvest != NEVER:
                 self._harvest(chunk)
@@ -83,11 +87,11 @@ class ChunkIndexer:
         if chunk.encrypted:
             work.fail(UnitState.ENCRYPTED)
         elif chunk.file_path:
-            work.fail("the column chunk lies in another file")
+            work.fail("the column chunk is in another file")
         return work
 
     def _harvest(self, chunk: _Chunk) -> None:
-        """Take the file's own filter as it is; one that is broken or doubtful is simply not taken."""
+        """Reuse the file's own filter if it is trusted and good enough. A broken filter is only not reused."""
         before = self._source.bytes_read
         try:
             found = read_bloom_filter(self._source, chunk.chunk)
@@ -102,12 +106,13 @@ class ChunkIndexer:
             chunk.bloom = False
 
     def _from_dictionary(self, chunk: _Chunk) -> None:
-        """Index a wholly dictionary-encoded chunk from its dictionary; anything odd is left to the scan."""
+        """Index a wholly dictionary-encoded chunk from its dictionary. On any error the scan indexes it."""
         before = self._source.bytes_read
         try:
             if not wholly_dictionary(self._source, chunk.chunk):
                 return
             values = read_dictionary(self._source, chunk.chunk).to_arrow(chunk.leaf)
+            # A filter may hold entries that no row uses, but a sketch must not count them.
             if chunk.theta:
                 used = used_entries(self._source, chunk.chunk)
                 values = values if used.all() else values.filter(pa.array(used))
@@ -120,7 +125,7 @@ class ChunkIndexer:
         chunk.finish(DICTIONARY)
 
     def _from_pages(self, chunk: _Chunk, num_rows: int) -> None:
-        """Hash values where they stand in the pages; anything odd is left to the scan."""
+        """Hash the values directly in the pages' bytes. On any error the scan indexes the chunk."""
         leaf = chunk.leaf
         before = self._source.bytes_read
         values = StoredValues(leaf, lambda some: chunk.add(some.typed(leaf)), only_used=True)
@@ -136,7 +141,7 @@ class ChunkIndexer:
             chunk.finish(VALUES)
 
     def _scan(self, group: RowGroup, work: list[_Chunk]) -> None:
-        """Let pyarrow decode all that is left in one pass, and upon an error each column alone."""
+        """Decode the remaining columns with pyarrow in one pass; after an error, each column alone."""
         if not work:
             return
         try:
@@ -148,13 +153,13 @@ class ChunkIndexer:
                 for chunk in work:
                     chunk.fail(reason_of(error), fault_of(error))
             else:
-                for chunk in work:
+                for chunk in work:  # one damaged column must not cost the others
                     self._scan(group, [chunk])
 
     def _scan_together(self, reader: ValueReader, group: RowGroup, work: list[_Chunk]) -> None:
         for chunk in work:
             if reader.path(chunk.leaf.index) != chunk.leaf.path:
-                chunk.fail("pyarrow sees another column there", DAMAGE)
+                chunk.fail("pyarrow finds a different column there", DAMAGE)
                 continue
             try:
                 check_pages(self._source, chunk.chunk)

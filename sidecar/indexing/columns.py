@@ -1,4 +1,4 @@
-"""What is wanted of one column of one unit, and what gathers it from values, whatever the file's format."""
+"""Collects the filter and sketch of one column of one unit from its values, for any file format."""
 
 from __future__ import annotations
 
@@ -28,61 +28,61 @@ from sidecar.indexing.fault import reason_of
 from sidecar.indexing.sketches import ChunkSketch, TaskSketches
 
 HARVEST_RATE = 0.01
-"""A filter that is already in the file is good at this rate, whatever the rate of new ones."""
+"""A filter of the file is good enough if its bits show at most this rate, independent of the rate of new filters."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to build. ``fpp`` is the target rate; ``harvest`` is ``good``, ``always`` or ``never``."""
+    """The options of a build. ``fpp`` is the target rate; ``harvest`` is ``good``, ``always`` or ``never``."""
 
     bloom: bool
     theta: bool
     fpp: float
     max_bits: float | None
-    """Limit of bits a value, ``None`` for none."""
+    """The most bits per value; ``None`` for no limit."""
     harvest: str
     lg_k: int
     ndv: Mapping[int, int] = field(default_factory=dict)
-    """Distinct values of a unit to begin with, by field id; the number of values where nothing is said."""
+    """Expected distinct values of a unit by field id; by default the number of values."""
     page_index: bool = False
     filter_format: str = "auto"
-    """What filters units of ORC files get: ``parquet`` split-block ones of their values, ``orc`` ORC filters,
-    ``auto`` their own where they have good ones, else split-block ones."""
+    """The filters of ORC units: ``parquet`` builds split-block filters, ``orc`` uses ORC filters, ``auto`` reuses
+    the file's own good filters and else builds split-block filters."""
     orc_fpp: float = DEFAULT_FPP
-    """Target rate of ORC filters that are built."""
+    """Target rate of new ORC filters."""
     sealed: frozenset[int] = frozenset()
-    """Field ids whose bundles are encrypted; they get no sketch."""
+    """Field ids with encrypted bundles; they get no sketch."""
     in_clear: frozenset[int] = frozenset()
-    """Field ids that may be indexed in plaintext though files have them encrypted."""
+    """Field ids that may be indexed in plaintext although files have them encrypted."""
 
     def takes(self, found: AnyFilter) -> bool:
-        """Whether a trusted filter of the file is taken as it is."""
+        """Return whether a trusted filter of the file is reused."""
         return not why_not_harvested(self.harvest, found.estimated_fpp(), HARVEST_RATE)
 
     def may_index(self, field_id: int) -> bool:
-        """Whether a column that a file has encrypted may be indexed."""
+        """Return whether a column may be indexed in files that have it encrypted."""
         return field_id in self.sealed or field_id in self.in_clear
 
 
 @dataclass
 class ColumnResult:
-    """What a build has of one column of one unit; reasons are empty where all that was asked for is there."""
+    """The result for one column of one unit. A reason is empty if its index is there or was not requested."""
 
     outcome: Outcome
-    """What became of the filter."""
+    """The outcome for the filter."""
     encoding: str = ""
     """The encoding of the filter, by its registered name."""
     bitset: bytes | None = None
     sketch: ThetaSketch | None = None
     theta_reason: str = ""
     fault: str = ""
-    """As :attr:`sidecar.indexing.tasks.Record.fault`."""
+    """See :attr:`sidecar.indexing.tasks.Record.fault`."""
     tail: bytes = b""
-    """Odd bytes after the last whole block of a harvested filter."""
+    """Bytes after the last whole block of a harvested filter."""
     bits: int = 0
-    """m of an ORC filter, whose bitset is filled with zeros to whole blocks; 0 of a split-block filter."""
+    """m (bits) of an ORC filter, whose bitset is padded with zeros to whole blocks; 0 for a split-block filter."""
     hashes: int = 0
-    """k of an ORC filter."""
+    """k (hashes per key) of an ORC filter."""
     bytes_read: int = 0
 
     def take(self, found: AnyFilter, encoding: str, way: str) -> None:
@@ -99,19 +99,19 @@ class ColumnResult:
 
 
 class FilterBuilder(Protocol):
-    """A filter that values are put into."""
+    """Builds a filter from values."""
 
     encoding: Encoding | OrcEncoding
 
     def insert(self, values: ArrayLike) -> None:
-        """Count values in, in the file's Arrow type. Raises :class:`UsageError` if that has no certain bytes."""
+        """Add values in the file's Arrow type. Raises :class:`UsageError` if their bytes are not certain."""
 
     def finish(self) -> AnyFilter:
-        """The filter, at its target size."""
+        """Return the filter at its target size."""
 
 
 class SplitBlockBuilder:
-    """A split-block filter for at most ``values`` values in ``encoding``, folded to the target rate in the end."""
+    """Builds a split-block filter for at most ``values`` values, and folds it to the target rate in the end."""
 
     def __init__(self, encoding: Encoding, values: int, options: Options) -> None:
         self.encoding: Encoding | OrcEncoding = encoding
@@ -130,7 +130,7 @@ class SplitBlockBuilder:
 
 
 class OrcFilterBuilder:
-    """An ORC filter of the size that writers choose for a row index stride of ``stride`` rows."""
+    """Builds an ORC filter of the size that ORC writers choose for a row index stride of ``stride`` rows."""
 
     def __init__(self, encoding: OrcEncoding, stride: int, options: Options) -> None:
         self.encoding: Encoding | OrcEncoding = encoding
@@ -147,7 +147,7 @@ class OrcFilterBuilder:
 
 
 class ColumnWork:
-    """One column of one unit at work: what is still wanted of it, and what gathers its values."""
+    """One column of one unit while it is indexed: what is still missing, and the builders of filter and sketch."""
 
     def __init__(
         self, place: IndexPlace, field_id: int, column_type: str, encoding: str, options: Options
@@ -168,13 +168,12 @@ class ColumnWork:
         return self.bloom or self.theta
 
     def start(self, maker: FilterBuilder | None, sketches: TaskSketches) -> None:
-        """Begin to gather: ``maker`` if a filter is wanted, and a sketch if one is."""
+        """Start to collect values, into ``maker`` if a filter is missing and into a sketch if one is missing."""
         self._maker = maker if self.bloom else None
         self._sketch = sketches.begin(self.field_id) if self.theta else None
 
     def add(self, values: ArrayLike) -> None:
-        """Count ``values`` (the file's Arrow type) in; a type that is not understood ends only what it is
-        for."""
+        """Add ``values`` in the file's Arrow type. If filter or sketch cannot take it, only that one is given up."""
         if self._maker is not None:
             try:
                 self._maker.insert(values)
@@ -188,12 +187,12 @@ class ColumnWork:
                 self._sketch, self.theta, self.result.theta_reason = None, False, reason_of(error)
 
     def refuse_filter(self, reason: str) -> None:
-        """Leave the column without a filter; a sketch is still gathered."""
+        """Give up the filter, for a reason; the sketch goes on."""
         self.result.outcome = replace(self.result.outcome, reason=reason)
         self._maker, self.bloom = None, False
 
     def finish(self, way: str) -> None:
-        """Hand over the filter, at its target size, and the sketch."""
+        """Put the filter at its target size and the sketch into the result."""
         if self._maker is not None:
             self.result.take(self._maker.finish(), self._maker.encoding.name, way)
         if self._sketch is not None:
@@ -201,7 +200,7 @@ class ColumnWork:
         self.bloom = self.theta = False
 
     def fail(self, reason: str, fault: str = "") -> None:
-        """Leave uncovered what is still wanted."""
+        """Give up everything that is still missing, for a reason."""
         self.result.fault = fault
         if self.bloom:
             self.result.outcome = replace(self.result.outcome, reason=reason, damaged=bool(fault))
@@ -212,6 +211,6 @@ class ColumnWork:
 
 
 def _rounded(values: int) -> int:
-    """``values`` rounded up to six significant bits, so that few sizes need to be computed."""
+    """Round up to six significant bits, so that few filter sizes have to be computed."""
     drop = max(values.bit_length() - 6, 0)
     return max((values + (1 << drop) - 1) >> drop << drop, 1)

@@ -1,7 +1,7 @@
-"""What stage 1 asks of a data file, whatever its format; each format answers in a module of its own.
+"""Defines what stage 1 needs from a data file; a module for each format implements it.
 
-A file is cut into *units*: row groups of Parquet, row groups (strides) of ORC. The file's columns are resolved
-once; then the file gives its units in order, each with what became of every column that was asked for.
+A file is divided into *units*: row groups in Parquet, row groups (strides) in ORC. The file's columns are resolved
+once. Then the file yields its units in order, each with the results of every requested column.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from sidecar.iceberg.resolve import FileLeaf
 from sidecar.indexing.columns import ColumnResult
 
 IndexKind = PageIndexKind | RowIndexKind
-"""What a reader must know of a page index, or of a row index."""
+"""The facts that a reader needs to use a page index or a row index."""
 
 _FORMS: dict[str, type[IndexKind]] = {"page-index": PageIndexKind, "row-index": RowIndexKind}
 
 
 def describe(kind: IndexKind) -> str:
-    """A kind as text, equal ones alike."""
+    """Return a kind as text; equal kinds have equal texts."""
     name = next(name for name, form in _FORMS.items() if isinstance(kind, form))
     return json.dumps([name, *kind], separators=(",", ":"))
 
 
 def described(text: str) -> IndexKind:
-    """Inverse of :func:`describe`."""
+    """Return the kind of a text from :func:`describe`."""
     name, *values = json.loads(text)
     return _FORMS[name](*values)
 
 
 @dataclass(frozen=True)
 class WantedColumn:
-    """A column of the table as this file has it: its Iceberg type, the file's leaf, and how that was found."""
+    """A table column in this file: its Iceberg type, the file's leaf, and how the leaf was found."""
 
     type: str
     leaf: Any
@@ -47,48 +47,48 @@ class WantedColumn:
 
 @dataclass(frozen=True)
 class PagesResult:
-    """The page index of one column of one unit, or in ORC its row index.
+    """The page index of one column of one unit; in ORC its row index.
 
-    ``parts`` are ColumnIndex and OffsetIndex, or one RowIndexEntry; empty if there is none.
+    ``parts`` are ColumnIndex and OffsetIndex, or one RowIndexEntry. A part is empty if there is none. ``how`` says
+    where the index came from, in the words of :attr:`sidecar.indexing.tasks.Record.how`.
     """
 
     kind: IndexKind
     parts: tuple[bytes, ...] = (b"",)
     how: str = ""
     reason: str = ""
-    """Why there is none."""
+    """Why there is no index."""
     fault: str = ""
     bytes_read: int = 0
 
 
 @dataclass(frozen=True)
 class IndexedUnit:
-    """A unit, and by field id what became of the columns that were asked for."""
+    """A unit with the results of the requested columns by field id."""
 
     entry: UnitEntry
     columns: Mapping[int, ColumnResult]
     pages: Mapping[int, PagesResult] = field(default_factory=dict)
-    """Page indexes, if they were asked for."""
+    """Page indexes by field id, if requested."""
 
 
 class DataFile(Protocol):
-    """An open data file whose metadata was read. To be closed; the source stays open."""
+    """An open data file whose metadata was read. Close it; the source stays open."""
 
     @property
     def leaves(self) -> Sequence[FileLeaf]:
         """All leaf columns of the file."""
 
     def is_encrypted(self, leaf: Any) -> bool:
-        """Whether the file has that leaf encrypted, be its key at hand or not."""
+        """Return whether the leaf is encrypted in the file, with or without its key at hand."""
 
     def is_locked(self, leaf: Any) -> bool:
-        """Whether it is encrypted and its key is not at hand."""
+        """Return whether the leaf is encrypted and its key is missing."""
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
-        """The units that begin in the bytes ``[start, stop)``, in order.
+        """Index the units that begin in the bytes ``[start, stop)``, and yield them in order.
 
-        What is wrong with the bytes of a column costs that column of the units that it hits, and is told in
-        their results; nothing is raised for it.
+        Damage of a column is a reason in the results of the units that it hits, not an exception.
         """
 
     def close(self) -> None:

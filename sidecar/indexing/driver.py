@@ -1,7 +1,7 @@
-"""The driver of a build: pin the snapshot, index its files, fix positions once, write and register.
+"""Runs a build: pins the snapshot, indexes its files, fixes all positions once, writes and registers the sidecar.
 
-What needs memory in proportion to the table is metadata alone: the listing and one record a (unit, column).
-Filters stay with the engine and pass through as finished regions.
+Only metadata needs memory in proportion to the table: the listing, and one record for each unit and column. Filters
+stay with the engine and pass through as finished regions.
 """
 
 from __future__ import annotations
@@ -58,24 +58,28 @@ def build(
 ) -> BuildReport:
     """Index ``columns`` of a snapshot (that of a branch or tag ``ref``, or the current one) and register the sidecar.
 
-    ``kinds``: ``bloom``, ``theta``, ``page-index`` (the first two by default). ``fpp``: target false-positive rate,
-    or ``auto``, the smaller of 1 % and one over the number of units, at up to 32 bits a value. ``harvest``: filters
-    that files carry are taken if they are ``good`` (at most 1 % by their bits), ``always`` or ``never``, and page
-    indexes unless ``never``. ``filter_format``: what units of ORC files get, ``parquet`` split-block filters of their
-    values, as Parquet files have, ``orc`` ORC filters (``auto`` rates are the writers' 1 % then), ``auto`` those that
-    the file has, as ``harvest`` says, else split-block ones. ``engine``: ``local`` runs in this process, ``spark`` on
-    ``spark`` or an embedded session; ``auto`` takes ``spark`` if one is given, else this process for tables up to
-    4 GiB or where Spark cannot start. ``lg_k``: log2 of a sketch's entries.
-    Files that the sidecar of the snapshot or of its nearest ancestor answers for are not indexed again; its
-    segments are carried over, those of other columns too. ``full`` indexes all files again.
-    ``force`` registers even if an existing statistics file cannot be read and is lost.
-    ``encryption_keys`` open encrypted data files; without their key columns are not indexed. A column that is
-    encrypted in some file goes into the sidecar encrypted, if ``bundle_keys`` of the keys name it (then whatever its
-    files are, and without sketch and bounds), in plaintext with ``allow_plaintext``, as its blobs then say, or not.
+    ``kinds``: ``bloom``, ``theta``, ``page-index`` (the first two by default). ``fpp``: target false-positive rate, or
+    ``auto``: 1 % or one over the number of units, whichever is smaller, at up to 32 bits per value. ``harvest``:
+    filters of data files are reused if they are ``good`` (at most 1 % by their bits), ``always`` or ``never``; page
+    indexes are reused unless ``never``. ``filter_format``: the filters of ORC units. ``parquet`` builds split-block
+    filters from their values, ``orc`` uses ORC filters (with ``auto`` rates at the writers' 1 %), ``auto`` reuses the
+    file's own as ``harvest`` says and else builds split-block filters. ``engine``: ``local`` runs in this process,
+    ``spark`` on ``spark`` or an embedded session; ``auto`` uses ``spark`` if one is given, else this process for tables
+    up to 4 GiB or if Spark cannot start. ``lg_k``: log2 of a sketch's entries.
 
-    Damage costs the file or column chunk that it hits and is reported. Raises :class:`UsageError` before any
-    work for unknown columns, a table without a snapshot and wrong options, before anything is written for encrypted
-    columns that would go into a plaintext sidecar, and what :func:`sidecar.iceberg.registering.register` raises.
+    Files that the sidecar of the snapshot or of its nearest ancestor has indexed are not indexed again. Its segments
+    are carried over, including those of other columns. ``full`` indexes all files again. ``force`` registers even if an
+    existing statistics file cannot be read and is lost.
+
+    ``encryption_keys`` open encrypted data files; columns without their key are not indexed. A column that is encrypted
+    in some file goes into the sidecar encrypted if ``bundle_keys`` of the keys name it; then it is encrypted for all
+    files and has no sketch and no bounds. With ``allow_plaintext`` it goes in as plaintext, and its blobs say so.
+    Otherwise the build is an error.
+
+    Damage costs only the file or column chunk that it hits, and the report says so. Raises :class:`UsageError` before
+    any work for unknown columns, a table without a snapshot and wrong options, and before anything is written for
+    encrypted columns that would go into a plaintext sidecar; and the errors of
+    :func:`sidecar.iceberg.registering.register`.
     """
     start = time.monotonic()
     snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
@@ -114,11 +118,11 @@ def build(
 
 @dataclass
 class _Build:
-    """One build at work; the engine holds the filters between the stages."""
+    """One build while it runs. The engine keeps the filters between the stages."""
 
     listing: Listing
     files: Sequence[ListedFile]
-    """Those of the listing that no earlier segment serves."""
+    """Files of the listing that no earlier segment serves."""
     plan: BuildPlan
     earlier: Earlier
     engine: Engine
@@ -149,7 +153,7 @@ class _Build:
         return report
 
     def _check_any_read(self, files: Sequence[ListedFile], indexed: Indexed) -> None:
-        """Storage that is not there at all is no reason to replace the sidecar that is."""
+        """Raise :class:`StorageError` if no file could be read: an empty sidecar must not replace the present one."""
         if files and indexed.unread.issuperset(file.ordinal for file in files):
             first = files[0]
             raise StorageError(
@@ -159,7 +163,7 @@ class _Build:
             )
 
     def _check_protected(self, indexed: Indexed) -> None:
-        """No column that only its file's encryption hides goes into a plaintext sidecar unasked."""
+        """Raise :class:`UsageError` if an encrypted column would go into a plaintext sidecar without permission."""
         refused = [
             column.path
             for column in self.plan.columns
@@ -174,7 +178,7 @@ class _Build:
             raise refusal(refused)
 
     def _is_registered(self) -> bool:
-        """Whether the snapshot has the earlier sidecar itself, and all of it is still wanted."""
+        """Return whether the earlier sidecar belongs to this very snapshot, and all its segments are carried over."""
         found = self.earlier.found
         if found is None or found.snapshot_id != self.listing.snapshot_id:
             return False
@@ -192,7 +196,7 @@ class _Build:
 
 
 def _schema(table: Table, snapshot: Snapshot) -> Schema:
-    """The schema that names columns: the table's present one for its current snapshot, else the snapshot's."""
+    """Return the schema for column names: the table's present one for its current snapshot, else the snapshot's."""
     current = table.metadata.current_snapshot()
     if snapshot.schema_id is None or (current and current.snapshot_id == snapshot.snapshot_id):
         return table.schema()
@@ -200,7 +204,7 @@ def _schema(table: Table, snapshot: Snapshot) -> Schema:
 
 
 def _typed(table: Table, snapshot: Snapshot, columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
-    """``columns`` with their types in the snapshot's own schema: sketches are of those."""
+    """Return ``columns`` with their types in the snapshot's own schema, which sketches are hashed in."""
     own = table.schemas().get(snapshot.schema_id) if snapshot.schema_id is not None else None
     if own is None:
         return tuple(columns)
@@ -209,4 +213,4 @@ def _typed(table: Table, snapshot: Snapshot, columns: Sequence[TableColumn]) -> 
 
 
 def _silent(what: str, done: int | None = None, total: int | None = None) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""

@@ -1,13 +1,12 @@
-"""What an earlier sidecar spares a build: files that it answers for need not be indexed again.
+"""Decides which files a build need not index again, because an earlier sidecar has them.
 
-The sidecar of the snapshot, or of its nearest ancestor that has one, is looked at segment by segment. A file is
-*served* if, for each column and kind that is asked for, some segment lists it with that kind, found in the file as it
-would be found today. Segments are carried over as bytes: those that serve files, and those that hold other
-columns, which a build of some columns must not lose. A segment without a live file is dropped, and so is one
-that only holds what is built anew.
+The sidecar of the snapshot, or of its nearest ancestor that has one, is examined segment by segment. A file is *served*
+if, for each requested column and kind, some segment lists it with that kind, and the column is found in the file today
+as it was then. Segments are carried over as bytes: those that serve files, and those with other columns, which a build
+of some columns must not lose. A segment without a live file is dropped, and so is one with only what is built anew.
 
-Sketches cannot forget: an earlier one counts on only while every file that it counted is still live and its column
-has the type that it had. Where that fails, all files are indexed again.
+Sketches cannot forget values. An earlier sketch is continued only if every file that it counted is still live and its
+column still has the same type. Otherwise all files are indexed again.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ Want = tuple[int, str]
 
 @dataclass
 class Earlier:
-    """An earlier sidecar as far as it counts; empty where there is none. To be closed."""
+    """The usable part of an earlier sidecar; empty without one. Close it."""
 
     found: FoundSidecar | None = None
     segments: list[Segment] = field(default_factory=list)
-    """To be carried over."""
+    """Segments to carry over."""
     served: set[int] = field(default_factory=set)
-    """Ordinals of the files that need not be indexed."""
+    """Ordinals of the files that are not indexed again."""
     sketches: dict[int, ThetaSketch] = field(default_factory=dict)
-    """Earlier sketches of the fields that are asked for."""
+    """Earlier sketches of the requested fields, by field id."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
-    """Segments and fields whose blobs are not kept as this build keeps them: in plaintext, or under another key."""
+    """(Segment id, field id) of blobs in plaintext or under a different key than this build uses."""
     why_not: str = ""
-    """Why files that were indexed before are indexed again, if they are."""
+    """Why all files are indexed again; empty if they are not."""
 
     def close(self) -> None:
         """Close the earlier file."""
@@ -60,9 +59,10 @@ class Earlier:
 
 
 def look_back(table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool) -> Earlier:
-    """What the sidecar of the snapshot or its nearest ancestor spares; ``fpp`` if one was asked for.
+    """Return the usable part of the sidecar of the snapshot or its nearest ancestor.
 
-    ``full`` serves nothing. A sidecar that is damaged anywhere is not built upon: nothing of it is carried.
+    ``fpp``: the requested rate; ``None`` accepts any. ``full`` serves no files. If the sidecar is damaged anywhere,
+    nothing of it is reused.
     """
     found = find_sidecar(table, listing.snapshot_id)
     if found is None:
@@ -71,14 +71,14 @@ def look_back(table: Table, listing: Listing, plan: BuildPlan, fpp: float | None
     try:
         _fill(earlier, table, listing, plan, fpp, full)
     except SidecarError as error:
-        return Earlier(found, why_not=f"the earlier sidecar cannot be built upon: {error.what}")
+        return Earlier(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
         return Earlier(found, why_not=f"the earlier sidecar is damaged: {found.sidecar.warnings[0]}")
     return earlier
 
 
 def other_segments(segments: Sequence[Segment], known: Collection[str], plan: BuildPlan) -> list[Segment]:
-    """Segments beside the ``known`` ones (by id) that hold columns which this build does not ask for."""
+    """Return segments with ids not in ``known`` that have columns or kinds which this build does not make."""
     asked = set(_wanted(plan))
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
@@ -112,7 +112,7 @@ def _kinds(segment: Segment) -> list[tuple[Want, Coverage]]:
 
 
 def _live_files(segment: Segment, files: Sequence[ListedFile]) -> dict[int, int]:
-    """Live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
+    """Return the live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
     found = ((file.ordinal, segment.file_ordinal(file.known_as)) for file in files)
     return {ordinal: known for ordinal, known in found if known is not None}
 
@@ -125,7 +125,7 @@ def _served(
     fpp: float | None,
     stale: set[tuple[bytes, int]],
 ) -> set[int]:
-    """Files with units for which every wanted kind of every column stands in some segment."""
+    """Return the files with units for which some segment has every wanted kind of every column."""
     having: dict[int, set[Want]] = {}
     holds = _resolution_holds(plan)
     for segment in segments:
@@ -145,9 +145,9 @@ def _served(
 
 
 def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int]]:
-    """Segments and fields with a blob that a reader with the column's key refuses.
+    """Return (segment id, field id) of blobs that a reader with the column's key refuses.
 
-    Raises :class:`UsageError` for a blob under the right key that does not open: the sidecar was changed.
+    Raises :class:`UsageError` if a blob under the right key does not open: the sidecar was tampered with.
     """
     keys = {} if plan.encryption_keys is None else plan.encryption_keys.bundle_keys
     named = {c.field_id: keys[c.path] for c in plan.columns if c.field_id in plan.options.sealed}
@@ -165,7 +165,7 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
 
 
 def _locked(segment: Segment) -> dict[Want, npt.NDArray[np.bool_]]:
-    """For each kind of a field the units that were not indexed as the key of their column was not there."""
+    """Return for each want the units (bool[n]) that were not indexed because the column's key was missing."""
     found = {}
     for want, coverage in _kinds(segment):
         codes = [code for code, state in enumerate(coverage.states) if state.state == UnitState.ENCRYPTED]
@@ -175,7 +175,7 @@ def _locked(segment: Segment) -> dict[Want, npt.NDArray[np.bool_]]:
 
 
 def _other_format(segment: Segment, plan: BuildPlan) -> dict[Want, npt.NDArray[np.bool_]]:
-    """For each field the units that have a filter of another format than the one that is asked for, if one is."""
+    """Return for each want the units (bool[n]) with a filter in a format that differs from the requested one."""
     other = {"parquet": segment.orc_bundles, "orc": segment.bundles}.get(plan.options.filter_format, {})
     found = {}
     for field_id, bundle in other.items():
@@ -198,7 +198,7 @@ def _resolution_holds(plan: BuildPlan) -> Callable[[Coverage], bool]:
 
 
 def _has_rate(segment: Segment, want: Want, fpp: float | None) -> bool:
-    """Whether the filters are there, and built for the rate that is asked for, if one is."""
+    """Return whether the wanted blobs are in the segment, and its filters were built for the requested rate."""
     field_id, kind = want
     coverage, bundles = segment.coverage(field_id, kind), segment.bundles_of(field_id)
     if kind == PAGE_INDEX and coverage is not None and coverage.indexed.any():
@@ -215,7 +215,7 @@ def _sketches(
     live: dict[str, dict[int, int]],
     plan: BuildPlan,
 ) -> tuple[dict[int, ThetaSketch], str]:
-    """Earlier sketches of the wanted fields, or why they cannot be continued."""
+    """Return the earlier sketches of the wanted fields, or why they cannot be continued."""
     assert earlier.found is not None
     if not plan.options.theta or not earlier.served:
         return {}, ""
@@ -228,7 +228,7 @@ def _sketches(
     sketches: dict[int, ThetaSketch] = {}
     for column in plan.columns:
         if column.field_id in plan.options.sealed:
-            continue  # it is to have none
+            continue  # encrypted columns have no sketch
         counted = [s for s in segments if s.coverage(column.field_id, THETA) is not None]
         if any(len(live[segment.id]) < segment.num_files for segment in counted):
             return {}, "files were removed since, and a sketch cannot forget them"
@@ -239,7 +239,7 @@ def _sketches(
             data = puffin.read_blob(blobs[column.field_id])
             sketches[column.field_id] = ThetaSketch.from_bytes(data, plan.options.lg_k)
         elif UnitState.INDEXED in states:
-            return {}, f"the earlier sketch of {column.path} is not there"
+            return {}, f"the earlier sketch of {column.path} is missing"
     return sketches, ""
 
 
@@ -249,7 +249,7 @@ def _states(segment: Segment, field_id: int) -> list[str]:
 
 
 def _type_then(table: Table, segment: Segment, field_id: int) -> str | None:
-    """The type of a field in the schema of the snapshot that a segment indexed; ``None`` if that is not known."""
+    """Return a field's type in the schema of the snapshot that a segment indexed; ``None`` if it is not known."""
     snapshot = table.metadata.snapshot_by_id(segment.snapshot_id)
     schema = table.schemas().get(snapshot.schema_id) if snapshot and snapshot.schema_id is not None else None
     return str(schema.find_type(field_id)) if schema and field_id in schema.field_ids else None

@@ -1,4 +1,4 @@
-"""Which engine runs a build: this process or Spark."""
+"""Chooses the engine of a build: this process or Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCAL_BYTES = 4 << 30
 def engine_for(
     table: Table, files: Sequence[ListedFile], engine: str, spark: Any, threads: int | None
 ) -> tuple[Engine, str]:
-    """The engine and why it was chosen."""
+    """Return the engine, and why it was chosen."""
     opener = TableOpener(table.io.properties, table.metadata_location, table.io)
     name, why = _choose(files, engine, spark)
     if name == "local":

@@ -1,4 +1,4 @@
-"""What went wrong with a file or a column chunk, as one line of the report and by whose move is next."""
+"""Sorts errors of a file or column chunk into damage and storage faults, with one line for the report."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ STORAGE = "storage"
 
 
 def fault_of(error: BaseException) -> str:
-    """:data:`STORAGE` if bytes could not be read, else :data:`DAMAGE`."""
+    """Return :data:`STORAGE` if bytes could not be read, else :data:`DAMAGE`."""
     return STORAGE if isinstance(error, StorageError | OSError) else DAMAGE
 
 
 def reason_of(error: BaseException) -> str:
-    """One line for the report: our own errors without the file that the record names, others by type."""
+    """Return one line for the report: a SidecarError without its file, which the record names; others by type."""
     if isinstance(error, SidecarError):
         return error.what if error.offset is None else f"{error.what} (offset {error.offset})"
     return foreign_reason(error)

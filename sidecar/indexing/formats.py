@@ -1,4 +1,4 @@
-"""The formats of data files that stage 1 can index: how their metadata is read, and what opens them."""
+"""Reads the metadata of data files and opens them for stage 1, by their format."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sidecar.parquet.footer import Footer, read_footer
 from sidecar.source import Source
 
 Metadata = Footer | OrcTail
-"""What a file says of itself at its end."""
+"""The metadata at the end of a data file."""
 
 
 def read_metadata(source: Source, kind: FileFormat) -> Metadata:
-    """The metadata of a file. Raises :class:`UnsupportedFeatureError` for another format, and what reading raises."""
+    """Read a file's metadata. Raises :class:`UnsupportedFeatureError` for other formats, and the errors of reading."""
     if kind == FileFormat.PARQUET:
         return read_footer(source)
     if kind == FileFormat.ORC:
@@ -28,7 +28,7 @@ def read_metadata(source: Source, kind: FileFormat) -> Metadata:
 
 
 def open_data_file(source: Source, metadata: Metadata, options: Options, sketches: TaskSketches) -> DataFile:
-    """The file of ``source``, ready to be indexed."""
+    """Return the file of ``source``, ready to be indexed."""
     if isinstance(metadata, OrcTail):
         return OrcDataFile(source, metadata, options, sketches)
     return ParquetDataFile(source, metadata, options, sketches)

@@ -1,4 +1,4 @@
-"""Groups of a segment's bundles: which filter or index stands where, fixed once for both engines."""
+"""Plans the groups of a segment's blobs: the position of each filter and index, fixed once for both engines."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def group_tasks(
     segment: bytes,
     keys: Mapping[int, FieldKey] | None = None,
 ) -> dict[int, list[GroupTask]]:
-    """Groups of each field that has filters, numbered over all fields; every position is fixed here, once.
+    """Return the groups of each field that has filters, numbered over all fields. This fixes every position, once.
 
-    ``keys`` are those of the fields whose bundles are encrypted.
+    ``keys`` has the keys of the fields with encrypted bundles, by field id.
     """
     tasks: dict[int, list[GroupTask]] = {}
     number = 0
@@ -52,7 +52,7 @@ def group_tasks(
 def index_groups(
     indexed: Indexed, columns: Sequence[TableColumn]
 ) -> list[tuple[int, list[PageIndexGroup], list[RowIndexGroup]]]:
-    """For each field that has some, the groups of its page indexes and those of its row indexes."""
+    """Return (field id, groups of page indexes, groups of row indexes) for each field that has such indexes."""
     planned = []
     for column in columns:
         pages, rows = [], []
@@ -78,9 +78,10 @@ def field_indexes(
     keys: Mapping[int, FieldKey],
     in_clear: Collection[int],
 ) -> Iterator[FieldIndexes]:
-    """The blobs of page indexes and row indexes of each field, their entries read from the engine.
+    """Yield the blobs of page indexes and row indexes of each field; the engine has their entries.
 
-    ``keys`` as for :func:`group_tasks`; ``in_clear`` are fields whose plaintext is to be marked.
+    ``keys`` has the keys of fields with encrypted bundles. ``in_clear`` are the fields whose blobs are marked as
+    plaintext of encrypted columns.
     """
     for field_id, pages, rows in groups:
         kept = keys.get(field_id), properties_of(field_id in in_clear)
@@ -108,12 +109,12 @@ def _row_entries(
 
 
 def tails(task: GroupTask, indexed: Indexed) -> list[bytes]:
-    """Odd bytes of the filters of a group, by position."""
+    """Return the bytes after the last whole block of each filter of a group, by position."""
     return [indexed.units[unit].columns[task.place.field_id].tail for unit in task.group.units.tolist()]
 
 
 def expected_false_units(indexed: Indexed, field_id: int) -> float:
-    """How many units a lookup of an absent value keeps, by the rates that the filters' bits show."""
+    """Return how many units a lookup of an absent value keeps on average, by the rates that filters' bits show."""
     return sum(record.rate for unit in indexed.units if (record := unit.columns[field_id]).blocks)
 
 

@@ -1,8 +1,8 @@
-"""The in-process engine: a pool of threads over the same tasks that Spark runs.
+"""Runs a build in this process: a pool of threads works on the same tasks that Spark runs.
 
-Decoding (pyarrow) and hashing (kernels) both release the interpreter's lock. Filters are spooled to a
-temporary file that has no name any more, so a build needs memory for its metadata, one batch of values a
-thread and one range of blocks a thread, whatever the table's size.
+Decoding (pyarrow) and hashing (kernels) both release the interpreter's lock. Filters go to an unnamed temporary file.
+So a build needs memory only for its metadata, and per thread for one batch of values and one range of blocks,
+independent of the table's size.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LocalEngine:
         return (self._pages.read(*self._pages_at[key]) for key in keys)
 
     def close(self) -> None:
-        """Stop the threads and drop the spooled filters."""
+        """Stop the threads and free the temporary files."""
         self._pool.shutdown(cancel_futures=True)
         self._spool.close()
         self._pages.close()
@@ -94,8 +94,7 @@ class LocalEngine:
         return record._replace(data=None)
 
     def _first(self, group: GroupTask) -> npt.NDArray[np.int64]:
-        """Where the filter of each position begins in the spool, in blocks: one array for all parts of a
-        group."""
+        """Return the offset in blocks of each position's filter in the spool: int64[n]."""
         return np.array([self._at[key] for key in group.keys], dtype=np.int64)
 
 
@@ -106,8 +105,7 @@ def _slice(
 
 
 class MetadataCache:
-    """The metadata of the files that were opened last: pieces of one file are neighbours, and decoding takes
-    long."""
+    """Caches the metadata of the last files: decoding it is slow, and pieces of a file follow each other."""
 
     def __init__(self, most: int = 4) -> None:
         self._most = most
@@ -115,7 +113,7 @@ class MetadataCache:
         self._kept: OrderedDict[str, Future[Metadata]] = OrderedDict()
 
     def __call__(self, source: Source, kind: FileFormat) -> Metadata:
-        """The metadata of a file; tasks that want the same one wait for the first of them."""
+        """Return the metadata of a file. Tasks that need the same metadata wait for the first of them."""
         with self._lock:
             known = self._kept.get(source.name)
             waiting: Future[Metadata] = known or Future()
@@ -134,7 +132,7 @@ class MetadataCache:
 def _ahead(
     pool: ThreadPoolExecutor, function: Callable[[T], R], items: Sequence[T], ahead: int
 ) -> Iterator[R]:
-    """Results in order, with at most ``ahead`` of them computed before they are asked for."""
+    """Yield results in order; at most ``ahead`` of them are computed before they are consumed."""
     waiting: deque[Future[Any]] = deque()
     source = iter(items)
     try:

@@ -1,4 +1,4 @@
-"""What a build is asked for: the words that it knows, and the rate that ``auto`` stands for."""
+"""Checks the options of a build, and computes the rate for ``auto``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FILTER_FORMATS = ("auto", "parquet", "orc")
 ENGINES = ("auto", "spark", "local")
 
 ORC_STRIDE = 10_000
-"""Rows of a row group of ORC files, unless their writer was told otherwise."""
+"""Rows of an ORC row group by default of ORC writers."""
 
 
 def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine: str) -> None:
-    """Raise :class:`UsageError` for a word that a build does not know."""
+    """Raise :class:`UsageError` for an unknown option value."""
     if not kinds:
-        raise UsageError("nothing is to be built", hint=f"Name kinds: {', '.join(KINDS)}.")
+        raise UsageError("nothing to build", hint=f"Name kinds: {', '.join(KINDS)}.")
     for what, value, known in (
         *(("kind", kind, KINDS) for kind in kinds),
         ("harvest rule", harvest, HARVEST_RULES),
@@ -34,13 +34,13 @@ def check_options(kinds: Sequence[str], harvest: str, filter_format: str, engine
         ("engine", engine, ENGINES),
     ):
         if value not in known:
-            raise UsageError(f"there is no {what} '{value}'", expected=" or ".join(known))
+            raise UsageError(f"unknown {what} '{value}'", expected=" or ".join(known))
 
 
 def options_of(
     listing: Listing, kinds: Sequence[str], fpp: float | str, harvest: str, filter_format: str, lg_k: int
 ) -> Options:
-    """Options of stage 1, the rate settled; :class:`UsageError` for numbers out of range."""
+    """Return the options of stage 1 with the final rate. Raises :class:`UsageError` for numbers out of range."""
     auto = fpp == "auto"
     if isinstance(fpp, str) and not auto:
         raise UsageError("a false-positive rate is a number or 'auto'", found=fpp)
@@ -61,9 +61,10 @@ def options_of(
 
 
 def _units_expected(listing: Listing) -> int:
-    """Row groups of the table as far as manifests tell them (split offsets), before any footer is read.
+    """Estimate the row groups of the table from its manifests, before any footer is read.
 
-    Of an ORC file split offsets are stripes: its row groups have 10,000 rows where nobody chose another stride.
+    In Parquet files the split offsets are row groups. In ORC files they are stripes, so the rows are divided by the
+    default stride.
     """
     orc = sum(
         -(-file.record_count // ORC_STRIDE)

@@ -1,7 +1,7 @@
-"""An ORC file for stage 1: its units are the row groups (strides) of its stripes, numbered over the whole file.
+"""Indexes an ORC file for stage 1. Its units are the row groups (strides) of its stripes, numbered over the file.
 
-Stripe by stripe, the index streams of all columns are read together, and trusted filters that are good enough
-taken as they are. What is left is decoded, one column of a stripe at a time, and cut into row groups.
+For each stripe, the index streams of all columns are read together, and trusted filters that are good enough are
+reused. The remaining columns are decoded one at a time and divided into row groups.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECON
 
 @dataclass(frozen=True)
 class OrcLeaf:
-    """A leaf column of the file, its path as Parquet would have it: ``a.list.element``, ``m.key_value.key``.
+    """A leaf column of the file, with its path in Parquet's style: ``a.list.element``, ``m.key_value.key``.
 
-    So a column is found in files of both formats by the same names, and its filters share groups.
+    With these paths a column has the same name in files of both formats, and its filters share groups.
     """
 
     column: OrcColumn
@@ -54,9 +54,9 @@ class OrcLeaf:
 
 
 class _IndexedStripeColumn:
-    """One column of a stripe at work: a :class:`ColumnWork` for each row group.
+    """One column of a stripe while it is indexed: a :class:`ColumnWork` for each row group.
 
-    ``first`` is the number of row groups in front of the stripe.
+    ``first`` is the number of row groups before the stripe.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class _IndexedStripeColumn:
             for group in stripe.row_groups
         ]
         self.row_indexes: list[PagesResult] = []
-        """One a row group, if they are asked for."""
+        """One for each row group, if requested."""
 
     @property
     def wanted(self) -> bool:
@@ -93,11 +93,11 @@ class _IndexedStripeColumn:
 
     @property
     def wants_filters(self) -> bool:
-        """Whether filters are missing, and those of the file would do."""
+        """Whether filters are missing and the file's own filters could be reused."""
         return not self.type_doubt and any(work.bloom for work in self.groups)
 
     def fail(self, reason: str, fault: str = "") -> None:
-        """Leave uncovered what is still wanted."""
+        """Give up everything that is still missing, for a reason."""
         for work in self.groups:
             if work.wanted:
                 work.fail(reason, fault)
@@ -121,7 +121,7 @@ class OrcDataFile:
     is_locked = is_encrypted  # no key opens columns of ORC files
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
-        """See :class:`sidecar.indexing.data_file.DataFile`; a row group belongs to where its stripe begins."""
+        """See :class:`sidecar.indexing.data_file.DataFile`. A row group begins where its stripe begins."""
         for stripe in self._tail.stripes:
             if start <= min(stripe.offset, self._source.size - 1) < stop:
                 work = self._index_stripe(stripe, columns)
@@ -129,11 +129,13 @@ class OrcDataFile:
                     entry = UnitEntry(
                         self._first[stripe.ordinal] + group.ordinal, group.first_row, group.rows
                     )
-                    results = {field_id: one.groups[group.ordinal].result for field_id, one in work.items()}
+                    results = {
+                        field_id: column.groups[group.ordinal].result for field_id, column in work.items()
+                    }
                     pages = {
-                        field_id: one.row_indexes[group.ordinal]
-                        for field_id, one in work.items()
-                        if one.row_indexes
+                        field_id: column.row_indexes[group.ordinal]
+                        for field_id, column in work.items()
+                        if column.row_indexes
                     }
                     yield IndexedUnit(entry, results, pages)
 
@@ -154,20 +156,20 @@ class OrcDataFile:
         try:
             footer = read_stripe_footer(self._source, self._tail, stripe)
         except SidecarError as error:
-            for one in work.values():
-                one.fail(reason_of(error), fault_of(error))
+            for column in work.values():
+                column.fail(reason_of(error), fault_of(error))
                 if self._options.page_index:
-                    one.row_indexes = no_row_indexes(
-                        stripe, one.resolution, reason_of(error), fault_of(error)
+                    column.row_indexes = no_row_indexes(
+                        stripe, column.resolution, reason_of(error), fault_of(error)
                     )
             return work
-        for one in work.values():
-            if one.column.encrypted:
-                one.fail(UnitState.ENCRYPTED)
+        for column in work.values():
+            if column.column.encrypted:
+                column.fail(UnitState.ENCRYPTED)
         self._read_indexes(stripe, footer, list(work.values()))
-        for one in work.values():
-            if one.wanted:
-                self._scan(stripe, footer, one)
+        for column in work.values():
+            if column.wanted:
+                self._scan(stripe, footer, column)
         counted = next(iter(work.values()), None)
         if counted is not None:
             counted.groups[0].result.bytes_read += self._source.bytes_read - before
@@ -176,56 +178,58 @@ class OrcDataFile:
     def _read_indexes(
         self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_IndexedStripeColumn]
     ) -> None:
-        """Take the stripe's own filters and row indexes as they are; a doubtful filter is simply not taken."""
+        """Reuse the stripe's own filters and row indexes. A filter in doubt is only not reused."""
         options = self._options
         harvest = options.filter_format != "parquet" and options.harvest != NEVER
-        filters = [one for one in columns if harvest and one.wants_filters]
+        filters = [column for column in columns if harvest and column.wants_filters]
         wanted = columns if options.page_index else filters
         try:
-            ids = [one.column.id for one in wanted]
+            ids = [column.column.id for column in wanted]
             found = read_indexes(self._source, self._tail, stripe, footer, ids, bloom=bool(filters))
         except SidecarError as error:
-            for one in columns if options.page_index else ():
-                one.row_indexes = no_row_indexes(stripe, one.resolution, reason_of(error), fault_of(error))
+            for column in columns if options.page_index else ():
+                column.row_indexes = no_row_indexes(
+                    stripe, column.resolution, reason_of(error), fault_of(error)
+                )
             return
-        for one in filters:
-            self._harvest(one, found[one.column.id])
-        for one in columns if options.page_index else ():
-            one.row_indexes = row_indexes(self._tail, footer, found[one.column.id], one.resolution)
+        for column in filters:
+            self._harvest(column, found[column.column.id])
+        for column in columns if options.page_index else ():
+            column.row_indexes = row_indexes(self._tail, footer, found[column.column.id], column.resolution)
 
-    def _harvest(self, one: _IndexedStripeColumn, index: StripeIndex) -> None:
-        for work, found in zip(one.groups, index.filters or (), strict=False):
+    def _harvest(self, column: _IndexedStripeColumn, index: StripeIndex) -> None:
+        for work, found in zip(column.groups, index.filters or (), strict=False):
             if found.filter is None or found.encoding is None or not found.trusted:
                 continue
             if self._options.takes(found.filter):
                 work.result.take(found.filter, found.encoding.name, EXACT)
                 work.bloom = False
 
-    def _scan(self, stripe: Stripe, footer: StripeFooter, one: _IndexedStripeColumn) -> None:
-        """Decode a column of the stripe, and gather what its row groups still want."""
-        values = one.values
+    def _scan(self, stripe: Stripe, footer: StripeFooter, column: _IndexedStripeColumn) -> None:
+        """Decode a column of the stripe, and build what its row groups still miss."""
+        values = column.values
         if not isinstance(values, OrcValues):
-            one.fail(values)
+            column.fail(values)
             return
-        if doubt := zone_doubt(one.column, footer.writer_timezone):
-            one.fail(doubt)
+        if doubt := zone_doubt(column.column, footer.writer_timezone):
+            column.fail(doubt)
             return
         if values.encoding.not_indexable is not None:
-            for work in one.groups:
+            for work in column.groups:
                 if work.bloom:
                     work.refuse_filter(values.encoding.not_indexable)
-        arrays = read_row_groups(self._source.inner, self._tail, stripe, footer, one.column)
+        arrays = read_row_groups(self._source.inner, self._tail, stripe, footer, column.column)
         try:
-            for work, array in zip(one.groups, arrays, strict=True):
+            for work, array in zip(column.groups, arrays, strict=True):
                 if work.wanted:
                     self._gather(work, values, array)
-            one.groups[0].result.bytes_read += sum(
-                stream.length for stream in footer.streams_of(one.column.id) if stream.kind in DATA_STREAMS
+            column.groups[0].result.bytes_read += sum(
+                stream.length for stream in footer.streams_of(column.column.id) if stream.kind in DATA_STREAMS
             )
         except UnsupportedFeatureError as error:
-            one.fail(reason_of(error))
+            column.fail(reason_of(error))
         except SidecarError as error:
-            one.fail(reason_of(error), fault_of(error))
+            column.fail(reason_of(error), fault_of(error))
 
     def _gather(self, work: ColumnWork, values: OrcValues, array: Any) -> None:
         try:
@@ -246,7 +250,7 @@ class OrcDataFile:
 
 
 def leaves_of(tail: OrcTail) -> Sequence[OrcLeaf]:
-    """The leaf columns of a file, in the order of their ids."""
+    """Return the leaf columns of a file in the order of their ids."""
     paths: dict[int, str] = {}
     for column in tail.columns[1:]:
         above = tail.columns[column.parent or 0]

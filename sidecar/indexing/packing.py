@@ -1,4 +1,4 @@
-"""Files into tasks of roughly equal size: large files are split by byte ranges, small ones go together."""
+"""Packs files into tasks of roughly equal size: large files are split by byte ranges, small ones combined."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sidecar.indexing.tasks import FilePiece, UnitsTask
 MIN_BIN = 16 << 20
 MAX_BIN = 128 << 20
 BINS = 64
-"""Tasks aimed at: enough to keep a pool evenly busy; more only where tasks would exceed :data:`MAX_BIN`."""
+"""The number of tasks to aim for: enough to keep a pool busy; more only if tasks would exceed :data:`MAX_BIN`."""
 
 
 def make_tasks(files: Sequence[ListedFile]) -> list[UnitsTask]:
-    """Tasks over all ``files``, the same ones whoever runs them: sketches are united in this order."""
+    """Return tasks over all ``files``. They do not depend on the engine, because sketches are united in this order."""
     total = sum(file.file_size for file in files)
     size = min(max(total // BINS, MIN_BIN), MAX_BIN)
     tasks: list[UnitsTask] = []
@@ -34,7 +34,7 @@ def make_tasks(files: Sequence[ListedFile]) -> list[UnitsTask]:
 
 
 def _pieces(file: ListedFile, size: int) -> Iterator[FilePiece]:
-    """Equal byte ranges of a file, the whole of a small one. A piece may turn out to own no row group."""
+    """Yield equal byte ranges of a file; a small file is one piece. A piece may own no row group."""
     length = max(file.file_size, 1)
     count = max(1, round(length / size))
     bounds = [length * i // count for i in range(count + 1)]

@@ -1,7 +1,7 @@
-"""Page indexes of a unit for the sidecar.
+"""Makes the page indexes of a unit for the sidecar.
 
-Of a Parquet file they are its own, byte for byte, or new ones where it has none. Of an ORC file they are the entries of
-its own row indexes.
+For a Parquet file they are its own, byte for byte, or built from the pages. For an ORC file they are the entries of its
+own row indexes.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from sidecar.parquet.page_index_build import build_page_index
 from sidecar.source import CountingSource, Source
 
 HARVESTED, BUILT = "harvested", "built"
-NO_ROW_INDEX = "the file has no row index of the column"
+NO_ROW_INDEX = "the file has no row index for the column"
 
 
 def page_index_of(
     source: Source, footer: Footer, chunk: ColumnChunk, resolution: str, harvest: str
 ) -> PagesResult:
-    """The page index of a chunk, one structure empty where it cannot have it; never raises for what the file holds.
+    """Return the page index of a chunk. Problems of the file are a reason in the result, not an exception.
 
-    ``harvest`` is ``never`` to build it in any case. One that lacks its ColumnIndex is built anew, if that gives one.
+    ``harvest`` = ``never`` always builds it. If the file's page index lacks its ColumnIndex, it is built anew; if that
+    gives no ColumnIndex either, the result has only the file's OffsetIndex.
     """
     kind = page_index_kind(footer, chunk.leaf, resolution)
     if chunk.encrypted or chunk.file_path is not None:
-        where = UnitState.ENCRYPTED if chunk.encrypted else "the column chunk lies in another file"
+        where = UnitState.ENCRYPTED if chunk.encrypted else "the column chunk is in another file"
         return PagesResult(kind, reason=where)
     counting = CountingSource(source)
     own = None
@@ -63,7 +64,7 @@ def page_index_of(
 def row_indexes(
     tail: OrcTail, footer: StripeFooter, index: StripeIndex, resolution: str
 ) -> list[PagesResult]:
-    """The row index of a column of a stripe, row group by row group; the first one counts the bytes that it took."""
+    """Return the row index of a stripe's column: one result for each row group."""
     if index.column.encrypted:
         return no_row_indexes(footer.stripe, resolution, UnitState.ENCRYPTED)
     if index.row_index_problem is not None:
@@ -79,6 +80,6 @@ def row_indexes(
 
 
 def no_row_indexes(stripe: Stripe, resolution: str, reason: str, fault: str = "") -> list[PagesResult]:
-    """None for any row group, for one reason."""
+    """Return a result without an index for each row group of the stripe, all with the same reason."""
     kind = RowIndexKind(resolution, "", "", False, False, 0, 0)
     return [PagesResult(kind, reason=reason, fault=fault)] * stripe.num_row_groups

@@ -1,4 +1,4 @@
-"""A Parquet file for stage 1: its units are the row groups."""
+"""Indexes a Parquet file for stage 1. Its units are the row groups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ParquetDataFile:
         return any(group.columns[leaf.index].encrypted for group in self._footer.row_groups)
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
-        """See :class:`sidecar.indexing.data_file.DataFile`; a row group begins where its first page lies."""
+        """See :class:`sidecar.indexing.data_file.DataFile`. A row group begins at its first page."""
         chunks = {field_id: (wanted.type, wanted.leaf) for field_id, wanted in columns.items()}
         for group in self._footer.row_groups:
             if start <= _start(group, self._source.size) < stop:
@@ -58,6 +58,6 @@ class ParquetDataFile:
 
 
 def _start(group: RowGroup, size: int) -> int:
-    """Where a row group begins, forced into the file so that some piece owns it whatever the footer says."""
+    """Return where a row group begins, clamped to the file: some piece must own it, even if the footer is wrong."""
     offsets = [chunk.start for chunk in group.columns]
     return min(max(min(offsets, default=0), 0), size - 1)

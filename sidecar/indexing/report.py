@@ -1,4 +1,4 @@
-"""What a build did: one object for programs, the same as a dict for the command line."""
+"""Reports what a build did, as an object for programs and as a dict for the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sidecar.puffin.metadata import BlobMetadata
 
 @dataclass
 class ColumnReport:
-    """What became of one column over all units."""
+    """The results of one column over all units."""
 
     name: str
     field_id: int
@@ -30,19 +30,18 @@ class ColumnReport:
     """Filters by origin: ``harvested``, ``dictionary``, ``scanned``."""
     filter_bytes: int
     expected_false_units: float
-    """Units that a lookup of an absent value is expected to keep, by the rates estimated from the filters'
-    bits."""
+    """Units that a lookup of an absent value keeps on average, by the rates that the filters' bits show."""
     ndv: dict[str, float] | None
-    """``estimate`` and, for two standard deviations, ``lower`` and ``upper``; ``None`` without a sketch."""
+    """``estimate``, with ``lower`` and ``upper`` at two standard deviations; ``None`` without a sketch."""
     page_indexes: dict[str, int]
     """Page indexes by origin: ``harvested``, ``built``."""
     uncovered: dict[str, dict[str, int]]
-    """For each kind, the reasons for units without an entry and how many there are."""
+    """The number of units without an index, by kind and reason."""
 
 
 @dataclass
 class BuildReport:
-    """The outcome of :func:`sidecar.indexing.driver.build`."""
+    """The result of :func:`sidecar.indexing.driver.build`."""
 
     snapshot_id: int
     statistics_path: str | None
@@ -51,9 +50,9 @@ class BuildReport:
     files_total: int
     files_indexed: int
     files_failed: dict[str, str]
-    """Path and reason of each file that could not be indexed, or not in all its column chunks."""
+    """The reason by path for each file that could not be indexed, or not in all its column chunks."""
     files_unsupported: dict[str, str]
-    """Path and reason of each file in a format that is not indexed."""
+    """The reason by path for each file in a format that is not indexed."""
     units: int
     fpp: float
     columns: list[ColumnReport]
@@ -61,28 +60,28 @@ class BuildReport:
     blobs: list[dict[str, Any]] = field(default_factory=list)
     file_size: int = 0
     files_carried: int = 0
-    """Files that an earlier sidecar answers for; ``units``, filters and bytes do not count them."""
+    """Files that an earlier sidecar serves; ``units``, filters and bytes do not count them."""
     segments_carried: int = 0
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
     def expected_false_units(self) -> float:
-        """The worst column's expectation: units kept for a value that no file has."""
+        """The most units that any column keeps on average for a value that no file has."""
         return max((column.expected_false_units for column in self.columns), default=0.0)
 
     def carry(self, earlier: Earlier) -> None:
-        """Add what an earlier sidecar contributes; its registration stands for ours if nothing is new."""
+        """Add what an earlier sidecar contributes. If nothing new is registered, its file is reported."""
         self.files_carried = len(earlier.served)
         self.segments_carried = len(earlier.segments)
         if earlier.why_not:
             self.warnings.append(f"all files were indexed again: {earlier.why_not}")
-        # Where no file is served, all filters of these columns are built anew, and the earlier ones left behind.
+        # If no file is served, all filters of these columns are built anew and the earlier ones are dropped.
         for column in self.columns if earlier.served else ():
             for segment in earlier.segments:
                 for bundle in segment.bundles_of(column.field_id)[
                     :1
-                ]:  # either says what the field's filters do
+                ]:  # a field's two bundles have the same number: count it once
                     column.expected_false_units += bundle.toc.expected_false_units or 0.0
         if earlier.found is not None:
             entry, puffin = earlier.found.statistics, earlier.found.sidecar.puffin
@@ -90,7 +89,7 @@ class BuildReport:
             self.blobs = [blob_dict(blob) for blob in puffin.metadata.blobs]
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``sidecar build --json`` prints it."""
+        """Return plain data, as ``sidecar build --json`` prints it."""
         return {
             "snapshot_id": self.snapshot_id,
             "statistics_path": self.statistics_path,
@@ -117,7 +116,7 @@ class BuildReport:
 
 
 def blob_dict(blob: BlobMetadata) -> dict[str, Any]:
-    """A blob as the report lists it."""
+    """Return a blob as the report lists it."""
     return {"type": blob.type, "fields": list(blob.fields), "length": blob.length}
 
 
@@ -128,7 +127,7 @@ def make_report(
     options: Options,
     engine: tuple[str, str],
 ) -> BuildReport:
-    """The report of stage 1; what registering adds is filled in later."""
+    """Return the report of stage 1. Registering fills in the rest later."""
     paths = {file.ordinal: file.path for file in listing.files}
     failed = {paths[ordinal]: reason for ordinal, reason in sorted(indexed.failed.items())}
     for unit in indexed.units:

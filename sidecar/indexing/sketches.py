@@ -1,8 +1,8 @@
-"""Gathering theta sketches: of a column chunk, of a task, and the thresholds that tasks share.
+"""Collects theta sketches of column chunks and tasks, with thresholds that tasks share.
 
-A sketch of lg_k keeps the 2^lg_k smallest hashes of all values. So once some values are known, a hash that is
-not below their theta cannot be kept in the end, whoever has it: it need not be gathered at all. Nearly all
-hashes go that way, and what comes out is the same.
+A sketch with lg_k keeps the 2^lg_k smallest hashes of all values. Once some values are known, a hash that is not below
+their theta can never be in the final sketch, so it need not be collected at all. Nearly all hashes are dropped this
+way, and the result is the same.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import numpy.typing as npt
 from sidecar.filters.theta import MAX_THETA, ThetaSketch
 
 Thresholds = dict[int, int]
-"""Theta of what is known of each field; tasks of one process share it. A stale value is larger, which is
-safe."""
+"""The lowest known theta by field id; tasks of one process share it. A stale value is larger, so it is safe."""
 
 
 class ChunkSketch:
-    """The sketch of one column chunk, given up without a trace if the chunk turns out to be damaged."""
+    """The sketch of one column chunk. It can be dropped without effect if the chunk is damaged."""
 
     def __init__(self, lg_k: int, theta: int) -> None:
         self._sketch = ThetaSketch(lg_k)
@@ -29,7 +28,7 @@ class ChunkSketch:
         self._waiting = 0
 
     def update(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Count ``hashes`` (uint64, below 2**63) in."""
+        """Add ``hashes``, uint64[n] below 2**63."""
         found = hashes[hashes < np.uint64(self._sketch.theta)]
         self._pending.append(found)
         self._waiting += len(found)
@@ -37,7 +36,7 @@ class ChunkSketch:
             self._absorb()
 
     def finish(self) -> ThetaSketch:
-        """The sketch of all that was counted."""
+        """Return the sketch of all added hashes."""
         self._absorb()
         return self._sketch
 
@@ -56,11 +55,11 @@ class TaskSketches:
     united: dict[int, ThetaSketch] = field(default_factory=dict)
 
     def begin(self, field_id: int) -> ChunkSketch:
-        """A sketch for a chunk of the field."""
+        """Return a new sketch for a chunk of the field."""
         return ChunkSketch(self.lg_k, self.thresholds.get(field_id, MAX_THETA))
 
     def add(self, field_id: int, sketch: ThetaSketch) -> None:
-        """Take the sketch of a chunk that was read to its end."""
+        """Add the sketch of a chunk that was read to its end."""
         before = self.united.get(field_id)
         parts = [sketch] if before is None else [before, sketch]
         self.united[field_id] = ThetaSketch.union(parts, self.lg_k)

@@ -1,9 +1,9 @@
-"""Stage 2 of a build: the filters of one group, cut into block ranges and sliced. Both engines run it.
+"""Runs stage 2 of a build: slices the filters of one group, in parts of its blocks. Both engines run it.
 
-A group of N positions and z blocks is worked on in parts: ranges of whole regions (pages, where the group is
-block-transposed) whose blocks of all N positions together take some megabytes. Widening a filter by an
-integer factor k repeats each of its blocks k times, so the blocks ``[a, b)`` of the widened filter are the
-blocks ``[a // k, ceil(b / k))`` of the filter itself, and only those travel.
+A group of N positions and z blocks is worked on in parts: ranges of whole regions (whole pages if the group is
+block-transposed), whose blocks over all N positions take a few megabytes. Widening a filter by an integer factor k
+repeats each of its blocks k times. So the blocks ``[a, b)`` of the widened filter are the blocks
+``[a // k, ceil(b / k))`` of the filter itself, and only those are sent to the worker.
 """
 
 from __future__ import annotations
@@ -21,52 +21,51 @@ from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.slicing import ALL_ONES, slice_blocks
 
 PART_BYTES = 8 << 20
-"""Blocks of all positions that one part holds, in bytes (more only if a single page is larger)."""
+"""Bytes of one part, over the blocks of all positions; more only if a single page is larger."""
 
 Key = tuple[int, int, int]
-"""Names a filter: file ordinal, row group, field id."""
+"""Identifies a filter: file ordinal, row group, field id."""
 
 
 @dataclass(frozen=True)
 class GroupTask:
-    """One group of stage 2. ``number`` counts groups of all fields; ``place`` is what checksums bind to."""
+    """One group of stage 2. ``number`` counts the groups of all fields; checksums bind to ``place``."""
 
     number: int
     group: BundleGroup
     place: BlobContext
     step: int
-    """Blocks in a part: the driver fixes it, workers go by it."""
+    """Blocks in a part. The driver fixes it, so that all workers cut alike."""
     keys: Sequence[Key] = field(repr=False)
-    """The filter that stands at each position."""
+    """The key of the filter at each position."""
 
     @property
     def members(self) -> int:
-        """Positions of the group."""
+        """The number of positions of the group."""
         return len(self.group.units)
 
     @property
     def parts(self) -> int:
-        """Number of parts."""
+        """The number of parts."""
         return -(-self.group.blocks // self.step)
 
     def blocks(self, part: int) -> tuple[int, int]:
-        """First and last (excluded) block of a part."""
+        """Return the first and last (excluded) block of a part."""
         return part * self.step, min((part + 1) * self.step, self.group.blocks)
 
     def slice(self, part: int, blocks: npt.NDArray[np.uint32]) -> bytes:
-        """Finished pages of a part from its gathered blocks."""
+        """Return the finished pages of a part from its gathered blocks, uint32[N, r, 8]."""
         return slice_blocks(self.group, part * self.step, blocks, self.place)
 
 
 def part_step(group: BundleGroup) -> int:
-    """How many blocks of a group make a part: whole pages of some :data:`PART_BYTES`."""
+    """Return the number of blocks in a part: whole pages of about :data:`PART_BYTES`."""
     page = group.block_step
     return max(PART_BYTES // (len(group.units) * BLOCK_BYTES * page), 1) * page
 
 
 class FilterSlice(NamedTuple):
-    """Some blocks of one filter, for one part: block ``b`` of the group is block ``b // factor`` of the
-    filter."""
+    """The blocks of one filter for one part: block ``b`` of the group is block ``b // factor`` of the filter."""
 
     part: int
     factor: int
@@ -74,10 +73,10 @@ class FilterSlice(NamedTuple):
 
 
 def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[FilterSlice]:
-    """Each part's blocks of the filter at a position, not yet widened.
+    """Yield the blocks that each part needs of the filter at a position, not yet widened.
 
-    Nothing for a filter of another size than the one that was placed there: stage 1 ran twice and its file
-    had changed, so the position stays without a filter.
+    Yields nothing if the filter's size differs from the planned one: stage 1 ran twice and the file changed between.
+    The position then gets all ones, which keeps the unit.
     """
     own = int(task.group.own_blocks[position])
     if len(bitset) != own * BLOCK_BYTES:
@@ -90,8 +89,10 @@ def cut(bitset: bytes, task: GroupTask, position: int) -> Iterator[FilterSlice]:
 
 
 def gather(task: GroupTask, part: int, pieces: Iterable[tuple[int, int, bytes]]) -> npt.NDArray[np.uint32]:
-    """Blocks ``[N, r, 8]`` of a part from ``(position, factor, data)`` of :func:`cut`; ones where there is
-    none."""
+    """Return the blocks of a part, uint32[N, r, 8], from ``(position, factor, data)`` of :func:`cut`.
+
+    A position without data gets all ones, so its unit is always kept.
+    """
     start, stop = task.blocks(part)
     out = np.full((task.members, stop - start, 8), ALL_ONES, dtype=np.uint32)
     wanted = np.arange(start, stop)
@@ -104,8 +105,10 @@ def gather(task: GroupTask, part: int, pieces: Iterable[tuple[int, int, bytes]])
 def gather_spooled(
     task: GroupTask, part: int, spooled: npt.NDArray[np.uint32], first: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
-    """The same from the blocks of all filters, ``spooled[n, 8]``: that at position ``p`` begins at
-    ``first[p]``."""
+    """Return the blocks of a part, uint32[N, r, 8], from the blocks of all filters, ``spooled`` uint32[n, 8].
+
+    The filter at position ``p`` begins at block ``first[p]``.
+    """
     start, stop = task.blocks(part)
     factor = task.group.blocks // task.group.own_blocks
     rows = first[:, None] + np.arange(start, stop) // factor[:, None]

@@ -1,16 +1,16 @@
-"""Stage 1 of a build: from data files to filters and sketches. Pure over byte sources; both engines run it.
+"""Runs stage 1 of a build: makes filters, page indexes and sketches from data files. Both engines run it.
 
-A task is a list of pieces: whole files, or byte ranges of a large one. A row group (of ORC: a stripe) belongs to
-the piece in whose range it begins, so files can be split before anybody has read a footer, and every unit is
-indexed exactly once. For each column of each *unit* the cheapest way is taken:
+A task is a list of pieces: whole files, or byte ranges of a large file. A row group (in ORC: a stripe) belongs to the
+piece in whose range it begins. So files can be split before any footer is read, and every unit is indexed exactly once.
+Each column of each *unit* is indexed in the cheapest way:
 
 1. **harvested**: the file has a trusted filter that is good enough;
 2. **dictionary** (Parquet): every data page is proven to be dictionary-encoded, so the dictionary page has all
    values (for a sketch, only the entries that data pages use);
 3. **scanned**: the values are decoded once, for filter and sketch together.
 
-Damage costs what it hits: a bad footer the piece's file, anything else one column of a row group or stripe. What
-is lost is a reason in the record, never an exception, and never an entry.
+Damage costs only what it hits: a bad footer costs the piece's file, anything else one column of a row group or stripe.
+The loss is a reason in the record. It is never an exception, and never an index that lacks values.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from sidecar.parquet.footer import read_tail
 from sidecar.source import Source, local_path, open_source
 
 ORIGINS = {NONE: "", EXACT: "harvested", DICTIONARY: "dictionary", VALUES: "scanned"}
-"""Where a filter came from, in the words of a build's report."""
+"""The words of a build's report for where a filter came from."""
 
 Opener = Callable[[str, int], Source]
-"""Opens the file at a location whose length is known."""
+"""Opens the file at a path with a known length in bytes."""
 
 
 class TableOpener:
-    """An opener for the files of a table, fit to be sent to other processes.
+    """Opens the files of a table. It can be pickled for other processes.
 
-    The properties of the table's FileIO may hold secrets: they are neither shown nor compared.
+    The properties of the table's FileIO may hold secrets, so they are neither shown nor compared.
     """
 
     def __init__(self, properties: Mapping[str, str], location: str, io: FileIO | None = None) -> None:
@@ -60,7 +60,7 @@ class TableOpener:
         self._io = io
 
     def __call__(self, path: str, size: int) -> Source:
-        """The file at ``path``; local ones are opened directly."""
+        """Open the file at ``path``; a local file directly, without the FileIO."""
         if local_path(path) is not None:
             return open_source(path, size=size)
         if self._io is None:
@@ -75,15 +75,15 @@ class TableOpener:
 
 
 class Record(NamedTuple):
-    """One result of stage 1. ``kind`` says which of the fields count.
+    """One result of stage 1. ``kind`` says which fields are used.
 
-    - ``unit``: a unit was seen; ``file``, ``row_group``, ``first_row``, ``rows``.
+    - ``unit``: a unit of the file, with ``file``, ``row_group``, ``first_row`` and ``rows``.
     - ``column``: one column of that unit, with its filter if there is one.
-    - ``pages``: the page index of that column, if there is one: ``data`` is ColumnIndex, then OffsetIndex; of an ORC
-      file its row index, one RowIndexEntry.
-    - ``sketch``: theta of column ``field_id`` over the whole task; ``data`` is the compact sketch.
-    - ``file``: the file cannot be indexed at all; ``reason``.
-    - ``encrypted``: the file has column ``field_id`` encrypted, or (-1) perhaps any.
+    - ``pages``: the page index of that column if there is one: ``data`` is ColumnIndex, then OffsetIndex; for an ORC
+      file it is the RowIndexEntry.
+    - ``sketch``: the theta sketch of column ``field_id`` over the whole task; ``data`` is the compact sketch.
+    - ``file``: the file cannot be indexed at all, because of ``reason``.
+    - ``encrypted``: column ``field_id`` is encrypted in the file; -1 means that any column may be.
     """
 
     kind: str
@@ -95,41 +95,41 @@ class Record(NamedTuple):
     encoding: str = ""
     resolution: str = ""
     how: str = ""
-    """``harvested``, ``dictionary`` or ``scanned``: where the filter came from; of an index also ``built``."""
+    """Where the filter came from: ``harvested``, ``dictionary`` or ``scanned``; for a page index also ``built``."""
     data: bytes | None = None
-    """The filter's whole blocks (an ORC filter's last one is filled up with zeros), an index, or the sketch."""
+    """The filter's whole blocks (an ORC filter is padded with zeros), a page index, or the sketch."""
     blocks: int = 0
-    """Number of blocks of the filter, 0 if there is none."""
+    """Number of blocks of the filter; 0 without a filter."""
     tail: bytes = b""
-    """The odd bytes after the last whole block of a harvested filter."""
+    """Bytes after the last whole block of a harvested filter."""
     reason: str = ""
-    """Why there is no filter (empty if there is one, or if none was asked for)."""
+    """Why there is no filter; empty if there is one, or if none was requested."""
     theta_reason: str = ""
-    """Why the sketch does not count this unit (empty if it does, or if none was asked for)."""
+    """Why the sketch does not count this unit; empty if it does, or if none was requested."""
     fault: str = ""
-    """``damage`` if a reason is that bytes could not be decoded, ``storage`` if they could not be read."""
+    """``damage`` if bytes could not be decoded, ``storage`` if they could not be read, else empty."""
     rate: float = 0.0
     """False-positive rate of the filter, estimated from its bits."""
     bytes_read: int = 0
     bits: int = 0
-    """m of an ORC filter, 0 of a split-block filter."""
+    """m (bits) of an ORC filter; 0 for a split-block filter."""
     hashes: int = 0
-    """k of an ORC filter."""
+    """k (hashes per key) of an ORC filter."""
     length: int = 0
-    """Bytes of the page index or row index, 0 if there is none."""
+    """Bytes of the page index or row index; 0 without one."""
     column_length: int = 0
-    """Those of them that are the ColumnIndex."""
+    """Bytes of the ColumnIndex, which is the first part of ``data``."""
     described: str = ""
-    """What a reader must know of the page index or row index, see :func:`sidecar.indexing.data_file.describe`."""
+    """The facts that a reader needs to use the index, as :func:`sidecar.indexing.data_file.describe` writes them."""
 
     @property
     def rule(self) -> IndexRule:
-        """How a hash becomes bits of the filter."""
+        """The rule that maps a hash to bits of the filter."""
         return OrcRule(self.hashes, self.bits) if self.bits else SPLIT_BLOCK
 
     @property
     def filter_bytes(self) -> int:
-        """Bytes of the filter as a file has it, 0 if there is none."""
+        """Bytes of the filter in a data file; 0 without a filter."""
         return self.bits // 8 or self.blocks * BLOCK_BYTES + len(self.tail)
 
 
@@ -157,20 +157,20 @@ class UnitsTask:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """What all tasks of a build share."""
+    """The parts of a build that all its tasks share."""
 
     columns: tuple[TableColumn, ...]
     schema: Schema
-    """The schema of the snapshot, in whose types sketches are hashed."""
+    """The schema of the snapshot; sketches hash values in its types."""
     name_mapping: NameMapping | None
     options: Options
     encryption_keys: EncryptionKeys | None = field(default=None, repr=False)
-    """For data files; on Spark they travel in the functions that are shipped, like the secrets of a FileIO."""
+    """Keys of data files. On Spark they travel in the shipped functions, as the secrets of a FileIO do."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What tasks of one process share: the way to files' metadata, which may remember it, and known thetas."""
+    """State that the tasks of one process share: a reader of files' metadata, which may cache, and known thetas."""
 
     metadata: Callable[[Source, FileFormat], Metadata] = read_metadata
     thresholds: Thresholds = field(default_factory=dict)
@@ -179,7 +179,7 @@ class Shared:
 def index_units(
     task: UnitsTask, plan: BuildPlan, opener: Opener, shared: Shared | None = None
 ) -> Iterator[Record]:
-    """Index the task's row groups; the records of one unit follow each other, sketches come last."""
+    """Index the task's row groups and yield the records: those of a unit follow each other, sketches come last."""
     shared = shared or Shared()
     sketches = TaskSketches(plan.options.lg_k, shared.thresholds)
     last = -1
@@ -202,13 +202,14 @@ def _index_piece(
         source = _unlocked(source, piece, plan)
         file = open_data_file(source, shared.metadata(source, piece.format), plan.options, sketches)
         found = {column.field_id: _resolve(file, column, piece, plan) for column in plan.columns}
-    except Exception as error:  # whatever a broken footer leads to, it costs this file alone
+    except Exception as error:  # a broken footer may cause any error; it costs this file alone
         advisory(error)
         if _has_encrypted_footer(source, piece):
             yield Record("encrypted", piece.file)
         source.close()
         yield Record("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
+    # A column that could be decrypted is still not indexed unless the caller allows it: the sidecar would leak it.
     for field_id, leaf in _encrypted_fields(file, piece, plan):
         yield Record("encrypted", piece.file, field_id=field_id)
         if field_id in found and not file.is_locked(leaf) and not plan.options.may_index(field_id):
@@ -228,6 +229,7 @@ def _index_piece(
                     yield from _absent(piece.file, entry, column, where.reason, plan)
                     continue
                 result = unit.columns[column.field_id]
+                # The chunk was read to its end. A damaged chunk has no sketch here, so its values do not count.
                 if result.sketch is not None:
                     sketches.add(column.field_id, result.sketch)
                 yield _column(piece.file, entry, column.field_id, where.resolution, result)
@@ -239,7 +241,7 @@ def _index_piece(
 
 
 def _unlocked(source: Source, piece: FilePiece, plan: BuildPlan) -> Source:
-    """The file's plaintext view where it can be had; else the file, whose encrypted columns are not indexed."""
+    """Return the file's plaintext view; without the keys the file itself, whose encrypted columns are not indexed."""
     if plan.encryption_keys is None or piece.format != FileFormat.PARQUET:
         return source
     try:
@@ -256,7 +258,10 @@ def _has_encrypted_footer(source: Source, piece: FilePiece) -> bool:
 
 
 def _encrypted_fields(file: DataFile, piece: FilePiece, plan: BuildPlan) -> Iterator[tuple[int, FileLeaf]]:
-    """Fields of the table, asked for or not, that the file has encrypted."""
+    """Yield the table's fields, requested or not, that are encrypted in the file.
+
+    Fields that are not requested matter too: the bounds in their manifest entries must not go into the sidecar.
+    """
     if not any(file.is_encrypted(leaf) for leaf in file.leaves):
         return
     for field_id in sorted(plan.schema.field_ids):
@@ -309,10 +314,10 @@ def _pages(file: int, unit: UnitEntry, field_id: int, pages: PagesResult) -> Rec
 def _absent(
     file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: BuildPlan
 ) -> Iterator[Record]:
-    """A column that the file does not have is no empty column: it may have a default or a partition's
-    constant.
+    """Yield the records of a column that the file does not have.
 
-    Only where it has neither are its values all null, which a sketch counts by counting nothing.
+    Its values are not always null: the column may have a default, or a partition's constant. Only if it has neither are
+    all values null; then a sketch covers the unit without counting anything.
     """
     nothing = reason == UnitState.ABSENT and plan.schema.find_field(column.field_id).initial_default is None
     yield Record(

@@ -1,4 +1,4 @@
-"""The end of a build: its segment and those that are carried over, written into one file and registered."""
+"""Ends a build: writes its new segment and the carried segments into one file, and registers the file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sidecar.puffin.writer import PuffinWriter
 
 
 class Registered(TypedDict):
-    """The snapshot that the file is registered for: what each of our blobs in it says of itself."""
+    """The snapshot that the file is registered for; each of our blobs names it."""
 
     snapshot_id: int
     sequence_number: int
@@ -41,7 +41,7 @@ class Registered(TypedDict):
 
 @dataclass(frozen=True)
 class Registrar:
-    """Writes and registers what one build has indexed."""
+    """Writes and registers the result of one build."""
 
     table: Table
     listing: Listing
@@ -53,7 +53,7 @@ class Registrar:
     protection: Protection
 
     def register(self, selection: Selection, indexed: Indexed) -> Registration:
-        """A new segment of what was indexed, with those of before; raises what the registration raises."""
+        """Write the new segment and the carried ones, and register the file. Raises the errors of registering."""
         header = SegmentHeader(
             table_uuid=self.listing.table_uuid,
             snapshot_id=self.listing.snapshot_id,
@@ -70,7 +70,7 @@ class Registrar:
         ]
 
         def write(writer: PuffinWriter, replaced: Sequence[PuffinReader]) -> None:
-            """Our blobs; called again, and slicing again, if another commit came between."""
+            """Write our blobs. If another commit comes between, it is called again and slices again."""
             keys = self._keys(header)
             groups = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
             entries = self._carry(writer, replaced, place)
@@ -106,7 +106,7 @@ class Registrar:
         )
 
     def _keys(self, header: SegmentHeader) -> dict[int, FieldKey]:
-        """A fresh data key for each column whose bundles are encrypted; one for each time that they are written."""
+        """Make a fresh data key for each column with encrypted bundles. A key is never used for two files."""
         place = header.table_uuid, header.segment_id
         found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
         return {field_id: key for field_id, key in found.items() if key is not None}
@@ -114,7 +114,7 @@ class Registrar:
     def _carry(
         self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered
     ) -> list[TocEntry]:
-        """Segments of the earlier sidecar, and those that other builds have registered meanwhile."""
+        """Copy the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
         entries: list[TocEntry] = []
         known: set[str] = set()
         if self.earlier.found is not None:
@@ -133,9 +133,10 @@ class Registrar:
         return entries
 
     def _is_wanted(self, entry: TocEntry) -> bool:
-        """Whether an earlier blob of a field is still of use.
+        """Return whether an earlier blob of a field is kept.
 
-        False if the column is gone, if its blobs are now kept in another way, or if it is built anew for all files.
+        It is dropped if the column is gone, if its blobs are now encrypted differently, or if it is built anew for all
+        files.
         """
         anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
         live = self.table.schema().field_ids
@@ -154,7 +155,7 @@ class Registrar:
 def _pages(
     tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: Indexed
 ) -> Iterator[bytes]:
-    """The pages of one field's groups, taken from the slices of all fields, and each group's tails."""
+    """Yield the pages of one field's groups, taken from the slices of all fields, and each group's tails."""
     for task in tasks:
         for _ in range(task.parts):
             number, data = next(slices, (-1, b""))

@@ -80,7 +80,7 @@ def test_the_text_says_that_it_was_a_rebuild_and_by_which_way(tmp_path: Path) ->
         (None, "can only be rebuilt"),
         ("nonsense", "--values FILE.parquet:column"),
         ("{file}:t", "the file has no column 't'"),
-        ("{few}:s", "holds values that the column has not"),
+        ("{few}:s", "holds values that the column does not have"),
     ],
 )
 def test_without_all_values_there_is_no_conversion(values: str | None, sentence: str, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_integers_between_the_bounds_do_not_explain_bits(tmp_path: Path) -> None
     column = column_file(tmp_path / "v.parquet", pa.array([0, 2997], pa.int64()), use_dictionary=False)
     result = run("convert", old, str(tmp_path / "new.bin"), "--values", column)
     assert result.exit_code == 2, result.stdout
-    assert "holds values that the column has not" in result.stderr
+    assert "holds values that the column does not have" in result.stderr
 
 
 def test_entries_that_no_row_uses_may_be_in_the_filter_or_not(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_entries_that_the_filter_denies_explain_none_of_its_bits(tmp_path: Path)
     old = old_filter(tmp_path / "old.bin", pa.array(["a", "b", "a stranger"]), 1, "byte_array")
     result = run("convert", old, str(tmp_path / "new.bin"), "--values", column)
     assert result.exit_code == 2, result.stdout
-    assert "holds values that the column has not" in result.stderr
+    assert "holds values that the column does not have" in result.stderr
     assert not (tmp_path / "new.bin").exists()
 
 
@@ -162,7 +162,9 @@ def test_zeros_and_nan_of_a_strict_writer_are_no_other_column(tmp_path: Path) ->
 
 def test_the_present_form_and_an_existing_target_are_refused(tmp_path: Path) -> None:
     column = column_file(tmp_path / "v.parquet", pa.array(STORED))
-    assert "present form already" in run("convert", NEW, str(tmp_path / "n"), "--values", column).stderr
+    assert (
+        "already has the present form" in run("convert", NEW, str(tmp_path / "n"), "--values", column).stderr
+    )
     (tmp_path / "there").write_bytes(b"")
     result = run("convert", OLD, str(tmp_path / "there"), "--values", column)
     assert (result.exit_code, (tmp_path / "there").read_bytes()) == (2, b"")

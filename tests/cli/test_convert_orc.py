@@ -55,7 +55,7 @@ def test_convert_to_the_other_kind(tmp_path: Path) -> None:
 def test_what_does_not_go_together(tmp_path: Path) -> None:
     result = run("convert", NATIVE, tmp_path / "x.orc", "--as", "parquet")
     assert result.exit_code == 2
-    assert "another kind in a Puffin file" in result.stderr
+    assert "become another kind only on the way from data files to Puffin" in result.stderr
     result = run("convert", PARQUET, tmp_path / "x.orc")
     assert result.exit_code == 2
     assert "--data" in result.stderr

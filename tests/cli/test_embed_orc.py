@@ -39,7 +39,7 @@ def test_json(tmp_path: Path) -> None:
     assert data["placement"] == "stripe"
     assert data["size"] == target.stat().st_size > data["size_before"] == BARE.stat().st_size
     reasons = {unit["column"]: unit["reason"] for unit in data["units"]}
-    assert reasons == {"c_int": "", "c_bool": "readers ask no filters of BOOLEAN"}
+    assert reasons == {"c_int": "", "c_bool": "readers use no filters on BOOLEAN"}
     assert {unit["row_group"] for unit in data["units"]} == {0, 1, 2}
 
 

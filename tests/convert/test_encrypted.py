@@ -124,7 +124,7 @@ def test_encrypted_files_of_one_shape_are_told_apart_by_their_ids(tmp_path: Path
     sidecar.extract_files([str(indexed)], puffin, encryption_keys=own, allow_plaintext=True)
     report = sidecar.embed_from(puffin, str(bare[0]), str(out), witness="none", encryption_keys=own)
     assert (report.witness.proof, report.ways()["bloom"]) == (BY_ENCRYPTION, {"exact": 3})
-    with pytest.raises(UsageError, match="does not speak of this file"):
+    with pytest.raises(UsageError, match="does not list this file"):
         sidecar.embed_from(
             puffin, str(bare[1]), str(tmp_path / "no.parquet"), witness="none", encryption_keys=own
         )

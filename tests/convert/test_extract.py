@@ -313,7 +313,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     puffin = str(tmp_path / "x.puffin")
     sidecar.extract_files([str(path)], puffin)
     other = indexed(tmp_path, 3)
-    with pytest.raises(UsageError, match="does not speak of this file"):
+    with pytest.raises(UsageError, match="does not list this file"):
         sidecar.embed_from(puffin, str(other), str(tmp_path / "y.parquet"))
     changed = tmp_path / "new" / path.name
     changed.parent.mkdir()
@@ -389,7 +389,9 @@ def test_page_indexes_of_some_columns_alone_are_left_out(tmp_path: Path) -> None
     sidecar.extract_files([str(path)], puffin, columns=["s"])
     report = sidecar.embed_from(puffin, str(plain_of(path)), str(back))
     assert {key[1:] for key in indexes(back)} == {("s", "bloom")}
-    assert {o.reason for o in report.outcomes if o.kind == "page-index"} == {"k of the row group has none"}
+    assert {o.reason for o in report.outcomes if o.kind == "page-index"} == {
+        "k of the row group has no page index"
+    }
 
 
 def test_what_is_wanted_can_be_chosen(tmp_path: Path) -> None:

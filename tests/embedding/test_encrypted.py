@@ -111,7 +111,7 @@ def test_a_column_without_its_key_keeps_what_it_has(kind: Kind, tmp_path: Path) 
     first, report = embedded(path, some, "first.parquet")
     told = {(o.kind, o.column): o for o in report.outcomes}
     assert told["bloom", "k"].reason == "the column's key is not at hand"
-    assert told["page-index", "s"].reason == "k of the row group has none"
+    assert told["page-index", "s"].reason == "k of the row group has no page index"
     assert {c for (_, c) in filters_of(first, some)} == set(COLUMNS) - {"k"}
     assert {c for (_, c) in filters_of(first, kind.ours())} == set(COLUMNS) - {"k"}
     assert read_by_arrow(kind, first).equals(TABLE)
@@ -406,7 +406,7 @@ def test_files_of_a_table_are_replaced(table: Table) -> None:
     only_prefixed = EncryptionKeys(footer_key=PREFIXED.key("kf"), aad_prefix=rule)
     report = embed_table(table, bloom=["k"], page_index=True, encryption_keys=only_prefixed)
     assert {left.failed for left in report.left_alone if "stored" in left.path} == {False}
-    assert ["its AAD prefix stays" in left.reason for left in report.left_alone].count(True) == 1
+    assert ["it keeps its AAD prefix" in left.reason for left in report.left_alone].count(True) == 1
     assert report.snapshot_id is None
 
     report = embed_table(

@@ -105,7 +105,7 @@ def test_a_copy_of_a_data_file_is_known_by_its_name(table: Any, tmp_path: Path) 
     opened = sidecar.open_sidecar(table)
     sidecar.embed_from(opened, str(copy), str(tmp_path / "a.parquet"), way="exact")
     assert len(_filters(str(tmp_path / "a.parquet"))) == 2
-    with pytest.raises(UsageError, match="does not speak of this file"):
+    with pytest.raises(UsageError, match="does not list this file"):
         sidecar.embed_from(opened, str(other), str(tmp_path / "b.parquet"))
     bare = tmp_path / "bare" / copy.name
     bare.parent.mkdir()
@@ -125,7 +125,7 @@ def test_a_table_without_a_sidecar(catalog: Any, tmp_path: Path) -> None:
     with path.open("wb") as file:
         PuffinWriter(file).finish()
     pq.write_table(pa.table({"k": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(UsageError, match="no sidecar"):
+    with pytest.raises(UsageError, match="not a sidecar"):
         sidecar.embed_from(str(path), str(tmp_path / "x.parquet"), str(tmp_path / "y.parquet"))
 
 
@@ -202,7 +202,7 @@ def test_what_is_damaged_is_built_from_the_values(
     kind = {"filters": "bloom", "page index": "page-index"}[what]
     rebuilt = [o for o in report.outcomes if o.way == "values"]
     assert {(o.column, o.kind) for o in rebuilt} == {("k", kind)}
-    assert all("the sidecar has of it cannot be read" in o.reason for o in rebuilt)
+    assert all("the sidecar's index for it cannot be read" in o.reason for o in rebuilt)
     assert any("checksum" in text or "damaged" in text for text in report.warnings())
     assert report.ways()["bloom"].keys() | report.ways()["page-index"].keys() == {"exact", "values"}
     assert not report.damaged

@@ -387,7 +387,7 @@ def test_damage_in_one_stripe_costs_the_column_in_all(tmp_path: Path) -> None:
     assert report.damaged
     assert ways(report) == {"k": {"values"}, "s": {"none"}}
     reasons = [one.reason for one in outcomes(report)["s"]]
-    assert reasons[0].startswith("dropped: stripe 1 has none: ")
+    assert reasons[0].startswith("dropped: stripe 1 has no filters: ")
     assert not any(("BLOOM_FILTER_UTF8", "s") in one for one in streams(target))
     assert all(("BLOOM_FILTER_UTF8", "k") in one for one in streams(target))
     assert verify_file(opened(target)[0])

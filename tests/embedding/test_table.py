@@ -424,7 +424,7 @@ def test_a_file_with_other_rows_than_its_entry_says_is_left_alone(table: Table) 
     report = embed(table)
     (left,) = report.left_alone
     assert left.failed
-    assert "than its manifest says" in left.reason
+    assert "differs from its manifest" in left.reason
 
 
 # --- other commits at the same time ------------------------------------------------------------------------------

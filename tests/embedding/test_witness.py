@@ -144,7 +144,7 @@ def test_a_file_with_other_pages_than_were_recorded_is_refused(
         sidecar.embed_file(
             str(write(tmp_path / "again.parquet", 2)), str(path), bloom=["k", "s"], page_index=True
         )
-    with pytest.raises(UsageError, match="written anew since it was indexed"):
+    with pytest.raises(UsageError, match="rewritten since it was indexed"):
         sidecar.embed_from(puffin, str(path), str(tmp_path / "out.parquet"))
     assert not (tmp_path / "out.parquet").exists()
 
@@ -159,10 +159,10 @@ def test_without_a_digest_all_values_are_looked_up(indexed: Path, tmp_path: Path
     other = write(tmp_path / "bare" / "a.parquet", 2)
     wrong = sidecar.embed_from(puffin, str(other), str(tmp_path / "wrong.parquet"), witness="none")
     assert wrong.ways() == {"bloom": {"values": 6}, "page-index": {"values": 6}}
-    assert any("they are of another file" in text for text in wrong.warnings())
+    assert any("they belong to another file" in text for text in wrong.warnings())
     assert wrong.to_dict()["witness"]["denials"]
     assert_nothing_lost(tmp_path / "wrong.parquet", 2)
-    with pytest.raises(UsageError, match="of another file"):
+    with pytest.raises(UsageError, match="belong to another file"):
         sidecar.embed_from(puffin, str(other), str(tmp_path / "no.parquet"), way="exact")
     (alone,) = sidecar.embed_all_from(puffin, str(tmp_path / "all"), [str(other)])
     assert alone.ways() == wrong.ways()
@@ -175,7 +175,7 @@ def test_each_kind_of_index_is_looked_at_alone(indexed: Path, tmp_path: Path, wh
     puffin = extracted(indexed, digest=False)
     other = write(tmp_path / "bare" / "a.parquet", 2)
     only: dict[str, Any] = {"page_index": []} if what == "filters" else {"bloom": []}
-    with pytest.raises(UsageError, match="of another file"):
+    with pytest.raises(UsageError, match="belong to another file"):
         sidecar.embed_from(puffin, str(other), str(tmp_path / "no.parquet"), way="exact", **only)
     report = sidecar.embed_from(puffin, str(other), str(tmp_path / "out.parquet"), **only)
     assert [list(ways) for ways in report.ways().values() if ways] == [["values"]]
@@ -265,7 +265,7 @@ def test_a_file_of_the_same_name_in_another_folder_gets_its_own_values(
         else:
             report = sidecar.embed_from(found, str(other), str(tmp_path / "out.parquet"), table=table)
         assert report.witness.proof == ""
-        with pytest.raises(UsageError, match="of another file"):
+        with pytest.raises(UsageError, match="belong to another file"):
             sidecar.embed_from(found, str(other), str(tmp_path / "no.parquet"), way="exact", table=table)
     assert "exact" not in report.ways()["bloom"]
     assert_nothing_lost(Path(report.target), 2)
@@ -330,7 +330,7 @@ def test_one_page_tells_of_a_file_that_was_overwritten_in_place(table: Any, tmp_
     path = write(tmp_path / "dt=1" / "part-0.parquet", 2)
     with closing(sidecar.open_sidecar(table)) as found:
         report, *_ = sidecar.embed_all_from(found, str(tmp_path / "out"), table=table)
-        with pytest.raises(UsageError, match="of another file"):
+        with pytest.raises(UsageError, match="belong to another file"):
             sidecar.embed_from(found, str(path), str(tmp_path / "no.parquet"), way="exact", table=table)
         blind = sidecar.embed_from(
             found, str(path), str(tmp_path / "blind.parquet"), way="exact", table=table, witness="none"
@@ -535,7 +535,7 @@ def test_orc_data_is_known_by_its_digest(orc: Path, tmp_path: Path) -> None:
     assert report.witness.proof == BY_DIGEST
     assert (report.witness.chunks, report.witness.pages) == (2, 2)
     write_orc(bare, 2)
-    with pytest.raises(UsageError, match="written anew"):
+    with pytest.raises(UsageError, match="rewritten since it was indexed"):
         sidecar.embed_from(puffin, str(bare), str(tmp_path / "no.orc"))
 
 
@@ -547,9 +547,9 @@ def test_orc_values_that_are_denied_are_those_of_another_file(orc: Path, tmp_pat
     other = write_orc(tmp_path / "bare" / "a.orc", 2)
     wrong = sidecar.embed_from(puffin, str(other), str(tmp_path / "wrong.orc"))
     assert wrong.ways()["bloom"].keys() == {"values"}
-    assert any("they are of another file" in text for text in wrong.warnings())
+    assert any("they belong to another file" in text for text in wrong.warnings())
     assert _sound(wrong.target)
-    with pytest.raises(UsageError, match="of another file"):
+    with pytest.raises(UsageError, match="belong to another file"):
         sidecar.embed_from(puffin, str(other), str(tmp_path / "no.orc"), way="exact")
     assert not (tmp_path / "no.orc").exists()
 

@@ -117,7 +117,7 @@ def test_other_values_under_an_indexed_path_are_named(form: str, catalog: Any) -
     problems = verify_table(table, data=True)["problems"]
     assert {(local(p["file"]), p["column"]) for p in problems} == {(path, "s")}
     texts = [p["problem"] for p in problems]
-    assert "sidecar: row index: it is not the one of the file" in texts
+    assert "sidecar: row index: it differs from the file's" in texts
     assert any(text.startswith("sidecar: row index: statistics:") for text in texts)
     assert any(text.startswith("sidecar: Bloom filter: denies ") for text in texts)
     assert {p["unit"] for p in problems} == {0, 1, 2}
