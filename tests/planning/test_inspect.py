@@ -293,7 +293,7 @@ def test_entries_that_are_not_those_of_the_manifest(table: Table, monkeypatch: p
     monkeypatch.setattr(verify, "read_manifest", shifted)
     found = verify_table(table)["problems"]
     assert len(found) == 3
-    assert all("not the one of its manifest" in problem["problem"] for problem in found)
+    assert all("differs from the one in its manifest" in problem["problem"] for problem in found)
 
 
 def test_every_indexable_type_can_be_inspected(catalog: Any) -> None:
