@@ -58,7 +58,7 @@ def key_list(values: Sequence[Any], kind: str, column: str, wanted: pa.DataType)
 
 def _misfit(value: object, kind: str, column: str) -> UsageError:
     return UsageError(
-        "the column cannot hold a key",
+        "a key is not a value of its column",
         column=column,
         expected=kind,
         found=f"{type(value).__name__} {value!r}",
