@@ -55,7 +55,7 @@ class FilePruner:
         manifests: Sequence[ManifestFile] = (),
     ) -> None:
         self.row_groups: dict[str, KeptRowGroups] = {}
-        """By path, what is left of the files whose row groups the sidecar knows."""
+        """The row groups that are left of each file, by path, if the sidecar knows them."""
         self.notes: tuple[str, ...] = ()
         self._opened = opened
         self._narrows = opened.question is not None
@@ -129,9 +129,8 @@ class FilePruner:
             left = self._opened.ask(partial(self._narrow, tasks, bounded), None)
         if self._keys is not None:
             self.notes += tuple(self._keys.notes)
-        return (
-            list(tasks) if left is None else left
-        )  # None: the sidecar failed or was not asked, all are kept
+        # None: the sidecar failed or was not asked, so all files are kept.
+        return list(tasks) if left is None else left
 
     def _within_keys(
         self, tasks: Sequence[FileScanTask], keys: KeyPruner

@@ -187,8 +187,8 @@ class FilterAnswers:
     def other_places(self, number: int, ordinals: Ordinals) -> dict[int, Ordinals]:
         """Return the ordinals of files of segment ``number`` in other segments, by number.
 
-        Only segments that can have filters for the question are asked, and only for files of manifests that they do
-        not list.
+        Segments without filters for the question are left out, and those whose files are all in manifests that they
+        list.
         """
         segment, ordinals_by_segment = self._segments[number], {}
         asked = {leaf.column.index for leaf in looked_up(self._question)} if self._question else set()

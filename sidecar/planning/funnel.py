@@ -75,7 +75,7 @@ class Funnel:
     listed: int = 0
     indexed: int = 0
     dropped_by_metadata: int = 0
-    """By partition values and bounds."""
+    """Files that partition values or bounds dropped."""
     dropped_by_filter: int = 0
     """Files that bounds would drop as well count here if filters were asked first, as in large tables."""
     dropped_by_page_index: int = 0

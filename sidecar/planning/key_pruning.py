@@ -58,7 +58,7 @@ class FilesWithinBounds(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyAnswer:
-    """What filters answered about one file; ``places`` has what they leave of its row groups."""
+    """The answer of filters about one file; ``places`` has what they leave of its row groups."""
 
     places: list[ListedPlace]
     reason: KeptReason

@@ -120,13 +120,8 @@ class ListedFiles:
         alive &= ~opened[owners]
         kept = [member for member, is_opened in zip(members, opened.tolist(), strict=True) if not is_opened]
         entries: dict[str, list[ManifestEntry]] = {member.line.manifest_path: [] for member in kept}
-        self._decode(
-            segment,
-            [members[owner] for owner in owners[alive].tolist()],
-            ordinals[alive],
-            evaluators,
-            entries,
-        )
+        left = [members[owner] for owner in owners[alive].tolist()]
+        self._decode(segment, left, ordinals[alive], evaluators, entries)
         answered = np.array([member.line.manifest_path in entries for member in members])
         dropped = by_filter & answered[owners]
         self._answers.count_dropped(number, ordinals[dropped])

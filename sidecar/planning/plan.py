@@ -55,7 +55,7 @@ class Plan:
     index_reads: int = 0
     seconds: float = 0.0
     row_groups: Mapping[str, KeptRowGroups] = field(default_factory=dict, repr=False)
-    """By path, what is left of files whose row groups the sidecar knows."""
+    """The row groups that are left of each file, by path, if the sidecar knows them."""
     answered: frozenset[str] = field(default=frozenset(), repr=False)
     """Paths of kept files for which filters answered every part of the predicate that filters can answer."""
     stored: StoredPages | None = field(default=None, repr=False)

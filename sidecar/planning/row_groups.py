@@ -108,7 +108,7 @@ class StoredPages:
 
 
 _Wanted = dict[int, dict[int, tuple[KeptRowGroups, int]]]
-"""By field and unit of a segment, the file and row group whose page index is missing."""
+"""The file and row group whose page index is missing, by field and unit of a segment."""
 
 
 def _missing(files: Sequence[KeptRowGroups], field_ids: Sequence[int]) -> list[tuple[Segment, _Wanted]]:

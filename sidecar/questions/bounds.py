@@ -10,7 +10,7 @@ Comparable = int | float | bytes | tuple[int, int]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known for certain about sets of rows, such as the pages of a chunk; each list has one entry per set.
+    """Certain facts about sets of rows, such as the pages of a chunk; each list has one entry per set.
 
     ``lower`` and ``upper``: every value that is neither null nor NaN is between them, both included; ``None`` is
     unknown. ``all_null``: the set has no value. ``null_counts``: the number of nulls, empty lists and absent parents;
