@@ -1,4 +1,6 @@
-"""sidecar: the indexes that lakehouse tables lack, kept beside them.
+"""sidecar adds Bloom filters, page indexes and distinct counts to an Iceberg table without rewriting its data.
+
+A lookup then opens only the files that can hold the value.
 
     import sidecar
 
@@ -8,7 +10,9 @@
     rows = plan.to_arrow()                                       # the rows, as an Arrow table
     rows = sidecar.scan(table, "l_partkey = 42")                 # the same in one call
 
-Importing the package costs nothing: each name is loaded when it is first used.
+Only the public names are here. Each is loaded at its first use, so importing the package is cheap. The rooms and their
+layers are in ARCHITECTURE.md. Start with :func:`sidecar.indexing.driver.build` and
+:func:`sidecar.planning.planner.plan`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The command line: one short module a command; text and JSON behind one output interface.
+"""The command line: one short module for each command, and one output interface for text and JSON.
 
-Nothing heavy is imported before a command runs: ``sidecar --help`` loads typer, and rich only to draw.
+No logic is here; commands call the public functions of other rooms. Nothing heavy is imported before a command runs:
+``sidecar --help`` loads typer, and rich only to draw. Start with :mod:`sidecar.cli.app`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Where a predicate becomes a condition: what indexes are asked about it, for plain files and for data files of tables.
+"""Turns a pyiceberg predicate into a condition, for plain files and for data files of tables.
 
-Negation is pushed down first. A column that nothing is known of, and one whose bounds are not certainly compared as the
-column's values are, make no condition: rows may match.
+Negation is pushed down first. A predicate on an unknown column, or on one whose bounds may not compare as its values
+do, does not become a condition: rows may match.
 
-To add a predicate, say below which condition it becomes (``_UNARY``, ``_OPERATORS`` or ``_leaf_condition``). Plans
-and scans ask indexes about nothing but conditions. If no condition asks the same yet, add one to
+To add a predicate, add the condition that it becomes to ``_UNARY``, ``_OPERATORS`` or ``_leaf_condition``. Plans and
+scans ask indexes only conditions. If there is no fitting condition yet, add one to
 :mod:`sidecar.questions.conditions`. Tests to extend: ``tests/questions/test_conditions.py``,
 ``tests/planning/test_page_pruning.py``, and the forms of ``tests/iceberg/cases.py`` and
 ``tests/reading/random_predicates.py``, which random plans and scans use.
@@ -52,7 +52,7 @@ from sidecar.questions.conditions import (
 )
 
 ColumnOf = Callable[[int], ComparedColumn | None]
-"""What the column of a field id is compared as, if it is known."""
+"""Returns what the column of a field id is compared as; ``None`` if it is not known."""
 
 _OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
     BoundLessThan: "<",
@@ -70,15 +70,15 @@ _UNARY: dict[type[BoundPredicate], Callable[[ComparedColumn], Condition]] = {
 def condition_of(
     bound: BooleanExpression, column_of: ColumnOf, lost: list[Condition] | None = None
 ) -> Condition | None:
-    """What indexes can be asked about a bound expression; ``None`` if nothing.
+    """Return the condition that indexes can be asked for a bound expression; ``None`` if there is none.
 
-    ``lost`` gets the parts of ORs of which another part cannot be asked, so that none of their answers matters.
+    If one part of an OR cannot be asked, the answers to its other parts do not matter: these are added to ``lost``.
     """
     return _condition(rewrite_not(bound), column_of, [] if lost is None else lost)
 
 
 def predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
-    """All leaves of an expression without NOT; chains of thousands are no problem."""
+    """Yield all leaves of an expression without NOT. Works without recursion, for chains of thousands of parts."""
     open_ = [expression]
     while open_:
         top = open_.pop()
@@ -90,7 +90,7 @@ def predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
 
 def _condition(bound: BooleanExpression, column_of: ColumnOf, lost: list[Condition]) -> Condition | None:
     if isinstance(bound, AlwaysFalse):
-        return AnyOf(())
+        return AnyOf(())  # matches no row
     if isinstance(bound, And | Or):
         operator = And if isinstance(bound, And) else Or
         parts = [_condition(part, column_of, lost) for part in _chain(bound, operator)]
@@ -109,7 +109,7 @@ def _condition(bound: BooleanExpression, column_of: ColumnOf, lost: list[Conditi
 
 
 def _chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list[BooleanExpression]:
-    """The parts of a chain of one operator, however it is nested."""
+    """Return the parts of a chain of one operator, however they are nested."""
     parts, open_ = [], [expression]
     while open_:
         top = open_.pop()
@@ -121,7 +121,7 @@ def _chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> lis
 
 
 def _asks_filters(condition: Condition) -> bool:
-    """Such parts come last: filters are read only if the others leave something."""
+    """Return whether a part asks filters. Such parts come last, so filters are read only if the others leave rows."""
     return any(isinstance(leaf, HoldsAny) for leaf in leaf_conditions(condition))
 
 
@@ -131,11 +131,12 @@ def _leaf_condition(bound: BoundPredicate, column: ComparedColumn, column_type: 
         return unary(column)
     if not column.compares_with(column_type):
         return None
+    # Literals count microseconds where a file may count nanoseconds.
     units = ColumnType.parse(column_type).unit, ColumnType.parse(column.iceberg_type).unit
     factor = 1000 if units == ("us", "ns") else 1
 
     def value(literal: Any) -> Any:
-        """In the type of the stored values: predicates speak of microseconds where a file counts nanoseconds."""
+        """Return the value of a literal in the unit of the stored values."""
         return literal.value * factor if factor > 1 else literal.value
 
     if isinstance(bound, BoundEqualTo):

@@ -1,1 +1,6 @@
-"""Which files, row groups and pages of a snapshot can hold rows for a predicate, and what a sidecar says of them."""
+"""Decides which files, row groups and pages of a snapshot can hold rows for a predicate; no row is read here.
+
+Also here: inspect, probe, status and verify of a table's sidecar. Rows are read in :mod:`sidecar.reading`; how a
+predicate becomes a condition is in :mod:`sidecar.iceberg.conditions`. Start with
+:func:`sidecar.planning.planner.plan`, then :mod:`sidecar.planning.file_pruner`.
+"""

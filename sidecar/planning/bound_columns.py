@@ -1,12 +1,13 @@
-"""What bounds of many files rule out at once: pyiceberg's metrics evaluator over columns instead of files.
+"""Rules out many files at once by their bounds: pyiceberg's metrics evaluator, over columns instead of files.
 
-The bounds that a units table records of a field are one Arrow table, a row a file. A predicate is evaluated over these
-columns as :class:`pyiceberg.expressions.visitors._InclusiveMetricsEvaluator` does it file by file, but drops less:
-what it does not say with certainty here is left to that evaluator, which sees all files that are left. So a
-file is never dropped here that pyiceberg would read. Both are asked the same (:mod:`sidecar.planning.bound_literals`).
+A units table records the bounds of a field as one Arrow table with a row for each file. A predicate is evaluated over
+these columns as :class:`pyiceberg.expressions.visitors._InclusiveMetricsEvaluator` does it file by file, but with more
+caution: a case that is not certain here is left to that evaluator, which sees all files that are left. So this
+module never drops a file that pyiceberg would read. Both get the same widened predicate
+(:mod:`sidecar.planning.bound_literals`).
 
-Serialized values are compared as what they are: numbers of four and eight bytes (a column that was promoted has
-both) as numbers, strings and binaries as bytes, whose order is that of code points.
+Serialized numbers have four or eight bytes (a promoted column has both) and are compared as numbers. Strings and
+binaries are compared as bytes, which gives strings the order of their code points.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from sidecar.planning.bound_literals import for_bounds
 
 Flags = npt.NDArray[np.bool_]
 Columns = Callable[[int], pa.Table | None]
-"""The bounds of a field by its id: columns lower, upper (binary), value_count, null_count, nan_count."""
+"""Returns the bounds of a field by its id: columns lower, upper (binary), value_count, null_count, nan_count."""
 
 _WHOLE = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
 _NANOS = (TimestampNanoType, TimestamptzNanoType)
@@ -68,12 +69,12 @@ _COMPARED = (BoundEqualTo, BoundLessThan, BoundLessThanOrEqual, BoundGreaterThan
 
 
 def helpful_fields(bound: BooleanExpression) -> set[int]:
-    """Field ids whose bounds :func:`may_match` looks at."""
+    """Return the field ids whose bounds :func:`may_match` looks at."""
     return {leaf.term.ref().field.field_id for leaf in predicates(for_bounds(bound)) if _is_helpful(leaf)}
 
 
 def may_match(bound: BooleanExpression, columns: Columns, count: int) -> Flags:
-    """bool[count]: False for files of which the bounds prove that no row meets a bound expression."""
+    """Return bool[count]: False for files whose bounds prove that no row meets a bound expression."""
     return _evaluate(for_bounds(bound), columns, count)
 
 
@@ -102,7 +103,7 @@ def _evaluate(expression: BooleanExpression, columns: Columns, count: int) -> Fl
         return everything
     column = columns(expression.term.ref().field.field_id)
     if column is None:
-        return everything
+        return everything  # no bounds are recorded for this field
     return everything & ~_ruled_out(expression, column)
 
 
@@ -122,7 +123,7 @@ def _ruled_out(leaf: BoundPredicate, column: pa.Table) -> Flags:
 
 
 def _numbers(column: Any) -> npt.NDArray[np.int64]:
-    """-1 where nothing is recorded."""
+    """Return int64 counts, -1 where none is recorded; no real count equals it, so it proves nothing."""
     filled: npt.NDArray[np.int64] = pc.fill_null(column, -1).to_numpy()
     return filled
 
@@ -130,9 +131,11 @@ def _numbers(column: Any) -> npt.NDArray[np.int64]:
 def _numbers_ruled_out(leaf: BoundPredicate, kind: PrimitiveType, column: pa.Table) -> Flags:
     lower, has_lower, nan_lower = _decoded(column["lower"], kind)
     upper, has_upper, nan_upper = _decoded(column["upper"], kind)
+    # NaN as a bound marks the bounds of the file as unreliable, so = and IN rule nothing out by the other bound.
     certain = ~nan_lower & ~nan_upper
     out: Flags
     if isinstance(leaf, BoundIn):
+        # The file is out if no literal is in [lower, upper]; without a bound, that side is open.
         literals = np.sort(np.array([_number(literal.value, kind) for literal in leaf.literals], lower.dtype))
         first = np.where(has_lower, np.searchsorted(literals, lower, "left"), 0)
         end = np.where(has_upper, np.searchsorted(literals, upper, "right"), len(literals))
@@ -158,17 +161,20 @@ def _number(value: Any, kind: PrimitiveType) -> Any:
 
 
 def _decoded(column: Any, kind: PrimitiveType) -> tuple[npt.NDArray[Any], Flags, Flags]:
-    """Values of single-value serializations, which are known (those of four or eight bytes), and which are NaN."""
+    """Decode serialized values: the values, flags of those that are known (4 or 8 bytes, not NaN), flags of NaN.
+
+    A value of any other length stays unknown.
+    """
     real = isinstance(kind, _REAL)
-    own = np.zeros(len(column), np.float64 if real else np.int64)
+    values = np.zeros(len(column), np.float64 if real else np.int64)
     lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy()
     for width, stored in ((4, "<f4" if real else "<i4"), (8, "<f8" if real else "<i8")):
         chosen = lengths == width
         if chosen.any():
             joined = b"".join(column.filter(pa.array(chosen)).to_pylist())
-            own[chosen] = np.frombuffer(joined, stored)
-    nan = np.isnan(own) if real else np.zeros(len(column), np.bool_)
-    return own, ((lengths == 4) | (lengths == 8)) & ~nan, nan
+            values[chosen] = np.frombuffer(joined, stored)
+    nan = np.isnan(values) if real else np.zeros(len(column), np.bool_)
+    return values, ((lengths == 4) | (lengths == 8)) & ~nan, nan
 
 
 def _text_ruled_out(leaf: BoundPredicate, column: pa.Table) -> Flags:
@@ -182,6 +188,7 @@ def _text_ruled_out(leaf: BoundPredicate, column: pa.Table) -> Flags:
     assert isinstance(leaf, BoundLiteralPredicate)
     value = _bytes(leaf.literal.value)
     if isinstance(leaf, BoundStartsWith):
+        # A lower bound that starts with the prefix is greater than it, but its file may match.
         above = _holds(pc.greater(lower, value)) & ~_holds(pc.starts_with(lower, value))
         return above | _holds(pc.less(upper, value))
     if isinstance(leaf, BoundLessThan):
@@ -204,5 +211,6 @@ def _bytes(value: Any) -> Any:
 
 
 def _holds(flags: Any) -> Flags:
-    found: Flags = pc.fill_null(flags, False).to_numpy()
-    return found
+    """Return the flags, False for null: an unknown bound rules nothing out."""
+    known: Flags = pc.fill_null(flags, False).to_numpy()
+    return known

@@ -1,25 +1,25 @@
 """Widens predicates for bounds, because engines round literals that a 32-bit float cannot hold.
 
-``f = 0.1`` on a FLOAT column finds the float32 next to 0.1 in Spark, DuckDB and on pyiceberg's rows, as they round the
-literal. pyiceberg's evaluators of partitions and bounds compare the double, and drop a file that has only that value.
-So they get a predicate that the neighbours meet too:
+``f = 0.1`` on a FLOAT column finds the float32 next to 0.1 in Spark, in DuckDB and in pyiceberg's rows, because they
+round the literal. pyiceberg's evaluators of partitions and bounds compare the double, and drop a file that has only
+that float32. So they get a predicate that the neighbours of the literal meet too:
 
-| asked | of bounds |
+| predicate | widened for bounds |
 | --- | --- |
 | x < v, x <= v | x < above, x <= above |
 | x > v, x >= v | x > below, x >= below |
 | x = v, x IN (v, ...) | x IN (below, v, above, ...) |
-| x != v, x NOT IN (v, ...) | the same: bounds and partitions are compared with v itself, which no float32 equals |
+| x != v, x NOT IN (v, ...) | unchanged: bounds and partitions are compared with v itself, which no float32 equals |
 
-A DOUBLE column is treated alike, since files from before its promotion hold 32-bit floats, and pyiceberg rounds the
-literal for them. Literals that a float32 equals stay as they are.
+A DOUBLE column gets the same treatment, because files from before its promotion hold 32-bit floats and pyiceberg
+rounds the literal for them. A literal that a float32 equals stays as it is.
 
-Partitions of NaN differ: NaN is greater than every number in Spark and DuckDB, and pyiceberg's evaluator of
-partitions finds it greater than none. So of partitions, ``x > v`` is asked as ``x > v OR x IS NAN``. Of files it is
-not: bounds say nothing of NaN, counts of NaN are rarely there, and all engines that prune by bounds drop such files.
+NaN partitions need more. NaN is greater than every number in Spark and DuckDB, but greater than none for pyiceberg's
+evaluator of partitions. So partitions are asked ``x > v OR x IS NAN`` instead of ``x > v``. Bounds of files are not:
+they do not include NaN, counts of NaN are rarely there, and all engines that prune by bounds drop such files.
 
-The result is met by more rows than the predicate. It is for inclusive evaluators, which say that a file *may* match,
-and never for strict ones or for rows.
+More rows meet the widened predicate than the original one. Use it for inclusive evaluators, which say that a file
+*may* match, and never for strict ones or for rows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LISTS: dict[type[BooleanExpression], Any] = {EqualTo: In, BoundEqualTo: BoundIn
 
 
 def for_bounds(expression: BooleanExpression) -> BooleanExpression:
-    """``expression`` widened for inclusive evaluators. It may be bound or not; its literals have their columns' types.
+    """Widen ``expression`` for inclusive evaluators. It may be bound or not; its literals have their columns' types.
 
     NOT is pushed down to the leaves first, because a widened leaf must not be negated afterwards.
     """
@@ -64,7 +64,7 @@ def for_bounds(expression: BooleanExpression) -> BooleanExpression:
 
 
 def for_partitions(expression: BooleanExpression) -> BooleanExpression:
-    """``expression`` widened for evaluators of partition values: as :func:`for_bounds`, with NaN above any float."""
+    """Widen ``expression`` for evaluators of partition values: as :func:`for_bounds` does, with NaN above any float."""
     return _with_nan(for_bounds(expression))
 
 
@@ -85,17 +85,18 @@ def _widened(expression: BooleanExpression) -> BooleanExpression:
         return expression
     leaf: Any = expression
     remade: Any = _LISTS.get(type(expression), type(expression))
-    given = leaf.literals if isinstance(expression, In | BoundIn) else [leaf.literal]
-    literals = [own for literal in given for own in _candidates(literal)]
-    if literals == [*given]:
+    original = leaf.literals if isinstance(expression, In | BoundIn) else [leaf.literal]
+    literals = [candidate for literal in original for candidate in _candidates(literal)]
+    if literals == [*original]:
         return expression
     if isinstance(expression, _EQUAL):
         return remade(leaf.term, set(literals))  # type: ignore[no-any-return]
+    # The candidates rise: x < v needs the highest one to be wide enough, x > v the lowest.
     return remade(leaf.term, literals[-1 if isinstance(expression, _BELOW_V) else 0])  # type: ignore[no-any-return]
 
 
 def _candidates(literal: Literal[Any]) -> list[Literal[Any]]:
-    """The literal and its neighbours in 32 bits, rising; a FLOAT column cannot hold the literal itself."""
+    """Return the literal and its float32 neighbours, rising; without the literal for FLOAT, which cannot hold it."""
     value = literal.value
     if not isinstance(literal, FloatLiteral | DoubleLiteral) or value != value or abs(value) >= LIMIT:
         return [literal]

@@ -1,8 +1,8 @@
-"""What a manifest entry proves of the columns of a data file, as if the file were one page.
+"""Reads the bounds and counts of a manifest entry as :class:`Bounds` of one set of rows, the data file.
 
 Bounds are single values as the Iceberg specification serializes them, in the type that the column had when the file was
-written: an int or float in a column that is long or double by now has four bytes. Long strings are cut, so they
-are outer bounds; NaN is outside of bounds, and possible unless it is counted as absent.
+written: an int or float has four bytes, also if the column is long or double today. Long strings are truncated to
+outer bounds. NaN is outside the bounds; it is possible unless its count is 0.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _SAME_NUMBERS = {"int32", "int64"}, {"float", "double"}
 
 
 class FileBounds:
-    """Bounds of some columns; ``types`` has their Iceberg types by field id."""
+    """Decodes the bounds of some columns from manifest entries; ``types`` has their Iceberg types by field id."""
 
     def __init__(self, types: Mapping[int, str]) -> None:
-        found = {field_id: _column(field_id, kind) for field_id, kind in types.items()}
-        self._columns = {field_id: column for field_id, column in found.items() if column is not None}
+        columns = {field_id: _column(field_id, kind) for field_id, kind in types.items()}
+        self._columns = {field_id: column for field_id, column in columns.items() if column is not None}
 
     def column(self, field_id: int) -> ComparedColumn | None:
-        """What a column's bounds are compared as; ``None`` for types without bounds."""
+        """Return what a column's bounds are compared as; ``None`` for types without bounds."""
         return self._columns.get(field_id)
 
     def of(self, data: DataFile, field_id: int) -> Bounds:
-        """What the entry says of a column."""
+        """Return the bounds of a column that the entry ``data`` has."""
         column = self._columns.get(field_id)
         if column is None:
             return UNKNOWN
@@ -48,7 +48,7 @@ class FileBounds:
         return Bounds.of_one(lower, upper, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan)
 
     def in_terms_of(self, data: DataFile, field_id: int, leaf: Leaf) -> Bounds:
-        """As :meth:`of`, for comparing with bounds of a leaf of the file; unknown where units differ."""
+        """Return the bounds of a column in the unit of ``leaf``, a leaf of the file; unknown if the units differ."""
         own = self._columns.get(field_id)
         if own is None:
             return UNKNOWN
@@ -60,7 +60,7 @@ class FileBounds:
 
 def _column(field_id: int, iceberg_type: str) -> ComparedColumn | None:
     kind = ColumnType.parse(iceberg_type)
-    # the bound of a decimal has as many bytes as its number needs
+    # A manifest stores a decimal in as few big-endian bytes as the number needs, whatever the file uses.
     encoding = kind.encoding if kind.scale is None else f"byte_array/decimal:{kind.scale}"
     if encoding is None:
         return None
@@ -81,9 +81,9 @@ def _decode(bounds: Mapping[int, bytes] | None, field_id: int, encoding: Encodin
     if encoding.name in ("float", "double"):
         formats = {4: "<f", 8: "<d"}
         value: float = struct.unpack(formats[len(raw)], raw)[0] if len(raw) in formats else math.nan
-        return None if math.isnan(value) else value
+        return None if math.isnan(value) else value  # a NaN bound proves nothing
     if encoding.physical in ("INT32", "INT64", "BOOLEAN"):
-        return int.from_bytes(raw, "little", signed=len(raw) > 1)
+        return int.from_bytes(raw, "little", signed=len(raw) > 1)  # one byte is a boolean
     if encoding.is_decimal:
         return int.from_bytes(raw, "big", signed=True) if raw else None
     return raw

@@ -1,12 +1,15 @@
-"""The sidecar as a sieve: asked about manifests and data files that would be read, counting what becomes of them.
+"""Asks the sidecar about the manifests and data files of one plan, drops files, and counts what became of them.
 
-First come the manifests that need not be opened, as the sidecar lists their entries
-(:meth:`FilePruner.answer_listed`). Of others, filters judge the files one by one as they come by
-(:meth:`FilePruner.keep_file`), page indexes those that are left all together (:meth:`FilePruner.prune_pages`). The
-index is opened at once if the predicate asks something of filters, or if there are so many files that reading their
-bounds in the sidecar is cheaper than reading manifests; else when page indexes could say more than the bounds of the
-files do, and the sidecar's name says that it has some. A sidecar is advisory: whatever goes wrong with it becomes a
-warning, and from then on files are kept.
+``OpenedSidecar`` owns the open file. ``FilePruner`` asks it in three steps:
+
+1. :meth:`FilePruner.answer_listed` answers for manifests whose entries the sidecar lists, so they need not be opened.
+2. :meth:`FilePruner.keep_file` asks filters about the files of the other manifests, one by one.
+3. :meth:`FilePruner.prune_pages` asks page indexes about all files that are left, together.
+
+The sidecar is opened in the first step if the predicate asks something of filters, or if there are so many files that
+reading their bounds in the sidecar is cheaper than reading manifests. Otherwise it is opened in the third step, if
+page indexes could rule out more than the bounds of the files do and the sidecar's name says that it has some. A
+sidecar is advisory: an error in it becomes a warning, and from then on all files are kept.
 """
 
 from __future__ import annotations
@@ -31,17 +34,17 @@ from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.planning.task_planner import Evaluators, Identify
 
 BROAD = 2000
-"""Files in the manifests to read from which on the sidecar's bounds are used for predicates without a question."""
+"""With at least this many files, the sidecar's bounds are used even if the predicate asks nothing of filters."""
 
 _AskedFiles = list[tuple[DataFile, list[ListedPlace]]]
-"""Files with the places in which segments list them."""
+"""Files, each with the places where segments list it."""
 
 
 class FilePruner:
     """Keeps or drops the data files of one plan.
 
-    ``question`` is what the whole predicate asks, of bounds and page indexes too; ``keys`` are those of a join's other
-    side; ``manifests`` are the data manifests of the snapshot.
+    ``question`` is what the whole predicate asks, also of bounds and page indexes. ``keys`` are the keys of a join's
+    other side. ``manifests`` are all data manifests of the snapshot.
     """
 
     def __init__(
@@ -52,17 +55,17 @@ class FilePruner:
         manifests: Sequence[ManifestFile] = (),
     ) -> None:
         self.row_groups: dict[str, KeptRowGroups] = {}
-        """What is left of files of which something is known, by path."""
+        """The row groups that are left of each file, by path, if the sidecar knows them."""
         self.notes: tuple[str, ...] = ()
         self._opened = opened
         self._narrows = opened.question is not None
-        """Whether what is left is shown to page indexes."""
+        """Whether page indexes are asked about the files that are left."""
         self._manifests = manifests
         self._question = question or FileQuestion(AlwaysTrue(), opened.table.schema())
         self._kept: dict[str, KeptReason] = {}
         self._identify: dict[str, Identify] = {}
         self.answered: set[str] = set()
-        """Paths of kept files that filters answered for, all that the predicate asks of filters."""
+        """Paths of kept files for which filters answered every part of the predicate that filters can answer."""
         self._keys = None if keys is None else KeyPruner(keys, opened.resolution_holds)
         self._judged_by_keys = 0
         self._dropped = 0
@@ -73,7 +76,7 @@ class FilePruner:
     def answer_listed(
         self, lines: Sequence[ManifestFile], evaluators: Evaluators
     ) -> Mapping[str, list[ManifestEntry]]:
-        """Entries of those among ``lines``, data manifests, that need not be opened; see :mod:`listed_files`."""
+        """Return, by path, live entries of data manifests that need not be opened; see :mod:`listed_files`."""
         opened = self._opened
         if opened.question is not None:
             opened.open_for_question()
@@ -81,20 +84,21 @@ class FilePruner:
             opened.ask(opened.open, None)
         if opened.answers is None:
             return {}
-        found = opened.ask(partial(self._answer, opened.answers, lines, evaluators), AnsweredManifests())
-        self._dropped += found.dropped
-        return found.entries
+        answered = opened.ask(partial(self._answer, opened.answers, lines, evaluators), AnsweredManifests())
+        self._dropped += answered.dropped
+        return answered.entries
 
     def _answer(
         self, answers: FilterAnswers, lines: Sequence[ManifestFile], evaluators: Evaluators
     ) -> AnsweredManifests:
         answers.note_manifests(self._manifests)
-        found = ListedFiles(answers, self._question.bound, self._opened.warn).answer(lines, evaluators)
-        answers.expect_paths_of(line for line in lines if line.manifest_path not in found.entries)
-        return found
+        answered = ListedFiles(answers, self._question.bound, self._opened.warn).answer(lines, evaluators)
+        # Files of the other manifests come by path: segments that list them need their fingerprints after all.
+        answers.expect_paths_of(line for line in lines if line.manifest_path not in answered.entries)
+        return answered
 
     def keep_file(self, data_file: DataFile, identify: Identify) -> bool:
-        """Whether the file has to be read."""
+        """Return whether the file has to be read, and count it."""
         self._opened.open_for_question()
         verdict = self._opened.verdict(identify)
         if not verdict.keep:
@@ -108,15 +112,15 @@ class FilePruner:
         return True
 
     def _remember(self, path: str, identify: Identify) -> None:
-        """Keep a file's identity for its tasks; a path with two live entries gets none, as tasks do not name theirs."""
+        """Keep a file's identity for its task. A path with two live entries gets none, as tasks do not say which."""
         self._identify[path] = _unknown if path in self._identify else identify
 
     def prune_pages(self, tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
-        """The tasks of files in which page indexes leave rows; :attr:`row_groups` says what they leave of each."""
+        """Return the tasks of files that keys and page indexes keep; :attr:`row_groups` has what they leave of each."""
         bounded = None
         if self._keys is not None:
             tasks, bounded = self._within_keys(tasks, self._keys)
-            if tasks and self._opened.question is None:
+            if tasks and self._opened.question is None:  # otherwise the sidecar is open already
                 self._opened.ask(partial(self._open_for_keys, self._keys, bounded), None)
         if tasks and not self._narrows:
             self._opened.ask(partial(self._open_for_pages, tasks), None)
@@ -125,12 +129,13 @@ class FilePruner:
             left = self._opened.ask(partial(self._narrow, tasks, bounded), None)
         if self._keys is not None:
             self.notes += tuple(self._keys.notes)
+        # None: the sidecar failed or was not asked, so all files are kept.
         return list(tasks) if left is None else left
 
     def _within_keys(
         self, tasks: Sequence[FileScanTask], keys: KeyPruner
     ) -> tuple[list[FileScanTask], FilesWithinBounds]:
-        """The tasks of files with a key within their bounds."""
+        """Return the tasks of files with a key within their bounds, and the keys within the bounds of each."""
         bounded = keys.by_bounds([task.file for task in tasks])
         left = [task for task, keep in zip(tasks, bounded.keep.tolist(), strict=True) if keep]
         self._dropped_by_bounds = len(tasks) - len(left)
@@ -162,10 +167,11 @@ class FilePruner:
         asked = [
             (file, answers.places(self._identify[file.file_path]())) for file in (task.file for task in tasks)
         ]
+        # Reasons and row groups are set at the end: if the sidecar fails halfway, all files stay kept as they were.
         left, reasons, groups, by_keys = [], dict(self._kept), Counter[str](), 0
         if self._keys is not None and bounded is not None:
             tasks, asked, by_keys = self._ask_for_keys(self._keys, bounded, tasks, asked, reasons)
-        found: dict[str, KeptRowGroups] = {}
+        row_groups: dict[str, KeptRowGroups] = {}
         for task, (file, places), kept in zip(tasks, asked, pruner.narrow(asked), strict=True):
             path = file.file_path
             groups.update(_counts(places, kept))
@@ -174,11 +180,11 @@ class FilePruner:
                 continue
             left.append(task)
             if kept is not None:
-                found[path] = kept
+                row_groups[path] = kept
                 reasons[path] = _reason(kept, reasons[path])
         self._dropped_by_pages = len(tasks) - len(left)
         self._dropped += by_keys
-        self._kept, self._groups, self.row_groups = reasons, groups, found
+        self._kept, self._groups, self.row_groups = reasons, groups, row_groups
         self.notes += tuple(pruner.notes)
         return left
 
@@ -190,13 +196,14 @@ class FilePruner:
         asked: _AskedFiles,
         reasons: dict[str, KeptReason],
     ) -> tuple[list[FileScanTask], _AskedFiles, int]:
-        """Tasks and places that the keys leave, and how many files filters dropped; ``reasons`` follow."""
+        """Return the tasks and places that the keys leave, and the number of files dropped; update ``reasons``."""
         assert self._opened.answers is not None
         warned = len(self._opened.warnings)
-        found: list[KeyAnswer] = keys.by_filters([places for _, places in asked], bounded)
+        key_answers: list[KeyAnswer] = keys.by_filters([places for _, places in asked], bounded)
+        # A new warning means that a filter could not be read, so "may match" can be due to the damage.
         damaged = len(self._opened.warnings) > warned
         left, places_left = [], []
-        for task, answer in zip(tasks, found, strict=True):
+        for task, answer in zip(tasks, key_answers, strict=True):
             path = task.file.file_path
             self._judged_by_keys += answer.reason is KeptBecause.MAY_MATCH
             if not answer.keep:
@@ -209,20 +216,20 @@ class FilePruner:
                 reasons[path] = KeptBecause.DAMAGED if in_doubt else answer.reason
             left.append(task)
             places_left.append((task.file, answer.places))
-        return left, places_left, len(found) - len(left)
+        return left, places_left, len(key_answers) - len(left)
 
     def _pruner(self) -> PagePruner:
         return PagePruner(self._question, self._opened.resolution_holds, self._opened.warn)
 
     def funnel(self, manifests: list[ManifestFile]) -> Funnel:
-        """What became of the live files of ``manifests``, the data manifests of the snapshot."""
+        """Count what became of the live files of ``manifests``, the data manifests of the snapshot."""
         planned, counts = len(self._kept) + self._dropped + self._dropped_by_pages, Counts(0, 0)
         if self._opened.answers is not None:
             counts = self._opened.ask(partial(self._opened.answers.counts, manifests), counts)
         self.notes += tuple(self._opened.notes)
         by_filter = 0 if self._opened.answers is None else self._opened.answers.units_dropped
         total = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
-        total = max(total, planned + self._dropped_by_bounds)
+        total = max(total, planned + self._dropped_by_bounds)  # counts in manifest lists are optional
         return Funnel(
             total=total,
             listed=counts.listed,
@@ -244,7 +251,7 @@ class FilePruner:
 
     @property
     def is_locked(self) -> bool:
-        """Whether the index is silent on a column as that is encrypted and its key not at hand."""
+        """Whether the index could not answer for a column because the column is encrypted and its key is missing."""
         return self._opened.is_locked or any(
             isinstance(reason, NotIndexed) and reason.is_locked for reason in self._kept.values()
         )
@@ -255,7 +262,7 @@ def _unknown() -> None:
 
 
 def _counts(places: Sequence[ListedPlace], kept: KeptRowGroups | None) -> dict[str, int]:
-    """Row groups of a file that filters kept, all of them and those that were dropped."""
+    """Count the row groups of a file: all of them, and those that filters and page indexes dropped."""
     if kept is None:
         return {"total": max((len(place.alive) for place in places), default=0)}
     by_pages = kept.total - len(kept.kept) - kept.by_filter
@@ -263,9 +270,9 @@ def _counts(places: Sequence[ListedPlace], kept: KeptRowGroups | None) -> dict[s
 
 
 def _reason(kept: KeptRowGroups, before: KeptReason) -> KeptReason:
-    """Why a file is kept, now that its row groups are told apart."""
+    """Return why a file is kept, now that its row groups have been pruned."""
     if before is KeptBecause.DAMAGED:
-        return before
+        return before  # the damage explains more than what is left of the file
     if any(rows.num_rows < unit.rows for unit, rows in zip(kept.units, kept.rows, strict=True) if rows):
         return KeptBecause.SOME_PAGES
     if len(kept.kept) < kept.total:

@@ -1,4 +1,4 @@
-"""What a predicate asks of the indexes of a table's data files."""
+"""Holds what one predicate asks of data files: of their bounds in manifests, of filters, of page indexes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sidecar.questions.narrowing import asks_for_few, helpful
 
 
 class FileQuestion:
-    """What a predicate, bound to a table's schema, asks of data files: what their bounds say, filters, and pages."""
+    """One predicate, bound to a table's schema, in the forms in which bounds, filters and page indexes are asked."""
 
     def __init__(self, bound: BooleanExpression, schema: Schema) -> None:
         self.bound = bound
         columns = {i: schema.find_field(i) for i in sorted(extract_field_ids(bound))}
         self.types = {i: str(column.field_type) for i, column in columns.items()}
-        """Iceberg types of the columns that are asked, by field id."""
+        """Iceberg types of the columns in the predicate, by field id."""
         self.names = {i: schema.find_column_name(i) or column.name for i, column in columns.items()}
         self.bounds = FileBounds(self.types)
         lost: list[Condition] = []
@@ -36,14 +36,17 @@ class FileQuestion:
     def helpful_fields(
         self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True
     ) -> set[int]:
-        """The columns whose indexes may say more of a file than its bounds do."""
+        """Return the ids of the columns whose page indexes may rule out more of a file than its bounds do.
+
+        ``has_pages`` says whether a column has page indexes.
+        """
         if self._condition is None:
             return set()
         return helpful(self._condition, partial(self.bounds.of, data), has_pages) or set()
 
     @property
     def asks_for_few(self) -> bool:
-        """Whether rows must have one of some values."""
+        """Whether only rows with one of some listed values match."""
         return self._condition is not None and asks_for_few(self._condition)
 
     def _column(self, field_id: int) -> ComparedColumn | None:

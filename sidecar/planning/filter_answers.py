@@ -1,13 +1,14 @@
-"""What one sidecar file says of the data files of a snapshot.
+"""Answers, from the filters of one sidecar file, which data files of a snapshot can match one question.
 
-A data file is known to a segment by its place in a manifest that the segment lists as it stands in the snapshot's
-manifest list, else by its fingerprint (:mod:`sidecar.bundle.file_identity`). It may match if one of its units may
-match; it is dropped only if it is listed, every unit of it is indexed and none may match. Several segments may list
-one file (columns that were indexed at different times); each can drop it. Fingerprints of all files are many bytes,
-so they are only read where a segment might list the file after all.
+A segment finds a data file in one of two ways: by its position in a manifest, if the segment lists that manifest and
+the snapshot's manifest list has it unchanged, or by its fingerprint (:mod:`sidecar.bundle.file_identity`). The
+fingerprints of all files are many bytes, so they are read only if a segment might list the file after all.
 
-Nothing is read before the first file is asked for, and nothing here raises: whatever goes wrong with an index
-keeps the files and becomes a warning.
+A file is dropped only if it is listed, all its units are indexed, and none may match. Several segments may list one
+file (columns that were indexed at different times); each of them can drop it.
+
+Nothing is read before the first file is asked about, and nothing here raises: an error in an index keeps the files
+and becomes a warning.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 
 BLOOM = "bloom"
 NO_FILTERS = "no filters were built"
-"""Why a column has no filters in a sidecar that says nothing of it."""
+"""The reason for a column that does not occur in a sidecar's coverage."""
 
 Ordinals = npt.NDArray[np.int64]
-"""Ordinals of files in a segment."""
+"""int64 ordinals of files in a segment, -1 for a file that it does not list."""
 
 
 class Verdict(NamedTuple):
-    """Whether a file is kept, and why."""
+    """The decision on one data file: whether it is kept, and why."""
 
     keep: bool
     reason: KeptReason | None = None
@@ -50,7 +51,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class ListedPlace:
-    """Where a segment lists a file. ``alive`` has a flag for each of its row groups: whether filters keep it."""
+    """Where a segment lists a file. ``alive`` is bool[row groups]: whether filters keep each."""
 
     segment: Segment
     ordinal: int
@@ -59,18 +60,18 @@ class ListedPlace:
 
 
 class Counts(NamedTuple):
-    """Live files that stand in the sidecar, and those whose entries can answer the question."""
+    """The number of live files in the sidecar, and of those whose entries can answer the question."""
 
     listed: int
     indexed: int
 
 
 class FilterAnswers:
-    """What the segments of one sidecar file say of data files, for one question.
+    """The answers of all segments of one sidecar file about data files, for one question.
 
-    ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was
-    when the file was indexed; ``warnings`` is the list that grows where the sidecar finds damage. ``moved`` matches
-    files that no segment knows by their path.
+    ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was when the
+    file was indexed. ``warnings`` is the list to which the sidecar adds the damage that it finds. ``moved`` finds
+    files that no segment lists under their present path.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class FilterAnswers:
         self._moved = moved
         self._answers: dict[int, SegmentAnswer] = {}
         self._seen: list[set[int]] = [set() for _ in self._segments]
-        self._found: dict[DataFileIdentity, list[tuple[int, int]]] = {}
+        self._places_by_file: dict[DataFileIdentity, list[tuple[int, int]]] = {}
         self._by_path = [{entry.path: entry for entry in s.listed_manifests} for s in self._segments]
         self._whole = [False] * len(self._segments)
         self.units_dropped = 0
@@ -96,18 +97,18 @@ class FilterAnswers:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments that are asked, in the order of their numbers."""
+        """The segments that are asked; a segment's number is its position here."""
         return self._segments
 
     @property
     def question(self) -> Condition | None:
-        """What filters are asked."""
+        """The condition that filters are asked; ``None`` if they cannot help."""
         return self._question
 
     def note_manifests(self, manifests: Iterable[ManifestFile]) -> None:
-        """Be told all data manifests of the snapshot.
+        """Take note of all data manifests of the snapshot, to find the segments that list no file of other manifests.
 
-        A segment whose every file stands in one of them lists no file of another manifest.
+        If the manifests that a segment lists have as many live files as the segment, they have all of them.
         """
         inside = [0] * len(self._segments)
         for manifest in manifests:
@@ -118,21 +119,21 @@ class FilterAnswers:
         ]
 
     def expect_paths_of(self, manifests: Iterable[ManifestFile]) -> None:
-        """Be told which manifests are read: files of those that a segment lists will be asked for by their paths."""
+        """Take note of manifests that are opened: segments that list them are searched for their files after all."""
         for manifest in manifests:
             for number, _ in self.listed(manifest):
                 self._whole[number] = False
 
     def listed(self, manifest: ManifestFile) -> list[tuple[int, ListedManifest]]:
-        """The segments, by number, that list a manifest as it stands in today's manifest list."""
+        """Return the segments, by number, that list a manifest exactly as today's manifest list has it."""
         path = manifest.manifest_path
-        found = ((number, own.get(path)) for number, own in enumerate(self._by_path))
-        return [(number, entry) for number, entry in found if entry and is_listed(manifest, entry)]
+        entries = ((number, by_path.get(path)) for number, by_path in enumerate(self._by_path))
+        return [(number, entry) for number, entry in entries if entry and is_listed(manifest, entry)]
 
     def verdict_on(self, file: DataFileIdentity | None) -> Verdict:
-        """The verdict on a data file; asks the index when the first listed file comes by.
+        """Decide on a data file. Each segment is read when the first file that it lists is asked about.
 
-        ``None`` is a file whose identity is ambiguous; nothing is known of it, and it is kept.
+        ``None`` is a file whose identity is ambiguous; it is kept, because any entry could be another file's.
         """
         if file is None:
             return Verdict(True, KeptBecause.NOT_LISTED)
@@ -143,8 +144,9 @@ class FilterAnswers:
             answer = self._answer(number)
             if not answer.keep[ordinal]:
                 self.units_dropped += int(segment.unit_ranges[ordinal + 1] - segment.unit_ranges[ordinal])
-                del self._found[file]  # remembered are files that are kept
+                del self._places_by_file[file]  # only kept files are asked about again, by :meth:`places`
                 return Verdict(False)
+            # The reason of a segment that could answer beats the reason of one that could not.
             if answer.indexed[ordinal]:
                 reason = answer.kept_because
             elif reason is KeptBecause.NOT_LISTED:
@@ -152,27 +154,30 @@ class FilterAnswers:
         return Verdict(True, reason)
 
     def places(self, file: DataFileIdentity | None) -> list[ListedPlace]:
-        """Where a file that is kept is listed, and which of its row groups filters keep."""
-        found = []
+        """Return where a kept file is listed, and which of its row groups filters keep."""
+        places = []
         for number, ordinal in self._places(file):
             segment = self._segments[number]
             self._seen[number].add(ordinal)
             first, end = segment.unit_ranges[ordinal : ordinal + 2].tolist()
-            found.append(ListedPlace(segment, ordinal, first, self._answer(number).units[first:end]))
-        return found
+            places.append(ListedPlace(segment, ordinal, first, self._answer(number).units[first:end]))
+        return places
 
     def remember(self, file: DataFileIdentity, places: Mapping[int, int]) -> None:
-        """Be told where segments, by number, list a file: its ordinals, -1 where it is not known."""
+        """Remember where segments, by number, list a file: its ordinals, -1 where a segment does not list it.
+
+        Segments that are not in ``places`` are searched for it now.
+        """
         known = {number: ordinal for number, ordinal in places.items() if ordinal >= 0}
         others = (n for n in range(len(self._segments)) if n not in places and not self._whole[n])
         for number in others:
             ordinal = self._segments[number].file_ordinal(file)
             if ordinal is not None:
                 known[number] = ordinal
-        self._found[file] = sorted(known.items())
+        self._places_by_file[file] = sorted(known.items())
 
     def judge(self, files: Mapping[int, Ordinals]) -> Files:
-        """bool[n]: which of n files are kept, given their ordinals in segments by number, -1 where not listed."""
+        """Return bool[n]: which of n files are kept. ``files`` has their ordinals in segments, by segment number."""
         keep = np.ones(len(next(iter(files.values()))), np.bool_)
         for number, ordinals in files.items():
             known = ordinals >= 0
@@ -180,13 +185,17 @@ class FilterAnswers:
         return keep
 
     def other_places(self, number: int, ordinals: Ordinals) -> dict[int, Ordinals]:
-        """Where segments whose filters can answer list files of segment ``number`` in other manifests."""
-        segment, found = self._segments[number], {}
+        """Return the ordinals of files of segment ``number`` in other segments, by number.
+
+        Segments without filters for the question are left out, and those whose files are all in manifests that they
+        list.
+        """
+        segment, ordinals_by_segment = self._segments[number], {}
         asked = {leaf.column.index for leaf in looked_up(self._question)} if self._question else set()
-        for other, own in enumerate(self._segments):
-            if other != number and not self._whole[other] and asked & own.fields.keys():
-                found[other] = own.same_files(segment, ordinals)
-        return found
+        for other, candidate in enumerate(self._segments):
+            if other != number and not self._whole[other] and asked & candidate.fields.keys():
+                ordinals_by_segment[other] = candidate.same_files(segment, ordinals)
+        return ordinals_by_segment
 
     def count_dropped(self, number: int, ordinals: Ordinals) -> None:
         """Count the row groups of files that :meth:`judge` dropped."""
@@ -194,10 +203,10 @@ class FilterAnswers:
         self.units_dropped += int((first[ordinals + 1] - first[ordinals]).sum())
 
     def counts(self, manifests: Iterable[ManifestFile]) -> Counts:
-        """Live files of the snapshot that are listed, and indexed for the question.
+        """Count the live files of the snapshot that are listed, and those that are indexed for the question.
 
-        Those in ``manifests`` that a segment lists as they stand are counted without opening them; of other
-        manifests, the files that were asked for.
+        All files of ``manifests`` that a segment lists are counted, without opening these. Of other manifests, only
+        files that were asked about are counted.
         """
         listed = indexed = 0
         inside = [np.zeros(len(segment.unit_ranges) - 1, np.bool_) for segment in self._segments]
@@ -207,6 +216,7 @@ class FilterAnswers:
                 listed += len(flags[0])
                 indexed += int(np.logical_or.reduce(flags).sum())
         for number, seen in enumerate(self._seen):
+            # Files that were counted with their manifest must not count twice.
             rest = [ordinal for ordinal in seen if not inside[number][ordinal]]
             listed += len(rest)
             indexed += sum(bool(self._answer(number).indexed[ordinal]) for ordinal in rest)
@@ -218,19 +228,20 @@ class FilterAnswers:
         return self._answer(number).indexed[files]
 
     def _places(self, file: DataFileIdentity | None) -> list[tuple[int, int]]:
-        """The segments by number that list a file, with its ordinal there."""
+        """Return the segments, by number, that list a file, with its ordinal in each."""
         if file is None or not file.is_certain:
             return []
-        if file not in self._found:
-            found = []
+        if file not in self._places_by_file:
+            places = []
             for number, segment in enumerate(self._segments):
+                # A whole segment lists no file of an opened manifest, so its fingerprints need not be read.
                 ordinal = None if self._whole[number] else segment.file_ordinal(file)
                 if ordinal is not None:
-                    found.append((number, ordinal))
-            if not found and self._moved is not None:
-                found = self._moved.places(file)
-            self._found[file] = found
-        return self._found[file]
+                    places.append((number, ordinal))
+            if not places and self._moved is not None:
+                places = self._moved.places(file)
+            self._places_by_file[file] = places
+        return self._places_by_file[file]
 
     def _answer(self, number: int) -> SegmentAnswer:
         if number not in self._answers:
@@ -240,6 +251,7 @@ class FilterAnswers:
         return self._answers[number]
 
     def _why_not_indexed(self, segment: Segment, ordinal: int) -> KeptReason:
+        """Return the state of the first unit of the file that has no filter of a column of the question."""
         units = range(segment.unit_ranges[ordinal], segment.unit_ranges[ordinal + 1])
         for leaf in looked_up(self._question) if self._question else ():
             indexed, coverage = indexed_units(segment, leaf), segment.coverage(leaf.column.index, BLOOM)
@@ -250,7 +262,7 @@ class FilterAnswers:
 
 
 def state_of(coverage: Coverage | None, unit: int) -> str:
-    """Why a unit has no entry, or that the entry it has cannot be read."""
+    """Return why a unit has no entry, or that its entry cannot be read."""
     if coverage is None:
         return NO_FILTERS
     state = coverage.states[coverage.codes[unit]].state
@@ -258,10 +270,11 @@ def state_of(coverage: Coverage | None, unit: int) -> str:
 
 
 def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
-    """Whether a line of today's manifest list is the manifest that the segment lists, as it was then.
+    """Return whether a line of today's manifest list is the manifest that the segment lists, unchanged.
 
-    A manifest is written once, by one snapshot. So path, length and that snapshot tell it, in format version 1 too,
-    which has no sequence numbers; where the snapshot is not known, nothing does.
+    A manifest is written once, by one snapshot. So path, length and that snapshot identify it, also in format version
+    1, which has no sequence numbers. If the snapshot is unknown (0 or less), the answer is no. Counts in the manifest
+    list are optional; those that are there must agree.
     """
     live_files = (manifest.added_files_count, manifest.existing_files_count)
     live_rows = (manifest.added_rows_count, manifest.existing_rows_count)

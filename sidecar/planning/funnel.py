@@ -1,4 +1,4 @@
-"""What a plan tells of itself: what became of the snapshot's manifests and data files, and which sidecar was asked."""
+"""Counts what a plan did with the snapshot's manifests and data files, and names the sidecar that it asked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class KeptBecause(Enum):
 
 
 class NotIndexed(NamedTuple):
-    """A file is kept because a column that the predicate compares has no entry in the index.
+    """The reason to keep a file if a column that the predicate compares has no entry in the index.
 
     ``why`` is the state of the column in the coverage, or another reason in words.
     """
@@ -65,21 +65,21 @@ class SidecarUsed:
 
 @dataclass(frozen=True)
 class Funnel:
-    """Live data files of a snapshot, from all of them down to those that are read.
+    """Counts of the live data files of a snapshot, from all of them down to those that are read.
 
-    ``listed`` and ``indexed`` count files that the sidecar knows and that it could answer for; both are 0
-    where it was not asked. Row groups are those of listed files that partition values and bounds left.
+    ``listed`` and ``indexed`` count files that the sidecar lists and files that it could answer for; both are 0 if it
+    was not asked. Row groups are those of listed files that partition values and bounds left.
     """
 
     total: int = 0
     listed: int = 0
     indexed: int = 0
     dropped_by_metadata: int = 0
-    """By partition values and bounds."""
+    """Files that partition values or bounds dropped."""
     dropped_by_filter: int = 0
-    """Of large tables, filters are asked first: files that bounds would drop as well count here."""
+    """Files that bounds would drop as well count here if filters were asked first, as in large tables."""
     dropped_by_page_index: int = 0
-    """Files in which filters left row groups, and page indexes left no row of these."""
+    """Files in which filters left row groups, but page indexes left no row of them."""
     kept: int = 0
     kept_because: Mapping[str, int] = field(default_factory=dict, hash=False)
     row_groups: int = 0
@@ -117,12 +117,12 @@ class Funnel:
 
 @dataclass
 class ManifestUse:
-    """What became of the manifests of a snapshot in one plan."""
+    """Counts of the manifests of a snapshot that one plan opened, and of those that it did not have to open."""
 
     total: int = 0
     """Data manifests in the manifest list."""
     listed: int = 0
-    """Those that were not opened because a sidecar lists their entries."""
+    """Data manifests that were not opened because a sidecar lists their entries."""
     opened: int = 0
     deletes: int = 0
     """Delete manifests in the manifest list."""

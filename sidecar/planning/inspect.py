@@ -1,4 +1,4 @@
-"""Which indexes a table has: coverage by column and kind, segments, sizes."""
+"""Lists the indexes of a table: coverage by column and kind, segments, sizes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ THETA = "theta"
 
 
 def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> dict[str, Any]:
-    """Which indexes a snapshot (that of a branch or tag ``ref``, or the current one) has.
+    """List the indexes of a snapshot (of branch or tag ``ref``, or the current one).
 
-    ``files``: ``live`` and ``listed``. ``coverage``: for each column and kind, ``files`` and ``units`` that are
-    indexed, ``bytes`` of filters or ``ndv``, and ``not_indexed``, units by reason. ``segments``: what each build
-    added. ``sidecar``: the file asked, ``None`` if there is none. Raises what
-    :func:`sidecar.iceberg.listing.list_snapshot` raises; what is wrong with the sidecar stands in ``warnings``.
+    ``files``: the number of ``live`` and ``listed`` files. ``coverage``: for each column and kind, the number of
+    indexed ``files`` and ``units``, ``bytes`` of filters or ``ndv``, and ``not_indexed``, the number of units by
+    reason. ``segments``: what each build added. ``sidecar``: the sidecar file, ``None`` if there is none. Errors in the
+    sidecar are in ``warnings``. Raises the errors of :func:`sidecar.iceberg.listing.list_snapshot`.
     """
     listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
     warnings: list[str] = []
@@ -66,7 +66,7 @@ def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | No
 
 @contextmanager
 def opened_sidecar(table: Table, listing: Listing, warnings: list[str]) -> Iterator[FoundSidecar | None]:
-    """The sidecar that answers for a listed snapshot, closed afterwards; what is wrong with it in ``warnings``."""
+    """Open the sidecar that answers for a listed snapshot, and close it afterwards. Errors in it go to ``warnings``."""
     found = find_sidecar(table, listing.snapshot_id, warnings=warnings)
     try:
         yield found
@@ -87,30 +87,30 @@ def _describe(table: Table, listing: Listing, found: FoundSidecar) -> dict[str, 
 
 
 def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> list[dict[int, int]]:
-    """For each segment, ordinals in the listing of live files that it lists, with their ordinals in the segment."""
+    """Return for each segment the live files that it lists: their ordinals in the listing, and in the segment."""
     moved = RelocatedFiles(segments, table.location())
-    found: list[dict[int, int]] = [{} for _ in segments]
+    live: list[dict[int, int]] = [{} for _ in segments]
     for file in listing.files:
         asked = [(number, segment.file_ordinal(file.known_as)) for number, segment in enumerate(segments)]
         places = [(number, ordinal) for number, ordinal in asked if ordinal is not None]
         for number, ordinal in places or moved.places(file.known_as):
-            found[number][file.ordinal] = ordinal
-    return found
+            live[number][file.ordinal] = ordinal
+    return live
 
 
 def _add_coverage(
     coverage: dict[str, Any], table: Table, found: FoundSidecar, live: list[dict[int, int]]
 ) -> None:
-    """Add up the segments, live files only; of a file that two segments tell of, the newer one's word counts."""
+    """Add up the coverage of live files in all segments; a file in two segments counts in the newer one only."""
     schema = table.schema()
-    told: dict[tuple[int, str], set[int]] = {}
+    counted: dict[tuple[int, str], set[int]] = {}
     for segment, files in reversed(list(zip(found.sidecar.segments, live, strict=True))):
         for states in segment.coverages:
             column = schema.find_column_name(states.field_id) or f"field {states.field_id}"
             kind = coverage.setdefault(column, {}).setdefault(
                 states.kind, {"files": 0, "units": 0, "not_indexed": {}}
             )
-            before = told.setdefault((states.field_id, states.kind), set())
+            before = counted.setdefault((states.field_id, states.kind), set())
             new = [ordinal for number, ordinal in files.items() if number not in before]
             before.update(files)
             _add_states(kind, states, segment.unit_ranges, new)
@@ -127,7 +127,7 @@ def _add_coverage(
 def _add_states(
     kind: dict[str, Any], states: Coverage, ranges: npt.NDArray[np.int64], files: Sequence[int]
 ) -> None:
-    """Count the units of these files of a segment."""
+    """Add the units of these files of a segment to the counts of ``kind``."""
     for ordinal in files:
         units = slice(ranges[ordinal], ranges[ordinal + 1])
         indexed = int(states.indexed[units].sum())

@@ -1,6 +1,6 @@
-"""Keys that are given as plain Python values, as an Arrow array of their column's type.
+"""Turns keys that are plain Python values into an Arrow array of their column's type.
 
-Every value must be one that the column could hold, so that none is rounded, cut or moved to another zone on the way:
+Every value must be one that the column can hold exactly, so that none is rounded, truncated or moved to another zone:
 
 | column | values |
 | --- | --- |
@@ -14,7 +14,7 @@ Every value must be one that the column could hold, so that none is rounded, cut
 | binary, fixed[N] | bytes |
 | uuid | UUID, or its 16 bytes |
 
-``None`` stands for a null, which no row matches.
+``None`` is a null, which no row matches.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from sidecar.filters.float32 import nearest_float32
 
 
 def key_list(values: Sequence[Any], kind: str, column: str, wanted: pa.DataType) -> Any:
-    """``values`` without nulls, in the Arrow type ``wanted`` of a column of Iceberg type ``kind``.
+    """Return ``values`` without nulls, in the Arrow type ``wanted`` of a column of Iceberg type ``kind``.
 
-    Raises :class:`UsageError` naming the first value that is not one of the column's.
+    Raises :class:`UsageError` with the first value that the column cannot hold.
     """
     parsed = ColumnType.parse(kind)
     fits = _FITS.get(parsed.family)
@@ -52,7 +52,7 @@ def key_list(values: Sequence[Any], kind: str, column: str, wanted: pa.DataType)
         return pa.array(plain, wanted)
     except (pa.ArrowException, OverflowError, ValueError) as error:
         raise UsageError(
-            f"keys do not fit their column: {first_line(error)}", column=column, expected=kind
+            f"the keys do not fit their column: {first_line(error)}", column=column, expected=kind
         ) from error
 
 
@@ -81,7 +81,7 @@ def _is_floating(value: Any, kind: ColumnType) -> bool:
 
 
 def _is_moment(value: object, kind: ColumnType) -> bool:
-    """No Python value has nanoseconds."""
+    """Check a datetime. A datetime has microseconds, so no value fits a type that counts nanoseconds."""
     return isinstance(value, dt.datetime) and (value.tzinfo is not None) == kind.zoned and kind.unit == "us"
 
 
@@ -97,4 +97,4 @@ _FITS: dict[str, Callable[[Any, ColumnType], bool]] = {
     "binary": lambda value, _: isinstance(value, bytes),
     "uuid": lambda value, _: isinstance(value, UUID) or (isinstance(value, bytes) and len(value) == 16),
 }
-"""By family of the column's type."""
+"""Checks of a value, by family of the column's type."""

@@ -1,9 +1,10 @@
-"""Which files and row groups can hold a row whose value is one of many keys.
+"""Finds the files and row groups that can hold a row whose value is one of many keys.
 
-Bounds come first: sorted keys are searched for those of all files at once, and a file without a key between its bounds
-is out. Filters are asked about the rest where they can help: each key that a filter is asked is another chance of a
-false positive, so a row group is asked only while keys in its range x rate < 1. Where that leaves too many lookups,
-the row groups with the fewest keys are asked. What was not asked is kept, and a note says why.
+Bounds come first: the bounds of all files are searched in the sorted keys at once, and a file without a key between
+its bounds is dropped. Filters are asked about the rest if they can help. Each lookup is another chance of a false
+positive, so a row group is asked only if the number of keys within its file's bounds x the filters' rate of false
+positives is below 1. If that leaves too many lookups, only the row groups with the fewest keys are asked. Row groups
+that are not asked are kept, and a note says why.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
 
 MAX_LOOKUPS = 4096
-"""Different keys that filters are asked in one plan."""
+"""The most distinct keys that filters of a segment are asked in one plan."""
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of one column's filters of a segment that are read for them."""
+"""The most bytes of a bundle of filters that one plan reads for keys."""
 
 
 class FilesWithinBounds(NamedTuple):
-    """For each file the keys within its bounds: ``[first, end)`` of the sorted ones, and whether NaN may be a match."""
+    """For each file, positions ``[first, end)`` of the sorted keys within its bounds, and whether NaN may match."""
 
     first: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
@@ -51,26 +52,28 @@ class FilesWithinBounds(NamedTuple):
         return (self.first < self.end) | self.nan
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> FilesWithinBounds:
-        """Those of some files."""
+        """Return the entries of the ``chosen`` files; ``chosen`` is bool[files]."""
         return FilesWithinBounds(self.first[chosen], self.end[chosen], self.nan[chosen])
 
 
 @dataclass(frozen=True)
 class KeyAnswer:
-    """A file that filters were asked about; ``places`` has what they leave of its row groups."""
+    """The answer of filters about one file; ``places`` has what they leave of its row groups."""
 
     places: list[ListedPlace]
     reason: KeptReason
 
     @property
     def keep(self) -> bool:
-        """Whether a row group is left, as far as each segment knows them."""
+        """Whether a row group is left in every segment that knows row groups of the file."""
         return all(len(place.alive) == 0 or bool(place.alive.any()) for place in self.places)
 
 
 class KeyPruner:
-    """Rules out files and row groups for one key set; ``holds`` as in
-    :class:`sidecar.planning.filter_answers.FilterAnswers`."""
+    """Rules out files and row groups for one key set.
+
+    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.filter_answers.FilterAnswers`.
+    """
 
     def __init__(self, keys: KeySet, holds: Callable[[int, str], bool]) -> None:
         self.keys = keys
@@ -79,21 +82,22 @@ class KeyPruner:
         self._bounds = FileBounds({keys.field_id: keys.type})
 
     def by_bounds(self, files: Sequence[DataFile]) -> FilesWithinBounds:
-        """The keys within the bounds of each file; all of them where bounds are not known."""
+        """Find the keys within the bounds of each file: all of them if the bounds are not known."""
         keys, count = self.keys, len(self.keys.sorted)
-        found = [self._bounds_of(file) for file in files]
+        bounds = [self._bounds_of(file) for file in files]
         first, end = np.zeros(len(files), np.int64), np.full(len(files), count, np.int64)
-        low = [at for at, (lower, _, _, _) in enumerate(found) if lower is not None]
-        high = [at for at, (_, upper, _, _) in enumerate(found) if upper is not None]
+        low = [at for at, (lower, _, _, _) in enumerate(bounds) if lower is not None]
+        high = [at for at, (_, upper, _, _) in enumerate(bounds) if upper is not None]
         if count:
-            first[low] = np.searchsorted(keys.sorted, self._searched([found[at][0] for at in low]), "left")
-            end[high] = np.searchsorted(keys.sorted, self._searched([found[at][1] for at in high]), "right")
-        end[np.array([nothing for _, _, nothing, _ in found], np.bool_)] = 0
-        nan = np.array([keys.has_nan and may_have_nan for _, _, _, may_have_nan in found], np.bool_)
+            first[low] = np.searchsorted(keys.sorted, self._as_keys([bounds[at][0] for at in low]), "left")
+            end[high] = np.searchsorted(keys.sorted, self._as_keys([bounds[at][1] for at in high]), "right")
+        end[np.array([all_null for _, _, all_null, _ in bounds], np.bool_)] = 0
+        nan = np.array([keys.has_nan and may_have_nan for _, _, _, may_have_nan in bounds], np.bool_)
         return FilesWithinBounds(first, end, nan)
 
     def can_help(self, bounded: FilesWithinBounds) -> bool:
-        """Whether filters may be asked about some file: few enough keys are within its bounds."""
+        """Return whether filters may be asked about some file, because few enough keys are within its bounds."""
+        # Filters are never asked for NaN, which writers hash differently. A file that may hold it is kept.
         counts = (bounded.end - bounded.first)[~bounded.nan]
         if len(counts) and counts.min() <= MAX_LOOKUPS:
             return True
@@ -104,7 +108,7 @@ class KeyPruner:
     def by_filters(
         self, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds
     ) -> list[KeyAnswer]:
-        """What filters leave of files that stand in these places."""
+        """Return what filters leave of files, given the places where segments list each."""
         segments = {id(place.segment): place.segment for places in files for place in places}
         answers = {key: self._ask(segment, files, bounded) for key, segment in segments.items()}
         return [self._asked(places, answers) for places in files]
@@ -123,24 +127,25 @@ class KeyPruner:
     def _ask(
         self, segment: Segment, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds
     ) -> _Answer:
-        everything, nobody = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_units, np.bool_)
+        keep, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_units, np.bool_)
         field_id, column = self.keys.field_id, self.keys.column
         bundles = [bundle for bundle in segment.bundles_of(field_id) if bundle.toc.groups]
         if not bundles:
-            return _Answer(everything, nobody, NotIndexed(column, NO_FILTERS))
+            return _Answer(keep, none, NotIndexed(column, NO_FILTERS))
         runs = self._runs(segment, files, bounded, max(map(rate_of, bundles)))
         positions = runs.covered()
         if not len(positions):
-            return _Answer(everything, nobody, KeptBecause.TOO_MANY)
+            return _Answer(keep, none, KeptBecause.TOO_MANY)
         probes = _Probes(self.keys, positions)
         for bundle in bundles:
             holds = partial(self._holds, field_id)
-            found = units_with_some_key(bundle, positions, probes.of, runs, holds, MAX_BYTES)
-            if isinstance(found, int):
-                self._note(runs.end[runs.asks] - runs.first[runs.asks], f"{found:,} bytes would be read")
-                return _Answer(everything, nobody, KeptBecause.TOO_MANY)
-            everything &= found
-        return _Answer(everything, runs.asks, KeptBecause.TOO_MANY)
+            matching = units_with_some_key(bundle, positions, probes.of, runs, holds, MAX_BYTES)
+            if isinstance(matching, int):
+                self._note(runs.end[runs.asks] - runs.first[runs.asks], f"{matching:,} bytes would be read")
+                # What earlier bundles ruled out stays ruled out, although no unit counts as asked.
+                return _Answer(keep, none, KeptBecause.TOO_MANY)
+            keep &= matching
+        return _Answer(keep, runs.asks, KeptBecause.TOO_MANY)
 
     def _runs(
         self,
@@ -149,7 +154,7 @@ class KeyPruner:
         bounded: FilesWithinBounds,
         rate: float,
     ) -> KeyRuns:
-        """The keys that each unit is asked, while the filters can help and lookups are not too many."""
+        """Choose the keys that each unit is asked: none where filters cannot help or lookups would be too many."""
         first, end = np.zeros(segment.num_units, np.int64), np.zeros(segment.num_units, np.int64)
         for at, places in enumerate(files):
             for place in places:
@@ -157,42 +162,45 @@ class KeyPruner:
                     units = place.first_unit + np.flatnonzero(place.alive)
                     first[units], end[units] = bounded.first[at], bounded.end[at]
         counts = end - first
-        futile = counts * rate >= 1
+        futile = counts * rate >= 1  # at least one false positive is expected in each of these
         if futile.any():
-            self._note(counts[futile], f"filters that are wrong once in {1 / max(rate, 1e-9):,.0f} lookups")
+            self._note(counts[futile], f"the filters are wrong once in {1 / max(rate, 1e-9):,.0f} lookups")
         most = int(counts[~futile].max(initial=0))
         runs = KeyRuns(first, np.where(futile, first, end))
+        # Leave out the units with the most keys first, because filters help them least.
         while runs.count_covered() > MAX_LOOKUPS:
             most //= 2
             runs = KeyRuns(first, np.where(futile | (counts > most), first, end))
         left_out = ~futile & (counts > most)
         if left_out.any():
-            self._note(counts[left_out], f"more than {MAX_LOOKUPS:,} lookups altogether")
+            self._note(counts[left_out], f"more than {MAX_LOOKUPS:,} lookups in all")
         return runs
 
     def _note(self, counts: npt.NDArray[np.int64], why: str) -> None:
         low, high = int(counts.min()), int(counts.max())
         span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         self.notes.append(
-            f"filters of {self.keys.column} cannot help where {span} keys are within the bounds, and are not "
-            f"asked there: {why}"
+            f"filters of {self.keys.column} are not asked about files with {span} keys within their bounds: {why}"
         )
 
     def _bounds_of(self, file: DataFile) -> tuple[Any, Any, bool, bool]:
-        """Lower and upper bound in the form of the keys, if known; whether all is null; whether NaN may be there."""
+        """Return lower and upper bound (``None`` if unknown) in the form of the keys, all-null, and may-have-NaN."""
         field_id, kind = self.keys.field_id, ColumnType.parse(self.keys.type)
         page = self._bounds.of(file, field_id)
         lower: Any = page.lower[0]
         upper: Any = page.upper[0]
         widths = {
-            len(raw) for own in (file.lower_bounds, file.upper_bounds) if (raw := (own or {}).get(field_id))
+            len(raw)
+            for stored in (file.lower_bounds, file.upper_bounds)
+            if (raw := (stored or {}).get(field_id))
         }
+        # Some writers order UUIDs by sign. A timestamp bound of another width than 8 was written as another type.
         doubtful = kind.family == "uuid" or (kind.family == "timestamp" and not widths <= {8})
         numbers = self.keys.sorted.dtype == np.int64
         if numbers and any(isinstance(b, int) and not -(2**63) <= b < 2**63 for b in (lower, upper)):
-            doubtful = True
+            doubtful = True  # the search array of int64 cannot hold such a bound
         if lower is not None and upper is not None and (doubtful or lower > upper):
-            doubtful = True  # bounds that contradict each other say nothing
+            doubtful = True  # bounds that contradict each other prove nothing
         if doubtful:
             lower = upper = None
         nan = page.may_have_nan[0] if self.keys.sorted.dtype.kind == "f" else False
@@ -200,16 +208,18 @@ class KeyPruner:
             lower, upper = _around(lower, -math.inf), _around(upper, math.inf)
         return lower, upper, bool(page.all_null[0]), nan
 
-    def _searched(self, bounds: list[Any]) -> npt.NDArray[Any]:
-        found = np.empty(len(bounds), self.keys.sorted.dtype)
-        found[:] = bounds
-        return found
+    def _as_keys(self, bounds: list[Any]) -> npt.NDArray[Any]:
+        """Return bounds as an array of the keys' dtype, as ``searchsorted`` needs it."""
+        array = np.empty(len(bounds), self.keys.sorted.dtype)
+        array[:] = bounds
+        return array
 
 
 def _around(bound: Any, towards: float) -> Any:
-    """The next float32 beyond a bound that is a float32 itself: a file from before the column's promotion may have it.
+    """Return the next float32 beyond a bound that is a float32 itself, and other bounds unchanged.
 
-    An engine that pushes a key down to such a file rounds it, so a key on the way to the next float32 may be found.
+    A file from before the column's promotion has float32 values. An engine that pushes a key down to such a file rounds
+    it, so a key between the bound and the next float32 may match.
     """
     if bound is None or nearest_float32(bound) != bound:
         return bound
@@ -218,7 +228,7 @@ def _around(bound: Any, towards: float) -> Any:
 
 
 class _Answer(NamedTuple):
-    """Of one segment: units that may hold a key, those that were asked, and why the others were not."""
+    """One segment's answer: units that may hold a key, units that were asked, and why the others were not."""
 
     units: Units
     asked: Units
@@ -226,7 +236,7 @@ class _Answer(NamedTuple):
 
 
 class _Probes:
-    """The keys at some positions, made ready for the filters once for each encoding."""
+    """The keys at some positions as probes of filters, made once for each encoding."""
 
     def __init__(self, keys: KeySet, positions: npt.NDArray[np.int64]) -> None:
         self._values = keys.literals(positions)

@@ -1,15 +1,15 @@
-"""The keys of a join's other side: one column's values, up to millions of them, that rows must be among.
+"""Holds the keys of a join's other side: up to millions of values of one column, one of which a row must have.
 
-Keys are given as an Arrow array or a list and never become an expression. Here they are checked against the type of
-their column, freed of nulls and repeats, and sorted once, in a form that numpy can search:
+Keys are given as an Arrow array or a list and never become an expression. This module checks them against the type of
+their column, drops nulls and repeats, and sorts them once, in a form that numpy can search:
 
     integers, dates, times, timestamps      int64, in the column's own unit
-    float, double                           float64; 0.0 stands for both zeros, NaN is kept apart
-    decimals                                the unscaled integer: int64, from 19 digits on Python's integers
+    float, double                           float64; 0.0 equals -0.0, NaN is kept apart
+    decimals                                the unscaled number: int64; Python's integers for 19 or more digits
     string, binary, fixed, uuid             bytes, compared byte by byte
 
-Bounds of files, rows of files and other keys are all searched in that form. A row matches if its value equals a key: a
-null matches nothing, 0.0 equals -0.0, and NaN equals NaN, as in the joins of Spark and DuckDB.
+Bounds and rows of files are looked up in that form. A row matches if its value equals a key. As in the joins of Spark
+and DuckDB, a null matches nothing, 0.0 equals -0.0, and NaN equals NaN.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ Search = npt.NDArray[Any]
 Keys: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any] | Sequence[Any]"
 
 _RANGED = {"integer", "float", "date", "time", "timestamp", "decimal", "string"}
-"""Families of types whose smallest and largest key can stand in a predicate, if they do not count nanoseconds. Literals
-are exact everywhere but of floats in files of a column that is double by now: there pyiceberg rounds them, which keeps
-their order with the values. UUIDs are not among them: Arrow does not compare them, and some writers order them by
-sign."""
+"""Families of types whose smallest and largest key can be literals of a predicate, if they do not count nanoseconds.
+
+The literals are exact, with one exception: for FLOAT files of a column that is double today, pyiceberg rounds them,
+which keeps their order. UUIDs are left out, because Arrow does not compare them and some writers order them by sign."""
 _COUNTED = {"integer", "date", "time", "timestamp", "boolean"}
 _BYTES = {"string", "binary", "uuid"}
 _INT64 = 18
-"""Digits of a decimal that an int64 holds."""
+"""The most digits of a decimal that an int64 holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class KeySet:
         return len(self.sorted) + self.has_nan
 
     def literals(self, positions: npt.NDArray[np.int64]) -> list[Any]:
-        """The keys at these positions of ``sorted``, as a bound literal of the column's type has them."""
+        """Return the keys at these positions of ``sorted``, as the values of bound literals of the column's type."""
         return [self._literal(key) for key in self.sorted[positions].tolist()]
 
     def _literal(self, key: Any) -> Any:
@@ -81,7 +81,7 @@ class KeySet:
         return key.decode() if kind.family == "string" else key
 
     def within(self) -> BooleanExpression | None:
-        """What every matching row satisfies: at least the smallest key, at most the largest; ``None`` if uncertain."""
+        """Return a predicate that every matching row meets: smallest key <= x <= largest key; ``None`` if uncertain."""
         if not len(self):
             return AlwaysFalse()
         kind = ColumnType.parse(self.type)
@@ -90,32 +90,32 @@ class KeySet:
         least, most = self.literals(np.array([0, len(self.sorted) - 1]))
         at_least: Any = GreaterThanOrEqual
         at_most: Any = LessThanOrEqual
-        # pyiceberg takes an infinite literal for one that no float reaches
+        # pyiceberg treats an infinite literal as out of the range of floats, so no row would match it.
         infinite = [isinstance(bound, float) and math.isinf(bound) for bound in (least, most)]
         bounds = [AlwaysTrue() if infinite[0] else at_least(self.column, least)]
         bounds += [AlwaysTrue() if infinite[1] else at_most(self.column, most)]
         return And(*bounds)
 
     def matching(self, column: Any) -> npt.NDArray[np.bool_]:
-        """bool[rows]: whether the value of the column is a key."""
+        """Return bool[rows]: whether each value of the Arrow array ``column`` is a key."""
         valid = column.is_valid().to_numpy(zero_copy_only=False)
-        found = np.zeros(len(column), np.bool_)
+        matching = np.zeros(len(column), np.bool_)
         values = search_form(column.drop_null(), self.type)
         nan = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
         if len(self.sorted):
             places = np.minimum(np.searchsorted(self.sorted, values), len(self.sorted) - 1)
-            among = np.asarray(self.sorted[places] == values, np.bool_)
+            is_key = np.asarray(self.sorted[places] == values, np.bool_)
         else:
-            among = np.zeros(len(values), np.bool_)
-        found[valid] = among | (nan & self.has_nan)
-        return found
+            is_key = np.zeros(len(values), np.bool_)
+        matching[valid] = is_key | (nan & self.has_nan)
+        return matching
 
 
 def key_set(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True) -> KeySet:
-    """The keys of ``{column: Arrow array or list}``.
+    """Return the key set of ``{column: Arrow array or list}``.
 
-    Raises :class:`UsageError` for other than one column, an unknown one, and for an array whose type is not the
-    column's; integers and decimals may be narrower or wider if every value fits.
+    Raises :class:`UsageError` unless there is exactly one column, it is known, and the array has its type. Integers
+    and decimals may be narrower or wider if every value fits.
     """
     column, array = key_array(keys, schema, case_sensitive)
     kind = str(column.type)
@@ -130,15 +130,14 @@ def key_set(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
 def key_array(
     keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
 ) -> tuple[PredicateColumn, Any]:
-    """The column of ``{column: keys}`` and the keys without nulls, in its Arrow type (of UUIDs the storage's).
+    """Return the column of ``{column: keys}``, and the keys without nulls in its Arrow type (UUIDs as 16 bytes).
 
-    Keys are an Arrow array, or a list or tuple of Python values as :mod:`sidecar.planning.key_lists` takes them.
-
-    Raises what :func:`key_set` raises.
+    Keys are an Arrow array, or a list or tuple of Python values as :mod:`sidecar.planning.key_lists` takes them. Raises
+    the errors of :func:`key_set`.
     """
     if not isinstance(keys, Mapping) or len(keys) != 1:
         raise UsageError(
-            "keys are of one column", expected="{column: Arrow array or list}", found=_shown(keys)
+            "keys must be those of one column", expected="{column: Arrow array or list}", found=_shown(keys)
         )
     ((name, array),) = keys.items()
     column = find_column(schema, name, case_sensitive)
@@ -152,19 +151,24 @@ def key_array(
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if not isinstance(array, pa.Array):
-        raise UsageError("keys are an Arrow array or a list", column=column.name, found=type(array).__name__)
+        raise UsageError(
+            "keys must be an Arrow array or a list", column=column.name, found=type(array).__name__
+        )
     return column, _fitted(array, kind, column.name, wanted)
 
 
 def arrow_type(kind: Any) -> pa.DataType:
-    """The Arrow type of keys of a column."""
+    """Return the Arrow type of a column of Iceberg type ``kind``."""
     fields: Any = schema_to_pyarrow(Schema(NestedField(1, "key", kind)), include_field_ids=False)
-    found: pa.DataType = fields.field(0).type
-    return found
+    key_type: pa.DataType = fields.field(0).type
+    return key_type
 
 
 def search_form(values: Any, iceberg_type: str) -> Search:
-    """Values of a column of an Iceberg type, none of them null, as they are searched."""
+    """Return the values of a column in the form that is searched; none may be null.
+
+    Raises :class:`UnsupportedFeatureError` for a type without such a form.
+    """
     kind = ColumnType.parse(iceberg_type)
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
@@ -177,20 +181,20 @@ def search_form(values: Any, iceberg_type: str) -> Search:
         plain = (
             values if size_known or pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
         )
-        found: Search = plain.to_numpy(zero_copy_only=False).astype(object)
-        return found
+        as_bytes: Search = plain.to_numpy(zero_copy_only=False).astype(object)
+        return as_bytes
     if kind.family == "decimal":
         return _unscaled(values)
     if kind.family == "float":
         numbers: Search = values.to_numpy(zero_copy_only=False).astype(np.float64)
         return numbers
     if kind.family not in _COUNTED:
-        raise UnsupportedFeatureError(f"keys of type {iceberg_type} are not known")
+        raise UnsupportedFeatureError(f"keys of type {iceberg_type} are not supported")
     return _counts(values, kind.unit or "us")
 
 
 def _counts(values: Any, unit: Any) -> Search:
-    """int64 in the column's unit."""
+    """Return whole numbers, dates and times as int64 in the column's unit."""
     kind: Any = values.type
     if pa.types.is_boolean(kind):
         return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
@@ -203,28 +207,30 @@ def _counts(values: Any, unit: Any) -> Search:
 
 
 def _unscaled(values: Any) -> Search:
+    """Return the unscaled numbers of decimals: int64, or Python's integers if the type has more than 18 digits."""
     kind: Any = values.type
     if kind.bit_width != 128:
         values = values.cast(pa.decimal128(kind.precision, kind.scale))
+    # A decimal128 is two little-endian words of 64 bits, the low one first; only the high one is signed.
     words = np.frombuffer(values.buffers()[1] or b"", np.int64)
     pairs = words[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
     low, high = pairs[:, 0], pairs[:, 1]
     if kind.precision <= _INT64:
         short: Search = low.copy()
         return short
-    found: Search = high.astype(object) * (1 << 64) + low.view(np.uint64).astype(object)
-    return found
+    long: Search = high.astype(object) * (1 << 64) + low.view(np.uint64).astype(object)
+    return long
 
 
 def _distinct(values: Search) -> Search:
-    """Sorted, each value once."""
+    """Sort the values and keep each once."""
     if len(values) < 2:
         return values
     if values.dtype == object:
         unique = sorted(set(values.tolist()))
-        found = np.empty(len(unique), object)
-        found[:] = unique
-        return found
+        distinct = np.empty(len(unique), object)
+        distinct[:] = unique
+        return distinct
     ordered = np.sort(values)
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -232,7 +238,7 @@ def _distinct(values: Search) -> Search:
 
 
 def _fitted(array: Any, kind: str, column: str, wanted: pa.DataType) -> Any:
-    """The keys without nulls, in the Arrow type of the column, every value the same."""
+    """Return the keys without nulls, cast to the Arrow type of the column if no value can change."""
     given = array.type
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -243,22 +249,22 @@ def _fitted(array: Any, kind: str, column: str, wanted: pa.DataType) -> Any:
         array = _without_views(array).drop_null()
         if pa.types.is_null(array.type) or _alike(array.type, wanted):
             return array.cast(wanted)
-        problem = "keys are of another type than their column"
+        problem = "the keys do not have the type of their column"
     except pa.ArrowException as error:
-        problem = f"keys do not fit their column: {first_line(error)}"
-    hint = f"Cast them to {wanted}, so that none is rounded or cut on the way."
+        problem = f"the keys do not fit their column: {first_line(error)}"
+    hint = f"Cast them to {wanted}, so that none is rounded or truncated."
     raise UsageError(problem, column=column, expected=kind, found=str(given), hint=hint)
 
 
 def _without_views(array: Any) -> Any:
-    """Strings and binaries of the older layout: pyarrow cannot take nulls out of views."""
+    """Return views of strings and binaries as plain arrays, because pyarrow cannot drop nulls from views."""
     if pa.types.is_string_view(array.type):
         return array.cast(pa.large_string())
     return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def _alike(given: Any, wanted: Any) -> bool:
-    """Whether keys are of the column's type, apart from the width of integers and of offsets."""
+    """Return whether two Arrow types are alike, apart from the width of integers, decimals and offsets."""
     t: Any = pa.types
     if t.is_integer(wanted):
         return bool(t.is_integer(given))

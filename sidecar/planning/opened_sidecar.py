@@ -1,6 +1,6 @@
-"""The sidecar as the adviser of one plan: opened when it is first needed, and never more than advice.
+"""Owns the sidecar file of one plan: opens it when it is first needed, and turns its errors into warnings.
 
-Whatever goes wrong with it becomes a warning, and from then on files are kept.
+No query may fail because of a sidecar. After an error the sidecar is not asked again, and files are kept.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class OpenedSidecar:
-    """The sidecar of a snapshot or of its nearest ancestor that has one, for one plan and its ``question``.
+    """The sidecar of a snapshot, or of its nearest ancestor that has one, for one plan and its ``question``.
 
-    ``encryption_keys`` open encrypted bundles. If they have the key of one of the ``fields`` that the plan asks for,
-    only segments that a key vouches for are asked anything.
+    ``encryption_keys`` open encrypted bundles. If they have the key of one of the ``fields`` that the plan compares,
+    only segments whose authenticity a key confirms are used.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class OpenedSidecar:
         self.used: SidecarUsed | None = None
         self.stored: StoredPages | None = None
         self.answers: FilterAnswers | None = None
-        """``None`` until the sidecar is opened, where there is none, and once it has failed."""
+        """``None`` until the sidecar is opened, if there is none, and after it has failed."""
         self.otherwise = KeptBecause.NOT_ASKED
-        """Why files are kept where filters say nothing."""
+        """Why files are kept that no filter answers for."""
         self._snapshot = snapshot
         self._encryption_keys = encryption_keys
         self._fields = frozenset(fields)
@@ -61,7 +61,7 @@ class OpenedSidecar:
         self._warnings: list[str] = []
 
     def ask(self, ask: Callable[[], T], otherwise: T) -> T:
-        """An answer of the index; as no query may fail because of one, a failure ends the asking."""
+        """Return what ``ask`` returns. If it raises, warn, return ``otherwise``, and do not use the sidecar again."""
         try:
             return ask()
         except Exception as error:
@@ -104,49 +104,49 @@ class OpenedSidecar:
         )
 
     def may_have_pages(self) -> bool:
-        """Whether the sidecar can have page indexes, by its name alone."""
+        """Return whether the sidecar can have page indexes, by its file name alone."""
         return may_have_pages(self.table, self._snapshot.snapshot_id)
 
     def resolution_holds(self, field_id: int, resolution: str) -> bool:
-        """Whether a column would still be found in a file as it was when the file was indexed."""
+        """Return whether a column would still be found in a file as it was when the file was indexed."""
         table = self.table
         return resolution_holds(resolution, field_id, table.metadata.name_mapping(), table.schema())
 
     def verdict(self, identify: Identify) -> Verdict:
-        """What filters say of a file."""
+        """Decide on a file by filters; keep it if they cannot answer."""
         answers = self.answers
         if answers is None or self.question is None:
             return Verdict(True, self.otherwise)
         return self.ask(lambda: answers.verdict_on(identify()), Verdict(True, self.otherwise))
 
     def warn(self, warning: str) -> None:
-        """Be told of something that is wrong with the index."""
+        """Add a warning about an error in the index."""
         self._warnings.append(warning)
 
     @property
     def is_locked(self) -> bool:
-        """Whether a bundle that was asked is encrypted and its key not at hand."""
+        """Whether a bundle that was asked is encrypted and its key is missing."""
         return self._sidecar is not None and self._sidecar.is_locked
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about files that were found under another path."""
+        """Sentences about files that were found in the sidecar under an earlier path."""
         return [] if self._moved is None else self._moved.notes()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the index, each fault once."""
-        found = self._warnings + (list(self._sidecar.warnings) if self._sidecar else [])
-        return tuple(dict.fromkeys(found))
+        """Errors that were found in the index, each once."""
+        warnings = self._warnings + (list(self._sidecar.warnings) if self._sidecar else [])
+        return tuple(dict.fromkeys(warnings))
 
     @property
     def index_reads(self) -> int:
-        """Reads of the sidecar file."""
+        """The number of reads of the sidecar file."""
         return self._sidecar.index_reads if self._sidecar else 0
 
     @property
     def index_bytes(self) -> int:
-        """Bytes read of the sidecar file."""
+        """The number of bytes read from the sidecar file."""
         return self._sidecar.index_bytes if self._sidecar else 0
 
     def close(self) -> None:

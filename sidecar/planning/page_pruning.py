@@ -1,13 +1,13 @@
-"""Row groups and pages of data files that can be ruled out without touching the files.
+"""Rules out row groups and pages of data files by the page indexes of a sidecar, without opening the files.
 
-Filters have judged row groups before (:mod:`sidecar.planning.filter_answers`); here page indexes of a sidecar are
-asked about those that are left. A page index is read only if it can change anything: the predicate compares a column
-that has one, and the bounds of the file in its manifest do not settle that part for all of its rows already.
+Filters come first (:mod:`sidecar.planning.filter_answers`); here page indexes are asked about the row groups that are
+left. A page index is read only if it can change anything: the predicate compares a column that has one, and the bounds
+in the manifest do not already decide that part of the predicate for the whole file.
 
-What a page index says counts only if the column would be found in the file today as it was then, if its bounds
-compare in a known way, if the index contradicts neither itself nor the file's bounds, and where it says nothing,
-every row of the row group may match. Row groups of ORC files have row indexes instead, which say of all their rows what
-a page index says of a page.
+A page index is used only if the column would still be found in the file as it was when the index was built, if its
+bounds compare in a known way, and if it contradicts neither itself nor the file's bounds. Otherwise every row of the
+row group may match. ORC files have row indexes instead; such an index is used like a page index with one page, the
+whole row group.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Stored = StoredPageIndex | StoredRowIndex
 IndexKind = PageIndexKind | RowIndexKind
 
 MAX_UNITS = 2048
-"""Row groups whose page indexes one plan reads. Of more, each file's own are read when it is scanned."""
+"""The most row groups whose page indexes one plan reads. With more, a scan uses the page indexes in each file."""
 
 
 @dataclass
@@ -48,13 +48,14 @@ class _File:
     data: DataFile
     places: Sequence[ListedPlace]
     fields: list[set[int]] = field(default_factory=list)
-    """For each place the fields whose page indexes can help."""
+    """For each place, the ids of the fields whose page indexes can help."""
 
 
 class PagePruner:
     """Rules out row groups and rows of files that one sidecar lists, for one predicate.
 
-    ``holds`` is as in :class:`sidecar.planning.filter_answers.FilterAnswers`; ``warn`` is told of doubts.
+    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.filter_answers.FilterAnswers`. ``warn`` gets a text
+    for each index that is not used.
     """
 
     def __init__(
@@ -70,25 +71,29 @@ class PagePruner:
         self.notes: list[str] = []
 
     def can_help(self, data: DataFile) -> bool:
-        """Whether page indexes of some column may say more of a file than its bounds do."""
+        """Return whether page indexes of some column may rule out more of a file than its bounds do."""
         return bool(self._question.helpful_fields(data))
 
     def narrow(self, files: Sequence[tuple[DataFile, Sequence[ListedPlace]]]) -> list[KeptRowGroups | None]:
-        """What is left of each file; ``None`` where nothing is known of its row groups or all of it is left."""
-        found = [_File(data, places) for data, places in files]
-        for file in found:
-            file.fields = [self._helped(file.data, place) for place in file.places]
-        self._limit(found)
-        entries = self._read_units(found)
-        stored = self._read_pages(found)
-        return [self._kept(file, entries, stored) for file in found]
+        """Return what is left of each file; ``None`` if its row groups are unknown or no index is asked about them.
 
-    def _helped(self, data: DataFile, place: ListedPlace) -> set[int]:
+        All files are asked together, so that their indexes come in few reads.
+        """
+        asked = [_File(data, places) for data, places in files]
+        for file in asked:
+            file.fields = [self._helpful_fields(file.data, place) for place in file.places]
+        self._limit(asked)
+        entries = self._read_units(asked)
+        stored = self._read_pages(asked)
+        return [self._kept(file, entries, stored) for file in asked]
+
+    def _helpful_fields(self, data: DataFile, place: ListedPlace) -> set[int]:
         segment = place.segment
         known = segment.page_index_blobs.keys() | segment.row_index_blobs.keys()
         return self._question.helpful_fields(data, lambda i: i in known)
 
     def _limit(self, files: Sequence[_File]) -> None:
+        """Ask no page indexes at all if more than :data:`MAX_UNITS` row groups would need them."""
         asked = sum(
             int(place.alive.sum())
             for file in files
@@ -96,12 +101,12 @@ class PagePruner:
             if fields
         )
         if asked > MAX_UNITS:
-            self.notes.append(f"page indexes of {asked} row groups are not read: more than {MAX_UNITS}")
+            self.notes.append(f"page indexes of {asked} row groups are not read: the limit is {MAX_UNITS}")
             for file in files:
                 file.fields = [set() for _ in file.places]
 
     def _read_units(self, files: Sequence[_File]) -> dict[tuple[int, int], tuple[UnitEntry, ...]]:
-        """The row groups of files of which only some may be left, by segment and ordinal."""
+        """Read the row groups of files that may be left in part, by segment and ordinal of the file."""
         wanted: dict[int, tuple[Segment, list[int]]] = {}
         for file in files:
             for place, fields in zip(file.places, file.fields, strict=True):
@@ -115,21 +120,21 @@ class PagePruner:
         }
 
     def _read_pages(self, files: Sequence[_File]) -> dict[tuple[int, int, int], Stored]:
-        """Page indexes and row indexes that can help, by segment, field and unit; of each field in few reads."""
+        """Read the page indexes and row indexes that can help, by segment, field and unit; each field in few reads."""
         wanted: dict[tuple[int, int], tuple[Segment, list[int]]] = {}
         for file in files:
             for place, fields in zip(file.places, file.fields, strict=True):
                 alive = (place.first_unit + np.flatnonzero(place.alive)).tolist()
                 for field_id in sorted(fields):
                     wanted.setdefault((id(place.segment), field_id), (place.segment, []))[1].extend(alive)
-        found: dict[tuple[int, int, int], Stored] = {}
+        indexes: dict[tuple[int, int, int], Stored] = {}
         for (key, field_id), (segment, units) in wanted.items():
-            own: dict[int, Stored] = {**segment.page_indexes(field_id, units)}
-            own |= segment.row_indexes(field_id, units)
-            for unit, stored in own.items():
+            by_unit: dict[int, Stored] = {**segment.page_indexes(field_id, units)}
+            by_unit |= segment.row_indexes(field_id, units)
+            for unit, stored in by_unit.items():
                 if self._holds(field_id, stored.kind.resolution):
-                    found[key, field_id, unit] = stored
-        return found
+                    indexes[key, field_id, unit] = stored
+        return indexes
 
     def _kept(
         self,
@@ -137,55 +142,60 @@ class PagePruner:
         entries: dict[tuple[int, int], tuple[UnitEntry, ...]],
         stored: dict[tuple[int, int, int], Stored],
     ) -> KeptRowGroups | None:
+        """Return what all segments together leave of a file; ``None`` if they do not agree on its row groups."""
         units: tuple[UnitEntry, ...] | None = None
         rows: list[RowRanges] = []
         alive: list[bool] = []
         pages: dict[tuple[int, int], StoredPageIndex] = {}
         by_rows = 0
         for place in file.places:
-            own = entries.get((id(place.segment), place.ordinal))
-            if own is None:
+            recorded = entries.get((id(place.segment), place.ordinal))
+            if recorded is None:
                 continue
-            problem = _problem(own, place, file.data) or ("" if units in (None, own) else "segments differ")
+            problem = _problem(recorded, place, file.data)
+            if not problem and units not in (None, recorded):
+                problem = "segments record different row groups"
             if problem:
-                self._warn(f"row groups of {file.data.file_path} are not told apart: {problem}")
+                # Rows are skipped by their positions, so one wrong length would skip rows that match.
+                self._warn(f"row groups of {file.data.file_path} are not pruned: {problem}")
                 return None
             if units is None:
-                units, rows, alive = own, [RowRanges.all(u.rows) for u in own], [True] * len(own)
-            for at, unit in enumerate(own):
+                units, alive = recorded, [True] * len(recorded)
+                rows = [RowRanges.all(unit.rows) for unit in recorded]
+            for at, unit in enumerate(recorded):
                 alive[at] = alive[at] and bool(place.alive[at])
                 ordinal = place.first_unit + at
-                mine = {
+                indexes = {
                     i: s for i in self._question.types if (s := stored.get((id(place.segment), i, ordinal)))
                 }
-                whole = {i: s for i, s in mine.items() if isinstance(s, StoredPageIndex)}
-                pages |= {(i, unit.row_group): s for i, s in whole.items()}
-                by_rows += len(mine) - len(whole)
+                paged = {i: s for i, s in indexes.items() if isinstance(s, StoredPageIndex)}
+                pages |= {(i, unit.row_group): s for i, s in paged.items()}
+                by_rows += len(indexes) - len(paged)
                 if not place.alive[at]:
                     rows[at] = RowRanges()
-                elif rows[at] and mine:
-                    rows[at] = rows[at] & self._rows(file.data, unit, mine)
+                elif rows[at] and indexes:
+                    rows[at] = rows[at] & self._rows(file.data, unit, indexes)
         if units is None:
             return None
         places = tuple((place.segment, place.first_unit) for place in file.places)
         return KeptRowGroups(units, tuple(rows), alive.count(False), places, pages, by_rows)
 
     def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored]) -> RowRanges:
-        """The rows of a row group that page indexes leave, or its row indexes, which speak of all of its rows."""
+        """Return the rows of a row group that its page indexes or row indexes leave, by field id in ``stored``."""
         everything = RowRanges.all(unit.rows)
         pages: dict[int, tuple[Bounds, Rows]] = {}
         for field_id, index in stored.items():
             if isinstance(index, StoredRowIndex):
-                found, what = self._row_index(unit, field_id, index), "row"
+                proven, what = self._row_index(unit, field_id, index), "row"
             elif index.column_index is None:
-                continue  # columns with NaN have none
+                continue  # a column with NaN has no column index, so no bounds
             else:
-                found, what = self._pages(data, unit, field_id, index), "page"
-            if isinstance(found, str):
+                proven, what = self._pages(data, unit, field_id, index), "page"
+            if isinstance(proven, str):
                 where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
-                self._warn(f"the {what} index of {where} is not used: {found}")
+                self._warn(f"the {what} index of {where} is not used: {proven}")
             else:
-                pages[field_id] = found
+                pages[field_id] = proven
         condition = self._condition({field_id: stored[field_id].kind for field_id in pages})
         if condition is None:
             return everything
@@ -200,7 +210,7 @@ class PagePruner:
     def _pages(
         self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex
     ) -> tuple[Bounds, Rows] | str:
-        """What a stored page index proves, or why it proves nothing."""
+        """Return the bounds and first rows of the pages of a stored page index, or the reason not to use it."""
         try:
             column, offset, ordering = decode_page_index(stored)
             leaf = leaf_of(stored.kind, field_id, self._question.types[field_id])
@@ -208,24 +218,27 @@ class PagePruner:
             return error.what
         if offset is None:
             return "it has no offset index"
+        # Without lists, a row group has as many values as rows.
         facts = ChunkFacts(leaf, ordering, unit.rows, unit.rows if leaf.max_rep == 0 else None)
         problem = next(first_row_problems(unit.rows, offset), "")
-        found = problem or proven_bounds(facts, column, offset)
-        if isinstance(found, str):
-            return found
-        problem = contradicts(found, self._question.bounds.in_terms_of(data, field_id, leaf))
-        return problem or (found, offset.first_row_indexes)
+        bounds = problem or proven_bounds(facts, column, offset)
+        if isinstance(bounds, str):
+            return bounds
+        # The manifest does not get its bounds from the index. If the two disagree, one of them is wrong.
+        problem = contradicts(bounds, self._question.bounds.in_terms_of(data, field_id, leaf))
+        return problem or (bounds, offset.first_row_indexes)
 
     def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> tuple[Bounds, Rows] | str:
-        """What a stored row index proves of its row group, as of one page, or why it proves nothing."""
+        """Return the bounds of a stored row index as those of one page, or the reason not to use it."""
         try:
             self._column(field_id, stored.kind)
         except SidecarError as error:
             return error.what
-        found = row_index_bounds(stored, unit.rows)
-        return found if isinstance(found, str) else (found, np.zeros(1, np.int64))
+        bounds = row_index_bounds(stored, unit.rows)
+        return bounds if isinstance(bounds, str) else (bounds, np.zeros(1, np.int64))
 
     def _condition(self, kinds: dict[int, IndexKind]) -> Condition | None:
+        """Return the condition on the fields that have an index, made once for each combination of their types."""
         key = frozenset(kinds.items())
         if key not in self._conditions:
             columns = {field_id: self._column(field_id, kind) for field_id, kind in kinds.items()}
@@ -233,7 +246,7 @@ class PagePruner:
         return self._conditions[key]
 
     def _column(self, field_id: int, kind: IndexKind) -> ComparedColumn:
-        """What bounds of an index are compared as; :class:`UnsupportedFeatureError` where they do not compare."""
+        """Return what bounds of an index are compared as; :class:`UnsupportedFeatureError` if they do not compare."""
         iceberg_type = self._question.types[field_id]
         if isinstance(kind, RowIndexKind):
             return compared_column(kind.type, kind.scale, field_id, iceberg_type)
@@ -241,11 +254,12 @@ class PagePruner:
 
 
 def _problem(units: Sequence[UnitEntry], place: ListedPlace, data: DataFile) -> str:
-    """Why these are not certainly all row groups of the file, in their order."""
+    """Return why these may not be all row groups of the file, in order; an empty text if they are."""
     if len(units) != len(place.alive):
-        return "their number is another"
+        return f"the sidecar records {len(units)} of them in one place and {len(place.alive)} in another"
     ordinals: Iterable[Any] = (unit.row_group for unit in units)
     starts = np.cumsum([0, *(unit.rows for unit in units)]).tolist()
     if list(ordinals) != list(range(len(units))) or [unit.first_row for unit in units] != starts[:-1]:
-        return "they do not follow each other"
-    return "" if starts[-1] == data.record_count else "they have not the rows of the file"
+        return "their ordinals or first rows are not consecutive"
+    rows = starts[-1]
+    return "" if rows == data.record_count else f"they have {rows} rows, the file has {data.record_count}"

@@ -1,6 +1,6 @@
-"""A plan: what is left of a snapshot's files, row groups and rows for a predicate, and the ways to the rows.
+"""Defines the plan of a query: the files, row groups and rows that are left for a predicate, and methods to read them.
 
-:func:`sidecar.planning.planner.plan` makes it.
+:func:`sidecar.planning.planner.plan` makes plans.
 """
 
 from __future__ import annotations
@@ -33,62 +33,62 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Plan:
-    """The files to read for a predicate, and the ways to their rows, named as those of pyiceberg's ``DataScan``.
+    """The files to read for a predicate. Methods that read rows are named as in pyiceberg's ``DataScan``.
 
-    ``tasks`` are pyiceberg's own, fit for its ``ArrowScan``.
+    ``tasks`` are pyiceberg's own; its ``ArrowScan`` accepts them.
     """
 
     table: Table = field(repr=False)
     snapshot_id: int | None
-    """``None`` for a table that has no snapshot yet."""
+    """The snapshot of the plan; ``None`` for a table that has no snapshot yet."""
     time_travel: bool
-    """Whether the snapshot was named: pyiceberg reads it with its own schema then, not the table's present one."""
+    """Whether the caller named the snapshot. pyiceberg then reads it with its own schema, not the table's."""
     row_filter: BooleanExpression
     tasks: list[FileScanTask] = field(default_factory=list, repr=False)
     funnel: Funnel = field(default_factory=Funnel)
     sidecar: SidecarUsed | None = None
     notes: tuple[str, ...] = ()
-    """Parts of the predicate that filters were not asked, with the reason."""
+    """Parts of the predicate that filters were not asked about, with the reason."""
     warnings: tuple[str, ...] = ()
-    """What is wrong with the index; the rows are right nevertheless."""
+    """Errors in the index; the rows are right nevertheless."""
     index_bytes_read: int = 0
     index_reads: int = 0
     seconds: float = 0.0
     row_groups: Mapping[str, KeptRowGroups] = field(default_factory=dict, repr=False)
-    """By path, what is left of files whose row groups or pages were told apart."""
+    """The row groups that are left of each file, by path, if the sidecar knows them."""
     answered: frozenset[str] = field(default=frozenset(), repr=False)
-    """Paths of kept files that the sidecar's filters were asked about."""
+    """Paths of kept files for which filters answered every part of the predicate that filters can answer."""
     stored: StoredPages | None = field(default=None, repr=False)
-    """Where a scan gets more page indexes of these files."""
+    """The source from which a scan reads more page indexes of these files."""
     keys: KeySet | None = field(default=None, repr=False)
-    """Keys that rows must be among too; ``row_filter`` has no more of them than the smallest and the largest."""
+    """Keys, one of which a row must have too. ``row_filter`` has only the smallest and the largest of them."""
     equality_deletes: frozenset[str] = frozenset()
-    """Paths of kept files to which equality deletes can apply, which neither we nor pyiceberg do."""
+    """Paths of kept files to which equality deletes may apply. Neither sidecar nor pyiceberg applies these."""
     manifests: ManifestUse = field(default_factory=ManifestUse)
-    """Which manifests were opened, and which were not, as the sidecar lists their entries."""
+    """Counts of manifests that were opened, and of those that the sidecar answered for."""
     encryption_keys: EncryptionKeys | None = field(default=None, repr=False, compare=False)
-    """Those that a scan opens encrypted files with."""
+    """The keys with which a scan opens encrypted files."""
     is_locked: bool = False
-    """Whether the sidecar tells that a column that is asked is encrypted and its key not at hand."""
+    """Whether the sidecar could not answer for a column because the column is encrypted and its key is missing."""
 
     @property
     def kept_files(self) -> list[str]:
-        """Paths of the files to read, as their manifests spell them."""
+        """Paths of the files to read, as in their manifests."""
         return [task.file.file_path for task in self.tasks]
 
     @property
     def files_total(self) -> int:
-        """Live data files of the snapshot."""
+        """The number of live data files of the snapshot."""
         return self.funnel.total
 
     @property
     def files_covered(self) -> int:
-        """Files that the sidecar has entries for, those that the predicate asks."""
+        """The number of files that the sidecar could answer for."""
         return self.funnel.indexed
 
     @property
     def files_kept(self) -> int:
-        """Files to read."""
+        """The number of files to read."""
         return len(self.tasks)
 
     def to_arrow(
@@ -100,7 +100,7 @@ class Plan:
         threads: int | None = None,
         report: TableScanReport | None = None,
     ) -> pa.Table:
-        """The rows; see :func:`sidecar.reading.scanning.read`."""
+        """Return the rows; see :func:`sidecar.reading.scanning.read`."""
         from sidecar.reading.scanning import read
 
         return read(self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report)
@@ -114,7 +114,7 @@ class Plan:
         threads: int | None = None,
         report: TableScanReport | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows as a stream in bounded memory; see :func:`sidecar.reading.scanning.read_batches`."""
+        """Return the rows as a stream in bounded memory; see :func:`sidecar.reading.scanning.read_batches`."""
         from sidecar.reading.scanning import read_batches
 
         return read_batches(
@@ -122,13 +122,13 @@ class Plan:
         )
 
     def to_pandas(self, columns: Sequence[str] | None = None, limit: int | None = None) -> pandas.DataFrame:
-        """The rows as a frame of pandas; :class:`sidecar.errors.UsageError` where that is not installed."""
+        """Return the rows as a pandas DataFrame. Raises :class:`UsageError` if pandas is not installed."""
         _library("pandas")
         frame: pandas.DataFrame = self.to_arrow(columns, limit).to_pandas()
         return frame
 
     def to_polars(self, columns: Sequence[str] | None = None, limit: int | None = None) -> polars.DataFrame:
-        """The rows as a frame of polars; :class:`sidecar.errors.UsageError` where that is not installed."""
+        """Return the rows as a polars DataFrame. Raises :class:`UsageError` if polars is not installed."""
         frame: polars.DataFrame = _library("polars").from_arrow(self.to_arrow(columns, limit))
         return frame
 
@@ -139,14 +139,14 @@ class Plan:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> duckdb.DuckDBPyConnection:
-        """A connection (``connection``, or a new one in memory) in which the rows are a view ``table_name``.
+        """Register the rows as a view ``table_name`` in ``connection``, or in a new one in memory, and return it.
 
-        They are an Arrow table, so that they can be asked more than once. Raises
-        :class:`sidecar.errors.UsageError` where duckdb is not installed.
+        The view is on an Arrow table, so it can be queried more than once. Raises
+        :class:`sidecar.errors.UsageError` if duckdb is not installed.
         """
-        made: duckdb.DuckDBPyConnection = connection or _library("duckdb").connect(":memory:")
-        made.register(table_name, self.to_arrow(columns, limit))
-        return made
+        database: duckdb.DuckDBPyConnection = connection or _library("duckdb").connect(":memory:")
+        database.register(table_name, self.to_arrow(columns, limit))
+        return database
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -167,7 +167,7 @@ class Plan:
         }
 
     def explain(self) -> str:
-        """The funnel in lines of text, with the reason for every kept group of files."""
+        """Return the funnel as lines of text, with the number of kept files for each reason."""
         funnel, used = self.funnel, self.sidecar
         lines = [f"{funnel.total:>8}  data files in the snapshot"]
         if funnel.dropped_by_metadata:
@@ -207,8 +207,8 @@ class Plan:
 
 
 def _library(name: str) -> Any:
-    """A package that only those have who want it."""
+    """Import an optional package."""
     try:
         return import_module(name)
     except ImportError as error:
-        raise UsageError(f"{name} is not installed", hint=f"Say pip install {name}.") from error
+        raise UsageError(f"{name} is not installed", hint=f"Run pip install {name}.") from error

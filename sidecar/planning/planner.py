@@ -1,17 +1,17 @@
-"""Which files of a snapshot, and which row groups and rows of them, can hold rows for a predicate.
+"""Plans a query: finds the files of a snapshot, and the row groups and rows of them, that can match a predicate.
 
-Manifests that the snapshot's sidecar, or that of its nearest ancestor, lists as they stand in the manifest list are
-not opened: their files are told apart by the sidecar's filters and bounds, and scan tasks are made of the records
-that it has of those that are left. Other manifests are read as pyiceberg does it, and every data file that it would
-read is shown to the sidecar, and dropped only if that proves that no row of it matches: by filters, then by page
-indexes. Deletes are those of the manifest list, matched to files of both.
+The sidecar is that of the snapshot or of its nearest ancestor. A manifest that it lists unchanged is not opened:
+the sidecar's filters and bounds decide which of its files are left, and scan tasks are made of the sidecar's records of
+these. Other manifests are read as pyiceberg reads them. The sidecar is asked about each data file that pyiceberg would
+read, and the file is dropped only if filters or page indexes prove that no row of it matches. Deletes come from the
+manifest list and are matched to all files that are left.
 
-The index is opened only for a predicate that it can answer: by filters, by page indexes, or, where thousands of files
-would be read from manifests, by bounds. A query that no index can help reads none of it.
+The sidecar is opened only if it can answer the predicate: by filters, by page indexes, or by bounds if thousands of
+files would have to be read from manifests. A query that no index can help reads none of it.
 
-Equality deletes, which pyiceberg does not apply, count only if they can apply to a file that is left.
+pyiceberg does not apply equality deletes. They are an error only if they can apply to a file that is left.
 
-A sidecar is advisory. Whatever is wrong with it becomes a warning of the plan, and the files are kept.
+A sidecar is advisory. An error in it becomes a warning of the plan, and files are kept.
 """
 
 from __future__ import annotations
@@ -51,22 +51,23 @@ def plan(
     allow_equality_deletes: bool = False,
     encryption_keys: EncryptionKeys | None = None,
 ) -> Plan:
-    """The files of a snapshot (that of branch or tag ``ref``, or the current one) that can hold rows for ``predicate``.
+    """Find the files of a snapshot (of branch or tag ``ref``, or the current one) that can hold rows for ``predicate``.
 
-    ``keys``, ``{column: Arrow array}``, are those of a join's other side, up to millions: rows must have one of them
-    too (a semi-join). An integer array may have another width than its column, nothing else may differ.
-    ``allow_equality_deletes`` is for whoever has the kept files read by an engine that applies them, as Spark does.
+    ``keys``, ``{column: Arrow array or list}``, are the keys of a join's other side, up to millions: a row must also
+    have one of them (a semi-join). Integers and decimals may be narrower or wider than the column if every key fits.
+    ``allow_equality_deletes`` is for callers whose engine applies these deletes when it reads the kept files, as Spark
+    does.
 
-    ``encryption_keys`` open encrypted bundles of the sidecar, which otherwise keep all their files with one warning,
-    and encrypted data files that the plan's rows are read from.
+    ``encryption_keys`` open encrypted bundles of the sidecar and encrypted data files. Without its key, a bundle keeps
+    all files, with one warning.
 
-    ``predicate`` and ``keys`` name columns of the table's present schema. A snapshot from before the table was replaced
-    may have another type under a column's id; then they name those of the snapshot's own schema.
+    ``predicate`` and ``keys`` name columns of the table's present schema. If the table was replaced after the snapshot,
+    a column id may have another type in it; then they name columns of the snapshot's own schema.
 
     Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
     snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
-    :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own metadata cannot be
-    read. Nothing that is wrong with a sidecar raises.
+    :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot be read. No
+    error in a sidecar raises.
     """
     started = time.perf_counter()
     snapshot_id = snapshot_id_of(table, snapshot_id, ref)
@@ -121,9 +122,9 @@ def plan(
 
 
 def equality_deletes_error(path: str) -> UnsupportedFeatureError:
-    """For rows of a data file that would be given back although equality deletes may have removed them."""
+    """Make the error for a data file from which equality deletes may have removed rows that would be returned."""
     return UnsupportedFeatureError(
-        "equality deletes, which pyiceberg does not apply, can delete rows of a file that is to be read",
+        "equality deletes may apply to a file of the plan, and pyiceberg does not apply them",
         file=path,
         hint="Read the table with Spark, Trino or DuckDB's iceberg extension.",
     )
@@ -132,7 +133,10 @@ def equality_deletes_error(path: str) -> UnsupportedFeatureError:
 def _tasks(
     scan: DataScan, lines: Sequence[ManifestFile], pruner: FilePruner, manifest_use: ManifestUse
 ) -> tuple[list[FileScanTask], frozenset[str]]:
-    """pyiceberg's tasks for the files that the pruner keeps, those of them with equality deletes, and its errors."""
+    """Return pyiceberg's tasks for the files that the pruner keeps, and the paths to which equality deletes may apply.
+
+    Errors of pyiceberg become :class:`StorageError` or :class:`UnsupportedFeatureError`.
+    """
     deletes = EqualityDeletes()
     try:
         tasks = pruner.prune_pages(

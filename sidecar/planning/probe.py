@@ -1,4 +1,4 @@
-"""What the filters of a table say of one value: one answer a row group."""
+"""Asks the filters of a table for one value, with an answer for each row group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sidecar.planning.filter_answers import BLOOM, state_of
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.inspect import live_files, opened_sidecar
 
-DAMAGED = "the index cannot be read there, see the warnings"
+DAMAGED = "the index of this row group cannot be read, see the warnings"
 
 
 def probe_table(
@@ -36,11 +36,11 @@ def probe_table(
 ) -> dict[str, Any]:
     """Ask the filters of one column for one value, in a snapshot (that of ``ref``, or the current one).
 
-    ``value`` is a text as a person writes it, or a value that the column's type takes exactly. Answers
-    ``units``, one a row group of each live file, with ``might_contain`` true, false, or ``None`` where nothing
-    certain is known, and ``reason``; a file of which no row group is known has one with ``row_group`` ``None``.
-    Encrypted filters are asked with ``encryption_keys``.
-    Raises :class:`sidecar.errors.UsageError` for an unknown column and a value that does not fit it.
+    ``value`` is a text as a person writes it, or a value that the column's type takes exactly. The result has
+    ``units``, one for each row group of each live file, with ``might_contain`` (true, false, or ``None`` if nothing is
+    certain) and ``reason``. A file whose row groups are unknown has one unit with ``row_group`` ``None``.
+    ``encryption_keys`` open encrypted filters. Raises :class:`sidecar.errors.UsageError` for an unknown column and for
+    a value that does not fit it.
     """
     found_column = find_column(table.schema(), column)
     literal = exact_value(value, found_column)
@@ -72,11 +72,11 @@ def probe_table(
 
 @dataclass(frozen=True)
 class _Probed:
-    """What one segment says of one value: per unit whether it may hold it, and why nothing is known where so."""
+    """One segment's answer about one value: whether each unit may hold it (``may``), or why this is unknown."""
 
     segment: Segment
     files: dict[int, int]
-    """Its ordinals of the snapshot's files, by their ordinals in the listing."""
+    """Ordinals of the snapshot's files in the segment, by their ordinals in the listing."""
     may: npt.NDArray[np.bool_]
     unknown: list[str | None]
     entries: dict[int, FileEntry | None]
@@ -87,14 +87,14 @@ class _Probed:
             return None
         first, last = self.segment.unit_ranges[ordinal], self.segment.unit_ranges[ordinal + 1]
         entry = self.entries[ordinal]
-        found = []
+        answers = []
         for unit in range(first, last):
             row_group = None if entry is None else entry.units[unit - first].row_group
             reason = self.unknown[unit]
             contains = bool(self.may[unit]) if reason is None else None
             text = reason or ("the filter admits it" if contains else "the filter excludes it")
-            found.append(_unit(file, row_group, contains, text))
-        return found or [_unit(file, None, None, "no row group of the file was indexed")]
+            answers.append(_unit(file, row_group, contains, text))
+        return answers or [_unit(file, None, None, "no row group of the file was indexed")]
 
 
 def _unit(file: ListedFile, row_group: int | None, contains: bool | None, reason: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _unit(file: ListedFile, row_group: int | None, contains: bool | None, reason
 
 
 def _units_of(file: ListedFile, probes: list[_Probed]) -> list[dict[str, Any]]:
-    """The units of a file as the segments that list it know them; a certain answer wins."""
+    """Return the units of a file as the first segment answers that is certain of one, else as the first one answers."""
     answers = [units for units in (probe.units(file) for probe in probes) if units is not None]
     if not answers:
         return [_unit(file, None, None, KeptBecause.NOT_LISTED.text)]
@@ -133,7 +133,7 @@ def _probe(
     for group in segment.fields.get(column.field_id, ()):
         reason = None
         if not holds(group.resolution):
-            reason = f"the column was found as {group.resolution}, which does not hold any more"
+            reason = f"the column was indexed as {group.resolution}, but is not found in that way today"
         elif (answer := probe(group.rule.parse_encoding(group.encoding))).verdict == "unknown":
             reason = answer.reason or "nothing certain can be said of this value"
         for unit in group.ordinals().tolist():

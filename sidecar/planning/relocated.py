@@ -1,13 +1,13 @@
-"""Files of a table that has moved: found again in a sidecar by their path relative to the table.
+"""Finds the files of a table that has moved in its sidecar, by their path relative to the table.
 
-A sidecar knows files by, among others, their path as the manifests spelt it. Copy a table to another place
-(``rewrite_table_path``, then ``register_table``) and manifests spell other paths, but the part behind the table's
-location stays. So does it where one place is spelt in two ways (``file:/x``, ``file:///x``; ``s3:``, ``s3a:``). Where a
-segment stood is seen from the manifests that it lists.
+A sidecar identifies a file by its path, as the manifests spelled it, and by other facts. If a table is copied to
+another location (``rewrite_table_path``, then ``register_table``), its manifests have other paths, but the part after
+the table's location stays the same. The same is true if one location is spelled in two ways (``file:/x``,
+``file:///x``; ``s3:``, ``s3a:``). The paths of the manifests that a segment lists show where the table was then.
 
-Only files of manifests that were read come here, and only those that no segment knows by their own path. All else by
-which files are told apart (:mod:`sidecar.bundle.file_identity`) moves with the table and must be equal as always: a
-file that came to the same relative path afterwards is another one. What is not matched is kept.
+Only files of manifests that are opened come here, and only those that no segment lists under their present path. The
+other facts of a file's identity (:mod:`sidecar.bundle.file_identity`) move with the table and must be equal as always.
+So a file that was written to the same relative path later does not match. A file without a match is kept.
 """
 
 from __future__ import annotations
@@ -25,44 +25,47 @@ _METADATA = "/metadata/"
 
 
 class RelocatedFiles:
-    """Matches files of the table that lies at ``location`` to segments of its sidecar; ``found`` counts them."""
+    """Matches files of the table at ``location`` to segments of its sidecar; ``found`` counts the matched files."""
 
     def __init__(self, segments: Sequence[Segment], location: str) -> None:
         self._location = normal_folder(location)
-        self._places = [(number, segment, _place(segment)) for number, segment in enumerate(segments)]
+        self._segments = [(number, segment, _location_of(segment)) for number, segment in enumerate(segments)]
         self.found = 0
-        self.from_places: set[str] = set()
-        """Where the table was, as far as files were matched."""
+        self.earlier_locations: set[str] = set()
+        """Earlier locations of the table at which files were matched."""
 
     def places(self, file: DataFileIdentity) -> list[tuple[int, int]]:
-        """The segments by number that list a live file under another path, with its ordinal there."""
+        """Return the segments, by number, that list a live file under another path, with its ordinal in each."""
         normal = normal_path(file.path)
         relative = normal.removeprefix(self._location) if normal.startswith(self._location) else None
         matched = []
-        for number, segment, place in self._places:
-            has_moved = place is not None and relative is not None and place != self._location
-            earlier = f"{place}{relative}" if has_moved else normal
-            asked = (segment.file_ordinal(file._replace(path=spelt)) for spelt in spellings(earlier))
-            ordinals = {ordinal for ordinal in asked if ordinal is not None}
-            if len(ordinals) == 1:
+        for number, segment, location in self._segments:
+            has_moved = location is not None and relative is not None and location != self._location
+            earlier = f"{location}{relative}" if has_moved else normal
+            # A fingerprint has the exact spelling of a path, so each usual spelling is looked up.
+            looked_up = (segment.file_ordinal(file._replace(path=path)) for path in spellings(earlier))
+            ordinals = {ordinal for ordinal in looked_up if ordinal is not None}
+            if len(ordinals) == 1:  # two spellings that are listed as two files decide nothing
                 matched.append((number, ordinals.pop()))
-                self.from_places.add(place or self._location)
+                self.earlier_locations.add(location or self._location)
         self.found += bool(matched)
         return matched
 
     def notes(self) -> list[str]:
-        """A sentence about what was matched."""
+        """Return a sentence about the files that were matched, if any."""
         if not self.found:
             return []
         files = "1 file was" if self.found == 1 else f"{self.found} files were"
-        where = " and ".join(sorted(place.rstrip("/") for place in self.from_places))
-        return [f"{files} matched by their path within the table, which the sidecar knows at {where}"]
+        where = " and ".join(sorted(location.rstrip("/") for location in self.earlier_locations))
+        return [
+            f"{files} matched by their path within the table, which was at {where} when the sidecar was built"
+        ]
 
 
-def _place(segment: Segment) -> str | None:
-    """The folder that the table had when a segment was made, with a slash at its end; ``None`` if it is not certain."""
-    found = {_before_metadata(manifest.path) for manifest in segment.listed_manifests}
-    return found.pop() if len(found) == 1 else None
+def _location_of(segment: Segment) -> str | None:
+    """Return the table's folder, ending in a slash, when a segment was made; ``None`` if its manifests do not agree."""
+    folders = {_before_metadata(manifest.path) for manifest in segment.listed_manifests}
+    return folders.pop() if len(folders) == 1 else None
 
 
 def _before_metadata(path: str) -> str | None:

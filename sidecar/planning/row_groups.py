@@ -1,7 +1,7 @@
-"""What a sidecar leaves of one data file: row groups, and the rows of each that may match.
+"""Holds what a sidecar leaves of one data file: its row groups, and the rows of each that may match.
 
-Row groups are known by their places and lengths as they were indexed; a file that has others is read whole. Page
-indexes that were read for the plan are kept, so that a scan needs only those of the columns that it projects.
+Row groups are identified by their ordinals and row counts as they were indexed. A file with other row groups is read
+whole. Page indexes that the plan read are kept, so a scan reads only those of the other columns that it projects.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from sidecar.questions.row_ranges import RowRanges
 from sidecar.source import Source
 
 FilePart: TypeAlias = "tuple[int, int | None]"
-"""Rows of a file, from the first to before the last (``None``: to the end)."""
+"""Rows ``[start, end)`` of a file; ``None`` is its end."""
 
 
 @dataclass(frozen=True, eq=False)
 class KeptRowGroups:
-    """The row groups of one data file; ``rows`` has those of each, counted from its first, that may match."""
+    """The row groups of one data file. ``rows`` has the rows of each that may match, counted from its first row."""
 
     units: tuple[UnitEntry, ...]
     rows: tuple[RowRanges, ...]
     by_filter: int = 0
     """Row groups that filters dropped; page indexes dropped the others."""
     places: tuple[tuple[Segment, int], ...] = ()
-    """Segments that list the file, and the ordinal of its first unit there."""
+    """Segments that list the file, each with the ordinal of the file's first unit in it."""
     stored: dict[tuple[int, int], StoredPageIndex] = field(default_factory=dict)
     """Page indexes by field id and row group."""
     row_indexes: int = 0
-    """Row indexes (of ORC files) that were asked."""
+    """The number of row indexes (of ORC files) that were asked."""
     part: FilePart | None = None
-    """The only rows that are wanted: someone else reads the others."""
+    """The rows to read if several readers share the file; ``None`` is all."""
 
     @property
     def total(self) -> int:
@@ -70,21 +70,21 @@ class KeptRowGroups:
 
 @dataclass(frozen=True, eq=False)
 class StoredPages:
-    """Reads page indexes of kept files from the sidecar that a plan asked, after the plan is done.
+    """Reads page indexes of kept files from the sidecar of a plan, after the plan is done.
 
-    Safe to share between threads: one reads at a time, the next finds what it has read.
+    Threads can share it: one reads at a time, and the next finds what that one has read.
     """
 
     sidecar: SidecarFile
     reopen: Callable[[], Source]
     holds: Callable[[int, str], bool]
-    """Whether a column (field id) is still found in a file as it was (resolution)."""
+    """Returns whether a column (field id) is still found in a file as it was when indexed (resolution)."""
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def fetch(self, files: Sequence[KeptRowGroups], field_ids: Iterable[int]) -> tuple[int, int]:
-        """Read what is missing of ``field_ids``, for the kept row groups of those files that pages narrowed.
+        """Read the missing page indexes of ``field_ids``, for kept row groups of files that page indexes narrowed.
 
-        The reads and bytes that it took.
+        Returns the number of reads and of bytes.
         """
         with self._lock:
             wanted = _missing([file for file in files if file.stored], list(field_ids))
@@ -108,11 +108,11 @@ class StoredPages:
 
 
 _Wanted = dict[int, dict[int, tuple[KeptRowGroups, int]]]
-"""By field and unit of a segment, the file and row group whose page index is missing."""
+"""The file and row group whose page index is missing, by field and unit of a segment."""
 
 
 def _missing(files: Sequence[KeptRowGroups], field_ids: Sequence[int]) -> list[tuple[Segment, _Wanted]]:
-    """What the first segment that has page indexes of a field knows of each file."""
+    """Find the page indexes to read, by segment; of each file and field in the first segment that has the field."""
     wanted: dict[int, tuple[Segment, _Wanted]] = {}
     for file in files:
         for field_id in field_ids:
@@ -122,6 +122,6 @@ def _missing(files: Sequence[KeptRowGroups], field_ids: Sequence[int]) -> list[t
             segment, first = place
             for at, (unit, rows) in enumerate(zip(file.units, file.rows, strict=True)):
                 if rows and (field_id, unit.row_group) not in file.stored:
-                    own = wanted.setdefault(id(segment), (segment, {}))[1].setdefault(field_id, {})
-                    own[first + at] = file, unit.row_group
+                    by_unit = wanted.setdefault(id(segment), (segment, {}))[1].setdefault(field_id, {})
+                    by_unit[first + at] = file, unit.row_group
     return list(wanted.values())

@@ -1,4 +1,4 @@
-"""What one segment's filters say of its units, and so of its files: one answer to the whole question."""
+"""Asks the filters of one segment the whole question, and derives from its units which of its files may match."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
 
 Files = npt.NDArray[np.bool_]
-"""One flag for each file of a segment."""
+"""bool[files of a segment]."""
 
 
 @dataclass(frozen=True)
 class SegmentAnswer:
-    """What one segment says of its units and files: may they match, can it say no at all, and why it does not."""
+    """The answer of one segment about all its units and files.
+
+    ``units`` and ``keep``: units and files that may match. ``indexed``: files that the filters could have excluded.
+    ``kept_because``: why such a file is kept.
+    """
 
     units: Units
     keep: Files
@@ -39,16 +43,17 @@ def answer_of(
     resolution_holds: Callable[[int, str], bool],
     warnings: Sequence[str],
 ) -> SegmentAnswer:
-    """What a segment says of its units and files; ``warnings`` grows where the sidecar finds damage."""
+    """Ask a segment about all its units and files. A longer ``warnings`` afterwards means that it has damage."""
     units, warned = np.ones(segment.num_units, np.bool_), len(warnings)
     if question is None:  # filters are not asked
         none = np.zeros(segment.num_files, np.bool_)
         return SegmentAnswer(units, ~none, none, KeptBecause.MAY_MATCH)
-    # A unit without a filter cannot be ruled out by it. So ask first which units would match if every filter said no.
+    # Which units would match even if every filter said no? Those have too few filters to be ruled out. If that is every
+    # unit, no filter is read.
     unable = matching_units(question, lambda leaf: ~indexed_units(segment, leaf), segment.num_units)
     if not unable.all():
         units = matching_units(question, _asker(segment, resolution_holds), segment.num_units)
-    without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
+    without = np.diff(segment.unit_ranges) == 0  # the file is listed without row groups: keep it
     why = KeptBecause.DAMAGED if len(warnings) > warned else KeptBecause.MAY_MATCH
     indexed = ~(_any_unit(segment, unable) | without)
     return SegmentAnswer(units, _any_unit(segment, units) | without, indexed, why)
@@ -65,18 +70,18 @@ def _asker(segment: Segment, resolution_holds: Callable[[int, str], bool]) -> Ca
 
 
 def _probe(leaf: HoldsAny, encoding: AnyEncoding) -> Probe:
-    """All values of a leaf in one probe; one that is unknown makes it unknown."""
+    """Return one probe for all values of a leaf. If a value cannot be hashed with certainty, the probe is unknown."""
     hashes: list[int] = []
     for value in leaf.values:
-        found = probe_for(value, leaf.column.iceberg_type, encoding)
-        if found.verdict == "unknown":
-            return found
-        hashes += found.hashes
+        probe = probe_for(value, leaf.column.iceberg_type, encoding)
+        if probe.verdict == "unknown":
+            return probe
+        hashes += probe.hashes
     return Probe("probe", tuple(hashes)) if hashes else Probe("cannot-exist")
 
 
 def indexed_units(segment: Segment, leaf: HoldsAny) -> Units:
-    """The units that have a filter of the leaf's column."""
+    """Return bool[units]: which units have a filter of the leaf's column."""
     units = np.zeros(segment.num_units, np.bool_)
     for group in segment.fields.get(leaf.column.index, ()):
         units[group.units] = True
@@ -84,8 +89,9 @@ def indexed_units(segment: Segment, leaf: HoldsAny) -> Units:
 
 
 def _any_unit(segment: Segment, units: Units) -> Files:
-    """For each file whether a flag of its units is set; a file without units has one nowhere."""
+    """Return bool[files]: whether a flag of some unit of the file is set; False for a file without units."""
+    # Differences of running counts, because np.add.reduceat is wrong for files without units.
     counts = np.concatenate(([0], np.cumsum(units)))
     starts = np.asarray(segment.unit_ranges)
-    found: Files = counts[starts[1:]] > counts[starts[:-1]]
-    return found
+    any_set: Files = counts[starts[1:]] > counts[starts[:-1]]
+    return any_set

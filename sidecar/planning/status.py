@@ -1,4 +1,4 @@
-"""The state of a table's sidecars: coverage, what each branch and tag is answered by, and what wants mending."""
+"""Reports the state of a table's sidecars: coverage, the sidecar of each branch and tag, and necessary repairs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sidecar.planning.inspect import inspect_table
 
 
 def status_table(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> dict[str, Any]:
-    """What :func:`sidecar.inspect_table` answers, and two things about the table as a whole.
+    """Return the result of :func:`sidecar.inspect_table`, with two things about the table as a whole.
 
-    ``refs``: for each branch and tag its ``type`` and ``snapshot_id``, and the nearest snapshot behind it that has a
-    statistics file, ``statistics_snapshot_id`` (``None`` without one) and ``snapshots_behind``. ``repairs``: what
-    :func:`sidecar.repair` would do. Errors are those of :func:`sidecar.inspect_table`.
+    ``refs``: for each branch and tag its ``type`` and ``snapshot_id``, and the nearest ancestor snapshot with a
+    statistics file: ``statistics_snapshot_id`` (``None`` if there is none) and ``snapshots_behind``. ``repairs``: what
+    :func:`sidecar.repair` would do. Raises the errors of :func:`sidecar.inspect_table`.
     """
     data = inspect_table(table, snapshot_id, ref=ref)
-    mending = repair(table, dry_run=True)
-    warnings = [*data["warnings"], *state_of_registrations(table), *mending["problems"]]
+    planned = repair(table, dry_run=True)
+    warnings = [*data["warnings"], *state_of_registrations(table), *planned["problems"]]
     return {
         **data,
         "refs": [_ref(table, name) for name in sorted(table.metadata.refs)],
-        "repairs": mending["repairs"],
+        "repairs": planned["repairs"],
         "warnings": list(dict.fromkeys(warnings)),
     }
 

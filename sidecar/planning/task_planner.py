@@ -1,6 +1,7 @@
-"""pyiceberg's planner by its private API, told of manifests that need not be opened; its test fails when that changes.
+"""Runs pyiceberg's planner, by its private API, with the entries of manifests that need not be opened.
 
-How manifests themselves are read: :mod:`sidecar.iceberg.manifests`.
+``tests/planning/test_internals.py`` fails when that API changes. How manifests are read is in
+:mod:`sidecar.iceberg.manifests`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.funnel import ManifestUse
 
 Identify = Callable[[], DataFileIdentity | None]
-"""Gives the identity of a data file, ``None`` if it is ambiguous. The call may read manifests, and raise."""
+"""Returns the identity of a data file, ``None`` if it is ambiguous. The call may read manifests, and raise."""
 Keep = Callable[[DataFile, Identify], bool]
-"""Says whether a data file has to be read."""
+"""Returns whether a data file has to be read."""
 
 
 class Evaluators:
-    """pyiceberg's evaluators of one plan, for files of manifests that it does not open."""
+    """pyiceberg's evaluators of one plan, for files of manifests that are not opened."""
 
     def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._planner = planner
@@ -43,23 +44,23 @@ class Evaluators:
         self.metrics: Callable[[DataFile], bool] = planner._build_metrics_evaluator()
 
     def partition(self, spec_id: int) -> Callable[[DataFile], bool]:
-        """That of the partition values of files of a spec."""
+        """Return the evaluator of partition values for files of a spec."""
         evaluator: Callable[[DataFile], bool] = self._partition[spec_id]
         return evaluator
 
     def partition_field_ids(self, spec_id: int) -> list[int] | None:
-        """The fields of a spec; ``None`` if their values rule nothing out."""
+        """Return the field ids of a spec; ``None`` if their values rule nothing out."""
         if isinstance(self._planner.partition_filters[spec_id], AlwaysTrue):
             return None
         return [field.field_id for field in self._planner.table_metadata.specs()[spec_id].fields]
 
     def match(self, line: ManifestFile, file: DataFile) -> bool:
-        """Whether pyiceberg keeps a data file of a manifest."""
+        """Return whether pyiceberg keeps a data file of a manifest."""
         return bool(self.partition(line.partition_spec_id)(file) and self.metrics(file))
 
 
 Known = Callable[[list[ManifestFile], Evaluators], Mapping[str, list[ManifestEntry]]]
-"""Entries of those manifests, by path, that need not be opened: the live ones that match, in their order."""
+"""Returns, by path, the live entries that match of manifests that need not be opened, in their order."""
 
 
 def plan_tasks(
@@ -68,14 +69,15 @@ def plan_tasks(
     keep: Keep,
     see: Callable[[ManifestEntry], None] | None = None,
     known: Known | None = None,
-    use: ManifestUse | None = None,
+    manifest_use: ManifestUse | None = None,
 ) -> list[FileScanTask]:
-    """pyiceberg's own scan tasks, those whose data file ``keep`` refuses left out before deletes are matched.
+    """Return pyiceberg's own scan tasks, without those whose data file ``keep`` refuses.
 
-    ``manifests`` are the lines of the snapshot's manifest list, all of them; those that ``known`` answers for are not
-    opened. Deletes are matched to files of both by pyiceberg's own index. pyiceberg raises for any equality delete.
-    With ``see`` it is shown none: ``see`` gets them, and the data files that are kept. ``use`` is filled in. Where the
-    catalog plans on the server, its tasks are taken and only filtered; what they are is looked up in ``manifests``.
+    ``manifests`` are all lines of the snapshot's manifest list; those that ``known`` answers for are not opened. Files
+    are refused before pyiceberg's index matches deletes to those that are left. pyiceberg raises for any equality
+    delete. With ``see`` it gets none: ``see`` gets them, and the entries of the data files that are kept. The counts of
+    ``manifest_use`` are filled in. If the catalog plans on the server, its tasks are only filtered, and the identity of
+    each file is looked up in ``manifests``.
     """
     if scan.snapshot() is None:
         return []
@@ -83,7 +85,7 @@ def plan_tasks(
         live = LiveFiles(scan.io, manifests)
         wide = scan.update(row_filter=for_bounds(scan.row_filter))
         return [task for task in wide.plan_files() if keep(task.file, partial(live.find, task.file))]
-    planner = _Planner(scan._manifest_planner, known, use or ManifestUse())
+    planner = _Planner(scan._manifest_planner, known, manifest_use or ManifestUse())
 
     def entry_filter(entry: ManifestEntry) -> bool:
         data = entry.data_file
@@ -101,25 +103,28 @@ def plan_tasks(
 
 
 class _Planner(ManifestGroupPlanner):
-    """pyiceberg's planner, told of manifests that need not be opened.
+    """pyiceberg's planner, which gets the entries of some manifests from ``known``.
 
-    It differs in two steps. Evaluators of bounds are asked :func:`for_bounds`, those of manifests and partitions
-    :func:`for_partitions`; residuals are those of the filter itself. And fewer manifests are read: given some of
-    them, pyiceberg takes the smallest sequence number of these and drops deletes that apply to files of the
-    others; here it is that of the data files that are kept, whichever manifests they come from: a delete manifest
-    that is older than all of them has no delete that applies, as no entry of it is younger than itself.
+    It differs from pyiceberg's in two steps:
+
+    1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
+       :func:`for_partitions`. Residuals are those of the filter itself.
+    2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
+       that of the manifests that it is given, which would drop deletes that apply to files of the others. A delete
+       applies only to older files (or equally old ones), and no entry is younger than its manifest. So a delete
+       manifest that is older than all kept files has no delete that applies.
     """
 
-    def __init__(self, planner: ManifestGroupPlanner, known: Known | None, use: ManifestUse) -> None:
+    def __init__(self, planner: ManifestGroupPlanner, known: Known | None, manifest_use: ManifestUse) -> None:
         wide = for_bounds(planner.row_filter)
         super().__init__(planner.table_metadata, planner.io, wide, planner.case_sensitive, planner.options)
         self._plain = planner
         self._known = known
-        self._use = use
+        self._manifest_use = manifest_use
         self._oldest: int | None = None
 
     def kept(self, entry: ManifestEntry) -> None:
-        """Be told of a data file that is kept; all of them are, before deletes are read."""
+        """Note the sequence number of a kept data file. All kept files are noted before deletes are read."""
         sequence = entry.sequence_number or INITIAL_SEQUENCE_NUMBER
         self._oldest = sequence if self._oldest is None else min(self._oldest, sequence)
 
@@ -132,18 +137,18 @@ class _Planner(ManifestGroupPlanner):
         return self._plain._build_residual_evaluator(spec_id)
 
     def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-        """Entries of the data manifests, in their order, then those of the deletes that may apply to what was kept."""
+        """Yield entries of data manifests, in order, then those of delete manifests that may apply to kept files."""
         lines = list(manifests)
         may_match = KeyDefaultDict(self._build_manifest_evaluator)
         nothing = isinstance(self.row_filter, AlwaysFalse)
         passing = [line for line in lines if not nothing and may_match[line.partition_spec_id](line)]
         data = [line for line in passing if line.content == ManifestContent.DATA]
-        self._use.total = sum(line.content == ManifestContent.DATA for line in lines)
-        self._use.deletes = len(lines) - self._use.total
+        self._manifest_use.total = sum(line.content == ManifestContent.DATA for line in lines)
+        self._manifest_use.deletes = len(lines) - self._manifest_use.total
         evaluators = Evaluators(self)
         known = self._known(data, evaluators) if self._known and data else {}
         unknown = [line for line in data if line.manifest_path not in known]
-        self._use.listed, self._use.opened = len(data) - len(unknown), len(unknown)
+        self._manifest_use.listed, self._manifest_use.opened = len(data) - len(unknown), len(unknown)
 
         def read(chosen: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
             asked = [
@@ -159,5 +164,5 @@ class _Planner(ManifestGroupPlanner):
             oldest = self._oldest
             deletes = [line for line in passing if line.content == ManifestContent.DELETES]
             deletes = [line for line in deletes if self._check_sequence_number(oldest, line)]
-            self._use.deletes_opened = len(deletes)
+            self._manifest_use.deletes_opened = len(deletes)
             yield from read(deletes)

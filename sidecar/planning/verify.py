@@ -1,4 +1,4 @@
-"""Is a table's sidecar sound: its own structure and checksums, what is registered of it, what it says of files."""
+"""Checks a table's sidecar: its structure and checksums, its registration, and its records of data files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STRUCTURE_ONLY = "structure only; --data looks every value up"
 NOTHING = "nothing: there is no sidecar"
 
 LARGEST_LG_K = 20
-"""Sketches of any size are read whole: a smaller one would be estimated anew."""
+"""The largest sketch that is read. A smaller limit would shrink sketches and change their estimates."""
 
 
 def verify_table(
@@ -46,20 +46,22 @@ def verify_table(
 ) -> dict[str, Any]:
     """Check the sidecar that answers for a snapshot (that of a branch or tag ``ref``, or the current one).
 
-    With ``data``, every value of the indexed columns is looked up in the filters, page indexes are held against the
-    pages and row indexes of ORC files against the values of their row groups, in all data files or in a ``sample`` of
-    them (a share, chosen at random). The answer then has ``looked_up``: ``units`` (files), ``units_total``,
-    ``values``, ``indexes``, and ``files_not_indexed``, of which the sidecar has nothing. If there are data files and
-    nothing was looked up, that is a problem. Without ``data`` the answer has ``scope``, which says what was left out.
+    The result has ``checked``, the number of sidecar files and manifests that were compared, and ``problems``, each
+    with ``file``, ``unit``, ``column`` and ``problem``. The whole sidecar is read, and the manifests that it lists.
 
-    ``encryption_keys`` open encrypted bundles and data files; a bundle without its key cannot be checked, which is a
+    With ``data``, every value of the indexed columns is looked up in the filters, page indexes are compared with the
+    pages, and row indexes of ORC files with the values of their row groups. This covers all data files, or a
+    ``sample`` of them (a share, chosen at random). The result then has ``looked_up``: ``units`` (files),
+    ``units_total``, ``values``, ``indexes``, and ``files_not_indexed``, the files without any index in the sidecar. It
+    is a problem if there are data files and nothing was looked up. Without ``data``, the result has ``scope``, which
+    says what was left out.
+
+    ``encryption_keys`` open encrypted bundles and data files. A bundle without its key cannot be checked, which is a
     problem.
 
-    Answers ``checked`` (sidecar files and manifests that were compared) and ``problems``: ``file``, ``unit``,
-    ``column`` and ``problem`` of each. All of the sidecar is read, and the manifests that it lists. Damage is a
-    problem, not an exception; :class:`sidecar.errors.UsageError` is raised for an unknown snapshot, and
-    :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` where the table's own
-    metadata cannot be read.
+    Damage is a problem, not an exception. Raises :class:`sidecar.errors.UsageError` for an unknown snapshot, and
+    :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot
+    be read.
     """
     snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
     doubts: list[StatisticsDoubt] = []
@@ -67,7 +69,7 @@ def verify_table(
     problems = [problem_in(doubt.file, doubt.text) for doubt in doubts]
     if found is None:
         if not problems:
-            problems.append(problem_in(None, "neither the snapshot nor an ancestor of it has a sidecar"))
+            problems.append(problem_in(None, "neither the snapshot nor any of its ancestors has a sidecar"))
         return {"checked": 0, "problems": problems, "scope": NOTHING}
     found.use_keys(table, encryption_keys)
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
@@ -98,7 +100,7 @@ def _of_values(
     check: ValueCheck,
     encryption_keys: EncryptionKeys | None,
 ) -> list[Problem]:
-    """Problems for values of the data files that the sidecar denies, or one that there was nothing to look up."""
+    """Find the values of data files that the sidecar denies; report a problem if nothing could be looked up."""
     moved = RelocatedFiles(found.sidecar.segments, table.location())
     places = [
         _place(entry, found.sidecar.segments, moved)
@@ -118,7 +120,7 @@ def _of_values(
 
 
 def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: RelocatedFiles) -> DataPlace:
-    """A data file, and what it is listed as: under an earlier path where the table has moved since."""
+    """Return a data file with the identity that the sidecar lists: an earlier path if the table has moved."""
     file = identity_of(entry)
     listed = file
     if not any(segment.file_ordinal(file) is not None for segment in segments):
@@ -129,7 +131,7 @@ def _place(entry: ManifestEntry, segments: Sequence[Segment], moved: RelocatedFi
 
 
 def _of_listed_manifest(table: Table, line: ManifestFile, found: FoundSidecar) -> list[Problem] | None:
-    """Problems of a manifest in each segment that lists it; ``None`` if none does."""
+    """Check a manifest against each segment that lists it; ``None`` if no segment does."""
     listing = [s for s in found.sidecar.segments if any(is_listed(line, m) for m in s.listed_manifests)]
     if not listing:
         return None
@@ -138,7 +140,7 @@ def _of_listed_manifest(table: Table, line: ManifestFile, found: FoundSidecar) -
 
 
 def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKeys | None) -> list[Problem]:
-    """The sidecar file by itself, and against what is registered of it."""
+    """Check the sidecar file by itself and against its registration."""
     path = entry.statistics_path
     problems: list[Problem] = []
     source = open_source(path, table.io)
@@ -153,7 +155,7 @@ def _of_file(table: Table, entry: StatisticsFile, encryption_keys: EncryptionKey
 
 
 def _not_believed(sidecar: SidecarFile, known: list[Problem]) -> list[Problem]:
-    """Blobs that no reader with these keys believes, as far as ``known`` problems do not name them yet."""
+    """Find blobs that a reader with these keys does not use, except those that ``known`` problems name already."""
     problems = []
     for blob in (blob for segment in sidecar.segments for blob in segment.blobs):
         try:
@@ -166,7 +168,7 @@ def _not_believed(sidecar: SidecarFile, known: list[Problem]) -> list[Problem]:
 
 
 def _sketches(table: Table, puffin: PuffinReader, path: str) -> list[Problem]:
-    """Theta sketches have no checksum: they must be sketches, and of the size that the footer says."""
+    """Check that each theta sketch can be read and has the ``ndv`` of its footer entry; sketches have no checksum."""
     problems = []
     for blob in puffin.metadata.blobs:
         if blob.type == THETA:
@@ -177,23 +179,23 @@ def _sketches(table: Table, puffin: PuffinReader, path: str) -> list[Problem]:
                 problems.append(problem_in(path, f"the theta sketch cannot be read: {error}", column))
                 continue
             if blob.properties.get("ndv", str(ndv)) != str(ndv):
-                text = f"the theta sketch estimates {ndv}, its ndv is {blob.properties['ndv']}"
+                text = f"the theta sketch estimates {ndv}, but its property ndv is {blob.properties['ndv']}"
                 problems.append(problem_in(path, text, column))
     return problems
 
 
 def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> list[Problem]:
-    """Registered sizes and blobs against the file and its footer."""
+    """Compare the registered sizes and blobs with the file and its footer."""
     path, size = entry.statistics_path, puffin.source.size
     problems = []
     if size != entry.file_size_in_bytes:
         problems.append(problem_in(path, f"registered with {entry.file_size_in_bytes} bytes, but has {size}"))
     footer_size = size - puffin.footer_offset
     if footer_size != entry.file_footer_size_in_bytes:
-        found = (
+        text = (
             f"registered with a footer of {entry.file_footer_size_in_bytes} bytes, but it has {footer_size}"
         )
-        problems.append(problem_in(path, found))
+        problems.append(problem_in(path, text))
     stored = {
         (blob.type, blob.fields, blob.snapshot_id, blob.sequence_number): dict(blob.properties)
         for blob in puffin.metadata.blobs
@@ -203,9 +205,9 @@ def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> li
         key = (blob.type, tuple(blob.fields), blob.snapshot_id, blob.sequence_number)
         faults = []
         if blob.type != THETA:
-            faults.append("is registered; other readers may fail on it")
+            faults.append("is registered, and other readers may fail on it")
         if key not in stored:
-            faults.append("is registered, but the file has none")
+            faults.append("is registered, but is not in the file")
         elif not (blob.properties or {}).items() <= stored[key].items():
             faults.append("is registered with other properties than it has")
         column = _columns(table, blob.fields)
@@ -214,7 +216,7 @@ def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> li
 
 
 def _of_another_snapshot(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> Iterator[str]:
-    """Our blobs are of the snapshot that the file is registered for, as the footer says of each."""
+    """Find blobs of ours whose footer entry names another snapshot than the file is registered for."""
     snapshot = table.snapshot_by_id(entry.snapshot_id)
     if snapshot is None:
         return
@@ -223,13 +225,13 @@ def _of_another_snapshot(table: Table, entry: StatisticsFile, puffin: PuffinRead
         found = blob.snapshot_id, blob.sequence_number
         if is_ours(blob.type) and found != expected:
             yield (
-                f"the {blob.type} blob is of snapshot {found[0]} (sequence number {found[1]}), but the file is "
+                f"the {blob.type} blob belongs to snapshot {found[0]} (sequence number {found[1]}), but the file is "
                 f"registered for {expected[0]} (sequence number {expected[1]})"
             )
 
 
 def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) -> list[Problem]:
-    """The entries of a listed manifest against those that the segment has of it."""
+    """Compare the entries of a listed manifest with the segment's records of them."""
     listed = next(manifest for manifest in segment.listed_manifests if is_listed(line, manifest))
     live = _live(table, line)
     if len(live) != listed.live_files:
@@ -245,13 +247,20 @@ def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) 
         if entry is None:
             problems.append(problem_in(path, f"the entry of {file.file_path} cannot be read"))
         elif entry.entry != raw.raw or entry.identity != identity:
-            problems.append(problem_in(path, f"the entry of {file.file_path} is not the one of its manifest"))
+            problems.append(
+                problem_in(path, f"the entry of {file.file_path} differs from the one in its manifest")
+            )
         elif segment.file_ordinal(identity) != ordinal:
             problems.append(
-                problem_in(path, f"the fingerprint of {file.file_path} is not the one of its entry")
+                problem_in(path, f"the fingerprint of {file.file_path} differs from that of its entry")
             )
         elif (rows := sum(unit.rows for unit in entry.units)) != file.record_count and entry.units:
-            problems.append(problem_in(path, f"the row groups of {file.file_path} have {rows} rows in all"))
+            problems.append(
+                problem_in(
+                    path,
+                    f"the row groups of {file.file_path} have {rows} rows, the file has {file.record_count}",
+                )
+            )
     return problems
 
 
@@ -261,6 +270,6 @@ def _live(table: Table, line: ManifestFile) -> list[RawEntry]:
 
 
 def _columns(table: Table, fields: Sequence[int]) -> str | None:
-    """The names of columns, by field id where the table has dropped one; ``None`` for no field."""
+    """Return the names of columns, with the field id of a dropped one; ``None`` for no field."""
     names = [table.schema().find_column_name(field_id) or f"field {field_id}" for field_id in fields]
     return ", ".join(names) or None

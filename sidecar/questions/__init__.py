@@ -1,1 +1,6 @@
-"""What a predicate asks of indexes: conditions on columns, what bounds say of them, and the rows that are left."""
+"""Conditions on columns, and the rules by which bounds and filters rule out pages, row groups and files.
+
+Nothing here knows a file format or pyiceberg: :mod:`sidecar.iceberg.conditions` makes conditions of predicates, and
+:mod:`sidecar.parquet`, :mod:`sidecar.orc` and :mod:`sidecar.planning` make bounds of what they read. Start with
+:mod:`sidecar.questions.conditions`, then :mod:`sidecar.questions.narrowing`.
+"""

@@ -1,4 +1,4 @@
-"""What is certain about the values of a column in some sets of rows: pages, row groups, stripes or whole files."""
+"""Defines what is known about the values of a column in sets of rows: pages, row groups, stripes or whole files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ Comparable = int | float | bytes | tuple[int, int]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is certain about each of some sets of rows, such as the pages of a chunk; a list has an entry a set.
+    """Certain facts about sets of rows, such as the pages of a chunk; each list has one entry per set.
 
-    ``lower`` and ``upper``: every value that is neither null nor NaN lies between them, both included; ``None``
-    is unknown. ``all_null``: the set has no value. ``null_counts``: nulls, empty lists and absent
-    parents; ``None`` is unknown. ``may_have_nan``: never true for types without NaN. ``reason`` says why
-    bounds are unknown, if they are.
+    ``lower`` and ``upper``: every value that is neither null nor NaN is between them, both included; ``None`` is
+    unknown. ``all_null``: the set has no value. ``null_counts``: the number of nulls, empty lists and absent parents;
+    ``None`` is unknown. ``may_have_nan``: always false for types without NaN. ``reason``: why bounds are unknown.
     """
 
     lower: list[Comparable | None]
@@ -36,12 +35,15 @@ class Bounds:
         may_have_nan: bool = True,
         reason: str = "",
     ) -> Bounds:
-        """Bounds of a single set: a row group, a stripe, a file."""
+        """Make the bounds of a single set: a row group, a stripe, a file."""
         return cls([lower], [upper], [all_null], [null_count], [may_have_nan], reason)
 
 
 def contradicts(pages: Bounds, whole: Bounds) -> str:
-    """Why bounds of pages and of the whole cannot both be right. Strings are cut, so they may lie outside."""
+    """Return why bounds of pages and of the whole cannot both be right; an empty text if they can.
+
+    Truncated strings may be outside of the bounds of the whole, so bytes are not compared.
+    """
     low, high = whole.lower[0], whole.upper[0]
     if low is None or high is None or isinstance(low, bytes):
         return ""
@@ -49,5 +51,5 @@ def contradicts(pages: Bounds, whole: Bounds) -> str:
         bound is not None and bound > high  # type: ignore[operator]
         for bound in pages.upper
     ):
-        return "bounds of a page lie outside those of the whole"
+        return "bounds of a page are outside those of the whole"
     return ""

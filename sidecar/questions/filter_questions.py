@@ -1,15 +1,15 @@
-"""The part of a condition that filters can answer: which of some values a column holds.
+"""Takes out of a condition the part that filters can answer: equalities with one or some values.
 
-Filters answer equalities alone. They cannot answer ranges, prefixes, IS NULL (which NULL or NaN can satisfy in some
-engine), IS NAN (other writers' NaNs hash differently) and lists that are too long: there all rows may match. Such a
-leaf drops out of an AND and makes a whole OR unanswerable:
+Filters cannot answer ranges, prefixes, IS NULL (which NULL or NaN can meet, depending on the engine), IS NAN (writers
+hash NaN differently) and lists that are too long: for these, all rows may match. Such a leaf drops out of an AND and
+makes a whole OR unanswerable:
 
-    x = 1 AND y > 2            asks x
-    x = 1 OR y = 2             asks x and y
-    x = 1 OR y > 2             asks nothing: no index is read for it
-    x IN (1, 2) AND NOT z = 3  asks x
+    x = 1 AND y > 2            filters of x are asked
+    x = 1 OR y = 2             filters of x and y are asked
+    x = 1 OR y > 2             no filter is read
+    x IN (1, 2) AND NOT z = 3  filters of x are asked
 
-Two engines that differ on NULL or NaN agree on what is asked here: equality with a value that is neither.
+Engines differ on NULL and NaN, but agree on equality with a value that is neither.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sidecar.questions.conditions import MAX_VALUES, AllOf, AnyOf, Condition, Ho
 
 @dataclass(frozen=True)
 class FilterQuestion:
-    """What filters are asked (``None``: they cannot help), and notes on what of it had to be left out.
+    """The condition for filters (``None`` if they cannot help), and notes on parts that were left out.
 
-    The leaves of ``condition`` are all :class:`HoldsAny`.
+    All leaves of ``condition`` are :class:`HoldsAny`.
     """
 
     condition: Condition | None
@@ -32,16 +32,16 @@ class FilterQuestion:
 
 
 def filter_question(condition: Condition | None, lost: Sequence[Condition] = ()) -> FilterQuestion:
-    """What a condition asks of filters. Notes are on ``lost`` parts too, which no index is asked for."""
+    """Return the part of a condition that filters can answer. ``lost`` are parts that only get notes."""
     notes: list[str] = []
-    found = None if condition is None else _answerable(condition, notes)
+    answerable = None if condition is None else _answerable(condition, notes)
     for part in lost:
         _answerable(part, notes)
-    return FilterQuestion(found, tuple(notes))
+    return FilterQuestion(answerable, tuple(notes))
 
 
 def looked_up(question: Condition) -> Iterator[HoldsAny]:
-    """All lookups of a condition, left to right."""
+    """Yield all lookups of a condition, left to right."""
     return (leaf for leaf in leaf_conditions(question) if isinstance(leaf, HoldsAny))
 
 
@@ -53,12 +53,12 @@ def _answerable(condition: Condition, notes: list[str]) -> Condition | None:
     if isinstance(condition, AnyOf):
         return _any_of([_answerable(part, notes) for part in condition.parts], notes)
     if not isinstance(condition, HoldsAny) or condition.column.iceberg_type == "boolean":
-        return None  # no file has a filter of two values
+        return None  # no file has filters of booleans
     return _limited(condition, notes)
 
 
 def _any_of(parts: Sequence[Condition | None], notes: list[str]) -> Condition | None:
-    """An OR; equalities of one column become one list."""
+    """Make an OR of the parts; ``None`` if one of them is unanswerable. Equalities of one column become one list."""
     lists: dict[int, HoldsAny] = {}
     others: list[Condition] = []
     for part in parts:
@@ -86,7 +86,7 @@ def _limited(leaf: HoldsAny, notes: list[str]) -> HoldsAny | None:
     if leaf.is_for_filters:
         return leaf
     notes.append(
-        f"{len(leaf.values)} values of {leaf.column.name} are not looked up: beyond {MAX_VALUES}, "
+        f"{len(leaf.values)} values of {leaf.column.name} are not looked up: with more than {MAX_VALUES}, "
         "false positives would keep every file"
     )
     return None

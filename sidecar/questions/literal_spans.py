@@ -1,7 +1,7 @@
-"""Where a literal lies among the bounds of a column.
+"""Converts literals to the unit of a column's bounds.
 
-A literal is compared with bounds in the unit of the file, in which it may lie between two values (microseconds in
-a file of milliseconds, 0.1 in a FLOAT): it becomes a *span* of the neighbours, both included.
+In the unit of the file, a literal may be between two values (microseconds in a file of milliseconds, 0.1 in a FLOAT).
+So it becomes a *span*: the two nearest values, both included.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from sidecar.filters.leaf import ComparedColumn
 from sidecar.filters.literals import LiteralValue
 
 Span = tuple[Any, Any]
-"""A literal among the file's values: the nearest ones below and above, the same twice where it is one of them."""
+"""The nearest values of the file's type at or below and at or above a literal; equal if the type can hold it."""
 
 
 def span_of(value: LiteralValue, column: ComparedColumn) -> Span | None:
-    """Where a literal of the column's ``iceberg_type`` lies among decoded bounds; ``None`` if that is not certain."""
+    """Return the span of a literal of the column's ``iceberg_type``; ``None`` if it is not certain."""
     if column.encoding.physical == "INT96" or column.encoding.name == "interval":
         return None
-    place = _PLACES.get(ColumnType.parse(column.iceberg_type).family)
-    return None if place is None else place(value, column)
+    convert = _SPANS.get(ColumnType.parse(column.iceberg_type).family)
+    return None if convert is None else convert(value, column)
 
 
 def _same(value: Any) -> Span:
@@ -42,7 +42,7 @@ def _integer(value: LiteralValue, column: ComparedColumn) -> Span | None:
 
 
 def _decimal(value: LiteralValue, column: ComparedColumn) -> Span | None:
-    """The unscaled number; the bounds have the scale of the type."""
+    """Return the span of the unscaled number; the bounds have the scale of the type."""
     if not isinstance(value, Decimal) or not value.is_finite():
         return None
     number = Fraction(value) * 10 ** (ColumnType.parse(column.iceberg_type).scale or 0)
@@ -50,7 +50,7 @@ def _decimal(value: LiteralValue, column: ComparedColumn) -> Span | None:
 
 
 def _units(value: LiteralValue, column: ComparedColumn) -> Span | None:
-    """Microseconds (nanoseconds for the ``_ns`` types) in the unit of the bounds."""
+    """Return the span of microseconds (nanoseconds for the ``_ns`` types) in the unit of the bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     unit = column.encoding.name.rpartition("-")[2]
@@ -62,7 +62,7 @@ def _units(value: LiteralValue, column: ComparedColumn) -> Span | None:
 
 
 def _float(value: LiteralValue, column: ComparedColumn) -> Span | None:
-    """In narrower columns a literal may be rounded to 32 bits or not: the span covers both."""
+    """Return the span of a number. Engines may round it to 32 bits for a FLOAT or not, so the span covers both."""
     if not isinstance(value, float) or math.isnan(value):
         return None
     return _same(value) if column.encoding.physical == "DOUBLE" else float32_neighbours(value)
@@ -77,7 +77,7 @@ def _bytes(value: LiteralValue, column: ComparedColumn) -> Span | None:
     return _same(bytes(value)) if isinstance(value, bytes) else None
 
 
-_PLACES: dict[str, Callable[[LiteralValue, ComparedColumn], Span | None]] = {
+_SPANS: dict[str, Callable[[LiteralValue, ComparedColumn], Span | None]] = {
     "boolean": _boolean,
     "integer": _integer,
     "date": _integer,

@@ -1,7 +1,6 @@
-"""Folds over conditions: which rows, units or whole sets may match, and which columns' page indexes could say more.
+"""Evaluates conditions over rows, units or whole sets, and finds the columns whose page indexes could rule out more.
 
-Used with whatever speaks for the columns: statistics of a chunk or of a whole file, page indexes in a file or in a
-sidecar, filters.
+The caller answers the leaves: by statistics of a chunk or a file, by page indexes in a file or sidecar, or by filters.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from sidecar.questions.conditions import AllOf, AnyOf, Condition, HoldsAny, Leaf
 from sidecar.questions.row_ranges import RowRanges
 
 Units = npt.NDArray[np.bool_]
-"""One flag for each unit of a segment."""
+"""bool[units of a segment]."""
 
 
 class Narrowed(Protocol):
-    """A set that conditions narrow down; it is true if anything is in it. A bool is the set of one thing."""
+    """A set that a condition narrows; it is true if it is not empty. A bool is a set of at most one member."""
 
     def __bool__(self) -> bool: ...
     def __or__(self, other: Any, /) -> Any: ...
@@ -32,9 +31,9 @@ S = TypeVar("S", bound=Narrowed)
 
 
 def evaluate(condition: Condition, wanted: S, ask: Callable[[LeafCondition, S], S], nothing: S) -> S:
-    """What of ``wanted`` may meet the condition. ``nothing`` is the empty set.
+    """Return the part of ``wanted`` that may meet the condition. ``nothing`` is the empty set.
 
-    ``ask(leaf, wanted)`` answers a leaf by a part of ``wanted``. Parts are asked in their order, and no more once the
+    ``ask(leaf, wanted)`` returns the part of ``wanted`` that may meet a leaf. Parts are asked in order, until the
     answer is certain.
     """
     if isinstance(condition, AllOf):
@@ -52,19 +51,19 @@ def evaluate(condition: Condition, wanted: S, ask: Callable[[LeafCondition, S], 
 
 
 def holds(condition: Condition, ask: Callable[[LeafCondition], bool]) -> bool:
-    """Whether a single set of rows may meet the condition."""
+    """Return whether a single set of rows may meet the condition."""
     return evaluate(condition, True, lambda leaf, _: ask(leaf), False)
 
 
 def narrow(
     condition: Condition, wanted: RowRanges, rows_of: Callable[[LeafCondition, RowRanges], RowRanges]
 ) -> RowRanges:
-    """The rows among ``wanted`` that may meet the condition."""
+    """Return the rows of ``wanted`` that may meet the condition."""
     return evaluate(condition, wanted, rows_of, RowRanges())
 
 
 def matching_units(condition: Condition, ask: Callable[[Any], Units], count: int) -> Units:
-    """bool[count]: the units that may meet a condition; ``ask`` says of a leaf which units may.
+    """Return bool[count]: which units may meet a condition. ``ask`` returns the same for a leaf.
 
     Parts that look up the fewest values are asked first.
     """
@@ -88,7 +87,7 @@ def _lookups(condition: Condition) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _UnitSet:
-    """Flags of units, to be narrowed as rows are."""
+    """Flags of units as a set, so that :func:`evaluate` can narrow them."""
 
     flags: Units
 
@@ -105,28 +104,30 @@ class _UnitSet:
 
 
 def asks_for_few(condition: Condition) -> bool:
-    """Whether only rows with one of some values can match: as a rule few, however many the indexes leave."""
+    """Return whether only rows with one of some listed values can match, usually few rows."""
     return not holds(condition, lambda leaf: not isinstance(leaf, HoldsAny))
 
 
 def helpful(
     condition: Condition, whole: Callable[[int], Bounds], has_pages: Callable[[int], bool]
 ) -> set[int] | None:
-    """Columns, by index, whose page indexes can narrow the condition down; ``None`` if nothing can.
+    """Return the columns, by index, whose page indexes can rule out rows; ``None`` if none can.
 
-    ``whole`` says what is known of all pages together, as of one page.
+    ``whole`` returns the bounds of all pages of a column together, as those of one set. An empty set of columns means
+    that these bounds already rule out everything.
     """
     if isinstance(condition, AllOf):
-        found = [
+        helped = [
             columns for part in condition.parts if (columns := helpful(part, whole, has_pages)) is not None
         ]
-        return set().union(*found) if found else None
+        return set().union(*helped) if helped else None
     if isinstance(condition, AnyOf):
         parts = [helpful(part, whole, has_pages) for part in condition.parts]
+        # If page indexes cannot narrow one part of an OR, its rows are left in any case.
         return None if any(p is None for p in parts) else {column for p in parts if p for column in p}
     index = condition.column.index
     if not condition.may_match(whole(index), 0):
-        return set()  # nothing is left of it
+        return set()  # the bounds rule out every row
     if condition.always_matches(whole(index), 0) or not has_pages(index):
         return None
     return {index}

@@ -1,4 +1,4 @@
-"""Sets of rows of one row group, as ranges: what predicates leave over, and what pages hold."""
+"""Sets of rows of one row group, stored as ranges: the rows of pages, and those that a predicate leaves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RowRanges:
     __slots__ = ("_before", "pairs")
 
     def __init__(self, pairs: Iterable[tuple[int, int]] | npt.NDArray[np.int64] = ()) -> None:
-        """The union of ``pairs``, which may come in any order and overlap; empty ones count for nothing."""
+        """Make the union of ``pairs`` (start, end), which may overlap, be empty, and come in any order."""
         table = np.array(pairs if isinstance(pairs, np.ndarray) else list(pairs), np.int64).reshape(-1, 2)
         self._set(_merged(table[table[:, 0] < table[:, 1]]))
 
@@ -27,33 +27,34 @@ class RowRanges:
 
     @classmethod
     def all(cls, num_rows: int) -> RowRanges:
-        """Every row of a row group."""
+        """Make the set of all rows of a row group."""
         return cls([(0, num_rows)])
 
     @classmethod
     def of_rows(cls, rows: Rows) -> RowRanges:
-        """The rows themselves, int64[n], each one larger than the one before."""
+        """Make the set of ``rows``, int64[n], strictly rising."""
         breaks = np.flatnonzero(np.diff(rows) != 1)
-        found = cls.__new__(cls)
+        ranges = cls.__new__(cls)
         if len(rows):
             starts, ends = rows[np.append(0, breaks + 1)], rows[np.append(breaks, len(rows) - 1)] + 1
-            found._set(np.stack([starts, ends], axis=1))
+            ranges._set(np.stack([starts, ends], axis=1))
         else:
-            found._set(np.empty((0, 2), np.int64))
-        return found
+            ranges._set(np.empty((0, 2), np.int64))
+        return ranges
 
     @classmethod
     def of_pages(cls, first_rows: Rows, num_rows: int, keep: npt.NDArray[np.bool_]) -> RowRanges:
-        """The rows of the pages that are kept; ``first_rows`` has the first row of each page."""
+        """Make the set of rows of the pages in ``keep``, bool[pages]; ``first_rows`` has the first row of each page."""
         ends = np.append(first_rows[1:], num_rows)
         return cls(np.stack([first_rows, ends], axis=1)[keep])
 
     def __and__(self, other: RowRanges) -> RowRanges:
-        """Rows of both."""
+        """Return the rows that are in both sets."""
         if other._spans(self):
             return self
         if self._spans(other):
             return other
+        # Between two neighbouring edges, each set has all rows or none, so looking at the first one is enough.
         edges = np.unique(np.concatenate((self.pairs.ravel(), other.pairs.ravel())))
         if len(edges) < 2:
             return RowRanges()
@@ -62,18 +63,18 @@ class RowRanges:
         return RowRanges(np.stack([starts, edges[1:]], axis=1)[both])
 
     def __or__(self, other: RowRanges) -> RowRanges:
-        """Rows of either."""
+        """Return the rows that are in either set."""
         return RowRanges(np.concatenate((self.pairs, other.pairs)))
 
     def _spans(self, other: RowRanges) -> bool:
-        """Whether this is one range, and all of ``other`` lies in it."""
+        """Return whether this is a single range that includes all of ``other``, which is not empty."""
         if len(self.pairs) != 1 or not len(other.pairs):
             return False
         (start, end), first, last = self.pairs[0], other.pairs[0, 0], other.pairs[-1, 1]
         return bool(start <= first and last <= end)
 
     def without(self, rows: Rows) -> RowRanges:
-        """All but ``rows``, which rise."""
+        """Return the set without ``rows``, which are strictly rising."""
         edge = np.iinfo(np.int64).max
         return self & RowRanges(np.stack([np.append(0, rows + 1), np.append(rows, edge)], axis=1))
 
@@ -87,30 +88,30 @@ class RowRanges:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self._before[-1])
 
     def holds(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Which of ``rows`` are here."""
+        """Return bool[rows]: which of ``rows`` are in the set."""
         at = np.searchsorted(self.pairs[:, 0], rows, side="right") - 1
         ends = np.append(self.pairs[:, 1], -1)  # at == -1: in front of every range
-        found: npt.NDArray[np.bool_] = rows < ends[at]
-        return found
+        held: npt.NDArray[np.bool_] = rows < ends[at]
+        return held
 
     def touches(self, edges: Rows) -> npt.NDArray[np.bool_]:
-        """For each span from one of ``edges`` to the next, whether any row here lies in it: bool[edges - 1]."""
+        """Return bool[len(edges) - 1]: whether any row of the set is from an edge to before the next one."""
         behind = np.searchsorted(self.pairs[:, 1], edges[:-1], side="right")
         starts = np.append(self.pairs[:, 0], np.iinfo(np.int64).max)
-        found: npt.NDArray[np.bool_] = starts[behind] < edges[1:]
-        return found
+        touched: npt.NDArray[np.bool_] = starts[behind] < edges[1:]
+        return touched
 
     def rows(self) -> Rows:
-        """Each row, in order."""
+        """Return the rows as int64[n], rising."""
         shifts = np.repeat(self.pairs[:, 0] - self._before[:-1], np.diff(self._before))
         return np.arange(self.num_rows, dtype=np.int64) + shifts
 
     def pieces(self, most: int) -> Iterator[RowRanges]:
-        """The same rows in sets of at most ``most``, in order."""
+        """Split the set into sets of at most ``most`` rows, in order."""
         for start in range(0, self.num_rows, most):
             end = min(start + most, self.num_rows)
             at = np.arange(*np.searchsorted(self._before, [start, end - 1], side="right") - [1, 0])
@@ -119,20 +120,20 @@ class RowRanges:
             yield RowRanges(np.stack([firsts, ends], axis=1))
 
     def places_of(self, rows: Rows) -> Rows:
-        """Where each of ``rows``, all of them here, stands among the rows of these ranges."""
+        """Return the position of each of ``rows`` among the rows of the set; all must be in it."""
         at = np.searchsorted(self.pairs[:, 0], rows, side="right") - 1
         places: Rows = rows - self.pairs[at, 0] + self._before[at]
         return places
 
     def close_gaps(self, most: int) -> RowRanges:
-        """The ranges with gaps of at most ``most`` rows filled in."""
+        """Return the set with gaps of at most ``most`` rows filled in."""
         wider = self.pairs.copy()
         wider[:-1, 1] = np.where(wider[1:, 0] - wider[:-1, 1] <= most, wider[1:, 0], wider[:-1, 1])
         return RowRanges(wider)
 
 
 def _merged(pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Sorted, and ranges that overlap or touch made one."""
+    """Sort ranges, and join those that overlap or touch."""
     if len(pairs) < 2:
         return pairs
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]

@@ -152,15 +152,15 @@ def _request(
 ) -> PageRequest:
     shape = read_shape(footer)
     known = file_columns(shape, footer.name)
-    among = None if keys is None else key_set(keys, known.schema, case_sensitive)
+    join_keys = None if keys is None else key_set(keys, known.schema, case_sensitive)
     expression = as_expression(predicate, known.schema, case_sensitive)
     asked = bind(known.schema, expression, True)
-    indexed = asked if among is None else bind(known.schema, with_keys(expression, among), True)
+    indexed = asked if join_keys is None else bind(known.schema, with_keys(expression, join_keys), True)
     ids = sorted(extract_field_ids(asked))
     # Without rewrite_not: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
     residual = None if isinstance(asked, AlwaysTrue) else residual_of(asked, known, ids)
-    if among is not None:
-        residual, ids = key_residual(residual, among, known), sorted({*ids, among.field_id})
+    if join_keys is not None:
+        residual, ids = key_residual(residual, join_keys, known), sorted({*ids, join_keys.field_id})
     return PageRequest(
         shape.select(columns),
         condition_of(indexed, known.compared),

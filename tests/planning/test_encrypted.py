@@ -94,10 +94,10 @@ def test_encrypted_bundles_answer_with_keys_and_keep_without(local, plaintext_fo
             assert kept.files_kept == 4
             assert [why in warning for warning in kept.warnings] == [True], kept.warnings
     assert plan(table, "id = 250").files_kept == 1
-    told = probe_table(table, "ssn", WANTED, encryption_keys=keys)["units"]
-    assert [unit["might_contain"] for unit in told] == [False, False, True, False]
-    told = probe_table(table, "ssn", WANTED)["units"]
-    assert [unit["might_contain"] for unit in told] == [None] * 4
+    units = probe_table(table, "ssn", WANTED, encryption_keys=keys)["units"]
+    assert [unit["might_contain"] for unit in units] == [False, False, True, False]
+    units = probe_table(table, "ssn", WANTED)["units"]
+    assert [unit["might_contain"] for unit in units] == [None] * 4
     assert verify_table(table, data=True, encryption_keys=keys)["problems"] == []
     assert any("not checked" in p["problem"] for p in verify_table(table)["problems"])
     _check_secrets(report.statistics_path, table, caplog.text, keys)
@@ -260,8 +260,8 @@ def test_the_command_line_takes_keys_and_permission(local, tmp_path, monkeypatch
     done = run(app, ["build", "db.t", "-c", "ssn", "--encryption-keys", "k", "--full", "--json"])
     assert done.exit_code == 0, done.output
     for place, kept in ((["--encryption-keys", "k"], 1), ([], 4)):
-        told = json.loads(run(app, ["plan", "db.t", ASKED, "--json", *place]).stdout)
-        assert told["files"]["kept"] == kept
+        planned = json.loads(run(app, ["plan", "db.t", ASKED, "--json", *place]).stdout)
+        assert planned["files"]["kept"] == kept
     assert ROWS == 100
 
 

@@ -269,7 +269,7 @@ def test_what_is_registered_must_be_in_the_file(table: Table) -> None:
     size = table.metadata.statistics[0].file_size_in_bytes
     assert problems() == ""
     assert "other properties" in problems(blob_metadata=[other])
-    assert "the file has none" in problems(blob_metadata=[missing])
+    assert "is not in the file" in problems(blob_metadata=[missing])
     assert "other readers" in problems(blob_metadata=[foreign])
     assert problems(file_size_in_bytes=size + 1)
     assert problems(file_footer_size_in_bytes=17)
@@ -293,7 +293,7 @@ def test_entries_that_are_not_those_of_the_manifest(table: Table, monkeypatch: p
     monkeypatch.setattr(verify, "read_manifest", shifted)
     found = verify_table(table)["problems"]
     assert len(found) == 3
-    assert all("not the one of its manifest" in problem["problem"] for problem in found)
+    assert all("differs from the one in its manifest" in problem["problem"] for problem in found)
 
 
 def test_every_indexable_type_can_be_inspected(catalog: Any) -> None:

@@ -169,7 +169,7 @@ def test_row_groups_that_are_not_told_apart_are_all_kept(
     for what in ("rows", "places", "ordinals", "end"):  # noqa: B007  (a closure reads it)
         planned = plan(table, text)
         assert planned.funnel.row_groups_kept == 3
-        assert "not told apart" in planned.warnings[0]
+        assert "are not pruned" in planned.warnings[0]
         assert comparable(read(planned)) == comparable(oracle(table, planned.row_filter))
 
 
@@ -202,7 +202,7 @@ def test_segments_that_tell_the_row_groups_of_a_file_differently_keep_them_all(
         monkeypatch.setattr(Segment, "files", files)
         planned = plan(made, text)
         assert planned.funnel.row_groups_kept == 3
-        assert "segments differ" in planned.warnings[0]
+        assert "segments record different row groups" in planned.warnings[0]
         assert comparable(read(planned)) == comparable(oracle(made, planned.row_filter))
 
 

@@ -530,8 +530,8 @@ def column(field_id: int, name: str) -> ComparedColumn:
     return ComparedColumn(field_id, "long", Encoding.parse("int64"), name)
 
 
-def keeps(verdicts: FilterAnswers) -> list[bool]:
-    return [verdicts.verdict_on(live(str(n))).keep for n in range(4)]
+def keeps(answers: FilterAnswers) -> list[bool]:
+    return [answers.verdict_on(live(str(n))).keep for n in range(4)]
 
 
 def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match() -> None:

@@ -180,7 +180,7 @@ def test_a_library_that_is_not_there(library: str, table: Table, monkeypatch: py
     }
     with pytest.raises(UsageError, match=f"{library} is not installed") as raised:
         forms[library]()
-    assert raised.value.hint == f"Say pip install {library}."
+    assert raised.value.hint == f"Run pip install {library}."
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
