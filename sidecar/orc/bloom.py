@@ -64,9 +64,7 @@ def _table(data: bytearray) -> tuple[int, NDArray[np.uint64]] | None:
     if (table[:, :start] != table[0, :start]).any():
         return None
     for at, bits in zip(range(0, len(whole), size), table[:, start:], strict=False):
-        whole[at : at + size] = (
-            bits  # bits only move towards the front, so no bits are overwritten before they are moved
-        )
+        whole[at : at + size] = bits  # bits move to the front, so none is overwritten before its move
     words = whole[: len(table) * size].view("<u8").astype(np.uint64, copy=False)
     return k, words.reshape(len(table), -1)
 

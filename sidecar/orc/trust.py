@@ -184,7 +184,7 @@ def _cpp_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) 
     if hashes_wrongly(tail):
         return "filters of C++ writers up to 1.6.11, and of 1.7.0, hash integers wrongly (ORC-1024)"
     if column.kind == "BYTE":
-        return "C++ writers hash packed bytes for tinyint, so the filter denies values that it was given"
+        return "C++ writers hash packed bytes for tinyint: the filter denies values that it was given"
     if column.kind == "CHAR":
         return "C++ writers hash bytes after a char in memory, so the filter denies values that it was given"
     if column.kind == "FLOAT":
