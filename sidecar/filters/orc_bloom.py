@@ -68,15 +68,11 @@ def positions(h: int, k: int, m: int) -> list[int]:
 def _check_size(m: int, k: int) -> None:
     if not 64 <= m <= MAX_BYTES * 8 or m % 64:
         raise UsageError(
-            "the size of an ORC filter is out of range",
-            expected=f"64 to {MAX_BYTES * 8} bits, a multiple of 64",
-            found=m,
+            f"the size of an ORC filter is not 64 to {MAX_BYTES * 8} bits in steps of 64", found=m
         )
     if not 1 <= k <= MAX_HASHES:
         raise UsageError(
-            "the number of hash functions of an ORC filter is out of range",
-            expected=f"1 to {MAX_HASHES}",
-            found=k,
+            f"the number of bits that a value sets in an ORC filter is not 1 to {MAX_HASHES}", found=k
         )
 
 
@@ -143,9 +139,7 @@ class OrcBloomFilter:
         try:
             _check_size(len(bitset) * 8, k)
         except UsageError as error:
-            raise DamagedFileError(
-                error.what, file=name, expected=error.expected, found=error.found
-            ) from None
+            raise DamagedFileError(error.what, file=name, found=error.found) from None
         return cls(np.frombuffer(bitset, "<u8").astype(np.uint64, copy=False), k)
 
     def to_bytes(self) -> bytes:

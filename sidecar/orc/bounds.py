@@ -130,15 +130,15 @@ def cannot_hold(
     if statistics is None or column.encrypted:
         return ""
     if statistics.num_values == 0:
-        return "it has only nulls"
+        return "no values, only nulls"
     span = literal_span(value, iceberg_type, column)
     lower = _comparable(statistics.min, column, math.floor)
     upper = _comparable(statistics.max, column, math.ceil)
     if span is None or lower is None or upper is None:
         return ""
     if span[1] < lower:
-        return f"the value is below the minimum {statistics.min}"
-    return f"the value is above the maximum {statistics.max}" if span[0] > upper else ""
+        return f"below the minimum {statistics.min}"
+    return f"above the maximum {statistics.max}" if span[0] > upper else ""
 
 
 def literal_span(value: LiteralValue, iceberg_type: str, column: OrcColumn) -> Span | None:

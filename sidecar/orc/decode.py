@@ -285,7 +285,7 @@ class ColumnDecoder:
         """Return the stream. Raises :class:`DamagedFileError` if it is missing or too short for ``count`` values."""
         found = self.places.get(stream)
         if found is None:
-            raise DamagedFileError(f"the column has no {stream} stream", expected=f"{count} values")
+            raise DamagedFileError(f"the column has no stream {stream}", expected=f"{count} values")
         if found.at > len(found.data) or count + found.skip > _MOST_PER_BYTE * (len(found.data) - found.at):
             self._short(stream, count)
         return found

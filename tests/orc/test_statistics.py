@@ -208,7 +208,7 @@ def test_values_outside_of_the_bounds_are_excluded() -> None:
     assert cannot_hold(found, 8, "long", column("INT"))
     assert (
         cannot_hold(decoded(statistics(2, signed(1, 2), values=0), "INT"), 1, "int", column("INT"))
-        == "it has only nulls"
+        == "no values, only nulls"
     )
     assert cannot_hold(None, 8, "int", column("INT")) == ""
     uncounted = decoded(Message([(2, BYTES, encode(Message(signed(1, 5))))]), "INT")
