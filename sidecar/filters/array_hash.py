@@ -1,12 +1,12 @@
-"""Arrow arrays to hashes, column by column: what a filter is built from and what a theta sketch is fed.
+"""Hash Arrow arrays for Bloom filters and theta sketches.
 
-A filter takes XXH64 (a historical one: MurmurHash3) of each value's PLAIN bytes in the file's own encoding; a sketch
+A filter takes XXH64 (a historical one: MurmurHash3) of each value's PLAIN bytes in the file's own encoding. A sketch
 takes MurmurHash3 x64-128 (seed 9001, first half, shifted right by one) of Iceberg's single-value serialization.
-Nulls add nothing to either. Equal values must never hash apart, so by default a filter that sees a zero
-gets both zeros, and one that sees a NaN gets the canonical NaN too (*twins*).
+Nulls add nothing to either. Readers may probe for a value with the bytes of an equal one, so by default a filter gets
+*twins*: both zeros if it has a zero, and the canonical NaN if it has a NaN.
 
-Arrays are hashed where they lie: no copy is made of a column without nulls whose layout is PLAIN already.
-Dictionary arrays are hashed once for each distinct value that they use.
+A column without nulls whose layout is already PLAIN is hashed in place, without a copy. Dictionary arrays are hashed
+once for each distinct value that their rows use.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ def hash_arrow(
     twins: bool = True,
     function: PlainHash = XXH64,
 ) -> Hashes:
-    """Hashes of the PLAIN bytes of every non-null value, uint64 [<= n + twins], in no promised order.
+    """Return the hashes of the PLAIN bytes of every non-null value, uint64 [<= n + twins], in no promised order.
 
-    ``values`` has the type by which pyarrow reads the file's column; byte arrays may be spans. ``twins=False`` is
-    the strict mode, bit for bit what parquet-java, Arrow and arrow-rs insert. :class:`UsageError` for an encoding that
-    sidecar does not index, or for values that are not exactly of it.
+    ``values`` has the type as which pyarrow reads the file's column; byte arrays may be spans. ``twins=False`` is the
+    strict mode: exactly the hashes that parquet-java, Arrow and arrow-rs insert. Raises :class:`UsageError` for an
+    encoding in which sidecar builds no filters, and for values that do not fit it.
     """
     if encoding.not_indexable:
-        raise UsageError(f"no filter for {encoding}: {encoding.not_indexable}")
+        raise UsageError(f"columns of encoding {encoding} get no filter: {encoding.not_indexable}")
     return _join([_hash_chunk(chunk, encoding, twins, function) for chunk in layouts.chunks(values)])
 
 
 def theta_hashes(values: layouts.ArrayLike | pa.ChunkedArray[Any], iceberg_type: str) -> Hashes:
-    """The hashes by which a theta sketch knows the values, uint64 below 2**63, in no promised order.
+    """Return the hashes of the values for a theta sketch: uint64 below 2**63, in no promised order.
 
     ``iceberg_type`` is the column's type in the snapshot's schema; values of an older, narrower type are
-    widened to it first. Empty strings and binaries are skipped, as DataSketches skips them. :class:`UsageError`
-    for values that are not exactly of the column's type.
+    widened to it first. Empty strings and binaries are skipped, as DataSketches skips them. Raises
+    :class:`UsageError` for values that do not fit the column's type.
     """
     return _join([_theta_chunk(chunk, iceberg_type) for chunk in layouts.chunks(values)])
 
@@ -62,7 +62,7 @@ def theta_hashes(values: layouts.ArrayLike | pa.ChunkedArray[Any], iceberg_type:
 def hash_plain_fixed(
     data: Any, count: int, encoding: Encoding, *, twins: bool = True, function: PlainHash = XXH64
 ) -> Hashes:
-    """Hashes of ``count`` PLAIN values of ``encoding.width`` bytes each, in their order, then those of twins."""
+    """Return the hashes of ``count`` PLAIN values of ``encoding.width`` bytes, in order, then the hashes of twins."""
     width = encoding.width
     assert width is not None
     plain = np.frombuffer(data, np.uint8, count * width)
@@ -74,7 +74,7 @@ def hash_plain_fixed(
 def hash_plain_spans(
     data: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64], function: PlainHash = XXH64
 ) -> Hashes:
-    """Hashes of ``data[starts[i] : starts[i] + lengths[i]]``; the caller keeps the spans inside ``data``."""
+    """Return the hashes of ``data[starts[i] : starts[i] + lengths[i]]``; the caller checks that these are in bounds."""
     return function.spans(np.frombuffer(data, np.uint8), starts, lengths)
 
 
@@ -99,7 +99,7 @@ def _hash_chunk(chunk: Any, encoding: Encoding, twins: bool, function: PlainHash
 
 
 def _timestamp(unit: Any) -> Callable[[Any], pa.DataType]:
-    """A unit must be the file's own; a time zone changes nothing in the bytes."""
+    """Return a function that gives the timestamp type of ``unit`` with the time zone of an array's type."""
     return lambda given: pa.timestamp(unit, getattr(given, "tz", None))
 
 
@@ -118,11 +118,11 @@ _PLAIN_WORDS: dict[str, Callable[[Any], pa.DataType]] = {
     "int64/timestamp-us": _timestamp("us"),
     "int64/timestamp-ns": _timestamp("ns"),
 }
-"""Encodings of 4 and 8 bytes -> the Arrow type, given that of the array, whose buffer is PLAIN in them."""
+"""Encoding of 4 or 8 bytes -> the Arrow type whose buffer is PLAIN in it, from the type of the array."""
 
 
 def _hash_words(words: NDArray[Any], encoding: Encoding, twins: bool, function: PlainHash) -> Hashes:
-    """Hashes of 4- or 8-byte words, with the twins of floating-point ones."""
+    """Return the hashes of 4- or 8-byte words, with the twins of floating-point ones."""
     if twins and encoding.name in _FLOATS:
         extra = _float_twins(words, _FLOATS[encoding.name])
         if len(extra):
@@ -131,7 +131,7 @@ def _hash_words(words: NDArray[Any], encoding: Encoding, twins: bool, function: 
 
 
 def _float_twins(words: NDArray[Any], kind: Any) -> NDArray[Any]:
-    """Both zeros if any zero is there, the canonical NaN if any NaN is."""
+    """Return the words of both zeros if there is a zero, and of the canonical NaN if there is a NaN."""
     numbers = words.view(kind)
     sign = words.dtype.type(1 << (8 * words.dtype.itemsize - 1))
     twins = [words.dtype.type(0), sign] if (numbers == 0).any() else []
@@ -159,7 +159,7 @@ def _theta_chunk(chunk: Any, iceberg_type: str) -> Hashes:
 
 
 def _theta_words(words: NDArray[Any]) -> Hashes:
-    """Bit by bit, as Spark does: zeros of both signs count apart, and so do NaNs of other payloads."""
+    """Return the hashes of the bits of ``words``, as Spark does: 0.0 and -0.0 count twice, and so do different NaNs."""
     from sidecar.kernels import murmur3
 
     out = np.empty(len(words), np.uint64)

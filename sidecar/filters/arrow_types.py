@@ -1,4 +1,4 @@
-"""The Arrow type that has the values of an Iceberg type."""
+"""Map Iceberg types to Arrow types."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ARROW: dict[str, pa.DataType] = {
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
-    """The Arrow type of a type other than string and binary, which Arrow has in several layouts.
+    """Return the Arrow type of ``kind``.
 
-    Raises :class:`UsageError` for these and for types that are not known.
+    Raises :class:`UsageError` for unknown types, and for string and binary, which have several layouts in Arrow.
     """
     if kind.base in _ARROW:
         return _ARROW[kind.base]

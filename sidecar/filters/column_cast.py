@@ -1,8 +1,8 @@
-"""Values of a file in the type of the table's column: what sketches hash.
+"""Cast values of a file to the type of the table's column, which theta sketches hash.
 
-A sketch hashes Iceberg's single-value serialization in the type that the column has in the snapshot, so an
-INT32 file of a column promoted to long counts as longs. Only casts that are exact for every value are made; a
-column in any other type has no sketch (a filter hashes the file's own bytes and needs no cast).
+A sketch hashes Iceberg's single-value serialization in the column's type in the snapshot, so the INT32 values of a
+column that was promoted to long count as longs. Only casts that are exact for every value are made; other columns get
+no sketch. (Filters hash the file's own bytes and need no cast.)
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ _SMALL = (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
 
 def to_column_type(values: ArrayLike, column_type: str) -> ArrayLike:
-    """``values`` as the Iceberg type ``column_type``; :class:`UsageError` unless that is exact for all
-    values."""
+    """Return ``values`` cast to the Iceberg type ``column_type``.
+
+    Raises :class:`UsageError` unless the cast is exact for all values.
+    """
     source = values.type
     kind = ColumnType.parse(column_type)
     if kind.base in ("string", "binary"):
@@ -33,9 +35,7 @@ def to_column_type(values: ArrayLike, column_type: str) -> ArrayLike:
         raise UsageError(f"no sketch of a {column_type} column stored as {source}")
     try:
         return values.cast(target)
-    except (
-        pa.ArrowInvalid
-    ) as error:  # a value that does not fit: an overflow in milliseconds, a decimal too long
+    except pa.ArrowInvalid as error:  # an overflow in milliseconds, or a decimal that is too long
         raise UsageError(f"values stored as {source} do not fit {column_type}") from error
 
 
@@ -68,8 +68,7 @@ def _exact(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _exact_timestamp(source: pa.DataType, target: pa.DataType) -> bool:
-    """Any of the same or a coarser unit; with a zone and without must agree, as engines read them
-    differently."""
+    """Return whether a timestamp keeps its value: its unit is the same or coarser, and both or neither have a zone."""
     if not isinstance(source, pa.TimestampType) or not isinstance(target, pa.TimestampType):
         return False
     if (source.tz is None) != (target.tz is None):

@@ -1,15 +1,15 @@
-"""The one table of Iceberg's primitive types: what each is, and how files store its values.
+"""The one table of Iceberg's primitive types, and of the ways in which files store their values.
 
-Every module that asks something of a type's text ("long", "decimal(9, 2)", "fixed[16]") asks :meth:`ColumnType.parse`.
+Every module that reads a type's text ("long", "decimal(9, 2)", "fixed[16]") calls :meth:`ColumnType.parse`.
 A format's own tables (Parquet's logical types, ORC's kinds, the types of Arrow, Spark and pyiceberg) stay in the
 modules that know the format, keyed by :attr:`ColumnType.base` or :attr:`ColumnType.family`.
 
 When Iceberg gets a new type:
 
-1. Add a row to ``_TYPES``, with empty ``stored_as`` and ``orc_stored_as`` until it is proven that equal values have
-   one known form in an encoding: a type without these is kept everywhere and pruned nowhere.
-2. A type of a family that is listed (a timestamp of another unit, say) needs its Arrow type in
-   ``filters/arrow_types.py``, and nothing else to be written, hashed and compared.
+1. Add a row to ``_TYPES``. Leave ``stored_as`` and ``orc_stored_as`` empty until it is proven that equal values have
+   one known form in an encoding: without them, no file is pruned by a column of the type.
+2. A type of a listed family (for example, a timestamp of another unit) also needs its Arrow type in
+   ``filters/arrow_types.py``. Then its values can be written, hashed and compared.
 3. A new family needs an entry in each table that is keyed by families: how a person writes a value
    (``filters/literals.py``), its PLAIN bytes (``filters/values.py``), its keys in ORC (``filters/orc_values.py``), its
    place among bounds (``questions/literal_spans.py``), and its keys in a join (``planning/key_lists.py``,
@@ -42,14 +42,14 @@ class ColumnType:
     """Types whose values are written alike: ``integer`` (int, long), ``float`` (float, double), ``timestamp`` (all
     four), ``binary`` (binary, fixed); each other type is a family of its own name."""
     width: int | None = None
-    """Bytes of every value of the type; of a decimal, the fewest that hold its precision; ``None`` if they vary."""
+    """Bytes of every value of the type; for a decimal, the fewest that hold its precision; ``None`` if they vary."""
     encoding: str | None = None
     """Name of the Parquet encoding in which Iceberg's writers store the type (see :mod:`sidecar.filters.encoding`)."""
     stored_as: tuple[str, ...] = ()
-    """Parquet encodings in which equal values have one known form; ``flba`` means any length. Empty for decimals: they
-    have one in every encoding of their scale and of a fixed width."""
+    """Parquet encodings in which equal values have one known form; ``flba`` means any length. Empty for decimals, which
+    have one known form in every encoding of their scale and a fixed width."""
     orc_encoding: str | None = None
-    """Name of the encoding of an ORC filter, as Java's writers hash today; ``None`` if there is none."""
+    """Name of the encoding in which sidecar builds ORC filters, as Java's writers do; ``None`` if it builds none."""
     orc_stored_as: tuple[str, ...] = ()
     """Families of ORC encodings in which equal values have known keys."""
     unit: str | None = None
@@ -62,7 +62,7 @@ class ColumnType:
     @staticmethod
     @lru_cache(maxsize=1024)
     def parse(text: str) -> ColumnType:
-        """The type of a text as Iceberg's metadata has it. Never raises; see the class for what is not known."""
+        """Return the type that ``text`` names in Iceberg's metadata. Never raises: unknown types have no family."""
         if known := _TYPES.get(text):
             return known
         if match := _DECIMAL.fullmatch(text):
@@ -72,13 +72,13 @@ class ColumnType:
         return ColumnType(base=text)
 
     def holds(self, stored: ColumnType) -> bool:
-        """Whether every value of a file's column of type ``stored`` is a value of this type: Iceberg's promotions."""
+        """Return whether this type is ``stored``, the type in a file, or a promotion of it that Iceberg allows."""
         if self.family == stored.family == "decimal":
             return self.scale == stored.scale and (stored.precision or 0) <= (self.precision or 0)
         return self == stored or (stored.base, self.base) in _PROMOTED
 
     def compares_with(self, stored: ColumnType) -> bool:
-        """Whether a literal of this type compares with values of type ``stored`` as values of this type do."""
+        """Return whether literals of this type can be compared with values of type ``stored``."""
         if self.family == stored.family == "decimal" or {self.base, stored.base} == {"string", "binary"}:
             return True
         return self.holds(stored) or stored.base == f"{self.base}_ns"
@@ -90,7 +90,7 @@ class ColumnType:
 
 
 def _decimal(precision: int, scale: int) -> ColumnType:
-    """Precision and scale may come from damaged files: no Parquet encoding holds more than 38 digits."""
+    """Return a decimal type. Damaged files may give any numbers; beyond 38 digits there is no Parquet encoding."""
     width = (10**precision - 1).bit_length() // 8 + 1
     stored = "int32" if precision <= 9 else "int64" if precision <= 18 else f"flba:{width}"
     encoding = f"{stored}/decimal:{scale}" if precision and scale <= precision <= _MAX_DIGITS else None
@@ -137,4 +137,5 @@ _TYPES = {
         ColumnType("uuid", "uuid", 16, "flba:16", ("flba",), "orc/bytes", ("bytes",)),
     )
 }
-"""A promoted column finds INT32 and FLOAT in older files. No ORC filter is built of nanoseconds, but some are read."""
+"""Base name -> type. ``long`` and ``double`` list ``int32`` and ``float`` too: files from before a promotion have them.
+Types in nanoseconds have no ``orc_encoding``: sidecar reads such filters, but builds none."""

@@ -1,8 +1,8 @@
-"""Encodings: how a column's value becomes the bytes that are hashed in one file.
+"""Parquet encodings: how a column's value becomes the bytes that a filter of one file hashes.
 
-The same Iceberg column may stand in two files as INT32 and as INT64 (after a promotion), as a decimal of
-another width, or as a timestamp of another unit. The hash is of the PLAIN bytes *of that file*, so every
-filter carries the encoding that it was built in, by a name of a fixed registry that bundles repeat:
+Two files may store the same Iceberg column as INT32 and as INT64 (after a promotion), as decimals of different widths,
+or as timestamps of different units. A filter hashes the PLAIN bytes *of its own file*. So every filter has the encoding
+in which it was built, with a fixed name that bundles store:
 
     int32  int64  uint32  uint64  float  double  float16  boolean  int96  interval
     int32/date  int32/time-ms  int64/time-us  int64/time-ns
@@ -10,8 +10,8 @@ filter carries the encoding that it was built in, by a name of a fixed registry 
     int32/decimal:S  int64/decimal:S  flba:N/decimal:S  byte_array/decimal:S
     byte_array  flba:N
 
-S is the scale, N the length in bytes. Small signed integers annotate INT32 and hash as ``int32``; unsigned
-ones as ``uint32`` or ``uint64``. STRING, ENUM, JSON, BSON and unannotated BYTE_ARRAY are ``byte_array``,
+S is the scale, N the length in bytes. Small signed integers are INT32 and hash as ``int32``; unsigned ones hash as
+``uint32`` or ``uint64``. STRING, ENUM, JSON, BSON and unannotated BYTE_ARRAY are ``byte_array``,
 a UUID is ``flba:16``. Parquet specification, "Bloom filter" and "PLAIN encoding".
 """
 
@@ -47,7 +47,7 @@ _DECIMAL = re.compile(r"(int32|int64|byte_array|flba:([1-9][0-9]{0,5}))/decimal:
 _FLBA = re.compile(r"flba:([1-9][0-9]{0,5})")
 
 _NOT_INDEXABLE = {
-    "boolean": "a filter of two values tells nothing, and readers disagree on its bytes",
+    "boolean": "a filter of two values is useless, and readers disagree on its bytes",
     "float16": "readers disagree on the bytes of FLOAT16",
     "interval": "readers disagree on the bytes of INTERVAL",
     "int96": "INT96 nanoseconds cannot be told from the column's microseconds",
@@ -69,7 +69,7 @@ class Encoding:
 
     @staticmethod
     def parse(name: str) -> Encoding:
-        """The encoding of a registered name; :class:`UnsupportedFeatureError` for any other."""
+        """Return the encoding of a registered name. Raises :class:`UnsupportedFeatureError` for any other name."""
         if name in _FIXED:
             physical, width = _FIXED[name]
             return Encoding(name, physical, width)
@@ -89,7 +89,7 @@ class Encoding:
 
     @property
     def not_indexable(self) -> str | None:
-        """Why sidecar builds no filter in this encoding, or ``None`` where it does."""
+        """The reason why sidecar builds no filter in this encoding, or ``None`` if it does."""
         if self.is_decimal and self.physical == "BYTE_ARRAY":
             return "a decimal in a BYTE_ARRAY may be stored in several widths"
         return _NOT_INDEXABLE.get(self.name)

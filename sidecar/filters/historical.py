@@ -1,25 +1,27 @@
-"""Historical Bloom filters: what the Parquet specification described before XXH64. A "no" is certain.
+"""Historical Bloom filters: the form that the Parquet specification described before XXH64.
+
+A "no" of a filter is certain, a "yes" is not.
 
     num_bytes   u32, little-endian: length of the bitset, a power of two from 32 to 128 MiB
     hash        u32: 0, MurmurHash3
     algorithm   u32: 0, split blocks
     bitset      num_bytes: z blocks of eight 32-bit words, little-endian
 
-The hash is the first half of MurmurHash3 x64-128 with seed 1361930890, of the value's PLAIN bytes. It chooses block
-``(h >> 32) & (z - 1)``, not by multiplication as the present form does, and the same eight bits by its lower 32
-bits. So asking such a filter the present way, or with the present hash, denies nearly every value that it
-holds. ("Parquet Bloom Filter" as of 2018; nothing in these bytes names the column or its type.)
+The hash is the first half of MurmurHash3 x64-128 with seed 1361930890 of the value's PLAIN bytes. Its upper 32 bits
+choose block ``(h >> 32) & (z - 1)``, where the present form multiplies. Its lower 32 bits choose the eight bits as in
+the present form. A reader that probes such a filter like a present one gets a wrong "no" for nearly every value.
+(Source: "Parquet Bloom Filter" as of 2018. The bytes do not name the column or its type.)
 
-Since z is a power of two, the block is the lowest bits of the upper 32, and its lemmas differ from the present form's:
+z is a power of two, so the lowest of the upper 32 bits choose the block. The lemmas differ from the present form's:
 
-*fold*: the block at z / f is that at z modulo z / f. So the OR of the f equal parts of the filter (its two halves
+*fold*: the block at z / f is the block at z, modulo z / f. So the OR of the f equal parts of the filter (its two halves
 for f = 2) is exactly the filter built at z / f.
 
 *widen*: repeating the whole filter f times gives the same answer to every question as before.
 
 *merge*: the OR of two filters of the same z is the filter of both sets.
 
-Another form cannot be had from the bits: it is a rebuild, see :mod:`sidecar.convert.rebuild`.
+The bits cannot be converted to the present form; :mod:`sidecar.convert.rebuild` builds a new filter from the values.
 """
 
 from __future__ import annotations
@@ -44,31 +46,39 @@ HEADER_LENGTH = 12
 
 
 class HistoricalBloomFilter(BlockFilter):
-    """The earlier form: MurmurHash3, a power of two of blocks."""
+    """A split-block filter of the earlier form: MurmurHash3, a power of two of blocks."""
 
     function = MURMUR3_X64_128
     form = "the historical one: split blocks, MurmurHash3 x64-128 with seed 1361930890, block (upper 32 bits) & (z - 1)"
 
     def __init__(self, blocks: NDArray[np.uint32], tail: bytes = b"") -> None:
         if tail:
-            raise UsageError("a historical filter has no odd bytes at its end", found=len(tail))
+            raise UsageError(
+                "a historical filter has odd bytes at its end",
+                expected="a multiple of 32 bytes",
+                found=f"{len(tail)} odd bytes",
+            )
         super().__init__(blocks)
 
     @staticmethod
     def check_size(z: int) -> None:
-        """Raise :class:`UsageError` unless ``z`` is a power of two in bounds."""
+        """Raise :class:`UsageError` unless ``z`` is a power of two within the limits of all forms."""
         check_blocks(z)
         if z & (z - 1):
-            raise UsageError("a historical filter has a power of two of blocks", found=z)
+            raise UsageError(
+                "the number of blocks of a historical filter is out of range",
+                expected="a power of two",
+                found=z,
+            )
 
     @staticmethod
     def block_of(h: int, z: int) -> int:
-        """The block that hash ``h`` chooses among ``z``."""
+        """Return the block that hash ``h`` chooses among ``z``."""
         return (h >> 32) & (z - 1)
 
     @staticmethod
     def blocks_for(distinct: int, fpp: float) -> int:
-        """The formula of the time, see :func:`bytes_for`."""
+        """Return the number of blocks by the formula of :func:`bytes_for`."""
         return bytes_for(distinct, fpp) // BLOCK_BYTES
 
     @classmethod
@@ -81,9 +91,9 @@ class HistoricalBloomFilter(BlockFilter):
         ndv: int | None = None,
         strict: bool = False,
     ) -> Self:
-        """A filter of the values, of the size that :func:`bytes_for` gives for ``ndv`` or the distinct hashes.
+        """Return a filter of ``values``, with the size of :func:`bytes_for` for ``ndv`` or for the distinct hashes.
 
-        ``strict`` adds no twins of zeros and NaN: bit for bit what writers of the time built.
+        ``strict`` leaves out the twins of zeros and NaN: the bits are those that writers of the time wrote.
         """
         from sidecar.filters.array_hash import hash_arrow
 
@@ -111,9 +121,9 @@ class HistoricalBloomFilter(BlockFilter):
 
 
 def bytes_for(distinct: int, fpp: float) -> int:
-    """Bytes of a filter by the formula of the time: ``-8 / ln(1 - fpp^(1/8))`` bits a value, a power of two.
+    """Return the size in bytes of a filter by the formula of the time: ``-8 / ln(1 - fpp^(1/8))`` bits for each value.
 
-    At least 32 bytes, at most 128 MiB.
+    The size is a power of two, at least 32 bytes and at most 128 MiB.
     """
     check_fpp(fpp)
     bits = int(-8.0 * distinct / math.log(1.0 - fpp ** (1.0 / 8)))
@@ -122,15 +132,15 @@ def bytes_for(distinct: int, fpp: float) -> int:
 
 
 def encode_header(num_bytes: int) -> bytes:
-    """The header in front of a bitset of ``num_bytes``: 12 bytes."""
+    """Return the 12 bytes of the header before a bitset of ``num_bytes`` bytes."""
     return num_bytes.to_bytes(4, "little") + bytes(8)
 
 
 def is_header(data: bytes) -> bool:
-    """Whether ``data`` begins with a plausible header.
+    """Return whether ``data`` begins with a plausible header.
 
-    No Thrift header of the present form can be mistaken for one: it begins with a field, and the first byte of a
-    power of two of at least 32 is no field that it knows.
+    A Thrift header of the present form never looks like one. It begins with the byte of a field, and the first byte of
+    a power of two from 32 on is not the byte of a field that the header has.
     """
     num_bytes = int.from_bytes(data[:4], "little")
     fits = BLOCK_BYTES <= num_bytes <= MAX_BYTES and num_bytes & (num_bytes - 1) == 0
@@ -138,10 +148,10 @@ def is_header(data: bytes) -> bool:
 
 
 def decode_header(data: bytes) -> int:
-    """``num_bytes`` of the header at the start of ``data``; :class:`DamagedFileError` if there is none."""
+    """Return ``num_bytes`` of the header at the start of ``data``. Raises :class:`DamagedFileError` without one."""
     if not is_header(data):
         raise DamagedFileError(
-            "no header of a historical Bloom filter",
+            "the bytes are not the header of a historical Bloom filter",
             expected="a power of two from 32 to 128 MiB, hash 0, algorithm 0",
             found=data[:HEADER_LENGTH].hex(" "),
         )

@@ -1,8 +1,8 @@
-"""How Arrow keeps values, as numpy arrays: little-endian words, rows of bytes, spans of bytes, unscaled decimals.
+"""Read the values of Arrow arrays as numpy arrays: little-endian words, rows of bytes, spans of bytes, decimals.
 
-Nulls are left out, and memory is shared with the Arrow array wherever its layout allows. Casts are made
-between types of one kind only (integers, dates, times, timestamps, float32 to float64), and only if every value
-survives: one that was cut or rounded would be one that the filter denies. Anything else is a :class:`UsageError`.
+Nulls are left out. Memory is shared with the Arrow array if its layout allows. Values are cast only within one kind of
+type (integers, dates, times, timestamps, float32 to float64), and only if no value changes: a filter that was built
+from a changed value denies the value in the file. Every other cast raises :class:`UsageError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sidecar.errors import UsageError
 
 
 class Spans(NamedTuple):
-    """Byte arrays where they stand: ``data[starts[i] : starts[i] + lengths[i]]``, which lies inside of ``data``."""
+    """Byte arrays in place: value i is ``data[starts[i] : starts[i] + lengths[i]]``, always inside ``data``."""
 
     data: NDArray[np.uint8]
     starts: NDArray[np.int64]
@@ -32,12 +32,12 @@ class Spans(NamedTuple):
 
     @property
     def null_count(self) -> int:
-        """None of them is null."""
+        """Always 0: spans have no nulls."""
         return 0
 
 
 ArrayLike: TypeAlias = "pa.Array[Any] | Spans"
-"""An Arrow array, or byte arrays where a file has them."""
+"""An Arrow array, or the byte arrays of a decoded page in place."""
 
 
 if TYPE_CHECKING:
@@ -47,12 +47,15 @@ _is = pa.types
 
 
 def word_type(width: int) -> type[np.uint32] | type[np.uint64]:
-    """The unsigned word of 4 or 8 bytes."""
+    """Return the unsigned integer type of 4 or 8 bytes."""
     return np.uint32 if width == 4 else np.uint64
 
 
 def chunks(values: ArrayLike | pa.ChunkedArray[Any]) -> Iterator[Any]:
-    """The chunks that hold any value: extensions by their storage, dictionaries by the distinct values they use."""
+    """Yield the chunks that have a value that is not null.
+
+    Extension arrays come as their storage, dictionary arrays as the distinct values that their rows use.
+    """
     if isinstance(values, Spans):
         if len(values.starts):
             yield values
@@ -75,7 +78,7 @@ def _plain(chunk: Any) -> Any:
 
 
 def words(chunk: Any, wanted: pa.DataType) -> NDArray[Any]:
-    """The values as ``wanted``, a type of 4 or 8 bytes, in unsigned words: uint32 or uint64 [n]."""
+    """Return the values as ``wanted``, a type of 4 or 8 bytes, in unsigned words: uint32 or uint64 [n]."""
     chunk = _cast(chunk, wanted).drop_null() if chunk.null_count else _cast(chunk, wanted)
     width = wanted.bit_width // 8
     return np.frombuffer(chunk.buffers()[1], word_type(width), len(chunk), chunk.offset * width)
@@ -100,7 +103,7 @@ def _refuse(given: pa.DataType, wanted: str) -> NoReturn:
 
 
 def rows(chunk: Any, width: int) -> NDArray[np.uint8]:
-    """The values of a fixed-size binary array of ``width`` bytes: uint8 [n, width]."""
+    """Return the values of a fixed-size binary array of ``width`` bytes: uint8 [n, width]."""
     if not _is.is_fixed_size_binary(chunk.type) or chunk.type.byte_width != width:
         _refuse(chunk.type, f"binary values of {width} bytes")
     chunk = chunk.drop_null() if chunk.null_count else chunk
@@ -109,7 +112,7 @@ def rows(chunk: Any, width: int) -> NDArray[np.uint8]:
 
 
 def spans(chunk: Any) -> Spans:
-    """The values of a string or binary array."""
+    """Return the values of a string or binary array, without a copy and without nulls."""
     if isinstance(chunk, Spans):
         return chunk
     kind = chunk.type
@@ -128,7 +131,7 @@ def spans(chunk: Any) -> Spans:
 
 
 def flags(chunk: Any) -> NDArray[np.uint8]:
-    """The values of a boolean array as bytes 0 and 1: uint8 [n]."""
+    """Return the values of a boolean array as bytes 0 and 1: uint8 [n]."""
     if not _is.is_boolean(chunk.type):
         _refuse(chunk.type, "booleans")
     return np.asarray(chunk.drop_null().cast(pa.uint8()))
@@ -138,7 +141,7 @@ def flags(chunk: Any) -> NDArray[np.uint8]:
 
 
 def decimal_words(chunk: Any, scale: int, width: int) -> NDArray[Any]:
-    """Unscaled values of a decimal array of ``scale`` in words of 4 or 8 bytes: uint32 or uint64 [n]."""
+    """Return the unscaled values of a decimal array of ``scale`` in words of 4 or 8 bytes: uint32 or uint64 [n]."""
     parts = unscaled_words(chunk, scale).view(np.int64)
     low = parts[:, 0]
     fits = (parts[:, 1:] == (low >> np.int64(63))[:, None]).all()
@@ -150,7 +153,10 @@ def decimal_words(chunk: Any, scale: int, width: int) -> NDArray[Any]:
 
 
 def decimal_rows(chunk: Any, scale: int, width: int) -> NDArray[np.uint8]:
-    """Unscaled values of a decimal array of ``scale``, big-endian, sign-extended to ``width``: uint8 [n, width]."""
+    """Return the unscaled values of a decimal array of ``scale`` as big-endian rows: uint8 [n, width].
+
+    Values are sign-extended to ``width`` bytes.
+    """
     rows = _big_endian(chunk, scale)
     given = rows.shape[1]
     if width >= given:
@@ -162,7 +168,7 @@ def decimal_rows(chunk: Any, scale: int, width: int) -> NDArray[np.uint8]:
 
 
 def minimal_decimals(chunk: Any, scale: int) -> Spans:
-    """Unscaled values of a decimal array of ``scale``, big-endian, each in as few bytes as hold it and its sign."""
+    """Return the unscaled values of a decimal array of ``scale``, big-endian, in the fewest bytes with a sign bit."""
     rows = _big_endian(chunk, scale)
     width = rows.shape[1]
     leading = _sign_bytes(rows)
@@ -171,7 +177,7 @@ def minimal_decimals(chunk: Any, scale: int) -> Spans:
 
 
 def unscaled_words(chunk: Any, scale: int) -> NDArray[np.uint64]:
-    """Two's complement of the unscaled values, lowest word first: uint64 [n, 2 or 4]."""
+    """Return the unscaled values in two's complement, lowest word first: uint64 [n, 2 or 4]."""
     if not _is.is_decimal(chunk.type) or chunk.type.scale != scale:
         _refuse(chunk.type, f"decimals of scale {scale}")
     if chunk.type.bit_width < 128:

@@ -1,4 +1,4 @@
-"""Columns as files store them: the leaf of a Parquet file, and what any column is compared as."""
+"""Describe the leaf columns of Parquet files, and columns of any format for the comparison with literals."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_DIGITS = {"INT32": 9, "INT64": 18}
 
 @dataclass(frozen=True)
 class ComparedColumn:
-    """A column as literals are compared with it.
+    """The type and the encoding in which literals are compared with a column's bounds.
 
-    ``index`` is the number under which its bounds are known: of a Parquet leaf, of an ORC column, or a field id.
+    ``index`` identifies the column: the number of a Parquet leaf, the id of an ORC column, or a field id.
     Literals are values of ``iceberg_type``; bounds are decoded values of ``encoding``.
     """
 
@@ -25,16 +25,16 @@ class ComparedColumn:
     iceberg_type: str
     encoding: Encoding
     name: str = ""
-    """As messages have it."""
+    """The name for messages."""
 
     def compares_with(self, iceberg_type: str) -> bool:
-        """Whether literals of a type compare with the bounds as the type's values do."""
+        """Return whether literals of ``iceberg_type`` can be compared with the column's bounds."""
         return ColumnType.parse(iceberg_type).compares_with(ColumnType.parse(self.iceberg_type))
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a leaf's values mean: ``kind`` is a logical type's name (``""``: none), then its parameters."""
+    """The logical type of a leaf: its name in ``kind`` (``""`` if it has none), and its parameters."""
 
     kind: str = ""
     scale: int = 0
@@ -59,11 +59,11 @@ class Leaf:
     max_def: int
     max_rep: int
     normalized_interval: bool = False
-    """The file's key-value metadata says that filters of INTERVAL columns hash normalised values."""
+    """Whether the file's key-value metadata says that filters of INTERVAL columns hash normalised values."""
 
     @property
     def path(self) -> str:
-        """The parts joined by dots: ``a.list.element``."""
+        """The names of the path joined by dots: ``a.list.element``."""
         return ".".join(self.parts)
 
     @property
@@ -73,12 +73,12 @@ class Leaf:
 
     @property
     def iceberg_type(self) -> str:
-        """The Iceberg type that a plain file's column is taken for when a literal is compared with it."""
+        """The Iceberg type that literals for this column have where a file is read without a table."""
         return _iceberg_type(self)
 
     @property
     def compared(self) -> ComparedColumn:
-        """The column as literals of :attr:`iceberg_type` are compared with it."""
+        """The leaf for the comparison with literals of :attr:`iceberg_type`."""
         return ComparedColumn(self.index, self.iceberg_type, self.encoding, self.path)
 
 

@@ -1,4 +1,4 @@
-"""Nested Arrow arrays to the flat arrays of their leaves: what lists, maps and structs hold."""
+"""Flatten nested Arrow arrays (structs, lists, maps) to the arrays of their leaves."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import pyarrow.compute as pc
 
 
 def flatten(array: Any) -> list[pa.Array[Any]]:
-    """Leaf arrays below ``array`` in the order of the schema; parents' nulls are honoured.
+    """Return the leaf arrays below ``array`` in the order of the schema, without values whose parent is null.
 
-    ``flatten`` of Arrow's list arrays skips what lies under a null list; that of a struct array merges the
-    struct's validity into its children.
+    Arrow's ``flatten`` skips the elements of null lists, and for structs it makes the children of a null struct null.
     """
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return flatten(array.storage)
     if pa.types.is_struct(kind):
         return [leaf for child in array.flatten() for leaf in flatten(child)]
-    if pa.types.is_map(kind):  # Arrow flattens lists only
+    if pa.types.is_map(kind):  # Arrow flattens lists, but not maps
         return flatten(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
     if pa.types.is_nested(kind):
         return flatten(array.flatten())
@@ -29,6 +28,6 @@ def flatten(array: Any) -> list[pa.Array[Any]]:
 
 
 def _used_values(array: Any) -> pa.Array[Any]:
-    """The distinct values that a dictionary array uses: entries without a row must not reach a sketch."""
+    """Return the distinct values that a dictionary array uses: a sketch must not count entries without a row."""
     used: pa.Array[Any] = array.dictionary.take(pc.unique(array.indices).drop_null())
     return used

@@ -1,4 +1,4 @@
-"""Literals as a person writes them, turned into a value of the column's type: exactly but for floats, or refused.
+"""Parse literals as a person writes them into values of the column's type: exact, except for floats.
 
 | Iceberg type | spelling | value |
 | --- | --- | --- |
@@ -14,10 +14,10 @@
 | uuid | `f79c3e09-677c-4bbd-a479-3f349cb785e7`, with or without hyphens | 16 bytes |
 | fixed[N], binary | hexadecimal after `0x`: `0x00ff`, `0x` alone is empty | bytes |
 
-These are the values that pyiceberg's bound literals hold. A zone is required where the type has one and
-refused where it has none: nobody's session zone is guessed. A number for a float or double is the nearest double to its
-text, as in every language. A float column gets that double too, even one beyond all 32-bit floats: rounding is not
-ours to decide, and ``f < 1e39`` is a question with an answer.
+These are the values that pyiceberg's bound literals hold. A zone is required if the type has one and refused if it
+has none, because sidecar does not guess a session's zone. A number for a float or double becomes the nearest double, as
+in every language. A float column gets that double too, even beyond all 32-bit floats: engines round in different ways,
+and ``f < 1e39`` has an answer without rounding.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType
 
 LiteralValue = int | float | Decimal | str | bytes | bool
-"""What a bound literal holds; see the table above."""
+"""The Python value of a bound literal: the last column of the module's table."""
 
 _MAX_TEXT = 1 << 20
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
@@ -52,11 +52,11 @@ _MAX_NUMBER = 2000
 
 
 def literal_from_text(text: str, iceberg_type: str, *, quoted: bool) -> LiteralValue:
-    """The value that ``text`` means for a column of ``iceberg_type`` (``"long"``, ``"decimal(9, 2)"``, ...).
+    """Return the value that ``text`` means for a column of ``iceberg_type`` (``"long"``, ``"decimal(9, 2)"``, ...).
 
     ``quoted`` is true for the content of a string literal and for a word of a command line, false for a bare
-    token of a predicate: a bare token is never a string. Nothing but a float is rounded. Raises
-    :class:`UsageError` where the text does not fit the type, saying how such a literal is written.
+    token of a predicate: a bare token is never a string. Only floats are rounded. Raises :class:`UsageError` if the
+    text does not fit the type; its hint shows how to write such a literal.
     """
     if len(text) > _MAX_TEXT:
         raise UsageError(
@@ -67,7 +67,7 @@ def literal_from_text(text: str, iceberg_type: str, *, quoted: bool) -> LiteralV
         return _string(text, kind, quoted)
     parse = _PARSERS.get(kind.family)
     if parse is None:
-        raise UsageError("a column of this type cannot be compared with a literal", found=iceberg_type)
+        raise UsageError("columns of this type cannot be compared with literals", found=iceberg_type)
     return parse(text.strip(), kind)
 
 
@@ -102,7 +102,10 @@ def _number(text: str, kind: ColumnType) -> Decimal:
 
 
 def _unscaled(number: Decimal, scale: int) -> int | None:
-    """``number * 10**scale`` if that is whole; exact, unlike a decimal context."""
+    """Return ``number * 10**scale`` if it is a whole number, else ``None``.
+
+    Ratios of integers are exact; the decimal context may round.
+    """
     numerator, denominator = number.as_integer_ratio()
     whole, rest = divmod(numerator * 10**scale, denominator)
     return None if rest else whole
@@ -150,7 +153,7 @@ def _days(text: str, kind: ColumnType) -> int:
 
 
 def _time_of_day(text: str, kind: ColumnType, digits: int) -> int:
-    """Units of ``10**-digits`` seconds from midnight; a digit that would be cut must be zero."""
+    """Return the units of ``10**-digits`` seconds from midnight; digits beyond ``digits`` must be zero."""
     match = _TIME.fullmatch(text)
     if not match:
         _refuse(text, kind, "it is not a time", "Write a time as '12:34:56.123456'.")
@@ -174,7 +177,7 @@ def _timestamp(text: str, kind: ColumnType) -> int:
     if not match:
         _refuse(text, kind, "it is not a timestamp", f"Write a timestamp as {example}.")
     if kind.zoned != (match["zone"] is not None):
-        why = "it names no time zone" if kind.zoned else "it names a time zone, the column has none"
+        why = "it names no time zone" if kind.zoned else "it names a time zone, but the column has none"
         _refuse(text, kind, why, f"Write {example}.")
     digits = 9 if kind.unit == "ns" else 6
     unit: int = 10**digits
@@ -225,4 +228,4 @@ _PARSERS: dict[str, Callable[[str, ColumnType], LiteralValue]] = {
     "uuid": _uuid,
     "binary": _binary,
 }
-"""By family of the column's type."""
+"""Family of a column type -> the parser of its literals."""

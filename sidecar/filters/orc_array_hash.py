@@ -1,8 +1,8 @@
-"""Arrow arrays to the hashes of ORC filters: the building side of :mod:`sidecar.filters.orc_values`.
+"""Hash Arrow arrays for ORC filters: the building side of :mod:`sidecar.filters.orc_values`.
 
-Nulls add nothing. Equal values must not be asked for by a key that a filter lacks, so by default a filter that
-sees a zero gets both zeros, one that sees a NaN the canonical NaN, and one of C++ timestamps both neighbouring
-milliseconds (*twins*): our own probing asks for all of them anyhow, other readers for one.
+Nulls add nothing. Readers may probe for a value with the key of an equal one, so by default a filter gets *twins*: both
+zeros if it has a zero, the canonical NaN if it has a NaN, and both neighbouring milliseconds of C++ timestamps.
+sidecar itself probes for all of them, other readers for only one.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from sidecar.filters.orc_encoding import OrcEncoding
 Hashes = NDArray[np.uint64]
 
 _UNITS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
-"""Counts of an Arrow timestamp to the millisecond (seconds are widened first)."""
+"""Unit of an Arrow timestamp -> counts in a millisecond; seconds are converted to milliseconds first."""
 _ROWS = 1 << 14
-"""Decimals a step: their text is kept in the cache."""
+"""Decimals in one step: the text of this many stays in the cache."""
 _TEXT_WIDTH = 48
 
 
 def hash_orc(
     values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding, *, twins: bool = True
 ) -> Hashes:
-    """Hashes of the keys of every non-null value, uint64 [<= n + twins], in no promised order.
+    """Return the hashes of the keys of every non-null value, uint64 [<= n + twins], in no promised order.
 
-    ``values`` has the type by which pyarrow reads the column: timestamps of any unit (a TIMESTAMP as its wall
-    clock), text as text or binary, decimals of the encoding's scale. ``twins=False`` is the strict mode, bit for
-    bit what the file's writer inserts. :class:`UsageError` for an encoding that sidecar does not build in, or for
-    values that are not exactly of it.
+    ``values`` has the type as which pyarrow reads the column: timestamps of any unit (a TIMESTAMP as its wall clock),
+    text as text or binary, decimals of the encoding's scale. ``twins=False`` is the strict mode: exactly the hashes
+    that the file's writer inserts. Raises :class:`UsageError` for an encoding in which sidecar builds no filters, and
+    for values that do not fit it.
     """
     if encoding.not_indexable:
-        raise UsageError(f"no filter for {encoding}: {encoding.not_indexable}")
+        raise UsageError(f"columns of encoding {encoding} get no filter: {encoding.not_indexable}")
     parts = [_FAMILIES[encoding.family](chunk, encoding, twins) for chunk in layouts.chunks(values)]
     return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.uint64)])
 
@@ -79,7 +79,7 @@ def _floats(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
 
 
 def _float_twins(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Both zeros if any zero is there, the canonical NaN if any NaN is."""
+    """Return both zeros if ``numbers`` has a zero, and the canonical NaN if it has a NaN."""
     zeros = [0.0, -0.0] if (numbers == 0).any() else []
     return np.array(zeros + ([np.nan] if np.isnan(numbers).any() else []))
 
@@ -91,13 +91,13 @@ def _texts(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
 
 
 def _bounded_texts(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
-    """Code points are counted as Java's writers count them, not the UTF-16 units of its strings."""
+    """Hash CHAR and VARCHAR, cut to their length in code points: Java's writers do not count UTF-16 units either."""
     assert encoding.length is not None
-    layouts.spans(chunk)  # refuses what is no text
+    layouts.spans(chunk)  # raises for values that are not text
     try:
         cut = pc.utf8_slice_codeunits(chunk.cast(pa.large_string()), 0, encoding.length)
     except pa.ArrowInvalid as error:
-        raise UsageError(f"values of {encoding} are no UTF-8: {error}") from None
+        raise UsageError(f"values of {encoding} are not UTF-8: {error}") from None
     return _spans(*layouts.spans(pc.utf8_rpad(cut, encoding.length) if encoding.family == "char" else cut))
 
 
@@ -132,7 +132,7 @@ def _timestamps(chunk: Any, encoding: OrcEncoding, twins: bool) -> Hashes:
     if encoding.writer == "java":
         return _longs(floors)
     odd = (counts < 0) & (floors * _UNITS[unit] != counts)
-    ceilings = floors + odd  # of positive counts the floor: rounded toward zero
+    ceilings = floors + odd  # rounded toward zero: the floor of positive counts
     return _longs(np.concatenate([ceilings, floors[odd]]) if twins else ceilings)
 
 

@@ -1,4 +1,6 @@
-"""ORC Bloom filters: m bits, k of them for each value. A "no" is certain, a "yes" is not.
+"""ORC Bloom filters: m bits, of which each value sets k.
+
+A "no" of a filter is certain, a "yes" is not.
 
 A hash (see :mod:`sidecar.filters.orc_key_hash`) chooses bit ``p(1)`` to ``p(k)``, with ``h1`` its lower and ``h2`` its
 upper 32 bits as signed numbers:
@@ -6,14 +8,14 @@ upper 32 bits as signed numbers:
     c = int32(h1 + i * h2)  (wrapping);   if c < 0: c = ~c;   p(i) = c mod m
 
 Bit p is bit ``p & 63`` of word ``p >> 6``; on disk the words are little-endian, so it is bit ``p & 7`` of byte
-``p >> 3``. The high bits of p pick the word, not the low ones as the published text says.
+``p >> 3``. The high bits of p pick the word; the published specification wrongly says the low ones.
 
-Writers size a filter by the row index stride n and a rate, whatever the number of rows in the row group:
+Writers compute the size from the row index stride n and a rate, for a shorter last row group too:
 
     nb = trunc(-n * ln(rate) / ln(2)^2);   m = nb + (64 - nb mod 64);   k = max(1, floor(m / n * ln(2) + 0.5))
 
-(a number of bits that is aligned already gets 64 more). Nulls are never added. Two filters of one m and k merge
-by OR; m is no power of two and positions are taken modulo m, so nothing folds or widens.
+An aligned number of bits gets 64 more. Nulls are never added. Two filters of the same m and k merge by OR. ORC filters
+do not fold or widen, because m is not a power of two and positions are modulo m.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MAX_HASHES = 100
-"""Largest k believed: a stride of one value and a rate of 1e-12 give 89; pre-release files seem to say 10,000."""
+"""Largest k that is accepted: a stride of one value and a rate of 1e-12 give 89. (Pre-release files have 10,000.)"""
 _CHUNK = 8192
-"""Hashes a step: they stay in the first-level cache."""
+"""Hashes in one step: this many stay in the first-level cache."""
 _M32 = (1 << 32) - 1
 
 
 def size_for(entries: int, fpp: float) -> tuple[int, int]:
-    """(m, k) that every writer chooses for a row index stride of ``entries`` and the rate ``fpp``.
+    """Return (m, k) as every writer chooses them for a row index stride of ``entries`` values and the rate ``fpp``.
 
-    :class:`UsageError` for a rate that is none, or one that asks for more than 128 MiB or 100 bits a value.
+    Raises :class:`UsageError` for a rate outside 0 to 1, and for one that needs more than 128 MiB or 100 bits a value.
     """
     check_fpp(fpp)
     n = max(entries, 1)
@@ -54,7 +56,7 @@ def size_for(entries: int, fpp: float) -> tuple[int, int]:
 
 
 def positions(h: int, k: int, m: int) -> list[int]:
-    """The ``k`` bits that hash ``h`` chooses among ``m``, in their order; they may repeat."""
+    """Return the ``k`` bits that hash ``h`` chooses among ``m``, in their order; they may repeat."""
     out = []
     total, upper = h & _M32, h >> 32
     for _ in range(k):
@@ -65,17 +67,25 @@ def positions(h: int, k: int, m: int) -> list[int]:
 
 def _check_size(m: int, k: int) -> None:
     if not 64 <= m <= MAX_BYTES * 8 or m % 64:
-        raise UsageError(f"an ORC filter has 64 to {MAX_BYTES * 8} bits, a multiple of 64", found=m)
+        raise UsageError(
+            f"the size of an ORC filter is not 64 to {MAX_BYTES * 8} bits in steps of 64", found=m
+        )
     if not 1 <= k <= MAX_HASHES:
-        raise UsageError(f"an ORC filter sets 1 to {MAX_HASHES} bits a value", found=k)
+        raise UsageError(
+            f"the number of bits that a value sets in an ORC filter is not 1 to {MAX_HASHES}", found=k
+        )
 
 
 class OrcBloomFilter:
-    """One filter: ``words`` uint64 [m / 64] and ``k``, the bits a value sets."""
+    """An ORC Bloom filter: ``words`` is uint64 [m / 64], ``k`` the number of bits that a value sets."""
 
     def __init__(self, words: NDArray[np.uint64], k: int) -> None:
         if words.ndim != 1 or words.dtype != np.uint64:
-            raise UsageError("words are uint64 [m / 64]", found=f"{words.dtype} {list(words.shape)}")
+            raise UsageError(
+                "the words of an ORC filter have the wrong type or shape",
+                expected="uint64 [m / 64]",
+                found=f"{words.dtype} {list(words.shape)}",
+            )
         _check_size(len(words) * 64, k)
         self.words = np.ascontiguousarray(words)
         self.k = k
@@ -84,13 +94,13 @@ class OrcBloomFilter:
 
     @classmethod
     def empty(cls, m: int, k: int) -> Self:
-        """A filter of ``m`` bits that holds nothing."""
+        """Return a filter of ``m`` bits that holds nothing."""
         _check_size(m, k)
         return cls(np.zeros(m // 64, np.uint64), k)
 
     @classmethod
     def from_hashes(cls, hashes: NDArray[np.uint64], m: int, k: int) -> Self:
-        """A filter of ``m`` bits that holds ``hashes`` (uint64 [n])."""
+        """Return a filter of ``m`` bits that holds ``hashes`` (uint64 [n])."""
         made = cls.empty(m, k)
         made.insert(hashes)
         return made
@@ -105,10 +115,10 @@ class OrcBloomFilter:
         *,
         strict: bool = False,
     ) -> Self:
-        """The filter that writers make of ``values`` at a row index stride of ``entries``.
+        """Return the filter that writers make of ``values`` at a row index stride of ``entries`` values.
 
-        ``strict`` adds no twins of zeros, NaN and timestamps: bit for bit what the file's writer builds, but other
-        readers may ask for an equal value by a key that it lacks. Raises as
+        ``strict`` leaves out the twins of zeros, NaN and timestamps: the bits are those of the file's writer, but
+        other readers may probe for an equal value with a key that the filter lacks. Raises as
         :func:`sidecar.filters.orc_array_hash.hash_orc` does.
         """
         made = cls.empty(*size_for(entries, fpp))
@@ -117,13 +127,15 @@ class OrcBloomFilter:
 
     @classmethod
     def from_bytes(cls, bitset: bytes | memoryview, k: int, name: str | None = None) -> Self:
-        """The filter of a bitset as a file has it: ``utf8bitset``, or the words of ``bitset`` little-endian.
+        """Return the filter of a bitset in a file: ``utf8bitset``, or the words of ``bitset`` in little-endian.
 
-        :class:`DamagedFileError` for an empty bitset, one that is no multiple of 8 bytes or beyond 128 MiB, or a
-        ``k`` outside 1 to 100.
+        ``name`` is the file, for errors. Raises :class:`DamagedFileError` for an empty bitset, for one that is not a
+        multiple of 8 bytes or is larger than 128 MiB, and for a ``k`` outside 1 to 100.
         """
         if len(bitset) % 8:
-            raise DamagedFileError("an ORC filter is a multiple of 8 bytes", file=name, found=len(bitset))
+            raise DamagedFileError(
+                "the bitset of an ORC filter is not a multiple of 8 bytes", file=name, found=len(bitset)
+            )
         try:
             _check_size(len(bitset) * 8, k)
         except UsageError as error:
@@ -131,7 +143,7 @@ class OrcBloomFilter:
         return cls(np.frombuffer(bitset, "<u8").astype(np.uint64, copy=False), k)
 
     def to_bytes(self) -> bytes:
-        """The bitset as ``utf8bitset`` has it: little-endian words."""
+        """Return the bitset as the field ``utf8bitset`` stores it: little-endian words."""
         return self.words.astype("<u8", copy=False).tobytes()
 
     @property
@@ -154,7 +166,7 @@ class OrcBloomFilter:
     def __repr__(self) -> str:
         return f"OrcBloomFilter(m={self.m}, k={self.k}, fill={self.fill():.3f})"
 
-    # --- asking and telling ---------------------------------------------------------------------------------
+    # --- inserting and probing ------------------------------------------------------------------------------
 
     def insert(self, hashes: NDArray[np.uint64]) -> None:
         """Add ``hashes`` (uint64 [n])."""
@@ -168,13 +180,13 @@ class OrcBloomFilter:
     def insert_arrow(
         self, values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding, *, strict: bool = False
     ) -> None:
-        """Add values of the file's Arrow type, see :meth:`from_arrow`."""
+        """Add values of the file's Arrow type; ``strict`` as in :meth:`from_arrow`."""
         from sidecar.filters.orc_array_hash import hash_orc
 
         self.insert(hash_orc(values, encoding, twins=not strict))
 
     def check(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """For each of ``hashes`` (uint64 [n]) whether it might be there."""
+        """Return for each of ``hashes`` (uint64 [n]) whether the filter might hold it: bool [n]."""
         from sidecar.kernels import orc_bloom
 
         out = np.empty(len(hashes), np.bool_)
@@ -183,13 +195,13 @@ class OrcBloomFilter:
         return out
 
     def might_contain_hash(self, h: int) -> bool:
-        """Whether the hash might be there; one hash, nothing compiled."""
+        """Return whether the filter might hold the hash ``h``; needs no compiled code."""
         return all(int(self.words[p >> 6]) >> (p & 63) & 1 for p in positions(h, self.k, self.m))
 
     def might_contain(self, value: object, iceberg_type: str, encoding: OrcEncoding) -> bool:
-        """Whether a value of a column of ``iceberg_type`` might be there; True whenever that is not certain.
+        """Return whether the filter might hold ``value``, a literal of ``iceberg_type``; True if that is not certain.
 
-        ``value`` as for :func:`sidecar.filters.orc_values.probe_orc`.
+        ``value`` is as for :func:`sidecar.filters.orc_values.probe_orc`.
         """
         from sidecar.filters.orc_values import probe_orc
 
@@ -201,17 +213,19 @@ class OrcBloomFilter:
     # --- rates and sizes ------------------------------------------------------------------------------------
 
     def fill(self) -> float:
-        """Share of bits that are set."""
+        """Return the share of bits that are set, 0 to 1."""
         return float(np.bitwise_count(self.words).sum(dtype=np.int64)) / self.m
 
     def estimated_fpp(self) -> float:
-        """The false-positive rate that the bits themselves show: a random value finds k set bits."""
+        """Return the false-positive rate from the bits: the probability that k random bits are set."""
         return self.fill() ** self.k
 
     def merge(self, other: OrcBloomFilter) -> OrcBloomFilter:
-        """The filter of both sets; :class:`UsageError` unless both have one m and k."""
+        """Return the filter of both sets. Raises :class:`UsageError` unless both have the same m and k."""
         if (self.m, self.k) != (other.m, other.k):
             raise UsageError(
-                "only ORC filters of one m and k merge", expected=(self.m, self.k), found=(other.m, other.k)
+                "ORC filters of different sizes do not merge",
+                expected=f"m {self.m} and k {self.k}",
+                found=f"m {other.m} and k {other.k}",
             )
         return OrcBloomFilter(self.words | other.words, self.k)

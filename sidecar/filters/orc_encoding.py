@@ -1,14 +1,14 @@
 """ORC encodings: how a column's value becomes the key that an ORC Bloom filter hashes.
 
-Writers disagree about keys (time zones, fractions of a millisecond before 1970, charsets), and nothing in a filter
-says how it was made. So every ORC filter carries an encoding, by a name of a fixed registry that bundles repeat:
+Writers use different keys (time zones, fractions of a millisecond before 1970, charsets), and a filter does not say how
+it was made. So sidecar gives every ORC filter an encoding with a fixed name, which bundles store:
 
     orc/long              the integer; smallint, int and bigint alike, and Iceberg's times
     orc/date              days since 1970-01-01, as stored
     orc/double            the 64 bits of the double
     orc/float             the 64 bits of the double that equals the float
     orc/bytes             bytes, or text in UTF-8
-    orc/ascii             text in the unknown charset of the writer: certain for ASCII alone
+    orc/ascii             text in the unknown charset of the writer: only ASCII is certain
     orc/char:N            UTF-8, cut or filled with blanks to N code points
     orc/varchar:N         UTF-8, cut to N code points
     orc/decimal:S         ASCII of the shortest plain number: 1.5 for 1.50, 100, -0.01, 0
@@ -16,11 +16,11 @@ says how it was made. So every ORC filter carries an encoding, by a name of a fi
     orc/instant:W         milliseconds of a TIMESTAMP_INSTANT since the epoch
     orc/timestamp:W:ZONE  milliseconds of a TIMESTAMP as the wall clock of the writer's time zone shows it
 
-N is a length in code points, S a scale. W is the writer's way with fractions of a millisecond: ``java`` rounds
-down, ``c++`` (as pyarrow feeds it) toward zero. ZONE is ``UTC`` or the name of another zone: the key itself is the
-wall clock, but readers that know other rules for the zone see another one.
+N is a length in code points, S is a scale. W says how the writer rounds fractions of a millisecond: ``java`` rounds
+down, ``c++`` (called by pyarrow) rounds toward zero. ZONE is ``UTC`` or the name of another zone: the key is the wall
+clock, but readers with other rules for the zone see a different wall clock.
 
-Keys are integers or bytes, hashed as :mod:`sidecar.filters.orc_key_hash` says.
+Keys are integers or bytes; :mod:`sidecar.filters.orc_key_hash` hashes them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MAX_SCALE = 38
 class OrcEncoding:
     """One entry of the registry; equal encodings have equal names.
 
-    ``family`` is the name's first word; ``length`` the N of ``char`` and ``varchar``, ``scale`` the S of decimals,
-    ``writer`` and ``zone`` those of timestamps; ``None`` elsewhere.
+    ``family`` is the first word of the name. ``length`` is the N of ``char`` and ``varchar``, ``scale`` the S of
+    decimals, ``writer`` and ``zone`` the W and ZONE of timestamps; they are ``None`` for other families.
     """
 
     name: str
@@ -54,7 +54,7 @@ class OrcEncoding:
 
     @staticmethod
     def parse(name: str) -> OrcEncoding:
-        """The encoding of a registered name; :class:`UnsupportedFeatureError` for any other."""
+        """Return the encoding of a registered name. Raises :class:`UnsupportedFeatureError` for any other name."""
         if name.startswith("orc/") and name[4:] in _PLAIN:
             return OrcEncoding(name, name[4:])
         if match := _LENGTH.fullmatch(name):
@@ -67,7 +67,7 @@ class OrcEncoding:
 
     @property
     def not_indexable(self) -> str | None:
-        """Why sidecar builds no filter in this encoding, or ``None`` where it does."""
+        """The reason why sidecar builds no filter in this encoding, or ``None`` if it does."""
         return "the charset of the file's writer is unknown" if self.family == "ascii" else None
 
     def __str__(self) -> str:

@@ -1,15 +1,15 @@
-"""The hash functions of ORC Bloom filters, for one key: what planning asks with, and what kernels are tested by.
+"""Hash one key of an ORC Bloom filter. Planning uses these functions, and the tests compare the kernels with them.
 
-A filter knows each value by a key that is a 64-bit integer or a string of bytes.
+A key is a 64-bit integer or a string of bytes; see :mod:`sidecar.filters.orc_encoding`.
 
 *integer keys*: Thomas Wang's 64-bit mix on a **signed** number; additions wrap, right shifts keep the sign.
-C++ writers up to 1.6.11 and 1.7.0 shifted without it: their filters deny what they hold.
+C++ writers up to 1.6.11 and 1.7.0 did not keep the sign: their filters deny values that they hold.
 
-*byte keys*: a MurmurHash3 of one 64-bit lane, seed 104729. It is not half of MurmurHash3 x64-128: there is one
-accumulator only, and the last 1 to 7 bytes are mixed in without the rotation that whole words get.
+*byte keys*: a MurmurHash3 of one 64-bit lane, seed 104729. It is not half of MurmurHash3 x64-128: it has only one
+accumulator, and the last 1 to 7 bytes are mixed in without the rotation that whole words get.
 
-The published text says otherwise in places (it speaks of 32-bit float patterns and of half a Murmur3-128); the
-writers agree with each other, and with this.
+The published specification differs in places (it mentions 32-bit float patterns and half of Murmur3-128). All writers
+agree with each other and with this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _M64 = (1 << 64) - 1
 
 
 def hash_long(key: int) -> int:
-    """Hash of an integer key, given as a signed or unsigned 64-bit number; below 2**64."""
+    """Return the hash of an integer key, a signed or unsigned 64-bit number; the hash is below 2**64."""
     k = _signed(key)
     k = _signed(~k + (k << 21))
     k ^= k >> 24
@@ -34,7 +34,7 @@ def hash_long(key: int) -> int:
 
 
 def hash_bytes(key: bytes) -> int:
-    """Hash of a byte key; below 2**64."""
+    """Return the hash of a byte key, a number below 2**64."""
     h = SEED
     whole = len(key) & ~7
     for at in range(0, whole, 8):
@@ -47,7 +47,7 @@ def hash_bytes(key: bytes) -> int:
 
 
 def _signed(number: int) -> int:
-    """The number as a signed 64-bit register holds it."""
+    """Return the number wrapped to the range of signed 64-bit integers."""
     return ((number + (1 << 63)) & _M64) - (1 << 63)
 
 

@@ -1,31 +1,34 @@
-"""The table *value -> key -> hash* of ORC filters: what a literal of a column is in a file's ORC encoding.
+"""Turn a literal into the hashes to probe an ORC filter with: the table *value -> key -> hash*.
 
-A literal is turned first into its exact PLAIN forms by :mod:`sidecar.filters.values`, which refuses what is not
-certain (NaN, a double that no float equals, a decimal of more places), then into keys of the filter's encoding:
+First, :mod:`sidecar.filters.values` turns the literal into its exact PLAIN forms; it refuses uncertain ones (NaN, a
+double that no float equals, a decimal with more places). Then each form becomes keys of the filter's encoding:
 
-| column | encoding | keys that equal values can have been hashed by |
+| column | encoding | keys under which writers may have hashed an equal value |
 | --- | --- | --- |
-| int, long, time | long | the number; a promotion from int to long changes nothing |
-| date | date | the day; unknown before 1582-10-15, where readers disagree over the calendar |
-| float, double | float, double | the bits as a double; of both zeros |
+| int, long, time | long | the number; a promotion from int to long does not change it |
+| date | date | the day; unknown before 1582-10-15, because readers disagree on the calendar |
+| float, double | float, double | the bits as a double; for a zero, those of 0.0 and -0.0 |
 | string, binary, fixed, uuid | bytes | the bytes |
-| string | ascii | the bytes, of ASCII alone |
-| string | char, varchar | filled with blanks, or as it is; unknown if longer than the column |
+| string | ascii | the bytes; unknown for text beyond ASCII |
+| string | char, varchar | the text, for char padded with blanks; unknown if longer than the column |
 | decimal | decimal, decimal64 | the shortest plain number; the unscaled integer |
 | timestamp, timestamptz | timestamp, instant | see below |
 
-**Timestamps** are hashed in milliseconds. Java rounds down; C++ as it is fed, so both neighbours are asked for.
-A file may have nanoseconds where the column has microseconds, and readers round them down or toward zero: up to 1970
-the literal stands for all that can become it. There Java also takes pyarrow's negative nanoseconds for a second less,
-so what it reads is asked for one second later too. Both writers store an instant between -1 s and 0 as its mirror
-image one second later: the first second of 1970 is asked for one second earlier as well. Before 1582-10-15
-calendars differ: unknown.
+**Timestamps** are hashed in milliseconds. A literal gets several keys, because writers and readers round differently:
 
-A TIMESTAMP is the wall clock of the writer's zone. Writer and reader may know different rules for a zone, so away
-from UTC the literal is asked for at each difference of two offsets that the zone has had since 1970; earlier
-wall clocks (zone databases disagree, local mean time) and zones of many offsets are unknown.
+- Java rounds down. C++ hashes what its caller passes, so both neighbouring milliseconds are keys.
+- The file may have nanoseconds where the column has microseconds. Readers round them down or toward zero, so up to 1970
+  every nanosecond that may become the literal gives a key.
+- Before 1970, Java reads pyarrow's negative nanoseconds as one second less, so the key one second later is added.
+- Both writers store an instant between -1 s and 0 s one second later, so in the first second of 1970 the key one second
+  earlier is added.
+- Before 1582-10-15 calendars differ: unknown.
 
-No compiled code here: planning hashes a handful of literals.
+A TIMESTAMP is the wall clock of the writer's zone. Writer and reader may have different rules for a zone. For zones
+other than UTC the literal is shifted by each difference between two offsets of the zone since 1970. Wall clocks before
+1970 (zone databases disagree on them) and zones with many offsets are unknown.
+
+This module has no compiled code: planning hashes only a few literals.
 """
 
 from __future__ import annotations
@@ -57,9 +60,10 @@ class _NoCertainKey(Exception):
 
 
 def probe_orc(value: object, iceberg_type: str, encoding: OrcEncoding) -> Probe:
-    """The hashes by which an ORC filter of ``encoding`` is asked for ``value``, a literal of ``iceberg_type``.
+    """Return the hashes to probe an ORC filter of ``encoding`` with for ``value``, a literal of ``iceberg_type``.
 
-    Both are as for :func:`sidecar.filters.values.probe_hashes`. Never raises: what is not certain is ``unknown``.
+    ``value`` and ``iceberg_type`` are as for :func:`sidecar.filters.values.probe_hashes`. Never raises: an uncertain
+    literal gives the verdict ``unknown``.
     """
     kind = ColumnType.parse(iceberg_type)
     if kind.base == "int":  # a promotion changes no key
@@ -106,7 +110,7 @@ def _bytes(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
 
 def _ascii(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     if not form.isascii():
-        raise _NoCertainKey("text beyond ASCII, hashed in the unknown charset of the writer")
+        raise _NoCertainKey("text beyond ASCII is hashed in the writer's charset, which is unknown")
     return (form,)
 
 
@@ -114,7 +118,7 @@ def _bounded_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
     assert encoding.length is not None
     missing = encoding.length - len(form.decode())
     if missing < 0:
-        raise _NoCertainKey(f"text longer than the file's column of {encoding.length}")
+        raise _NoCertainKey(f"the text is longer than the file's column of {encoding.length} characters")
     return (form + b" " * missing if encoding.family == "char" else form,)
 
 
@@ -124,7 +128,7 @@ def _decimal_text(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
 
 
 def decimal_text(unscaled: int, scale: int) -> bytes:
-    """``unscaled / 10**scale`` as the shortest plain number: no exponent, no trailing zero of a fraction."""
+    """Return ``unscaled / 10**scale`` as the shortest plain number: no exponent, no trailing zeros in a fraction."""
     digits = str(abs(unscaled)).zfill(scale + 1)
     whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :].rstrip("0")
     text = f"{whole}.{fraction}" if fraction else whole
@@ -143,7 +147,7 @@ def _milliseconds(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> Keys:
 
 
 def _at_utc(ends: tuple[int, int], encoding: OrcEncoding) -> Keys:
-    """Keys of both ends of a range of less than a millisecond."""
+    """Return the keys of a range of less than a millisecond; ``ends`` are its nanoseconds since 1970."""
     keys = [end // _MS for end in ends]
     if encoding.writer != "java":
         keys += [-(-end // _MS) for end in ends if end < 0]
@@ -152,9 +156,12 @@ def _at_utc(ends: tuple[int, int], encoding: OrcEncoding) -> Keys:
 
 
 def _zoned(floor: int, zone: str) -> Keys:
-    """At or after 1970-01-02 on the wall, so after 1970 began everywhere: no fraction is rounded but down."""
+    """Return the keys of ``floor``, milliseconds on the wall clock of ``zone``, under every pair of zone rules.
+
+    From 1970-01-02 on, the instant is after 1970-01-01 UTC in every zone, so all writers round fractions down.
+    """
     if floor < _DAY_MS:
-        raise _NoCertainKey(f"zone databases disagree over {zone} before 1970")
+        raise _NoCertainKey(f"zone databases disagree on {zone} before 1970")
     differences = _offset_differences(zone)
     if differences is None:
         raise _NoCertainKey(f"the offsets of {zone} are unknown or too many")
@@ -163,10 +170,10 @@ def _zoned(floor: int, zone: str) -> Keys:
 
 @lru_cache(maxsize=64)
 def _offset_differences(zone: str) -> tuple[int, ...] | None:
-    """Every difference, in seconds, of two offsets that ``zone`` has had since 1970; ``None`` if not usable."""
+    """Return the differences, in seconds, of the offsets of ``zone`` since 1970; ``None`` if unknown or too many."""
     try:
         info = ZoneInfo(zone)
-    except Exception:  # not found, or no name at all: each platform has errors of its own
+    except Exception:  # an unknown zone or an invalid name: the class of the error depends on the platform
         return None
     weeks = (datetime.fromtimestamp(t, timezone.utc) for t in range(0, 1 << 31, _WEEK_S))
     offsets = {int(week.astimezone(info).utcoffset().total_seconds()) for week in weeks}  # type: ignore[union-attr]
@@ -177,11 +184,11 @@ def _offset_differences(zone: str) -> tuple[int, ...] | None:
 # --- the tables ---------------------------------------------------------------------------------------------
 
 _PLAIN = {
-    "float": "float",  # of a promoted column too
+    "float": "float",  # for a column promoted to double too
     "decimal": "flba:16/decimal:{scale}",
     "decimal64": "int64/decimal:{scale}",
 }
-"""Family of the encoding -> PLAIN encoding that a literal is put in first, if it is not the usual one of its column."""
+"""Family of the encoding -> PLAIN encoding of the literal, where it differs from the usual one of the column type."""
 
 _KEYS: dict[str, Callable[[bytes, ColumnType, OrcEncoding], Keys]] = {
     "long": _number,
@@ -197,4 +204,4 @@ _KEYS: dict[str, Callable[[bytes, ColumnType, OrcEncoding], Keys]] = {
     "timestamp": _milliseconds,
     "instant": _milliseconds,
 }
-"""Family of the encoding -> keys of a PLAIN form."""
+"""Family of the encoding -> the function that makes keys of a PLAIN form."""

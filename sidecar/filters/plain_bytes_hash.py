@@ -1,9 +1,9 @@
-"""The hash functions that filters apply to a value's PLAIN bytes.
+"""The hash functions of Parquet Bloom filters, for a value's PLAIN bytes.
 
-``XXH64``             seed 0; of the present filters (Parquet specification, "Bloom filter")
-``MURMUR3_X64_128``   MurmurHash3 x64-128 with seed 1361930890, its first 64 bits; of the historical ones
+``XXH64``             seed 0; for present filters (Parquet specification, "Bloom filter")
+``MURMUR3_X64_128``   the first 64 bits of MurmurHash3 x64-128 with seed 1361930890; for historical filters
 
-A filter that was built with one of them denies nearly every value when it is asked by the other.
+A filter that was built with one function denies nearly every value if it is probed with the other.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ MURMUR3_SEED = np.uint64(1361930890)
 
 
 class PlainHash(Protocol):
-    """One hash function, for one value and for many."""
+    """A hash function for one value and for arrays of values."""
 
     @property
     def name(self) -> str:
-        """As the list above has it."""
+        """The name of the function: ``XXH64`` or ``MURMUR3_X64_128``."""
 
     def digest(self, data: bytes) -> int:
-        """The hash of one value."""
+        """Return the hash of one value."""
 
     def words(self, words: NDArray[Any]) -> Hashes:
-        """Hashes of little-endian words, uint32 or uint64 [n]."""
+        """Return the hashes of little-endian words, uint32 or uint64 [n]."""
 
     def rows(self, plain: NDArray[np.uint8]) -> Hashes:
-        """Hashes of values of one width, uint8 [n, width]."""
+        """Return the hashes of values of one width, uint8 [n, width]."""
 
     def spans(self, data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Hashes:
-        """Hashes of ``data[starts[i] : starts[i] + lengths[i]]``; the caller keeps the spans inside ``data``."""
+        """Return the hashes of ``data[starts[i] : starts[i] + lengths[i]]``; the caller checks the bounds."""
 
 
 class _Xxh64:

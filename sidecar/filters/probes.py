@@ -1,4 +1,4 @@
-"""Asking filters of either kind for a literal: split-block filters by ``values``, ORC filters by ``orc_values``."""
+"""Choose how to probe a filter for a literal: split-block filters with ``values``, ORC filters with ``orc_values``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AnyEncoding = Encoding | OrcEncoding
 
 
 def probe_for(value: object, iceberg_type: str, encoding: AnyEncoding) -> Probe:
-    """The hashes by which a filter of ``encoding`` is asked for ``value``; see :func:`values.probe_hashes`."""
+    """Return the hashes to probe a filter of ``encoding`` with for ``value``; see :func:`values.probe_hashes`."""
     if isinstance(encoding, OrcEncoding):
         return probe_orc(value, iceberg_type, encoding)
     return probe_hashes(value, iceberg_type, encoding)

@@ -1,13 +1,15 @@
-"""Split-block Bloom filters: z blocks of eight 32-bit words. A "no" is certain, a "yes" is not.
+"""Split-block Bloom filters of the present form: z blocks of eight 32-bit words.
+
+A "no" of a filter is certain, a "yes" is not.
 
 A hash (XXH64, seed 0) chooses block ``((h >> 32) * z) >> 32`` and, by its lower 32 bits, one bit in each word of
 it: ``((lower32 * SALT[j]) mod 2^32) >> 27``. The bitset on disk is the blocks in order, words little-endian.
 Parquet specification, "Bloom filter".
 
-Three lemmas carry every change of size; all hold for integer factors alone, since the block of a hash at z
-is ``floor(upper32 * z / 2^32)``:
+Sizes change by three lemmas. They hold for integer factors only, because the block of a hash at z is
+``floor(upper32 * z / 2^32)``:
 
-*fold*: with z = f * y, the block at y is that at z divided by f, rounded down. So the OR of each f adjacent
+*fold*: with z = f * y, the block at y is the block at z divided by f, rounded down. So the OR of each f adjacent
 blocks is exactly the filter built at y. Folding loses no value.
 
 *widen*: repeating each block f times gives the same answer to every question as before: the block at
@@ -37,12 +39,12 @@ __all__ = ["SplitBlockBloomFilter", "bits_of", "block_of"]
 
 
 def block_of(h: int, z: int) -> int:
-    """The block that hash ``h`` chooses among ``z``."""
+    """Return the block that hash ``h`` chooses among ``z``."""
     return ((h >> 32) * z) >> 32
 
 
 class SplitBlockBloomFilter(BlockFilter):
-    """The present form: XXH64, any number of blocks."""
+    """A split-block filter of the present form: XXH64, any number of blocks."""
 
     function = XXH64
     form = "split blocks, XXH64 with seed 0, block (upper 32 bits * z) >> 32"
@@ -51,7 +53,7 @@ class SplitBlockBloomFilter(BlockFilter):
 
     @staticmethod
     def blocks_for(distinct: int, fpp: float) -> int:
-        """The fewest blocks that meet ``fpp``, see :mod:`sidecar.filters.sizing`."""
+        """Return the fewest blocks that reach ``fpp``: a power of two, see :mod:`sidecar.filters.sizing`."""
         return sizing.blocks_for(distinct, fpp)
 
     @classmethod
@@ -64,10 +66,11 @@ class SplitBlockBloomFilter(BlockFilter):
         ndv: int | None = None,
         strict: bool = False,
     ) -> Self:
-        """The smallest power-of-two filter of the values that meets ``fpp``.
+        """Return the smallest power-of-two filter of ``values`` that reaches ``fpp``.
 
-        Built at the size that the row count (or ``ndv``, if given) allows, then folded. ``strict`` adds no twins
-        of zeros and NaN: bit for bit what other writers build at the same size, but it may deny equal values.
+        The filter is built for as many distinct values as there are rows (or ``ndv``, if given), then folded.
+        ``strict`` leaves out the twins of zeros and NaN. The bits are then those that other writers write at the same
+        size, but the filter may deny equal values.
         """
         distinct = len(values) - values.null_count if ndv is None else ndv
         made = cls.empty(cls.blocks_for(distinct, fpp))

@@ -1,13 +1,13 @@
-"""How large a split-block Bloom filter must be: the exact rate of its block loads, not the classic formula.
+"""Compute the size of a split-block Bloom filter from the exact false-positive rate of its blocks.
 
 n values fall into z blocks at random, so a block holds k of them with the Poisson probability of mean
-n / z. A block of k values has set each of the 32 bits of a word with probability 1 - (31/32)^k, and a value
-that is not there passes if its bit is set in all eight words:
+n / z. In a block of k values, each of the 32 bits of a word is set with probability 1 - (31/32)^k. A value that was
+not inserted passes if its bit is set in all eight words:
 
     rate(z, n) = sum over k of  Poisson(k; n / z) * (1 - (31/32)^k)^8
 
-This reproduces the table of the Parquet specification ("Sizing an SBBF"); the classic formula does not, as
-it leaves the spread of the loads out. Sizes are powers of two, so that filters fold.
+This gives the table of the Parquet specification ("Sizing an SBBF"). The classic formula for Bloom filters does not,
+because it ignores that blocks are loaded unevenly. Sizes are powers of two, so that filters can be folded.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from sidecar.errors import UsageError
 BLOCK_BYTES = 32
 BLOCK_BITS = 256
 MAX_BYTES = 128 * 1024 * 1024
-"""Largest bitset that the readers in use accept."""
+"""Bytes of the largest bitset that current readers accept."""
 MAX_BLOCKS = MAX_BYTES // BLOCK_BYTES
 MAX_BITS_PER_VALUE = 32
-"""Limit of ``fpp="auto"``: beyond it a lower rate costs more storage than it saves reads."""
+"""Limit of ``fpp="auto"``, in bits: beyond it, the storage of a lower rate costs more than the reads that it saves."""
 DEFAULT_FPP = 0.01
 
 
 @lru_cache(maxsize=4096)
 def false_positive_rate(blocks: int, distinct: int) -> float:
-    """Probability that a value never inserted is found, with ``distinct`` values in ``blocks`` blocks."""
+    """Return the probability that a value never inserted is found, with ``distinct`` values in ``blocks`` blocks."""
     if distinct <= 0:
         return 0.0
     load = distinct / blocks
@@ -44,10 +44,9 @@ def false_positive_rate(blocks: int, distinct: int) -> float:
 
 
 def blocks_for(distinct: int, fpp: float, *, max_bits_per_value: float | None = None) -> int:
-    """Smallest power of two of blocks whose rate for ``distinct`` values is at most ``fpp``.
+    """Return the smallest power of two of blocks whose rate for ``distinct`` values is at most ``fpp``.
 
-    Never more than 128 MiB; with ``max_bits_per_value`` never more than that many bits for each value
-    (but one block at least), whatever the rate then is.
+    The limits of 128 MiB and of ``max_bits_per_value`` bits for each value (at least one block) come before the rate.
     """
     check_fpp(fpp)
     most = MAX_BLOCKS
@@ -60,12 +59,14 @@ def blocks_for(distinct: int, fpp: float, *, max_bits_per_value: float | None = 
 
 
 def auto_fpp(units: int) -> float:
-    """The target of ``fpp="auto"``: a lookup over ``units`` filters finds about one false unit at most."""
+    """Return the rate of ``fpp="auto"``: a lookup over ``units`` filters then has at most about one false positive."""
     return min(DEFAULT_FPP, 1 / max(units, 1))
 
 
 def check_fpp(fpp: float) -> float:
-    """``fpp`` itself, or :class:`UsageError` unless it lies between 0 and 1."""
+    """Return ``fpp``. Raises :class:`UsageError` unless it is between 0 and 1, both excluded."""
     if not 0 < fpp < 1:
-        raise UsageError("a false-positive rate lies between 0 and 1", found=fpp)
+        raise UsageError(
+            "the false-positive rate is out of range", expected="a number between 0 and 1", found=fpp
+        )
     return fpp

@@ -1,9 +1,9 @@
-"""Theta sketches: how many distinct values a column has, in 32 KiB, and mergeable.
+"""Theta sketches: estimate the number of distinct values of a column in 32 KiB; sketches can be merged.
 
-A sketch keeps every hash below a threshold *theta*; once more than k = 2^lg_k would be kept, theta falls to
-the (k+1)-smallest and the k below it stay. Below k the count is exact; above, k hashes below theta out of
-2^63 tell how many there are in all. Hashes are MurmurHash3 x64-128 (seed 9001) >> 1 of Iceberg's
-single-value serialization. Puffin specification, ``apache-datasketches-theta-v1``.
+A sketch keeps every hash below a threshold *theta*. When it would keep more than k = 2^lg_k hashes, theta falls to
+the (k+1)-smallest, and the k hashes below stay. Up to k values the count is exact; beyond that, the share of hashes
+below theta (of 2^63) gives an estimate. Hashes are MurmurHash3 x64-128 (seed 9001) >> 1 of Iceberg's single-value
+serialization. Puffin specification, ``apache-datasketches-theta-v1``.
 
 Bytes of the compact form, as DataSketches writes them (little-endian):
 
@@ -43,7 +43,7 @@ class ThetaSketch:
 
     def __init__(self, lg_k: int = DEFAULT_LG_K) -> None:
         if not _MIN_LG_K <= lg_k <= _MAX_LG_K:
-            raise UsageError(f"lg_k lies between {_MIN_LG_K} and {_MAX_LG_K}", found=lg_k)
+            raise UsageError("lg_k is out of range", expected=f"{_MIN_LG_K} to {_MAX_LG_K}", found=lg_k)
         self.lg_k = lg_k
         self.theta = MAX_THETA
         self.retained: NDArray[np.uint64] = np.empty(0, np.uint64)
@@ -52,7 +52,7 @@ class ThetaSketch:
     def from_arrow(
         values: pa.Array[Any] | pa.ChunkedArray[Any], iceberg_type: str, lg_k: int = DEFAULT_LG_K
     ) -> ThetaSketch:
-        """The sketch of an array of any Iceberg primitive type, given as text ("long", "decimal(9, 2)")."""
+        """Return the sketch of an array of any Iceberg primitive type, given as text ("long", "decimal(9, 2)")."""
         from sidecar.filters.array_hash import theta_hashes
 
         sketch = ThetaSketch(lg_k)
@@ -60,7 +60,7 @@ class ThetaSketch:
         return sketch
 
     def update(self, hashes: NDArray[np.uint64]) -> None:
-        """Feed ``hashes`` (uint64 [n], below 2**63, as :func:`sidecar.filters.array_hash.theta_hashes` gives)."""
+        """Add ``hashes``: uint64 [n] below 2**63, from :func:`sidecar.filters.array_hash.theta_hashes`."""
         from sidecar.kernels import theta
 
         found = np.empty(min(len(hashes), _CHUNK), np.uint64)
@@ -76,7 +76,7 @@ class ThetaSketch:
         self._absorb(pending)
 
     def _absorb(self, more: Iterable[NDArray[np.uint64]]) -> None:
-        """Merge hashes in, then let theta fall until at most k are left."""
+        """Merge ``more`` hashes in, then lower theta until at most k hashes are left."""
         merged = np.sort(np.concatenate([self.retained, *more]))  # ten times faster than np.unique
         merged = merged[: np.searchsorted(merged, np.uint64(self.theta))]
         merged = merged[np.diff(merged, prepend=np.uint64(0)) != 0]
@@ -87,7 +87,7 @@ class ThetaSketch:
 
     @staticmethod
     def union(sketches: Iterable[ThetaSketch], lg_k: int = DEFAULT_LG_K) -> ThetaSketch:
-        """The sketch of all their values: the smallest theta, and every hash below it (at most ``2**lg_k``)."""
+        """Return the sketch of all values: the smallest theta, and at most ``2**lg_k`` hashes below it."""
         import datasketches
 
         union = datasketches.theta_union(ThetaSketch(lg_k).lg_k)
@@ -97,14 +97,14 @@ class ThetaSketch:
 
     @staticmethod
     def _from_compact(found: Any, lg_k: int) -> ThetaSketch:
-        """A compact sketch of DataSketches, trimmed to ``2**lg_k`` hashes."""
+        """Return the sketch of a compact DataSketches object, trimmed to ``2**lg_k`` hashes."""
         sketch = ThetaSketch(lg_k)
         sketch.theta = found.theta64
         sketch._absorb([np.fromiter(found, np.uint64, found.num_retained)])
         return sketch
 
     def _compact(self) -> Any:
-        """The same sketch as an object of DataSketches."""
+        """Return the sketch as a compact DataSketches object, which computes estimates and bounds."""
         import datasketches
 
         return datasketches.compact_theta_sketch.deserialize(self.to_bytes())
@@ -123,21 +123,21 @@ class ThetaSketch:
 
     @property
     def ndv(self) -> int:
-        """The estimate as Iceberg's ``ndv`` property has it: rounded down."""
+        """The estimate rounded down, as in Iceberg's ``ndv`` property."""
         return int(self.estimate)
 
     def lower_bound(self, n_std: int = 2) -> float:
-        """Lower end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
+        """Return the lower end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
         return float(self._compact().get_lower_bound(_checked(n_std)))
 
     def upper_bound(self, n_std: int = 2) -> float:
-        """Upper end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
+        """Return the upper end of the interval of ``n_std`` (1, 2, 3) standard deviations around the estimate."""
         return float(self._compact().get_upper_bound(_checked(n_std)))
 
     # --- bytes ----------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """The compact, ordered form."""
+        """Return the sketch in the compact, ordered form; the module's docstring lists the bytes."""
         base = _READ_ONLY | _COMPACT | _ORDERED
         count = len(self.retained)
         body = self.retained.astype("<u8", copy=False).tobytes()
@@ -150,36 +150,36 @@ class ThetaSketch:
 
     @staticmethod
     def from_bytes(data: bytes, lg_k: int = DEFAULT_LG_K, name: str | None = None) -> ThetaSketch:
-        """A compact sketch by any DataSketches writer, ordered or not, trimmed to ``2**lg_k`` hashes.
+        """Read a compact sketch of any DataSketches writer, ordered or not, trimmed to ``2**lg_k`` hashes.
 
-        :class:`UnsupportedFeatureError` for another family, version or seed; :class:`DamagedFileError` for bytes
-        that contradict themselves.
+        ``name`` is the file, for errors. Raises :class:`UnsupportedFeatureError` for another family, version or seed,
+        and :class:`DamagedFileError` for bytes that contradict themselves.
         """
         import datasketches
 
         if _is_of_another_form(data):
             raise UnsupportedFeatureError(
-                "not a compact theta sketch of serial version 3 and seed 9001",
+                "the blob is not a compact theta sketch of serial version 3 and seed 9001",
                 file=name,
                 found=data[:8].hex(" "),
             )
         try:
             found = datasketches.compact_theta_sketch.deserialize(data)
         except (IndexError, ValueError, RuntimeError) as error:
-            raise DamagedFileError("a theta sketch cannot be read", file=name, found=str(error)) from error
+            raise DamagedFileError("the theta sketch cannot be read", file=name, found=str(error)) from error
         if not found.is_empty() and len(data) != len(found.serialize()):
             raise DamagedFileError(
-                "a theta sketch whose count contradicts its length",
+                "the length of the theta sketch does not fit its count of hashes",
                 file=name,
                 expected=f"{len(found.serialize())} bytes",
                 found=len(data),
             )
-        # DataSketches checks lengths alone, and leaves out hashes of 0 when it hands them over
+        # DataSketches checks lengths only, and its iterator skips hashes of 0: a shorter list shows them
         hashes = np.fromiter(found, np.uint64)
         in_range = len(hashes) == found.num_retained and (hashes < np.uint64(found.theta64)).all()
         if not 0 < found.theta64 <= MAX_THETA or not in_range:
             raise DamagedFileError(
-                "a theta sketch with hashes out of range",
+                "the theta sketch has hashes out of range",
                 file=name,
                 expected=f"hashes between 0 and theta, {found.theta64:#x}",
             )
@@ -187,7 +187,7 @@ class ThetaSketch:
 
 
 def _is_of_another_form(data: bytes) -> bool:
-    """Whether a preamble is one that DataSketches reads in another way, or of another kind of sketch."""
+    """Return whether the preamble is of another kind of sketch, or of a form that DataSketches reads differently."""
     if len(data) < 8:
         return False
     longs, version, family, _, _, flags, seed = struct.unpack_from("<6BH", data)
@@ -203,5 +203,5 @@ def _is_of_another_form(data: bytes) -> bool:
 
 def _checked(n_std: int) -> int:
     if n_std not in (1, 2, 3):
-        raise UsageError("bounds are of 1, 2 or 3 standard deviations", found=n_std)
+        raise UsageError("unknown number of standard deviations", expected="1, 2 or 3", found=n_std)
     return n_std

@@ -1,19 +1,19 @@
-"""The one table of *value -> bytes -> hash*: what a literal of a column looks like in a file's encoding.
+"""Turn a literal into the hashes to probe a split-block filter with: the table *value -> bytes -> hash*.
 
 A filter holds hashes of PLAIN bytes in the encoding of its own file: XXH64 with seed 0 (Parquet specification,
-"Bloom filter"), MurmurHash3 in the historical form. To ask it for a literal, the literal is turned into those
-bytes, once for each encoding that the column has. Three answers are possible:
+"Bloom filter"), MurmurHash3 in the historical form. To probe it, the literal is turned into the same bytes, once for
+each encoding of the column. Three answers are possible:
 
     probe         the unit may hold the value only if one of ``hashes`` is in its filter
-    cannot-exist  no value of that encoding equals the literal; said for listed one-to-one pairs only
-    unknown       nothing certain can be said: keep
+    cannot-exist  no value of that encoding equals the literal; only for listed one-to-one pairs
+    unknown       the filter cannot decide: keep the unit
 
-Certain are exactly the pairs (column type, encoding) that :mod:`sidecar.filters.column_types` lists. Whatever is
-not listed is unknown: NaN, unsigned widths, nanoseconds or INT96 under microseconds, decimals in a BYTE_ARRAY (several
-widths), a float column asked for a number that no float32 equals (engines disagree on the rounding), and every type or
-encoding to come. 0.0 and -0.0 are equal and hash apart, so both are asked for.
+Only the pairs (column type, encoding) in :mod:`sidecar.filters.column_types` are certain. Everything else is unknown:
+NaN, unsigned widths, nanoseconds or INT96 in a column of microseconds, decimals in a BYTE_ARRAY (several widths), a
+number that no float32 equals in a float column (engines round it differently), and every future type or encoding.
+0.0 and -0.0 are equal but have different hashes, so both are probed.
 
-No compiled code here: planning hashes a handful of literals with the xxhash package.
+This module has no compiled code: planning hashes only a few literals, with the xxhash package.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Verdict = Literal["probe", "cannot-exist", "unknown"]
 
 @dataclass(frozen=True)
 class Probe:
-    """What to ask a filter: ``hashes`` (any one may match) if ``verdict`` is ``probe``."""
+    """The way to ask a filter for a literal: if ``verdict`` is ``probe``, whether it has any of ``hashes``."""
 
     verdict: Verdict
     hashes: tuple[int, ...] = ()
@@ -53,11 +53,11 @@ class _NoCertainBytes(Exception):
 
 
 def probe_hashes(value: object, iceberg_type: str, encoding: Encoding, function: PlainHash = XXH64) -> Probe:
-    """The hashes by which a filter of ``encoding`` that hashes with ``function`` is asked for ``value``.
+    """Return the hashes to probe a filter of ``encoding`` with for ``value``; the filter hashes with ``function``.
 
     ``value`` is the literal bound to the column, as pyiceberg keeps it: int (also days, microseconds; nanoseconds
     for the ``_ns`` types), float, Decimal, str, bytes, UUID, bool. ``iceberg_type`` is the column's type
-    as text ("long", "decimal(9, 2)"). Never raises for a value that it cannot encode: that is ``unknown``.
+    as text ("long", "decimal(9, 2)"). A value that cannot be encoded gives the verdict ``unknown``, never an error.
     """
     try:
         forms = _plain_forms(value, iceberg_type, encoding)
@@ -69,7 +69,10 @@ def probe_hashes(value: object, iceberg_type: str, encoding: Encoding, function:
 
 
 def encode_value(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
-    """PLAIN bytes of ``value`` in ``encoding``, without a length prefix; :class:`UsageError` if it has none."""
+    """Return the PLAIN bytes of ``value`` in ``encoding``, without a length prefix.
+
+    Raises :class:`UsageError` if it has none.
+    """
     try:
         return _plain_forms(value, iceberg_type, encoding)[0]
     except (_CannotExist, _NoCertainBytes) as reason:
@@ -77,7 +80,10 @@ def encode_value(value: object, iceberg_type: str, encoding: Encoding) -> bytes:
 
 
 def plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[bytes, ...] | None:
-    """Every PLAIN form of what equals ``value``: empty if no value of ``encoding`` does, ``None`` if not certain."""
+    """Return the PLAIN bytes of every value of ``encoding`` that equals ``value``.
+
+    The tuple is empty if no value of ``encoding`` equals it. ``None`` means that this is not certain.
+    """
     try:
         return _plain_forms(value, iceberg_type, encoding)
     except _CannotExist:
@@ -87,7 +93,7 @@ def plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[b
 
 
 def _plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[bytes, ...]:
-    """Every PLAIN form whose value equals ``value``; the first is that of ``value`` itself."""
+    """Return every PLAIN form whose value equals ``value``; the first is that of ``value`` itself."""
     kind = ColumnType.parse(iceberg_type)
     if not _is_certain(kind, encoding):
         raise _NoCertainBytes(f"no certain rule for {iceberg_type} in {encoding}")
@@ -95,7 +101,7 @@ def _plain_forms(value: object, iceberg_type: str, encoding: Encoding) -> tuple[
 
 
 def _is_certain(kind: ColumnType, encoding: Encoding) -> bool:
-    """Whether equal values of the type have the forms of ``_FORMS`` in the encoding, and no others."""
+    """Return whether equal values of the type have the forms of ``_FORMS`` in the encoding, and no others."""
     if kind.scale is not None:
         return encoding.scale == kind.scale
     is_flba = encoding.name.startswith("flba:") and not encoding.is_decimal
@@ -103,9 +109,9 @@ def _is_certain(kind: ColumnType, encoding: Encoding) -> bool:
 
 
 def _integer(value: object, encoding: Encoding) -> tuple[bytes, ...]:
-    """Signed little-endian; columns count microseconds where files may count milliseconds."""
+    """Return the signed little-endian bytes; columns have microseconds, but their files may have milliseconds."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _NoCertainBytes(f"{type(value).__name__} is no integer")
+        raise _NoCertainBytes(f"{type(value).__name__} is not an integer")
     unit = 1_000 if encoding.name.endswith("-ms") else 1
     stored, rest = divmod(value, unit)
     if rest:
@@ -121,9 +127,10 @@ def _signed(number: int, width: int, order: Literal["little", "big"]) -> bytes:
 
 
 def _float(value: object, encoding: Encoding) -> tuple[bytes, ...]:
-    """FLOAT: engines round a literal to float32 or compare as double; on exact ones they agree.
+    """Return the bytes of a float or double; both zeros for a zero.
 
-    Under a promoted column too: pyiceberg rounds the values of an IN to the type of the file.
+    For FLOAT, some engines round the literal to float32 and others compare as double. They agree only on literals that
+    are a float32. A promoted column needs the same care: pyiceberg rounds the values of an IN to the file's type.
     """
     number = _number(value)
     if encoding.width == 4 and nearest_float32(number) != number:
@@ -133,13 +140,13 @@ def _float(value: object, encoding: Encoding) -> tuple[bytes, ...]:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _NoCertainBytes(f"{type(value).__name__} is no floating-point number")
+        raise _NoCertainBytes(f"{type(value).__name__} is not a floating-point number")
     try:
         number = float(value)
     except OverflowError:
-        raise _NoCertainBytes("too large for a double") from None
+        raise _NoCertainBytes("the number is too large for a double") from None
     if math.isnan(number):
-        raise _NoCertainBytes("NaN: its bits differ between writers, and engines disagree on its equality")
+        raise _NoCertainBytes("the bits of NaN differ between writers, and engines disagree on its equality")
     if number != value:
         raise _NoCertainBytes("no double equals the integer")
     return number
@@ -153,7 +160,7 @@ def _zeros(number: float, form: str) -> tuple[bytes, ...]:
 
 def _text(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     if not isinstance(value, str):
-        raise _NoCertainBytes(f"{type(value).__name__} is no string")
+        raise _NoCertainBytes(f"{type(value).__name__} is not a string")
     try:
         return (value.encode("utf-8"),)
     except UnicodeEncodeError:
@@ -162,10 +169,12 @@ def _text(value: object, encoding: Encoding) -> tuple[bytes, ...]:
 
 def _binary(value: object, encoding: Encoding) -> tuple[bytes, ...]:
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise _NoCertainBytes(f"{type(value).__name__} is no binary value")
+        raise _NoCertainBytes(f"{type(value).__name__} is not a binary value")
     data = bytes(value)
     if encoding.width is not None and len(data) != encoding.width:
-        raise _NoCertainBytes(f"{len(data)} bytes asked in a column of {encoding.width}")
+        raise _NoCertainBytes(
+            f"the literal has {len(data)} bytes, the values of the column have {encoding.width}"
+        )
     return (data,)
 
 
@@ -174,7 +183,7 @@ def _uuid(value: object, encoding: Encoding) -> tuple[bytes, ...]:
 
 
 def _decimal(value: object, encoding: Encoding) -> tuple[bytes, ...]:
-    """Two's complement of the unscaled number; column and encoding have one scale."""
+    """Return the unscaled number in two's complement; column and encoding have the same scale."""
     if encoding.width is None:
         raise _NoCertainBytes("a decimal in a BYTE_ARRAY may be stored in several widths")
     order: Literal["little", "big"] = "big" if encoding.physical == "FIXED_LEN_BYTE_ARRAY" else "little"
@@ -182,21 +191,23 @@ def _decimal(value: object, encoding: Encoding) -> tuple[bytes, ...]:
 
 
 def unscaled(value: object, scale: int) -> int:
-    """The unscaled integer of a Decimal (or int) at ``scale``, exactly, whatever the decimal context is."""
+    """Return the unscaled integer of a Decimal (or int) at ``scale``, exactly under every decimal context."""
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-        raise _NoCertainBytes(f"{type(value).__name__} is no decimal")
+        raise _NoCertainBytes(f"{type(value).__name__} is not a decimal")
     number = Decimal(value)
     if not number.is_finite():
-        raise _NoCertainBytes("not a finite decimal")
+        raise _NoCertainBytes("the decimal is not finite")
     sign, digits, exponent = number.as_tuple()
     shift = int(exponent) + scale
     if abs(shift) > 1_000 or len(digits) > 1_000:
-        raise _NoCertainBytes("a decimal beyond every column")
+        raise _NoCertainBytes("the decimal is larger or finer than any column")
     magnitude = int("".join(map(str, digits)))
     if shift < 0:
         magnitude, rest = divmod(magnitude, 10**-shift)
         if rest:
-            raise _NoCertainBytes(f"more than the column's {scale} decimal places; engines may round")
+            raise _NoCertainBytes(
+                f"the decimal has more than the column's {scale} decimal places, and engines may round it"
+            )
     else:
         magnitude *= int(10**shift)
     return -magnitude if sign else magnitude
@@ -213,4 +224,4 @@ _FORMS: dict[str, Callable[[Any, Encoding], tuple[bytes, ...]]] = {
     "binary": _binary,
     "uuid": _uuid,
 }
-"""Family of the column's type -> PLAIN forms."""
+"""Family of a column type -> the function that makes its PLAIN forms."""

@@ -1,12 +1,12 @@
-"""Bloom filter streams of an ORC stripe: one message BloomFilterIndex, with a BloomFilter for each row group.
+"""Decode the Bloom filter streams of an ORC stripe: a BloomFilterIndex with one BloomFilter for each row group.
 
 | message | fields |
 | --- | --- |
 | BloomFilterIndex | 1 bloomFilter (repeated) |
 | BloomFilter | 1 numHashFunctions; 2 bitset (fixed64, one field a word); 3 utf8bitset (bytes, words little-endian) |
 
-BLOOM_FILTER has field 2, BLOOM_FILTER_UTF8 field 3. Writers give all row groups of a file filters of one size, so the
-messages of a stream are usually alike but for their bits, and are then taken apart as one table.
+The stream BLOOM_FILTER uses field 2, BLOOM_FILTER_UTF8 uses field 3. Writers give all row groups of a file filters of
+the same size. So the messages of a stream usually differ only in their bits, and are decoded together as one table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter
 from sidecar.filters.sizing import MAX_BYTES
 from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, decode, fields_of, varint_at
 
-PRE_RELEASE = "of a pre-release form (words as varints): nobody knows its hash"
+PRE_RELEASE = "has a pre-release form (words as varints), whose hash is unknown"
 
 _FILTER_TAG = 1 << 3 | BYTES
 _K_TAG = 1 << 3 | VARINT
@@ -29,10 +29,10 @@ _WORD = 9  # a tag and eight bytes
 
 
 def decode_filters(data: bytearray) -> list[OrcBloomFilter | SidecarError]:
-    """The filters of a decompressed stream, of either kind; an error where one of them is no filter.
+    """Return the filters of a decompressed stream of either kind, with an error in place of each damaged filter.
 
-    The bits are not copied: they stay in ``data``, which is changed and belongs to the filters from here on. Raises
-    :class:`DamagedFileError` where the stream is no BloomFilterIndex.
+    The bits are not copied. The function changes ``data``, and the filters keep it as their memory. Raises
+    :class:`DamagedFileError` if the stream is not a BloomFilterIndex.
     """
     table = _table(data)
     if table is not None and table[1].shape[1] * 8 <= MAX_BYTES:
@@ -47,7 +47,7 @@ def decode_filters(data: bytearray) -> list[OrcBloomFilter | SidecarError]:
 
 
 def _table(data: bytearray) -> tuple[int, NDArray[np.uint64]] | None:
-    """k and the words, [filters, words], of UTF-8 filters that differ in their bits alone; ``None`` for others."""
+    """Return k and the words, uint64 [filters, words], of UTF-8 filters that differ only in their bits; or ``None``."""
     try:
         length, inner = varint_at(data, 1)
         k, at = varint_at(data, inner + 1)
@@ -64,13 +64,13 @@ def _table(data: bytearray) -> tuple[int, NDArray[np.uint64]] | None:
     if (table[:, :start] != table[0, :start]).any():
         return None
     for at, bits in zip(range(0, len(whole), size), table[:, start:], strict=False):
-        whole[at : at + size] = bits  # always towards the front, so nothing is overwritten before it is moved
+        whole[at : at + size] = bits  # bits move to the front, so none is overwritten before its move
     words = whole[: len(table) * size].view("<u8").astype(np.uint64, copy=False)
     return k, words.reshape(len(table), -1)
 
 
 def decode_filter(data: bytes) -> OrcBloomFilter:
-    """One BloomFilter message, of either stream. Raises :class:`DamagedFileError` where it is no filter."""
+    """Decode a BloomFilter message of either stream. Raises :class:`DamagedFileError` if it is not a filter."""
     k, bitset = _word_run(data) or _fields(data)
     return OrcBloomFilter.from_bytes(bitset, k)
 
@@ -85,16 +85,16 @@ def _fields(data: bytes) -> tuple[int, bytes]:
         elif number in (2, 3) and isinstance(value, bytes):
             bitset = value
         elif number == 3:
-            raise UnsupportedFeatureError(f"a filter {PRE_RELEASE}")
+            raise UnsupportedFeatureError(f"the filter {PRE_RELEASE}")
         elif number in (1, 2):
-            raise DamagedFileError(f"a filter's field {number} has another wire type")
+            raise DamagedFileError(f"field {number} of a Bloom filter has the wrong wire type")
     if words and bitset:
-        raise DamagedFileError("a filter has both forms of a bitset")
+        raise DamagedFileError("a Bloom filter has a bitset in both forms")
     return k, bitset or bytes(words)
 
 
 def _word_run(data: bytes) -> tuple[int, bytes] | None:
-    """k and the bitset of a filter of the older form as writers lay it out: k, then nothing but words."""
+    """Return k and the bitset of a filter of the older form if it is k followed only by words, else ``None``."""
     if len(data) < 2 + _WORD or data[0] != _K_TAG or data[1] >= 0x80 or (len(data) - 2) % _WORD:
         return None
     table = np.frombuffer(data, np.uint8, offset=2).reshape(-1, _WORD)

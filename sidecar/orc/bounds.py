@@ -1,8 +1,8 @@
-"""What statistics of ORC files say of literals: bounds for conditions, and whether they exclude one value.
+"""Turn statistics of ORC files into bounds for conditions, and check whether they exclude a literal.
 
-What of statistics may be believed is for :mod:`sidecar.orc.statistics`. Here nothing is believed of CHAR, whose blanks
-readers cut or keep. Bounds are decoded as those of the encoding in :func:`compared_column`: timestamps in nanoseconds,
-decimals without their scale.
+:mod:`sidecar.orc.statistics` decides which statistics can be trusted. This module also ignores bounds of CHAR, because
+some readers cut its blanks and others keep them, and of BINARY. Bounds are values of the encoding in
+:func:`compared_column`: timestamps in nanoseconds, decimals without their scale.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _COMPARED = {
     "TIMESTAMP_INSTANT": ("timestamptz", "int64/timestamp-ns"),
     **dict.fromkeys(("STRING", "VARCHAR", "CHAR", "BINARY"), ("binary", "byte_array")),
 }
-"""The Iceberg type and the encoding of a kind's bounds."""
+"""Kind -> the Iceberg type and the encoding of its bounds."""
 _NOT_BOUNDED = ("CHAR", "BINARY")
 
 
 def compared_column(kind: str, scale: int, number: int, iceberg_type: str) -> ComparedColumn:
-    """What bounds of a column of ``kind`` are compared as in a column of ``iceberg_type``.
+    """Return how literals of ``iceberg_type`` are compared with bounds of an ORC column of ``kind``.
 
-    Raises :class:`UnsupportedFeatureError` where they do not compare.
+    ``number`` is the column's id. Raises :class:`UnsupportedFeatureError` if they cannot be compared.
     """
     own, encoding = _COMPARED.get(kind, ("", ""))
     column, bound = ColumnType.parse(iceberg_type), ColumnType.parse(own)
@@ -57,12 +57,12 @@ def compared_column(kind: str, scale: int, number: int, iceberg_type: str) -> Co
     elif (own, iceberg_type) == ("binary", "string"):
         own = "string"
     if not own:
-        raise UnsupportedFeatureError(f"no bounds of {kind} compare with a {iceberg_type}")
+        raise UnsupportedFeatureError(f"bounds of {kind} cannot be compared with a {iceberg_type}")
     return ComparedColumn(number, own, Encoding.parse(encoding))
 
 
 def statistics_bounds(statistics: ColumnStatistics, column: OrcColumn, rows: int) -> Bounds | str:
-    """What statistics of a column prove of ``rows`` rows, or why they prove nothing."""
+    """Return the bounds that ``statistics`` prove for ``rows`` rows, or the reason why they prove none."""
     count, nulls = statistics.num_values, None
     if count is not None and not column.nested_in_repeated:
         nulls = rows - count
@@ -80,7 +80,10 @@ def statistics_bounds(statistics: ColumnStatistics, column: OrcColumn, rows: int
 
 
 def stripe_bounds(tail: OrcTail, stripe: Stripe, columns: list[bytes], number: int) -> Bounds | str:
-    """What the statistics of a stripe, one message a column, prove of a column, or why they prove nothing."""
+    """Return the bounds of column ``number`` in a stripe, or the reason why there are none.
+
+    ``columns`` has the encoded statistics of the stripe, one message for each column.
+    """
     column = tail.columns[number]
     return statistics_bounds(
         decode_statistics(decode(columns[number]), column, tail), column, stripe.num_rows
@@ -90,12 +93,14 @@ def stripe_bounds(tail: OrcTail, stripe: Stripe, columns: list[bytes], number: i
 def row_group_bounds(
     tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: OrcRowGroup
 ) -> Bounds | str:
-    """What the row index of a column proves of a row group, or why it proves nothing."""
+    """Return the bounds of a column in a row group from its row index, or the reason why there are none."""
     if index.row_index is None:
         return "no row index"
     entry = index.row_index, group.ordinal, index.column, tail, footer
     try:
-        positions_of(*entry)  # an entry with positions of another column is not believed
+        positions_of(
+            *entry
+        )  # raises if the positions do not fit the column: then the statistics may be of another column too
         statistics = statistics_of(*entry)
     except SidecarError as error:
         return error.what
@@ -107,7 +112,7 @@ def row_group_bounds(
 def _comparable(
     bound: Bound | None, column: OrcColumn, outwards: Callable[[Fraction], int]
 ) -> Comparable | None:
-    """A bound of statistics as the encoding's bounds are."""
+    """Return a bound as a value of the encoding; a decimal of another scale is rounded with ``outwards``."""
     if isinstance(bound, Decimal):
         return outwards(Fraction(bound) * 10 ** (column.scale or 0))
     if isinstance(bound, str):
@@ -118,9 +123,9 @@ def _comparable(
 def cannot_hold(
     statistics: ColumnStatistics | None, value: LiteralValue, iceberg_type: str, column: OrcColumn
 ) -> str:
-    """Why no row of the row group or stripe has a value equal to ``value``; empty where one may.
+    """Return the reason why no row of the row group or stripe has a value equal to ``value``; empty if one may.
 
-    ``value`` is what a bound literal of ``iceberg_type`` holds.
+    ``value`` is the value of a bound literal of ``iceberg_type``.
     """
     if statistics is None or column.encrypted:
         return ""
@@ -137,7 +142,7 @@ def cannot_hold(
 
 
 def literal_span(value: LiteralValue, iceberg_type: str, column: OrcColumn) -> Span | None:
-    """Where a literal lies among the bounds of a column; ``None`` where they cannot be compared."""
+    """Return the position of a literal among the bounds of a column; ``None`` if they cannot be compared."""
     if column.kind in _NOT_BOUNDED:
         return None
     try:

@@ -1,7 +1,8 @@
-"""Where the compression chunks of a stream begin and how much each holds, read in windows and decompressed once.
+"""Find where the compression chunks of a stream begin, and the length of their contents.
 
-Positions of a row index name a chunk by its offset in the stream, so a position is right only if a chunk begins there.
-Without compression a stream is like one chunk, and positions are offsets in it.
+The stream is read in windows, and each chunk is decompressed once. A position of a row index names a chunk by its
+offset in the stream, so it is right only if a chunk begins there. Without compression, positions are offsets in the
+stream.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _HEADER = 3
 
 
 class ChunkMap:
-    """The chunks of one stream: ``sizes[offset]`` is the content's length of the chunk that begins there."""
+    """The chunks of a stream: ``sizes[offset]`` is the length in bytes of the content of the chunk at ``offset``."""
 
     def __init__(self, length: int, sizes: dict[int, int] | None) -> None:
         self.length = length
@@ -27,20 +28,22 @@ class ChunkMap:
         """``None`` without compression."""
 
     def misplaced(self, numbers: tuple[int, ...]) -> str:
-        """Why a stream's positions point nowhere; empty if they are inside the stream, or at its end."""
+        """Return the reason why ``numbers``, a position, is wrong; empty if it is in the stream or at its end."""
         if self.sizes is None:
-            return "" if numbers[0] <= self.length else f"offset {numbers[0]} of {self.length} bytes"
+            return (
+                "" if numbers[0] <= self.length else f"offset {numbers[0]} in a stream of {self.length} bytes"
+            )
         chunk, skip = numbers[0], numbers[1]
         if chunk == self.length:
-            return "" if skip == 0 else f"{skip} bytes into the stream's end"
+            return "" if skip == 0 else f"it skips {skip} bytes after the end of the stream"
         size = self.sizes.get(chunk)
         if size is None:
-            return f"no chunk begins at {chunk}"
-        return "" if skip <= size else f"{skip} bytes into a chunk of {size}"
+            return f"no chunk begins at offset {chunk}"
+        return "" if skip <= size else f"it skips {skip} bytes in a chunk of {size} bytes"
 
 
 def map_chunks(source: Source, tail: OrcTail, stream: Stream) -> ChunkMap:
-    """The chunks of a stream, each decompressed to be checked. Raises :class:`DamagedFileError`."""
+    """Read a stream and decompress each chunk to check it. Raises :class:`DamagedFileError`."""
     if tail.compression == "NONE":
         return ChunkMap(stream.length, None)
     sizes: dict[int, int] = {}
@@ -52,7 +55,7 @@ def map_chunks(source: Source, tail: OrcTail, stream: Stream) -> ChunkMap:
 
 
 def _chunks(source: Source, stream: Stream) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each chunk, its header included; a window of the stream in memory at a time."""
+    """Yield the offset and the bytes of each chunk, with its header; only one window of the stream is in memory."""
     at = base = 0
     data = b""
     while at < stream.length:
@@ -62,9 +65,10 @@ def _chunks(source: Source, stream: Stream) -> Iterator[tuple[int, bytes]]:
             needed += int.from_bytes(data[start : start + _HEADER], "little") >> 1
         if needed > stream.length:
             raise DamagedFileError(
-                "a compression chunk goes on behind its stream",
+                "a compression chunk ends after its stream",
                 offset=stream.offset + at,
-                expected=stream.length,
+                expected=f"an end at most at {stream.length}",
+                found=needed,
             )
         if needed > base + len(data):
             length = min(max(_WINDOW, needed - at), stream.length - at)

@@ -1,8 +1,8 @@
-"""Whole columns of an ORC stripe, structs, lists, maps and unions among them, as the Arrow arrays that pyarrow makes.
+"""Read whole columns of an ORC stripe (also structs, lists, maps and unions) as the Arrow arrays that pyarrow makes.
 
-Everything is decoded by :mod:`sidecar.orc.decode`, which holds each stream against the entries that are asked of it:
-pyarrow's own reader believes the streams, and reads memory that was never written where PRESENT or LENGTH is damaged.
-A struct, list, map or union takes its own entries first, which say how many its children have.
+:mod:`sidecar.orc.decode` decodes the streams and checks that each has enough entries. pyarrow's own reader does not: if
+PRESENT or LENGTH is damaged, it reads memory that was never written. A struct, list, map or union takes its own entries
+first; they say how many entries its children have.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sidecar.source import Source
 
 
 class ColumnCursor:
-    """Goes through the rows of one column at the top of the file, from the first row of a stripe on.
+    """A reader of one top-level column that goes through the rows of a stripe from its first row.
 
-    ``kind`` is the Arrow type of what is read; a struct type may have some of the struct's fields only.
+    ``kind`` is the Arrow type of the result; a struct type may have only some of the struct's fields.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ColumnCursor:
         kind: pa.DataType,
         ids: set[int],
     ) -> None:
-        """``ids``: the columns that are read, those above them among them."""
+        """``ids`` are the columns to read, with all their parents."""
         columns = {number: tail.columns[number] for number in tail.subtree(top.id) if number in ids}
         for column in columns.values():
             if column.encrypted:
@@ -46,31 +46,31 @@ class ColumnCursor:
         contents = read_streams(source, tail, footer, columns, None, 0)
         self._node = _node(tail, footer, columns, contents, top, kind)
         self.row = 0
-        """The row of the stripe that comes next."""
+        """The next row, counted in the stripe."""
 
     @property
     def step(self) -> int:
-        """Rows that may be taken at a time in little memory."""
+        """The number of rows that :meth:`take` can read in little memory."""
         return self._node.step
 
     def skip_to(self, row: int) -> None:
-        """Pass over all rows in front of ``row``."""
+        """Skip the rows before ``row``, a row of the stripe."""
         while self.row < row:
             self.take(min(self.step, row - self.row))
 
     def take(self, rows: int) -> Any:
-        """The next rows. Errors as in :func:`sidecar.orc.decode.read_row_group`."""
+        """Return the next ``rows`` rows as an Arrow array. Raises as :func:`sidecar.orc.decode.read_row_group`."""
         self.row += rows
         return self._node.take(rows)
 
 
 class _Node(Protocol):
-    """A column with all that is read below it."""
+    """A reader of a column and the columns below it."""
 
     step: int
 
     def take(self, count: int) -> Any:
-        """The next entries."""
+        """Return the next ``count`` entries as an Arrow array."""
 
 
 class _Leaf:
@@ -85,7 +85,7 @@ class _Leaf:
             return values if values.type == self._kind else values.cast(self._kind)
         except pa.ArrowException as error:
             raise UnsupportedFeatureError(
-                f"values do not fit the type that pyarrow reads the column as: {first_line(error)}",
+                f"values do not fit the type as which pyarrow reads the column: {first_line(error)}",
                 file=self._decoder.tail.name,
                 column=self._decoder.column.path,
             ) from error
@@ -110,7 +110,7 @@ class _Struct(_Compound):
 
 
 class _List(_Compound):
-    """Lists, and maps: Arrow has a map as a list of structs of key and value."""
+    """Lists and maps: in Arrow, a map is a list of structs of key and value."""
 
     def take(self, count: int) -> Any:
         present, lengths = self._decoder.take_lists(count)
@@ -131,7 +131,7 @@ class _List(_Compound):
 
 
 class _Union(_Compound):
-    """A sparse union: each member has a place for every entry. An entry that is null is a null of the first member."""
+    """Sparse unions: each member has a slot for every entry. A null entry is a null of the first member."""
 
     def take(self, count: int) -> Any:
         present, tags = self._decoder.take_tags(count)
@@ -180,7 +180,7 @@ _COMPOUND: dict[str, type[_Struct | _List | _Union]] = {
 
 
 def _bitmap(present: NDArray[np.bool_] | None) -> Any:
-    """A validity bitmap; none where all are present."""
+    """Return a validity bitmap; ``None`` if all entries are present."""
     if present is None or present.all():
         return None
     return pa.py_buffer(np.packbits(present, bitorder="little"))  # type: ignore[arg-type]

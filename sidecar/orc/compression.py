@@ -1,9 +1,9 @@
-"""Compression chunks: how an ORC file stores every stream, its stripe footers, footer and metadata.
+"""Read and write compression chunks, in which ORC files store streams, stripe footers, footer and metadata.
 
-With compression NONE the bytes stand as they are. Otherwise they are a row of chunks: three bytes,
-little-endian, ``length << 1 | is_original``, then ``length`` bytes. An original chunk is stored plain, because
-compressing it won nothing; both kinds may be mixed. A chunk holds at most the postscript's compressionBlockSize
-bytes of content, and messages go on across chunks.
+With compression NONE the bytes are stored as they are. Otherwise they are a sequence of chunks: three bytes
+``length << 1 | is_original`` in little-endian, then ``length`` bytes. An original chunk is not compressed, because
+compression would not make it smaller; both kinds may be mixed. The content of a chunk has at most compressionBlockSize
+bytes (a field of the postscript). A message may continue in the next chunk.
 
 ZLIB is raw deflate, without zlib's header; SNAPPY and LZ4 are bare blocks, ZSTD is one frame. LZO is not read.
 The postscript itself is never compressed. Specification: orc-v1.md, "Compression".
@@ -24,14 +24,17 @@ CODECS = ("NONE", "ZLIB", "SNAPPY", "LZO", "LZ4", "ZSTD", "BROTLI")
 """CompressionKind of the postscript, by number."""
 
 MAX_BLOCK = 1 << 23
-"""Largest compressionBlockSize: lengths of chunks have 23 bits."""
+"""Largest compressionBlockSize in bytes: the length of a chunk has 23 bits."""
 
 _HEADER = 3
 _EXPANSION = 512
 
 
 def bound(compressed: int, most: int) -> int:
-    """The limit for a stream of so many compressed bytes: what no honest index or footer exceeds, at most ``most``."""
+    """Return the limit, in bytes, for the content of a stream of ``compressed`` bytes: at most ``most``.
+
+    No index or footer of a sound file exceeds it.
+    """
     return min(most, MAX_BLOCK + _EXPANSION * compressed)
 
 
@@ -44,11 +47,11 @@ def decompress(
     offset: int = 0,
     limit: int = 64 << 20,
 ) -> bytes:
-    """The content of a whole stream.
+    """Return the content of a whole stream.
 
-    ``codec`` is a name of :data:`CODECS`, ``offset`` where ``data`` begins in its file, for errors, and ``limit``
-    the most bytes that come out. Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for LZO,
-    a codec that is not known, and content beyond ``limit``.
+    ``codec`` is a name of :data:`CODECS`. ``offset`` is the place of ``data`` in its file, for errors. ``limit`` is the
+    largest content in bytes. Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for LZO, an unknown
+    codec, and content beyond ``limit``.
     """
     parts = decompress_chunks(data, codec, block_size, file=file, offset=offset, limit=limit)
     return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
@@ -63,7 +66,7 @@ def decompress_chunks(
     offset: int = 0,
     limit: int = 64 << 20,
 ) -> list[bytes | memoryview]:
-    """The content of a stream chunk by chunk, those that are stored plain uncopied. See :func:`decompress`."""
+    """Return the content of a stream as a list of chunks; original chunks are not copied. See :func:`decompress`."""
     if codec == "NONE":
         _check_limit(len(data), limit, file, offset)
         return [data]
@@ -75,7 +78,7 @@ def decompress_chunks(
         end = start + (header >> 1)
         if end > len(data):
             raise DamagedFileError(
-                "a compression chunk goes on behind its stream",
+                "a compression chunk ends after its stream",
                 file=file,
                 offset=offset + at,
                 expected=f"at most {max(len(data) - start, 0)} bytes",
@@ -86,7 +89,7 @@ def decompress_chunks(
                 "a compression chunk is longer than the block size",
                 file=file,
                 offset=offset + at,
-                expected=f"at most {block_size}",
+                expected=f"at most {block_size} bytes",
                 found=header >> 1,
             )
         part = (
@@ -102,7 +105,11 @@ def decompress_chunks(
 def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:
     if size > limit:
         raise UnsupportedFeatureError(
-            "a stream is too large", file=file, offset=offset, expected=f"at most {limit} bytes", found=size
+            "the content of a stream is too large",
+            file=file,
+            offset=offset,
+            expected=f"at most {limit} bytes",
+            found=size,
         )
 
 
@@ -127,10 +134,10 @@ def _chunk(data: bytes | memoryview, codec: str, block_size: int, file: str | No
         ) from error
     if len(out) > block_size:
         raise DamagedFileError(
-            "a compression chunk has more content than the block size",
+            "the content of a compression chunk is larger than the block size",
             file=file,
             offset=offset,
-            expected=f"at most {block_size}",
+            expected=f"at most {block_size} bytes",
         )
     return out
 
@@ -144,7 +151,7 @@ def _zlib(data: bytes | memoryview, size: int) -> bytes:
 
 
 def _snappy(data: bytes | memoryview, size: int) -> bytes:
-    """A block opens with its content's size as varint."""
+    """Decompress a block. It begins with the size of its content as a varint, which is checked first."""
     stated = shift = 0
     for byte in data[:5]:
         stated |= (byte & 0x7F) << shift
@@ -152,7 +159,7 @@ def _snappy(data: bytes | memoryview, size: int) -> bytes:
         if byte < 0x80:
             break
     if stated > size:
-        raise ValueError("more than the block size")
+        raise ValueError("the content is larger than the block size")
     return pa.Codec("snappy").decompress(data, decompressed_size=stated, asbytes=True)
 
 
@@ -161,9 +168,9 @@ def _lz4(data: bytes | memoryview, size: int) -> bytes:
 
 
 def _zstd(data: bytes | memoryview, size: int) -> bytes:
-    """The frame's own size is what the library allocates, so it is looked at first."""
+    """Decompress a frame. The library allocates the size that the frame states, so the size is checked first."""
     if zstandard.frame_content_size(data) > size:
-        raise ValueError("more than the block size")
+        raise ValueError("the content is larger than the block size")
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
 
 
@@ -176,10 +183,10 @@ _DECOMPRESS = {"ZLIB": _zlib, "SNAPPY": _snappy, "LZ4": _lz4, "ZSTD": _zstd, "BR
 
 
 def compress(data: bytes, codec: str, block_size: int) -> bytes:
-    """A stream of chunks with that content; a chunk that does not shrink is stored as it is.
+    """Return ``data`` as compression chunks; a chunk that would not shrink is stored as it is.
 
-    ZLIB is level 2, with which the chunks are those of ORC's own writers. Raises
-    :class:`UnsupportedFeatureError` for a codec that is not known.
+    ZLIB has level 2, which gives the same chunks as ORC's own writers. Raises :class:`UnsupportedFeatureError` for an
+    unknown codec.
     """
     if codec == "NONE":
         return data

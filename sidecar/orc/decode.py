@@ -1,4 +1,4 @@
-"""Values of a leaf column of an ORC stripe: of one row group, from its positions alone, or of all of them.
+"""Decode the values of a leaf column of an ORC stripe: of one row group, from its positions, or of all row groups.
 
 | kind | values | Arrow type |
 | --- | --- | --- |
@@ -10,18 +10,18 @@
 | DECIMAL | DATA: zigzag varints; SECONDARY: integer RLE, the scale of each | decimal128 |
 | TIMESTAMP, TIMESTAMP_INSTANT | DATA: seconds; SECONDARY: nanoseconds, both integer RLE | timestamp |
 
-PRESENT has a bit for each entry, the other streams only what is present; where a parent is null the column has no
-entry at all. Integer RLE is of version 2 in columns encoded as DIRECT_V2 or DICTIONARY_V2, of version 1 in others.
-Decimals of up to 18 digits in files of version UNSTABLE-PRE-2.0 are one stream DATA of unscaled numbers, in integer
-RLE of version 2 whatever the encoding says.
+PRESENT has a bit for each entry, the other streams have only entries that are not null. If a parent is null, the
+column has no entry. Integer RLE has version 2 in columns encoded as DIRECT_V2 or DICTIONARY_V2, and version 1 in
+others. In files of version UNSTABLE-PRE-2.0, decimals of up to 18 digits are one stream DATA of unscaled numbers in
+integer RLE of version 2, for every encoding.
 
-**Timestamps.** DATA counts from 2015-01-01 00:00, of the writer's time zone, for TIMESTAMP_INSTANT in UTC.
-The lower three bits of the nanoseconds are z, the others n: n if z is 0, else n * 10^(z + 1). Writers cut
-seconds toward zero: where they are negative and there is a millisecond or more, one second goes off; so instants
-between -1 s and 0 come back one second later. pyarrow writes negative nanoseconds instead. A TIMESTAMP is the wall
-clock of the writer's zone. As pyarrow reads them they are nanoseconds; where one of them lies outside that range, all
-of its row group are microseconds, rounded down. (pyarrow 26 refuses such a column, and takes off that second where the
-wall clock is before 1970, not the instant.)
+**Timestamps.** DATA counts seconds from 2015-01-01 00:00 in the writer's time zone; for TIMESTAMP_INSTANT, in UTC. In
+SECONDARY, the lower three bits are z and the others n: the nanoseconds are n if z is 0, else n * 10^(z + 1). Writers
+cut seconds toward zero, so a reader subtracts a second from negative ones with a millisecond or more. Instants between
+-1 s and 0 s come back one second later. pyarrow writes negative nanoseconds instead. A TIMESTAMP is the wall clock of
+the writer's zone. Values are nanoseconds, as pyarrow reads them; if one of them does not fit, all values of its row
+group are microseconds, rounded down. (pyarrow 26 refuses such a column. It also subtracts the second where the wall
+clock, not the instant, is before 1970.)
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ from sidecar.orc.trust import utc_or_name
 from sidecar.source import Source
 
 _MOST_PER_BYTE = 1040
-"""Values that a byte can stand for: 130 bytes of 8 bits by two bytes are 520, 512 integers by four are 128."""
+"""More values than a byte of any stream can encode: two bytes encode up to 130 bytes of 8 bits, so a byte 520."""
 _EPOCH_2015 = 1_420_070_400
 _DECIMAL64_DIGITS = 18
 _UNSTABLE = (1, 9999)
 _NANOSECONDS_REACH = 9_223_372_035
-"""Seconds on both sides of 1970 that fit into 64-bit nanoseconds."""
+"""Seconds before or after 1970 that fit into 64-bit nanoseconds."""
 _MICROSECONDS_REACH = 9_223_372_036_853
 _ZONED_REACH = 900_000_000_000
 
 STEP = 1 << 19
-"""Entries that are decoded at a time where a caller goes through a column in steps."""
+"""Entries in one step of a reader that goes through a column in steps."""
 
 MOST_TOGETHER = 1 << 24
-"""Entries of the largest array that is decoded: of a row group, or the elements below a step of lists."""
+"""Entries of the largest array that is decoded: those of a row group, or the elements below a step of lists."""
 
 MOST_BYTES = 1 << 27
-"""Bytes of the strings that a dictionary may be unfolded into in one array."""
+"""Bytes of the strings of the largest array that is decoded from a dictionary."""
 
 
 def read_row_group(
@@ -75,28 +75,30 @@ def read_row_group(
     row_group: int,
     column: OrcColumn,
 ) -> pa.Array[Any]:
-    """The entries of ``column`` in one row group of the stripe, decoded from their positions alone.
+    """Return the entries of ``column`` in one row group of the stripe, decoded from the row group's positions.
 
-    ``indexes`` has the row index of the column and of every column above it but the root, by id. The values of a
-    column in a struct, list or map come without those whose parent is null. Raises :class:`DamagedFileError`, and
+    ``indexes`` maps the ids of the column and its parents (without the root) to their row indexes. A column in a
+    struct, list or map has no entries where its parent is null. Raises :class:`DamagedFileError`, and
     :class:`UnsupportedFeatureError` for columns that are compound, encrypted or inside a union, for timestamps
     without a time zone, and for arrays beyond :data:`MOST_TOGETHER` and :data:`MOST_BYTES`.
     """
     chain = _chain(tail, column)
     if missing := [above.path for above in chain if above.id not in indexes]:
-        raise UsageError("a row group is read by the row indexes of its column and all above", found=missing)
+        raise UsageError("row indexes of columns are missing, so the row group cannot be read", found=missing)
     groups = stripe.row_groups
     if not 0 <= row_group < len(groups):
-        raise UsageError("no such row group", expected=f"0 to {len(groups) - 1}", found=row_group)
+        raise UsageError(
+            "the stripe does not have this row group", expected=f"0 to {len(groups) - 1}", found=row_group
+        )
     return LeafCursor(source, tail, footer, column, indexes, row_group).take(groups[row_group].rows)
 
 
 def read_row_groups(
     source: Source, tail: OrcTail, stripe: Stripe, footer: StripeFooter, column: OrcColumn
 ) -> Iterator[pa.Array[Any]]:
-    """The entries of ``column`` in every row group of the stripe, one after the other, as :func:`read_row_group`.
+    """Yield the entries of ``column`` for each row group of the stripe in order. Raises as :func:`read_row_group`.
 
-    The streams are read whole; no row index is needed.
+    The streams are read whole, without a row index.
     """
     cursor = LeafCursor(source, tail, footer, column)
     for group in stripe.row_groups:
@@ -104,9 +106,9 @@ def read_row_groups(
 
 
 class LeafCursor:
-    """Goes through the entries of a leaf column, in order: from the stripe's first row, or from a row group's.
+    """A reader of a leaf column that goes through its entries, from the first row of the stripe or of a row group.
 
-    The column's streams are read whole and stay in memory; entries are decoded as they are asked for.
+    The encoded streams stay in memory; :meth:`take` decodes the entries.
     """
 
     def __init__(
@@ -118,31 +120,31 @@ class LeafCursor:
         indexes: Mapping[int, RowIndex] | None = None,
         row_group: int = 0,
     ) -> None:
-        """``indexes``: as in :func:`read_row_group`, to begin at ``row_group``."""
+        """With ``indexes`` (as in :func:`read_row_group`), begin at ``row_group``, else at the first row."""
         chain = _chain(tail, column)
         contents = read_streams(source, tail, footer, {c.id: c for c in chain}, indexes, row_group)
-        self._readers = [ColumnDecoder(tail, footer, one, contents[one.id]) for one in chain]
+        self._readers = [ColumnDecoder(tail, footer, member, contents[member.id]) for member in chain]
 
     @property
     def step(self) -> int:
-        """Rows that may be taken at a time in little memory."""
+        """The number of rows that :meth:`take` can read in little memory."""
         return self._readers[-1].step
 
     def take(self, rows: int) -> pa.Array[Any]:
-        """The entries of the next rows. Raises as :func:`read_row_group`."""
+        """Return the entries of the next ``rows`` rows. Raises as :func:`read_row_group`."""
         for above in self._readers[:-1]:
             rows = above.take_parents(rows)
         return self._readers[-1].take(rows)
 
 
 def _chain(tail: OrcTail, column: OrcColumn) -> list[OrcColumn]:
-    """The columns above, from below the root on, and the column itself."""
+    """Return the parents of the column, without the root, from the top, and then the column."""
     chain = [column]
     while chain[0].parent:
         chain.insert(0, tail.columns[chain[0].parent])
     if column.is_compound or column.encrypted or any(above.kind == "UNION" for above in chain):
         raise UnsupportedFeatureError(
-            "only leaves are decoded, outside unions, and not encrypted ones",
+            "the column is compound, encrypted or inside a union, so it cannot be decoded",
             file=tail.name,
             column=column.path,
             found=column.kind,
@@ -152,18 +154,18 @@ def _chain(tail: OrcTail, column: OrcColumn) -> list[OrcColumn]:
 
 @dataclass
 class _StreamPosition:
-    """A stream and how far it was read: see :class:`sidecar.orc.streams.Content`."""
+    """A stream and the position of the next value, as in :class:`sidecar.orc.streams.Content`."""
 
     data: NDArray[np.uint8]
     at: int
     skip: int
     bits: int
     carried: NDArray[np.uint8]
-    """The byte whose last bits were not taken yet, if it was decoded."""
+    """The last decoded byte of a bit stream, if some of its bits are not taken yet: uint8 [0 or 1]."""
 
 
 class ColumnDecoder:
-    """The entries of one column in the order of its decompressed streams, as many at a time as are asked for."""
+    """A decoder of one column that takes the next entries from its decompressed streams."""
 
     def __init__(
         self, tail: OrcTail, footer: StripeFooter, column: OrcColumn, contents: Mapping[str, Content]
@@ -183,7 +185,7 @@ class ColumnDecoder:
 
     @property
     def step(self) -> int:
-        """Entries that may be taken at a time in little memory: fewer where a dictionary has long words."""
+        """The number of entries that :meth:`take` can read in little memory: fewer if a dictionary has long words."""
         if (
             self.column.kind not in _TEXTS
             or not self.encoding.is_dictionary
@@ -195,7 +197,7 @@ class ColumnDecoder:
         return max(1, min(STEP, (MOST_BYTES >> 2) // longest))
 
     def take(self, count: int) -> pa.Array[Any]:
-        """The next entries of a leaf."""
+        """Return the next ``count`` entries of a leaf."""
         with self._located():
             present = self.present(count)
             filled = count if present is None else int(np.count_nonzero(present))
@@ -203,57 +205,61 @@ class ColumnDecoder:
             return values if present is None else spread(values, present)
 
     def take_parents(self, count: int) -> int:
-        """How many entries the child has below the next ``count`` entries of a struct, list or map."""
+        """Return the number of entries of the child below the next ``count`` entries of a struct, list or map."""
         with self._located():
             present = self.present(count)
             filled = count if present is None else int(np.count_nonzero(present))
             return filled if self.column.kind == "STRUCT" else int(self._lengths(filled).sum())
 
     def take_lists(self, count: int) -> tuple[NDArray[np.bool_] | None, NDArray[np.int64]]:
-        """Which of the next entries of a list or map are not null, and the length of each of these."""
+        """Return which of the next ``count`` entries of a list or map are not null, and the lengths of those."""
         with self._located():
             present = self.present(count)
             return present, self._lengths(count if present is None else int(np.count_nonzero(present)))
 
     def take_tags(self, count: int) -> tuple[NDArray[np.bool_] | None, NDArray[np.uint8]]:
-        """Which of the next entries of a union are not null, and the member that each of these is of."""
+        """Return which of the next ``count`` entries of a union are not null, and the member numbers of those."""
         with self._located():
             present = self.present(count)
             filled = count if present is None else int(np.count_nonzero(present))
             tags = self._bytes("DATA", filled)
             if filled and int(tags.max()) >= len(self.column.children):
                 raise DamagedFileError(
-                    "an entry is of a member that the union has not", found=int(tags.max())
+                    "an entry has a tag that is not a member of the union",
+                    expected=f"less than {len(self.column.children)}",
+                    found=int(tags.max()),
                 )
             return present, tags
 
     def present(self, count: int) -> NDArray[np.bool_] | None:
-        """Which of the next entries are not null; ``None`` if no entry is null."""
+        """Return which of the next ``count`` entries are not null, bool [count]; ``None`` if all are."""
         if count > MOST_TOGETHER:
             raise UnsupportedFeatureError(
-                "too many values to be decoded together", expected=f"at most {MOST_TOGETHER}", found=count
+                "there are too many values to decode together",
+                expected=f"at most {MOST_TOGETHER}",
+                found=count,
             )
         return self._bits("PRESENT", count) if "PRESENT" in self.places else None
 
     @contextmanager
     def _located(self) -> Iterator[None]:
-        """Adds the column to errors that are raised inside, and turns Arrow's errors into ours."""
+        """Add the column to errors from inside the block, and turn Arrow's errors into :class:`DamagedFileError`."""
         with located(self.tail.name, self.column.path):
             try:
                 yield
             except (pa.ArrowException, OverflowError) as error:
                 raise DamagedFileError(
-                    f"values of a column are none of {self.column.kind}: {first_line(error)}"
+                    f"values of a column are not valid for its kind {self.column.kind}: {first_line(error)}"
                 ) from None
 
     def _lengths(self, count: int) -> NDArray[np.int64]:
         lengths = self._integers("LENGTH", count, signed=False)
         if count and (lengths.min() < 0 or lengths.sum(dtype=np.float64) > 2**62):
-            raise DamagedFileError("lengths of lists are impossible")
+            raise DamagedFileError("the lengths of lists are negative or too large")
         return lengths
 
     def _values(self, count: int) -> Any:
-        """What is not null."""
+        """Return the next ``count`` values that are not null."""
         kind = self.column.kind
         if kind in ("TIMESTAMP", "TIMESTAMP_INSTANT"):
             return self._timestamps(count)
@@ -271,12 +277,12 @@ class ColumnDecoder:
             return self._decimals(count)
         if kind in _TEXTS:
             return self._texts(count)
-        raise UnsupportedFeatureError(f"values of kind {kind} are not decoded")
+        raise UnsupportedFeatureError(f"values of kind {kind} cannot be decoded")
 
     # --- streams ----------------------------------------------------------------------------------------
 
     def _place(self, stream: str, count: int) -> _StreamPosition:
-        """A stream, if it can still hold ``count`` values at all."""
+        """Return the stream. Raises :class:`DamagedFileError` if it is missing or too short for ``count`` values."""
         found = self.places.get(stream)
         if found is None:
             raise DamagedFileError(f"the column has no stream {stream}", expected=f"{count} values")
@@ -336,7 +342,7 @@ class ColumnDecoder:
     # --- values -----------------------------------------------------------------------------------------
 
     def _dictionary(self, count: int) -> pa.Array[Any]:
-        """The words of the stripe's dictionary; none where no value is asked for."""
+        """Return the words of the stripe's dictionary; no words if ``count`` is 0."""
         if self._words is None:
             self._words = self._spans(
                 "DICTIONARY_DATA", "LENGTH", self.encoding.dictionary_size if count else 0
@@ -351,12 +357,12 @@ class ColumnDecoder:
         words = self._dictionary(count)
         indexes = self._integers("DATA", count, signed=False)
         if indexes.min() < 0 or indexes.max() >= len(words):
-            raise DamagedFileError("an index lies beyond the dictionary", expected=f"less than {len(words)}")
+            raise DamagedFileError("a dictionary index is out of range", expected=f"less than {len(words)}")
         size = int(_lengths_of(words)[indexes].sum())
         if size > MOST_BYTES:
             raise UnsupportedFeatureError(
-                "too many bytes of strings to be decoded together",
-                expected=f"at most {MOST_BYTES}",
+                "the strings are too large to decode together",
+                expected=f"at most {MOST_BYTES} bytes",
                 found=size,
             )
         return words.take(_any_array(indexes))
@@ -364,7 +370,7 @@ class ColumnDecoder:
     def _spans(self, data: str, lengths: str, count: int) -> pa.Array[Any]:
         sizes = self._integers(lengths, count, signed=False)
         if count and (sizes.min() < 0 or sizes.sum(dtype=np.float64) >= 2**31):
-            raise DamagedFileError("lengths of values are impossible, or beyond 2 GiB together")
+            raise DamagedFileError("the lengths of values are negative, or 2 GiB or more together")
         offsets = np.zeros(count + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
         buffers = [None, _buffer(offsets), _buffer(self._raw(data, int(offsets[-1])))]
@@ -401,13 +407,15 @@ class ColumnDecoder:
         nanos = self._integers("SECONDARY", count, signed=False)
         seconds = self._integers("DATA", count, signed=True)
         if count and max(-int(seconds.min()), int(seconds.max())) > _MICROSECONDS_REACH - 2 * _EPOCH_2015:
-            raise DamagedFileError("a timestamp lies outside 64-bit microseconds")
+            raise DamagedFileError("a timestamp does not fit into 64-bit microseconds")
         instant = self.column.kind == "TIMESTAMP_INSTANT"
         zone = "UTC" if instant else utc_or_name(self.zone)
         if zone is None:
-            raise UnsupportedFeatureError("timestamps of a writer that does not say its time zone")
+            raise UnsupportedFeatureError(
+                "timestamps cannot be decoded, because the writer's time zone is missing"
+            )
         if not orc_rle.instants(seconds, nanos, _base(zone)):
-            raise DamagedFileError("nanoseconds of a timestamp are a second or more")
+            raise DamagedFileError("the nanoseconds of a timestamp are a second or more")
         if zone != "UTC":
             seconds = _wall_clock(seconds, zone)
         return _timestamp_array(seconds, nanos, "UTC" if instant else None)
@@ -427,13 +435,13 @@ def _buffer(values: Any) -> Any:
 
 
 def _lengths_of(texts: Any) -> NDArray[np.int64]:
-    """The bytes of each text."""
+    """Return the length in bytes of each text, int64 [n]."""
     lengths: NDArray[np.int64] = np.diff(np.frombuffer(texts.buffers()[1], np.int32)).astype(np.int64)
     return lengths
 
 
 def spread(values: pa.Array[Any], present: NDArray[np.bool_]) -> pa.Array[Any]:
-    """The values at the places that are present, null at the others."""
+    """Return an array that has ``values`` in order where ``present`` (bool [n]) is true, and null elsewhere."""
     if present.all():
         return values
     places = np.cumsum(present, dtype=np.int64) - 1
@@ -444,7 +452,7 @@ def spread(values: pa.Array[Any], present: NDArray[np.bool_]) -> pa.Array[Any]:
 
 
 def _base(zone: str) -> int:
-    """2015-01-01 00:00 of the zone in seconds since 1970."""
+    """Return 2015-01-01 00:00 of the zone, in seconds since 1970 in UTC."""
     if zone == "UTC":
         return _EPOCH_2015
     wall: Any = pa.scalar(datetime.datetime(2015, 1, 1), pa.timestamp("s"))
@@ -456,7 +464,9 @@ def _base(zone: str) -> int:
 
 def _wall_clock(seconds: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
     if len(seconds) and max(-int(seconds.min()), int(seconds.max())) > _ZONED_REACH:
-        raise UnsupportedFeatureError("a timestamp lies too far from today for a time zone", found=zone)
+        raise UnsupportedFeatureError(
+            "a timestamp is too far in the past or future for a time zone", found=zone
+        )
     instants = _any_array(seconds).cast(pa.timestamp("s", zone))
     local: NDArray[np.int64] = pc.local_timestamp(instants).cast(pa.int64()).to_numpy()
     return local

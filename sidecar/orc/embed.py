@@ -1,29 +1,29 @@
-"""An ORC file with other Bloom filters: every other stream copied as bytes, the footers written anew.
+"""Write an ORC file with new Bloom filters: copy every other stream as it is, and write new footers.
 
     header | stripe | stripe | ... | metadata | footer | postscript | its length
     stripe:  ROW_INDEX of column 0 | ROW_INDEX of column 1 | BLOOM_FILTER_UTF8 of column 1 | ... | data | footer
 
-Filters must stand in the index region of their stripe, before its data, so nothing can be appended: all stripes
-move. A column's filters are one stream behind its row index, a BloomFilterIndex in compression chunks with one
-BloomFilter for each row group:
+Filters must be in the index region of their stripe, before its data. So they cannot be appended to the file: all
+stripes move. The filters of a column are one stream after its row index, a BloomFilterIndex in compression chunks with
+one BloomFilter for each row group:
 
 | message | fields |
 | --- | --- |
 | BloomFilterIndex | 1 bloomFilter (repeated) |
 | BloomFilter | 1 numHashFunctions; 3 utf8bitset: the words, little-endian |
 
-What changes beside the stripes' places:
+These fields change:
 
 | message | field | set to |
 | --- | --- | --- |
 | StripeFooter | 1 streams | the new streams, in the order of their bytes |
-| StripeFooter | 2 columns: ColumnEncoding 3 bloomEncoding | 1 (UTF-8 and UTC) beside new filters, nothing beside none |
-| Footer | 3 stripes: StripeInformation 1 offset, 2 indexLength, 4 footerLength | where things are now |
-| Footer | 2 contentLength | as much more as the stripes grew |
-| PostScript | 1 footerLength | its length |
+| StripeFooter | 2 columns: ColumnEncoding 3 bloomEncoding | 1 (UTF-8 and UTC) with new filters, else absent |
+| Footer | 3 stripes: StripeInformation 1 offset, 2 indexLength, 4 footerLength | the new places and lengths |
+| Footer | 2 contentLength | the old one plus the growth of the stripes |
+| PostScript | 1 footerLength | the length of the new footer |
 
-Row index positions count from the start of their stream, so none changes. Statistics, metadata, types, versions and
-fields that are not known stay. What lies between stripes (padding, footers of an earlier flush) is left out.
+Positions of row indexes count from the start of their stream, so they do not change. Statistics, metadata, types,
+versions and unknown fields stay. Bytes between stripes (padding, footers of an earlier flush) are left out.
 Specification: orc-v1.md, "Stripes", "Indexes", "File Tail".
 """
 
@@ -50,10 +50,10 @@ _LONGEST_POSTSCRIPT = 255
 
 @dataclass(frozen=True)
 class StripeFilters:
-    """The filters of one stripe in the new file; those of columns that are not named are left out.
+    """The filters of one stripe in the new file; a column that is not named here has none.
 
-    ``new``: streams as :func:`encode_filters` makes them, by column id. ``kept``: columns whose streams stay as they
-    are, of both kinds. No column is in both.
+    ``new`` maps column ids to streams of :func:`encode_filters`. ``kept`` has the ids of columns whose filter streams,
+    of both kinds, are copied. No column is in both.
     """
 
     new: Mapping[int, bytes] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class StripeFilters:
 
 @dataclass(frozen=True)
 class WrittenOrc:
-    """What was written, in bytes."""
+    """The sizes of a written file, its filters and its footer, in bytes."""
 
     size: int
     filter_bytes: int
@@ -70,32 +70,31 @@ class WrittenOrc:
 
 
 def check_embeddable(tail: OrcTail) -> None:
-    """Raise :class:`UnsupportedFeatureError` for an encrypted file: its streams are listed elsewhere too."""
+    """Raise :class:`UnsupportedFeatureError` for an encrypted file, whose streams are listed in a second place too."""
     if tail.encrypted:
         raise UnsupportedFeatureError("the file is encrypted (ORC column encryption)", file=tail.name)
 
 
 def encode_filters(filters: Iterable[OrcBloomFilter], tail: OrcTail) -> bytes:
-    """The BLOOM_FILTER_UTF8 stream of one column in one stripe, ``filters`` by row group."""
+    """Return the BLOOM_FILTER_UTF8 stream of a column in a stripe; ``filters`` has one filter for each row group."""
     index = Message()
-    index.set_all(1, (_bloom_filter(one) for one in filters))
+    index.set_all(1, (_bloom_filter(bloom) for bloom in filters))
     return compress(encode(index), tail.compression, tail.block_size)
 
 
-def _bloom_filter(one: OrcBloomFilter) -> Message:
+def _bloom_filter(bloom: OrcBloomFilter) -> Message:
     message = Message()
-    message.set(1, one.k)
-    message.set(3, one.to_bytes())
+    message.set(1, bloom.k)
+    message.set(3, bloom.to_bytes())
     return message
 
 
 def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[StripeFilters]) -> WrittenOrc:
-    """Write the file ``source`` with ``filters``, one for each stripe in order, to the empty ``target``.
+    """Write the file ``source`` with ``filters``, one entry for each stripe in order, to the empty ``target``.
 
-    ``filters`` is asked for a stripe when the ones before it are written: memory holds the filters of one stripe
-    and the footers. Raises as :func:`check_embeddable`, :class:`DamagedFileError` where the lengths of
-    streams, stripes and footers contradict each other, and :class:`sidecar.errors.StorageError` if somebody wrote to
-    the file meanwhile.
+    ``filters`` is consumed stripe by stripe, so memory holds the filters of one stripe and the footers. Raises as
+    :func:`check_embeddable`, :class:`DamagedFileError` if the lengths of streams, stripes and footers contradict each
+    other, and :class:`sidecar.errors.StorageError` if the source file changed in the meantime.
     """
     check_embeddable(tail)
     target.copy(source, 0, _header_length(tail))
@@ -110,20 +109,23 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
     last = encode(postscript)
     if len(last) > _LONGEST_POSTSCRIPT:
         raise UnsupportedFeatureError(
-            "the postscript has no room", file=tail.name, expected=_LONGEST_POSTSCRIPT, found=len(last)
+            "the postscript is too long",
+            file=tail.name,
+            expected=f"at most {_LONGEST_POSTSCRIPT} bytes",
+            found=len(last),
         )
     target.write(b"".join((footer, last, bytes([len(last)]))))
-    check_unchanged(source)  # or the filters could be of other values than those that were copied
+    check_unchanged(source)  # else the filters may not be those of the copied values
     return WrittenOrc(target.position, sum(place.filter_bytes for place in places), len(footer))
 
 
 def _header_length(tail: OrcTail) -> int:
-    """The magic, in every file so far."""
+    """Return the length in bytes of the header: that of the magic in all known files."""
     length = tail.footer.varint(1) or len(MAGIC)
     first = min((stripe.offset for stripe in tail.stripes), default=tail.metadata_offset)
     if length > first:
         raise DamagedFileError(
-            "the header goes on behind where the first stripe begins",
+            "the header overlaps the first stripe",
             file=tail.name,
             expected=f"at most {first} bytes",
             found=length,
@@ -133,7 +135,7 @@ def _header_length(tail: OrcTail) -> int:
 
 @dataclass(frozen=True)
 class _StripePlace:
-    """Where a stripe is now."""
+    """The place and the lengths, in bytes, of a stripe in the new file."""
 
     offset: int
     index_length: int
@@ -178,7 +180,7 @@ def _write_stripe(
     added = sum(len(data) for data in given.new.values())
     if target.position - start != stripe.index_length + stripe.data_length - dropped + added:
         raise UnsupportedFeatureError(
-            f"stripe {stripe.ordinal} has no row index for every column that is to have filters",
+            f"a column that gets filters has no row index in stripe {stripe.ordinal}",
             file=tail.name,
         )
     data = compress(encode(_stripe_footer(footer, listed, given)), tail.compression, tail.block_size)
@@ -187,7 +189,7 @@ def _write_stripe(
 
 
 class _Run:
-    """Neighbouring streams, copied as one range."""
+    """A run of neighbouring streams that is copied as one range."""
 
     def __init__(self, source: Source, target: Target) -> None:
         self._source = source
@@ -226,12 +228,12 @@ def _stripe_footer(footer: StripeFooter, streams: Sequence[Message], given: Stri
 
 
 def _check_lengths(tail: OrcTail, stripe: Stripe, footer: StripeFooter) -> None:
-    """The streams fill the stripe's two regions: what is between them would be lost."""
+    """Raise :class:`DamagedFileError` unless streams fill index and data of the stripe: bytes between would be lost."""
     index = sum(stream.length for stream in footer.streams if stream.kind in INDEX_STREAMS)
     data = sum(stream.length for stream in footer.streams) - index
     if (index, data) != (stripe.index_length, stripe.data_length):
         raise DamagedFileError(
-            f"the streams of stripe {stripe.ordinal} do not fill its index and its data",
+            f"the streams of stripe {stripe.ordinal} do not fill its index and data",
             file=tail.name,
             offset=stripe.offset,
             expected=f"{stripe.index_length} and {stripe.data_length} bytes",

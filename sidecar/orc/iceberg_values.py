@@ -1,7 +1,7 @@
-"""Values of an ORC column as the table's column has them, and the encoding that their filters get.
+"""Convert values of an ORC column to the type of the table's column, and choose the encoding of their filters.
 
-A split-block filter of an ORC column is built in the encoding that a new Parquet file would give the column's
-Iceberg type, so that both formats share groups; an ORC filter as Java's writers hash:
+A split-block filter of an ORC column has the encoding in which a new Parquet file stores the column's Iceberg type, so
+that filters of both formats share groups. An ORC filter has the encoding of Java's writers:
 
 | Iceberg | kinds in the file | encoding |
 | --- | --- | --- |
@@ -19,10 +19,11 @@ Iceberg type, so that both formats share groups; an ORC filter as Java's writers
 | binary | BINARY | byte_array |
 | fixed[N], uuid | BINARY with that ``iceberg.binary-type`` | flba:N, flba:16 |
 
-A float stays one under a promoted column, as it does in Parquet: readers round a literal to the file's type.
-Values must be those that every reader of the table gets. Where readers differ, a column is not indexed: CHAR (some
-cut its blanks off), a TIMESTAMP of another writer's zone than UTC, days before 1582-10-15 (two calendars), fractions
-of a second before 1970 by other writers than Java's (negative nanoseconds are read in two ways), nanoseconds.
+FLOAT keeps its encoding in a column that was promoted to double, as in Parquet, because readers round a literal to
+the file's type. Filters need the values that every reader gets. A column on whose values readers differ is not indexed:
+CHAR (some readers cut its blanks), TIMESTAMP of a writer in a zone other than UTC, days before 1582-10-15 (two
+calendars), fractions of a second before 1970 of writers other than Java's (readers differ on negative nanoseconds), and
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ _DAY = 86_400 * _SECOND
 
 @dataclass(frozen=True)
 class OrcValues:
-    """How the values of a column of a file become those of a column of the table."""
+    """The conversion of a file's column to a table's column, and the encodings of its filters."""
 
     encoding: Encoding
-    """Of a split-block filter of the values."""
+    """The encoding of a split-block filter."""
     orc_encoding: OrcEncoding | None
-    """Of an ORC filter of the values; ``None`` where there are none."""
+    """The encoding of an ORC filter; ``None`` if sidecar builds none for the type."""
     type: pa.DataType | None
-    """The Arrow type in which filter and sketch take them; ``None`` for pyarrow's own."""
+    """The Arrow type for filters and sketches; ``None`` for the type as which pyarrow reads the values."""
     kind: str
     java: bool
     """Whether a Java writer made the file."""
 
     def from_file(self, values: pa.Array[Any]) -> pa.Array[Any]:
-        """pyarrow's values as the table's. :class:`UsageError` if readers would not all get the same ones."""
+        """Return pyarrow's values in the table's type. Raises :class:`UsageError` if readers disagree on a value."""
         if self.type is None or values.type == self.type:
             converted = values
         else:
@@ -81,14 +82,14 @@ class OrcValues:
 
 
 def orc_values(column: OrcColumn, column_type: str, writer: int) -> OrcValues | str:
-    """The way from ``column`` of a file to a table's column of type ``column_type``, or why there is none."""
+    """Return the conversion of ``column`` of a file to a ``column_type`` column, or the reason why there is none."""
     if column.kind == "CHAR":
         return "readers disagree on the blanks at the end of a CHAR"
     if doubt := type_doubt(column, column_type):
         return doubt
     kind = ColumnType.parse("float" if column.kind == "FLOAT" else column_type)
     if kind.encoding is None:
-        return f"no filter has values of type {column_type}"
+        return f"sidecar builds no filters for type {column_type}"
     return OrcValues(
         encoding=Encoding.parse(kind.encoding),
         orc_encoding=OrcEncoding.parse(kind.orc_encoding) if kind.orc_encoding else None,
@@ -99,7 +100,7 @@ def orc_values(column: OrcColumn, column_type: str, writer: int) -> OrcValues | 
 
 
 def type_doubt(column: OrcColumn, column_type: str) -> str:
-    """Why neither filters nor values of ``column`` say anything of a ``column_type``; empty if they do."""
+    """Return the reason why ``column`` has no filters or values for a ``column_type`` column; empty if it has."""
     own = column.iceberg_type
     if own is None:
         return f"a column of kind {column.kind} in the file has no Iceberg type"
@@ -110,19 +111,19 @@ def type_doubt(column: OrcColumn, column_type: str) -> str:
 
 
 def zone_doubt(column: OrcColumn, zone: str | None) -> str:
-    """Why readers may disagree on the values of a stripe whose writer's zone is ``zone``; empty if they cannot."""
+    """Return the reason why readers may disagree on values written in ``zone``; empty if they agree."""
     if column.kind != "TIMESTAMP" or utc_or_name(zone) == "UTC":
         return ""
-    return f"timestamps of the writer's zone {zone or '(unknown)'}, whose rules readers may not share"
+    return f"readers may have other rules for the writer's time zone {zone or '(unknown)'}"
 
 
 def _check_calendar(counts: Any, day: int) -> None:
     first = pc.min(counts).as_py()
     if first is not None and first < GREGORIAN_DAY * day:
-        raise UsageError("days before 1582-10-15, where readers disagree on the calendar")
+        raise UsageError("readers disagree on the calendar of days before 1582-10-15")
 
 
 def _check_fractions(values: Any) -> None:
     counts = values.drop_null().view(pa.int64()).to_numpy(zero_copy_only=False)
     if ((counts < 0) & (np.remainder(counts, _SECOND) != 0)).any():
-        raise UsageError("fractions of a second before 1970, which readers take in two ways")
+        raise UsageError("readers disagree on fractions of a second before 1970")

@@ -1,13 +1,12 @@
-"""Whether two ORC files have the same data, as far as their tails tell, whatever filters stand in their stripes.
+"""Compute fingerprints that tell whether two ORC files have the same data, with or without filters.
 
-The fingerprint is of postscript, footer and metadata (types, stripes, sizes, statistics, user metadata, unknown fields)
-without the places and lengths of what filters change: Footer 2 contentLength, StripeInformation 1 offset,
-2 indexLength, 4 footerLength, and PostScript 1 footerLength. So embedding and stripping leave it as it was. It is XXH64
-with seed 0, then with seed 1, of the three parts, each behind its length (8 bytes), both little-endian.
+The fingerprint covers postscript, footer and metadata (types, stripes, sizes, statistics, user metadata, unknown
+fields) without the fields that filters change: Footer 2 contentLength, StripeInformation 1 offset, 2 indexLength,
+4 footerLength, and PostScript 1 footerLength. So embedding and stripping filters do not change it. It is XXH64 with
+seed 0, then with seed 1, of the three parts, each after its length (8 bytes); all numbers are little-endian.
 
-Files of the same sizes and without statistics have the same fingerprint whatever is in them: ask
-:func:`is_distinctive` first. And tails of the same sizes and bounds do not prove that the values between are the same:
-that the digest of the data does (:func:`data_digest`).
+Files of the same sizes without statistics have the same fingerprint for any data: call :func:`is_distinctive` first.
+Tails with the same sizes and bounds do not prove that the values are the same; :func:`data_digest` does.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _CONTENT_LENGTH, _STRIPES = 2, 3
 _STRIPE_PLACES = {1, 2, 4}
 _FOOTER_LENGTH = 1
 _WITH_BOUNDS = (2, 3, 4, 6, 7, 9)
-"""ColumnStatistics: integers, doubles, texts, decimals, dates, timestamps."""
+"""Fields of ColumnStatistics with bounds: integers, doubles, texts, decimals, dates, timestamps."""
 
 
 def data_fingerprint(source: Source, tail: OrcTail) -> bytes:
-    """16 bytes that files with the same tail, places aside, have in common. No read where the tail's own had it all."""
+    """Return the 16-byte fingerprint of a file. Reads the metadata only if the read of the tail did not have it."""
     footer = _without(tail.footer, {_CONTENT_LENGTH})
-    footer.set_all(_STRIPES, (_without(one, _STRIPE_PLACES) for one in tail.footer.messages(_STRIPES)))
+    footer.set_all(_STRIPES, (_without(stripe, _STRIPE_PLACES) for stripe in tail.footer.messages(_STRIPES)))
     start = tail.metadata_offset - (tail.size - len(tail.read_bytes))
     if start >= 0:
         metadata = tail.read_bytes[start : start + tail.metadata_length]
@@ -42,14 +41,16 @@ def data_fingerprint(source: Source, tail: OrcTail) -> bytes:
 
 
 def data_digest(source: Source, tail: OrcTail) -> bytes:
-    """SHA-256 of the stripes' data as it is stored, without indexes and footers: see :func:`digest_ranges`."""
-    return digest_ranges(source, [(one.offset + one.index_length, one.data_length) for one in tail.stripes])
+    """Return the SHA-256 of the stored data of all stripes, without indexes and footers: see :func:`digest_ranges`."""
+    return digest_ranges(
+        source, [(stripe.offset + stripe.index_length, stripe.data_length) for stripe in tail.stripes]
+    )
 
 
 def is_distinctive(source: Source, tail: OrcTail) -> bool:
-    """Whether the tail says something of the values: bounds of some column in every stripe with rows.
+    """Return whether the tail has bounds of some column in every stripe with rows.
 
-    Raises :class:`sidecar.errors.DamagedFileError` for statistics that cannot be read.
+    Raises :class:`sidecar.errors.DamagedFileError` if the statistics cannot be read.
     """
     statistics = read_stripe_statistics(source, tail)
     if len(statistics) != len(tail.stripes):
@@ -63,7 +64,7 @@ def is_distinctive(source: Source, tail: OrcTail) -> bool:
 
 def _has_bounds(column: Message) -> bool:
     found = (column.message(field) for field in _WITH_BOUNDS)
-    return any(one is not None and (one.has(1) or one.has(2)) for one in found)
+    return any(bounds is not None and (bounds.has(1) or bounds.has(2)) for bounds in found)
 
 
 def _without(message: Message, numbers: set[int]) -> Message:

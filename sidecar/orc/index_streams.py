@@ -1,11 +1,11 @@
-"""The index of a stripe: row indexes and Bloom filters of its columns, each column's in one read.
+"""Read the index of a stripe: row indexes and Bloom filters of its columns, one read for each column.
 
-Writers put the streams ROW_INDEX, BLOOM_FILTER and BLOOM_FILTER_UTF8 of a column next to each other, columns in the
-order of their ids. Java writes BLOOM_FILTER, the older form, on request (``original``), and before writer version 5
-nothing else. Where both are there, the UTF-8 one is read; it means the same for every type or more.
+Writers put the streams ROW_INDEX, BLOOM_FILTER and BLOOM_FILTER_UTF8 of a column next to each other, in the order of
+column ids. Java writes BLOOM_FILTER, the older form, on request (``original``); before writer version 5 it writes only
+that. If a column has both, the UTF-8 stream is read, because it can be probed for at least as many types.
 
-What a filter may be asked is for :mod:`sidecar.orc.trust`: a filter that is not to be trusted is read where that is
-possible, says why, and never prunes. Damage costs the stream that it hits and no other.
+:mod:`sidecar.orc.trust` decides which filters may be probed. A filter that is not trusted is still read if possible,
+has a reason, and never prunes. A damaged stream does not affect the other streams.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _MISSING = DamagedFileError("the filter is missing")
 
 
 class FoundOrcFilter(NamedTuple):
-    """The filter of one row group as it stands in a file.
+    """The filter of one row group in a file.
 
-    ``offset`` and ``length`` are those of its stream, which all row groups of the stripe share.
+    ``offset`` and ``length`` are those of its stream, in bytes; all row groups of the stripe share it.
     """
 
     filter: OrcBloomFilter | None
-    """``None`` where the bytes are no filter; the reason says why."""
+    """``None`` if the bytes are not a filter; ``reason`` says why."""
     stream_kind: str
     offset: int
     length: int
     encoding: OrcEncoding | None
-    """By which keys it may be asked; ``None`` where nobody knows."""
+    """The encoding of the keys that it hashes; ``None`` if unknown."""
     trusted: bool
     reason: str
-    """Why it is not trusted; empty if it is."""
+    """The reason why it is not trusted; empty if it is."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class StripeIndex:
     column: OrcColumn
     row_index: RowIndex | None
     row_index_problem: SidecarError | None
-    """What is wrong with the row index, which is ``None`` then."""
+    """The error of the row index, which is then ``None``."""
     filters: list[FoundOrcFilter] | None
-    """One a row group, of the UTF-8 stream where there is one; ``None`` if there is no stream."""
+    """One for each row group, from the UTF-8 stream if there is one; ``None`` without a readable stream."""
     legacy_filters: list[FoundOrcFilter] | None
-    """Those of BLOOM_FILTER, where that was asked for besides."""
+    """The filters of BLOOM_FILTER, if ``legacy`` asked for that stream too."""
     filters_problem: SidecarError | None
-    """What is wrong with the stream of ``filters``, which is ``None`` then."""
+    """The error of the stream of ``filters``, which is then ``None``."""
     streams: dict[str, Stream]
     """The index streams by kind."""
 
@@ -81,7 +81,7 @@ class _Context:
 def index_streams_of(
     footer: StripeFooter, column: int, *, bloom: bool = True, legacy: bool = False
 ) -> list[Stream]:
-    """The streams that :func:`read_indexes` reads for a column."""
+    """Return the streams that :func:`read_indexes` reads for a column."""
     kinds = [ROW_INDEX]
     if bloom:
         utf8 = footer.stream(column, BLOOM_FILTER_UTF8)
@@ -100,10 +100,10 @@ def read_indexes(
     bloom: bool = True,
     legacy: bool = False,
 ) -> dict[int, StripeIndex]:
-    """Row index and filters of each column: one read a column at most, neighbours together.
+    """Read row index and filters of columns: at most one read for each column, neighbours together.
 
-    ``legacy`` reads BLOOM_FILTER also where there is BLOOM_FILTER_UTF8. What is wrong with one stream is that
-    stream's answer; only :class:`sidecar.errors.StorageError` and a file that ends early are raised.
+    ``legacy`` reads BLOOM_FILTER even if there is BLOOM_FILTER_UTF8. The error of a damaged stream is in the result.
+    Raises only :class:`sidecar.errors.StorageError`, and :class:`DamagedFileError` for a file that ends early.
     """
     wanted = {column: index_streams_of(footer, column, bloom=bloom, legacy=legacy) for column in column_ids}
     fetched = _fetch(source, list(wanted.values()))
@@ -112,7 +112,7 @@ def read_indexes(
 
 
 def _fetch(source: Source, columns: Sequence[Sequence[Stream]]) -> dict[Stream, memoryview]:
-    """The bytes of all streams; those of a column are one range if nothing else lies between them."""
+    """Read the bytes of all streams; adjacent streams of a column are one range."""
     spans: list[list[Stream]] = []
     for streams in columns:
         for i, stream in enumerate(streams):
@@ -181,7 +181,7 @@ def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: memor
         index = decode_row_index(content)
         if len(index) != context.stripe.num_row_groups:
             raise DamagedFileError(
-                "a row index has another number of entries than the stripe has row groups",
+                "the number of entries in a row index differs from the number of row groups in the stripe",
                 expected=context.stripe.num_row_groups,
                 found=len(index),
             )
@@ -191,7 +191,7 @@ def _row_index(context: _Context, column: OrcColumn, stream: Stream, data: memor
 def statistics_of(
     index: RowIndex, row_group: int, column: OrcColumn, tail: OrcTail, footer: StripeFooter
 ) -> ColumnStatistics | None:
-    """Statistics of one row group; ``None`` where the entry has none. Raises :class:`DamagedFileError`."""
+    """Return the statistics of one row group; ``None`` if it has none. Raises :class:`DamagedFileError`."""
     statistics = index.entry(row_group).statistics
     return None if statistics is None else decode_statistics(statistics, column, tail, footer.writer_timezone)
 
@@ -199,7 +199,7 @@ def statistics_of(
 def positions_of(
     index: RowIndex, row_group: int, column: OrcColumn, tail: OrcTail, footer: StripeFooter
 ) -> dict[str, tuple[int, ...]]:
-    """Positions of one row group by stream, as :func:`take_apart` gives them. Raises :class:`DamagedFileError`."""
+    """Return the positions of one row group by stream, as :func:`take_apart`. Raises :class:`DamagedFileError`."""
     return take_apart(
         index.entry(row_group),
         column,
@@ -211,7 +211,7 @@ def positions_of(
 
 
 class _Groups:
-    """Filters of a column, row group by row group."""
+    """The filters of a column by row group."""
 
     def __init__(self, context: _Context, column: OrcColumn, row_index: RowIndex | None) -> None:
         self.context = context
@@ -229,10 +229,10 @@ class _Groups:
         reason = reason or self._doubt(stream, len(found))
         count = len(self.context.stripe.row_groups)
         found = [*found[:count], *(_MISSING,) * (count - len(found))]
-        return [self._filter(i, one, stream, encoding, reason) for i, one in enumerate(found)]
+        return [self._filter(i, bloom, stream, encoding, reason) for i, bloom in enumerate(found)]
 
     def _doubt(self, stream: Stream, count: int) -> str:
-        """Why the filters may be those of other row groups, or of nothing; empty if they cannot."""
+        """Return the reason why the filters may not be those of the row groups; empty if they are."""
         stripe, footer = self.context.stripe, self.context.footer
         if count != stripe.num_row_groups:
             return f"the stream has {count} filters for {stripe.num_row_groups} row groups"
@@ -256,12 +256,12 @@ class _Groups:
         return FoundOrcFilter(bits, stream.kind, stream.offset, stream.length, encoding, not reason, reason)
 
     def _empty(self, row_group: int) -> str:
-        """An empty filter is right only where there is nothing but nulls."""
+        """Return the reason why an empty filter cannot be right; empty if the row group has only nulls."""
         try:
             statistics = None if self.row_index is None else self.row_index.entry(row_group).statistics
         except SidecarError:
             statistics = None
         if statistics is None or not statistics.has(1):
-            return "the filter is empty, and nothing says that the row group has no values"
+            return "the filter is empty, but the file does not say that the row group has only nulls"
         values = statistics.varint(1)
         return f"the filter is empty, but the row group has {values} values" if values else ""

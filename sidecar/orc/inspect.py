@@ -1,7 +1,6 @@
-"""What indexes an ORC file has, and one filter lookup, as plain data for people and programs.
+"""Describe the indexes of an ORC file, and look up one value, as plain data for people and programs.
 
-Nothing that is wrong with one stream hides the others: it stands beside them with its reason. Only a file without a
-readable tail raises.
+A damaged stream has its reason in the result and does not hide the others. Only a file without a readable tail raises.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 class ProbedOrcRowGroup(TypedDict):
-    """The answer of one row group; ``might_contain`` is ``None`` where nothing certain can be said."""
+    """The answer of one row group; ``might_contain`` is ``None`` if it is not certain."""
 
     stripe: int
     row_group: int
@@ -37,13 +36,13 @@ class ProbedOrcRowGroup(TypedDict):
 
 
 def inspect_file(source: Source) -> dict[str, Any]:
-    """Stripes with their streams, and row index and filters of every row group.
+    """Describe the stripes with their streams, and the row index and filters of every row group.
 
     ``stripes`` has ``stripe``, ``offset``, ``rows``, ``row_groups``, the three lengths, ``writer_timezone``,
     ``streams`` ({``kind``, ``column``, ``offset``, ``length``}) and ``problem``. ``units`` has for each row group
     ``stripe``, ``row_group`` (counted in the stripe), ``first_row``, ``rows`` and ``columns``: path -> ``row_index``,
-    ``bloom_filter`` and ``legacy_bloom_filter``, which is the stream BLOOM_FILTER where there is a UTF-8 one besides;
-    each is ``None`` where there is none. Raises as :func:`sidecar.orc.tail.read_tail` does.
+    ``bloom_filter`` and ``legacy_bloom_filter``, from the stream BLOOM_FILTER if there is a UTF-8 one too; each is
+    ``None`` if absent. Raises as :func:`sidecar.orc.tail.read_tail` does.
     """
     tail = read_tail(source)
     stripes: list[dict[str, Any]] = []
@@ -159,7 +158,7 @@ def _row_index(
 
 
 def _shown(bound: Bound | None, column: OrcColumn) -> Bound | None:
-    """A bound as a person reads it: dates and times as text, where the calendar has them."""
+    """Return a bound for people: dates and times as text, if Python's calendar has them."""
     if not isinstance(bound, int) or column.kind not in ("DATE", "TIMESTAMP", "TIMESTAMP_INSTANT"):
         return bound
     try:
@@ -188,7 +187,7 @@ def _unread(kind: str, offset: int, length: int, reason: str) -> dict[str, Any]:
 
 
 def describe_found(found: FoundOrcFilter) -> dict[str, Any]:
-    """A filter as it was read; ``offset`` and ``length`` are those of its stream, ``bytes`` of the bitset."""
+    """Describe a filter; ``offset`` and ``length`` are those of its stream, ``bytes`` is the size of its bitset."""
     if found.filter is None:
         return _unread(found.stream_kind, found.offset, found.length, found.reason)
     return {
@@ -209,7 +208,7 @@ def describe_found(found: FoundOrcFilter) -> dict[str, Any]:
 
 
 def reason_of(error: SidecarError | None) -> str:
-    """An error in a line, without the file and column that its place in the answer names already."""
+    """Return an error in one line, without file and column, which the result names elsewhere."""
     if error is None:
         return ""
     parts = (("offset", error.offset), ("expected", error.expected), ("found", error.found))
@@ -217,7 +216,7 @@ def reason_of(error: SidecarError | None) -> str:
 
 
 def find_column(tail: OrcTail, path: str) -> OrcColumn:
-    """The column that a dotted path names, or :class:`UsageError` with the nearest paths."""
+    """Return the column with a dotted path. Raises :class:`UsageError` with the nearest paths if there is none."""
     column = tail.column(path)
     if column is not None and column.id:
         return column
@@ -231,13 +230,12 @@ def find_column(tail: OrcTail, path: str) -> OrcColumn:
 
 
 def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedOrcRowGroup]:
-    """Ask minimum and maximum, then the filter of each row group, whether the column might contain ``literal``.
+    """Return for each row group whether the column might contain ``literal``: by bounds first, then by its filter.
 
-    A stripe whose statistics exclude the value is not read; of another its footer is one read, row index and filters
-    of the column one more. A text is read as a person's spelling of a value of the column's type, anything else is
-    taken as the value that a bound literal holds (see :mod:`sidecar.filters.literals`). ``False`` is said only by
-    statistics that are to be believed and by a trusted filter. Raises :class:`UsageError` for an unknown column and a
-    literal that does not fit it.
+    A stripe whose statistics exclude the value is not read. For each other stripe, the footer is one read, row index
+    and filters of the column are one more. A ``str`` is parsed as a literal of the column's type; any other value is
+    taken as the value of a bound literal (see :mod:`sidecar.filters.literals`). The answer is ``False`` only by trusted
+    statistics or a trusted filter. Raises :class:`UsageError` for an unknown column and a literal that does not fit it.
     """
     tail = read_tail(source)
     found = find_column(tail, column)
@@ -255,7 +253,7 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
 
 
 def _stripe_statistics(source: Source, tail: OrcTail, column: OrcColumn) -> dict[int, ColumnStatistics]:
-    """Statistics of the column by stripe; nothing where they are damaged, or not there."""
+    """Return the column's statistics by stripe number; empty if they are damaged or absent."""
     found: dict[int, ColumnStatistics] = {}
     try:
         statistics = read_stripe_statistics(source, tail)
@@ -300,9 +298,9 @@ def _probe_stripe(
 def ask_row_group(
     tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: int, value: LiteralValue
 ) -> tuple[bool | None, str]:
-    """Whether a row group might hold ``value``, ``None`` where nothing certain is known; and why.
+    """Return whether a row group might hold ``value`` (``None`` if that is not certain), and the reason.
 
-    ``value`` is what a bound literal of the column's own Iceberg type holds. Statistics are asked before the filter.
+    ``value`` is the value of a bound literal of the column's own Iceberg type. Statistics come before the filter.
     """
     column = index.column
     iceberg_type = column.iceberg_type or ""

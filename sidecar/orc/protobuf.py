@@ -1,4 +1,4 @@
-"""Protocol Buffers as a generic field list: nothing is lost, nothing is interpreted.
+"""Decode and encode Protocol Buffers as generic lists of fields, without loss and without a schema.
 
 A message is a sequence of fields, each a tag (varint: field number << 3 | wire type) and a value:
 
@@ -9,14 +9,14 @@ A message is a sequence of fields, each a tag (varint: field number << 3 | wire 
 | 2 | BYTES | length as varint, then that many bytes: a string, a message, or packed numbers |
 | 5 | FIXED32 | 4 bytes, little-endian |
 
-Groups (3, 4) are long deprecated and no message of ORC has one: they are refused. Signed numbers (``sint64``)
-are varints in zigzag: n is 2n, -n is 2n - 1. Of a field that may stand once only, the last one counts.
+Groups (3, 4) are deprecated and ORC does not use them, so they are refused. Signed numbers (``sint64``) are zigzag
+varints: n is stored as 2n, -n as 2n - 1. If a field that is not repeated occurs more than once, the last one counts.
 
-A message inside another is bytes until it is asked for, so that nothing recurses, fields that are not known stay
-as they were, and :func:`encode` gives back the bytes of every writer that uses the shortest form of varints.
+A message inside another stays bytes until a getter decodes it. So decoding does not recurse, unknown fields stay as
+they are, and :func:`encode` returns the original bytes of every writer that uses the shortest form of varints.
 
-Any bytes give a message or :class:`DamagedFileError`. No length is believed before the bytes are there, and a
-message has at most :data:`MAX_FIELDS` fields.
+Any bytes give a message or :class:`DamagedFileError`. A length is used only if as many bytes follow, and a message has
+at most :data:`MAX_FIELDS` fields.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from sidecar.errors import DamagedFileError
 VARINT, FIXED64, BYTES, START_GROUP, END_GROUP, FIXED32 = range(6)
 
 MAX_FIELDS = 1 << 18
-"""Fields of one message: some 30 MB of memory. The largest are a footer's stripes and a row index's entries."""
+"""Most fields of one message: about 30 MB of memory. Footers (stripes) and row indexes (entries) have the most."""
 
 _NAMES = ("varint", "fixed64", "bytes", "group", "end of a group", "fixed32", "type 6", "type 7")
 _U64 = (1 << 64) - 1
 
 Field = tuple[int, int, "int | bytes"]
-"""Number, wire type, and the value: an unsigned integer, or bytes for wire type 2."""
+"""Field number, wire type, and value: an unsigned integer, or bytes for wire type 2."""
 
 
 class Message:
-    """Fields in their order on disk.
+    """A message: its fields in the order in which they are stored.
 
-    Getters of one value answer the last field of that number, or the default if there is none. They raise
-    :class:`DamagedFileError` where it has another wire type.
+    A getter of one value returns the last field with ``number``, or the default if there is none. It raises
+    :class:`DamagedFileError` if the field has another wire type.
     """
 
     __slots__ = ("fields",)
@@ -56,49 +56,49 @@ class Message:
     __hash__ = None  # type: ignore[assignment]
 
     def has(self, number: int) -> bool:
-        """Whether there is a field of that number."""
+        """Return whether the message has field ``number``."""
         return any(field[0] == number for field in self.fields)
 
     def varint(self, number: int, default: int = 0) -> int:
-        """An unsigned integer."""
+        """Return a field as an unsigned integer."""
         value = self._last(number, VARINT)
         return default if value is None else int(value)
 
     def signed(self, number: int) -> int | None:
-        """A ``sint32`` or ``sint64`` (zigzag)."""
+        """Return a ``sint32`` or ``sint64`` field (zigzag)."""
         value = self._last(number, VARINT)
         return None if value is None else unzigzag(int(value))
 
     def double(self, number: int) -> float | None:
-        """A ``double``."""
+        """Return a ``double`` field."""
         value = self._last(number, FIXED64)
         return None if value is None else float(struct.unpack("<d", int(value).to_bytes(8, "little"))[0])
 
     def bytes_(self, number: int) -> bytes | None:
-        """Bytes."""
+        """Return a field as bytes."""
         value = self._last(number, BYTES)
         return value if isinstance(value, bytes) else None
 
     def text(self, number: int) -> str | None:
-        """Bytes that must be UTF-8."""
+        """Return a field as text. Raises :class:`DamagedFileError` if it is not UTF-8."""
         value = self.bytes_(number)
         return None if value is None else _text(value, number)
 
     def message(self, number: int) -> Message | None:
-        """A message inside this one."""
+        """Return a field decoded as a message."""
         value = self.bytes_(number)
         return None if value is None else decode(value)
 
     def messages(self, number: int) -> list[Message]:
-        """Every message of that number."""
+        """Return every field with ``number``, decoded as messages."""
         return [decode(value) for value in self.all_bytes(number)]
 
     def texts(self, number: int) -> list[str]:
-        """Every text of that number."""
+        """Return every field with ``number`` as text."""
         return [_text(value, number) for value in self.all_bytes(number)]
 
     def all_bytes(self, number: int) -> list[bytes]:
-        """The bytes of every field of that number."""
+        """Return every field with ``number`` as bytes."""
         out: list[bytes] = []
         for field, kind, value in self.fields:
             if field == number:
@@ -108,7 +108,7 @@ class Message:
         return out
 
     def repeated_varints(self, number: int) -> list[int]:
-        """Unsigned integers, packed or one a field; both forms may be mixed."""
+        """Return the unsigned integers of a repeated field, packed or one for each field; both may be mixed."""
         out: list[int] = []
         for field, kind, value in self.fields:
             if field == number:
@@ -121,11 +121,11 @@ class Message:
         return out
 
     def set(self, number: int, value: int | bytes | Message | None) -> None:
-        """Put one field where the first of that number stood (else at the end), and drop the others of it."""
+        """Set field ``number`` to one value, in the place of the first one, else at the end; ``None`` removes it."""
         self.set_all(number, [] if value is None else [value])
 
     def set_all(self, number: int, values: Iterable[int | bytes | Message]) -> None:
-        """Put these fields where the first of that number stood (else at the end), instead of all of it."""
+        """Replace all fields with ``number`` by ``values``, in the place of the first one, else at the end."""
         fields = [_field(number, value) for value in values]
         at = next((i for i, field in enumerate(self.fields) if field[0] == number), len(self.fields))
         rest = [field for field in self.fields[at:] if field[0] != number]
@@ -148,7 +148,7 @@ def _field(number: int, value: int | bytes | Message) -> Field:
 
 def _wrong_type(number: int, expected: int, found: int) -> DamagedFileError:
     return DamagedFileError(
-        f"protobuf field {number} has another wire type", expected=_NAMES[expected], found=_NAMES[found]
+        f"protobuf field {number} has the wrong wire type", expected=_NAMES[expected], found=_NAMES[found]
     )
 
 
@@ -160,22 +160,22 @@ def _text(value: bytes, number: int) -> str:
 
 
 def unzigzag(value: int) -> int:
-    """The signed number of a zigzag varint."""
+    """Return the signed number of a zigzag varint."""
     return (value >> 1) ^ -(value & 1)
 
 
 def zigzag(value: int) -> int:
-    """The varint of a signed 64-bit number."""
+    """Return the varint of a signed 64-bit number."""
     return (value << 1) ^ (value >> 63)
 
 
 def decode(data: bytes) -> Message:
-    """The message that is all of ``data``. Raises :class:`DamagedFileError`."""
+    """Decode all of ``data`` as one message. Raises :class:`DamagedFileError`."""
     return Message(list(fields_of(data)))
 
 
 def fields_of(data: bytes) -> Iterator[Field]:
-    """The fields of a message one by one. Raises :class:`DamagedFileError`."""
+    """Yield the fields of a message one by one. Raises :class:`DamagedFileError`."""
     at, end, count = 0, len(data), 0
     try:
         while at < end:
@@ -184,7 +184,9 @@ def fields_of(data: bytes) -> Iterator[Field]:
             count += 1
             if not 0 < number < 1 << 29 or count > MAX_FIELDS:
                 raise DamagedFileError(
-                    "a protobuf message has field number 0 or too many fields", found=number
+                    "a protobuf message has a field number out of range, or too many fields",
+                    expected=f"at most {MAX_FIELDS} fields",
+                    found=f"field number {number}",
                 )
             if kind == VARINT:
                 value, at = varint_at(data, at)
@@ -195,9 +197,7 @@ def fields_of(data: bytes) -> Iterator[Field]:
             elif kind in (FIXED64, FIXED32):
                 length = 8 if kind == FIXED64 else 4
             else:
-                raise DamagedFileError(
-                    "a protobuf field has a wire type that is not known", found=_NAMES[kind]
-                )
+                raise DamagedFileError("a protobuf field has an unknown wire type", found=_NAMES[kind])
             if length > end - at:
                 raise IndexError
             content = data[at : at + length]
@@ -208,7 +208,7 @@ def fields_of(data: bytes) -> Iterator[Field]:
 
 
 def unpack(data: bytes) -> list[int]:
-    """The varints of a packed field."""
+    """Return the varints of a packed field."""
     out: list[int] = []
     at = 0
     try:
@@ -221,7 +221,7 @@ def unpack(data: bytes) -> list[int]:
 
 
 def pack(values: Iterable[int]) -> bytes:
-    """Unsigned integers as a packed field."""
+    """Return unsigned integers as the content of a packed field."""
     out = bytearray()
     for value in values:
         _put_varint(out, value)
@@ -229,7 +229,7 @@ def pack(values: Iterable[int]) -> bytes:
 
 
 def varint_at(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """The varint at ``data[at]`` and the place behind it; IndexError where the bytes end."""
+    """Return the varint at ``data[at]`` and the offset after it. Raises IndexError if the bytes end first."""
     byte = data[at]
     at += 1
     if byte < 0x80:
@@ -250,7 +250,7 @@ def varint_at(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of a message, every varint in its shortest form."""
+    """Return the bytes of a message, every varint in its shortest form."""
     out = bytearray()
     for number, kind, value in message.fields:
         _put_varint(out, number << 3 | kind)

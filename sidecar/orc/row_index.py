@@ -1,8 +1,8 @@
-"""Row indexes: for each row group of a column, where its values begin in every stream, and statistics.
+"""Decode and encode row indexes: the positions of each row group in a column's streams, and its statistics.
 
 A ROW_INDEX stream is one message RowIndex: 1 entry (repeated). A RowIndexEntry is: 1 positions (uint64, packed),
-2 statistics (:mod:`sidecar.orc.statistics`). The positions are one flat list, those of the column's streams one
-after another, in this order, PRESENT first if the stripe has that stream for the column:
+2 statistics (:mod:`sidecar.orc.statistics`). The positions are one flat list, stream after stream in this order,
+PRESENT first if the column has that stream in the stripe:
 
 | kind | streams after PRESENT |
 | --- | --- |
@@ -18,8 +18,8 @@ after another, in this order, PRESENT first if the stripe has that stream for th
 | UNION | DATA (bytes: tags) |
 | STRUCT | none |
 
-and each stream has these numbers, all relative to the stream's start; with compression the first is an offset of a
-chunk, and one more follows it, the bytes to skip in the chunk's content:
+Each stream has these numbers, relative to its start. With compression, the first number is the offset of a chunk, and
+one more number follows it: the bytes to skip in the content of the chunk.
 
 | stream | numbers |
 | --- | --- |
@@ -27,8 +27,8 @@ chunk, and one more follows it, the bytes to skip in the chunk's content:
 | integers (RLE v1, v2), bytes (byte RLE) | byte offset of a run, values to skip |
 | bits (PRESENT, BOOLEAN's DATA) | byte offset of a run, bytes to skip, bits to skip |
 
-The first entry may be empty: all zeros are meant. Messages are kept as they were, so an index can be carried to another
-place as it is. The published text and the writers agree here; the order is that of the writers.
+An entry may be empty, which means all zeros (writers do this for the first one). Messages keep their bytes, so an index
+can be copied to another place unchanged. The published specification and the writers agree on all this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding
 
 MAX_POSITIONS = 64
-"""Positions of one entry; the most that a type has are 11."""
+"""Most positions of one entry; sound files have at most 11."""
 
 RAW, INTEGERS, BYTES, BITS = "raw", "integers", "bytes", "bits"
 _NUMBERS = {RAW: 1, INTEGERS: 2, BYTES: 2, BITS: 3}
@@ -71,7 +71,7 @@ _UNSTABLE = (1, 9999)
 
 @dataclass(frozen=True)
 class RowIndexEntry:
-    """What the index says of one row group; ``statistics`` is ``None`` where a writer left it out."""
+    """The entry of one row group; ``statistics`` is ``None`` if the writer left it out."""
 
     positions: tuple[int, ...]
     statistics: Message | None
@@ -80,18 +80,18 @@ class RowIndexEntry:
 
 @dataclass(frozen=True)
 class RowIndex:
-    """The entries of one column in one stripe, one a row group, as bytes until they are asked for."""
+    """The entries of one column in one stripe, one for each row group, decoded on demand."""
 
     parts: list[bytes]
-    """The RowIndexEntry messages as they were."""
+    """The encoded RowIndexEntry messages."""
     raw: Message
-    """The whole index, what is not known included."""
+    """The whole message, with unknown fields."""
 
     def __len__(self) -> int:
         return len(self.parts)
 
     def entry(self, ordinal: int) -> RowIndexEntry:
-        """The entry of one row group. Raises :class:`DamagedFileError`."""
+        """Decode the entry of row group ``ordinal`` of the stripe. Raises :class:`DamagedFileError`."""
         return decode_entry(self.parts[ordinal])
 
     @property
@@ -101,13 +101,13 @@ class RowIndex:
 
 
 def decode_row_index(data: bytes) -> RowIndex:
-    """The row index of a decompressed ROW_INDEX stream. Raises :class:`DamagedFileError`."""
+    """Decode a decompressed ROW_INDEX stream. Raises :class:`DamagedFileError`."""
     raw = decode(data)
     return RowIndex(raw.all_bytes(1), raw)
 
 
 def decode_entry(data: bytes) -> RowIndexEntry:
-    """One RowIndexEntry. Raises :class:`DamagedFileError`."""
+    """Decode a RowIndexEntry. Raises :class:`DamagedFileError`."""
     raw = decode(data)
     positions = raw.repeated_varints(1)
     if len(positions) > MAX_POSITIONS:
@@ -120,7 +120,7 @@ def decode_entry(data: bytes) -> RowIndexEntry:
 
 
 def encode_row_index(entries: Sequence[RowIndexEntry | bytes]) -> bytes:
-    """A RowIndex message of these entries, whether decoded or still bytes."""
+    """Return the bytes of a RowIndex message with ``entries``, which are decoded or still bytes."""
     index = Message()
     index.set_all(1, [entry if isinstance(entry, bytes) else entry.raw for entry in entries])
     return encode(index)
@@ -133,10 +133,12 @@ def stream_order(
     has_present: bool,
     file_version: tuple[int, int] = (0, 12),
 ) -> tuple[tuple[str, str], ...]:
-    """The column's streams that have positions, each with what it holds: raw, integers, bytes or bits."""
+    """Return (stream kind, content) of the column's streams with positions; content is raw, integers, bytes or bits."""
     streams = _STREAMS.get(column.kind)
     if streams is None:
-        raise DamagedFileError("a type is not known", column=column.path, found=column.kind)
+        raise DamagedFileError(
+            "positions of a column of unknown kind cannot be decoded", column=column.path, found=column.kind
+        )
     if encoding.is_dictionary:
         streams = _DICTIONARY
     elif column.kind == "DECIMAL" and _is_decimal64(column, file_version):
@@ -159,16 +161,16 @@ def take_apart(
     compressed: bool,
     file_version: tuple[int, int] = (0, 12),
 ) -> dict[str, tuple[int, ...]]:
-    """The entry's positions by stream: ``(offset, skip...)``, with compression ``(chunk, bytes, skip...)``.
+    """Return the entry's positions by stream: ``(offset, skip...)``, with compression ``(chunk, bytes, skip...)``.
 
-    Raises :class:`DamagedFileError` where there are more or fewer of them than the column's streams need.
+    Raises :class:`DamagedFileError` if there are more or fewer positions than the column's streams need.
     """
     order = stream_order(column, encoding, has_present=has_present, file_version=file_version)
     counts = [_NUMBERS[content] + compressed for _, content in order]
     positions = entry.positions or (0,) * sum(counts)
     if len(positions) != sum(counts):
         raise DamagedFileError(
-            "an entry of a row index has another number of positions than its streams need",
+            "the number of positions in a row index entry does not fit the column's streams",
             column=column.path,
             expected=f"{sum(counts)} ({', '.join(kind for kind, _ in order)})",
             found=len(positions),

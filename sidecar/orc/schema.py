@@ -1,10 +1,10 @@
-"""Columns of an ORC file: the footer's list of types, flattened as it is stored, with a path for each.
+"""Decode the columns of an ORC file from the footer's list of types, with a path for each.
 
-Types stand in the footer in pre-order; a column's id is its place in that list, and 0 is the root, a struct in every
-table. Paths join the names of fields by dots, as Iceberg does: the element of a list is ``element``, a map has
-``key`` and ``value``, and of a union, which Iceberg does not have, the members are ``tag_0``, ``tag_1``, ....
+The footer lists types in pre-order. A column's id is its place in the list; 0 is the root, a struct in every table.
+Paths join the names of fields by dots, as in Iceberg: the element of a list is ``element``, a map has ``key`` and
+``value``. The members of a union, which Iceberg does not have, are ``tag_0``, ``tag_1``, ....
 
-Iceberg's writers put a field's id and whether it is required in its attributes: ``iceberg.id``, ``iceberg.required``.
+Iceberg's writers store a field's id and whether it is required as attributes: ``iceberg.id``, ``iceberg.required``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ KINDS = (
 """Type.Kind, by number."""
 
 ARROW_KINDS = frozenset(KINDS) - {"GEOMETRY", "GEOGRAPHY"}
-"""Kinds whose values Arrow has a type for."""
+"""Kinds for which Arrow has a type."""
 
 MAX_DIGITS = 38
-"""Digits of the longest decimal."""
+"""Most digits of a decimal."""
 
 MAX_DEPTH = 100
-"""Names in a path."""
+"""Most names in a path."""
 
 MAX_PATHS = 16 << 20
-"""Characters of all paths of a file together."""
+"""Most characters of all paths of a file together."""
 
 COMPOUND = frozenset({"LIST", "MAP", "STRUCT", "UNION"})
 
@@ -58,13 +58,13 @@ _BINARY_TYPES = {"UUID": "uuid", "FIXED": "fixed"}
 
 @dataclass(frozen=True)
 class OrcColumn:
-    """One entry of the footer's types. ``None`` stands for an absent field."""
+    """A column: one entry of the footer's types. Absent fields are ``None``."""
 
     id: int
     path: str
     """Names joined by dots; empty for the root."""
     kind: str
-    """A name of :data:`KINDS`, or the number of a kind that is not known."""
+    """A name of :data:`KINDS`, or the number of an unknown kind."""
     field_id: int | None
     required: bool
     precision: int | None
@@ -73,20 +73,20 @@ class OrcColumn:
     parent: int | None
     children: tuple[int, ...]
     nested_in_repeated: bool
-    """Whether a list, map or union stands above: its values are not one a row."""
+    """Whether a parent is a list, map or union, so that a row may have no value or many."""
     nullable_parent: bool
-    """Whether something other than the root stands above: where that is null, this column has no value at all."""
+    """Whether it has a parent other than the root: if the parent is null, this column has no entry."""
     encrypted: bool
     attributes: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_compound(self) -> bool:
-        """Whether it has no values of its own: a list, map, struct or union."""
+        """Whether the column is a list, map, struct or union, which have no values of their own."""
         return self.kind in COMPOUND
 
     @property
     def iceberg_type(self) -> str | None:
-        """The Iceberg type that a column of this kind has by itself; ``None`` if there is none."""
+        """The Iceberg type of the column by its kind and attributes; ``None`` if there is none."""
         if self.kind == "DECIMAL":
             return f"decimal({self.precision}, {self.scale or 0})" if self.precision is not None else None
         if self.kind == "BINARY" and (name := self.attributes.get("iceberg.binary-type")) in _BINARY_TYPES:
@@ -98,7 +98,7 @@ class OrcColumn:
 
 
 def decode_columns(types: Sequence[Message], encrypted_roots: frozenset[int]) -> list[OrcColumn]:
-    """The columns in the order of their ids; ``encrypted_roots`` are the roots of encryption variants.
+    """Decode the columns in the order of their ids; ``encrypted_roots`` has the root columns of encryption variants.
 
     Raises :class:`DamagedFileError` unless the types form one tree in pre-order.
     """
@@ -115,26 +115,31 @@ def decode_columns(types: Sequence[Message], encrypted_roots: frozenset[int]) ->
         column = _column(number, message, above, names.get(number, ""), children[number], encrypted_roots)
         total += len(column.path)
         if column.path.count(".") > MAX_DEPTH or total > MAX_PATHS:
-            raise UnsupportedFeatureError("the footer's types are nested too deeply or have names too long")
+            raise UnsupportedFeatureError(
+                "the footer's types are nested too deeply, or their names are too long"
+            )
         names.update(zip(children[number], _child_names(column, message), strict=True))
         columns.append(column)
     return columns
 
 
 def check_known_types(columns: Sequence[OrcColumn], file: str) -> None:
-    """Raise :class:`UnsupportedFeatureError` for types that have no counterpart in Arrow.
+    """Raise :class:`UnsupportedFeatureError` for types that Arrow does not have.
 
-    These are a root that is not a struct, kinds that Arrow does not know, and decimals whose precision is not 1 to 38
-    (0, of Hive's oldest files, is taken for 38) or is less than their scale. Arrow's C++ code ends the process on some.
+    These are a root that is not a struct, kinds unknown to Arrow, and decimals with a precision outside 1 to 38 (0, in
+    Hive's oldest files, means 38) or less than their scale. On some of them, Arrow's C++ code would end the process.
     """
     if columns[0].kind != "STRUCT":
         raise UnsupportedFeatureError(
-            "rows are read of files whose root is a struct alone", file=file, found=columns[0].kind
+            "the root of the file is not a struct, so its rows cannot be read",
+            file=file,
+            expected="STRUCT",
+            found=columns[0].kind,
         )
     for column in columns:
         if column.kind not in ARROW_KINDS:
             raise UnsupportedFeatureError(
-                "values of this kind are not read", file=file, column=column.path, found=column.kind
+                "values of this kind cannot be read", file=file, column=column.path, found=column.kind
             )
         if column.kind == "DECIMAL":
             with located(file, column.path):
@@ -142,17 +147,17 @@ def check_known_types(columns: Sequence[OrcColumn], file: str) -> None:
 
 
 def decimal_digits(column: OrcColumn) -> tuple[int, int]:
-    """Precision and scale of a DECIMAL; files of the oldest writers state none.
+    """Return precision and scale of a DECIMAL; the oldest writers leave them out, which means 38 and 0.
 
-    Raises :class:`UnsupportedFeatureError` for a precision outside 1 to 38 and a scale beyond it, which Arrow's
+    Raises :class:`UnsupportedFeatureError` for a precision beyond 38 and a scale above the precision, which Arrow's
     decimals do not have.
     """
     precision, scale = column.precision or MAX_DIGITS, column.scale or 0
     if precision > MAX_DIGITS or scale > precision:
         raise UnsupportedFeatureError(
-            "a DECIMAL of this precision and scale is not read",
+            "a DECIMAL of this precision and scale cannot be read",
             column=column.path,
-            expected=f"1 to {MAX_DIGITS} digits, no more of them behind the point",
+            expected=f"a precision of 1 to {MAX_DIGITS}, and a scale of at most that",
             found=f"{precision}, {scale}",
         )
     return precision, scale
@@ -164,16 +169,17 @@ def _parents(children: Sequence[tuple[int, ...]]) -> list[int | None]:
         for child in subtypes:
             if not number < child < len(children) or parents[child] is not None:
                 raise DamagedFileError(
-                    "the footer's types are no tree", found=f"type {number} has the child {child}"
+                    "the footer's types do not form a tree",
+                    found=f"type {number} has the child {child}",
                 )
             parents[child] = number
     if (orphan := next((i for i, parent in enumerate(parents) if i and parent is None), None)) is not None:
-        raise DamagedFileError("the footer's types are no tree", found=f"type {orphan} has no parent")
+        raise DamagedFileError("the footer's types do not form a tree", found=f"type {orphan} has no parent")
     return parents
 
 
 def _child_names(column: OrcColumn, message: Message) -> list[str]:
-    """The last part of each child's path."""
+    """Return the last part of each child's path."""
     children = len(column.children)
     if column.kind == "STRUCT":
         names = message.texts(3)
@@ -183,7 +189,7 @@ def _child_names(column: OrcColumn, message: Message) -> list[str]:
         names = {"LIST": ["element"], "MAP": ["key", "value"]}.get(column.kind, [])
     if len(names) != children:
         raise DamagedFileError(
-            f"a type of kind {column.kind} has another number of children than it has names",
+            f"the number of children of a {column.kind} type differs from the number of their names",
             column=column.path,
             expected=len(names),
             found=children,

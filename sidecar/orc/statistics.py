@@ -1,33 +1,33 @@
-"""Statistics of a column: of a row group, a stripe or a file. What of them may be believed.
+"""Decode the statistics of a column (of a row group, a stripe or a file), and decide which bounds are trusted.
 
-| ColumnStatistics | | what is in it |
+| ColumnStatistics | | content |
 | --- | --- | --- |
 | 1 | numberOfValues | values that are not null |
 | 2 | IntegerStatistics | 1 minimum, 2 maximum, 3 sum (sint64) |
 | 3 | DoubleStatistics | 1 minimum, 2 maximum, 3 sum (double) |
-| 4 | StringStatistics | 1 minimum, 2 maximum, 3 sum of lengths, 4 lowerBound, 5 upperBound: instead of long ones |
-| 5 | BucketStatistics | 1 count: of true (packed) |
+| 4 | StringStatistics | 1 minimum, 2 maximum, 3 sum of lengths, 4 lowerBound, 5 upperBound in place of long texts |
+| 5 | BucketStatistics | 1 count of true values (packed) |
 | 6 | DecimalStatistics | 1 minimum, 2 maximum, 3 sum (texts) |
 | 7 | DateStatistics | 1 minimum, 2 maximum (days, sint32) |
 | 9 | TimestampStatistics | 1, 2 in the writer's zone; 3 minimumUtc, 4 maximumUtc (milliseconds, sint64) |
 | 10 | hasNull | absent: not known |
 | 11 | bytesOnDisk | |
 
-Minimum and maximum are given as *outer bounds* in the type's own values, or not at all. Not believed are:
+Minimum and maximum are *outer bounds* in values of the type, or absent. These are not trusted:
 
-- anything of Java's first writer version (HIVE-8732: maxima and texts were wrong);
-- floats and doubles whose sum is not there or is NaN: where the first value was NaN, both are NaN or lie;
+- all bounds of Java's first writer version (HIVE-8732: maxima and texts were wrong);
+- floats and doubles whose sum is absent or NaN: if the first value is NaN, both bounds are NaN or wrong;
 - decimals of Java's writer version 6 (ORC-517: wrong for up to 18 digits);
 - timestamps of Java's writers before version 6 (ORC-135: local time), and any without the UTC fields;
-- CHAR of the C++ writer, which reads past the value where it pads;
-- dates and timestamps before 1582-10-15 in files of Java's writer that do not say "proleptic": readers differ in them;
-- upper bounds of cut texts that end in a replacement character: the incremented character was none;
+- CHAR of writers other than Java's: the C++ writer reads past the end of the value when it pads;
+- dates and timestamps before 1582-10-15 in files of Java's writer that are not "proleptic": readers differ on them;
+- upper bounds of cut texts that end in a replacement character: incrementing gave no valid character;
 - bounds outside the type's range (C++ writers on machines where char is unsigned), and a minimum above the maximum.
 
-Bounds are widened where what a reader sees may differ from what was counted: FLOAT to float32 (the C++ writer counts
-doubles before it rounds them), timestamps to whole milliseconds and one more before 1970 (writers cut toward zero), the
-second before 1970 to the one after it (as which it is stored), and by a day where the writer's zone is not UTC,
-because zone rules of different libraries differ.
+Bounds are widened if readers may see other values than the writer counted. FLOAT bounds are rounded to float32, because
+the C++ writer counts doubles before it rounds them. Timestamps get whole milliseconds, and one more before 1970,
+because writers cut toward zero. The last second before 1970 is widened to the first one after, because it is stored as
+that. If the writer's zone is not UTC, bounds are a day wider, because zone rules differ between libraries.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import JAVA
 
 Bound = bool | int | float | str | Decimal
-"""int for whole numbers, days of DATE, nanoseconds of both timestamps (wall clock of TIMESTAMP)."""
+"""A bound: int for whole numbers, days of DATE, and nanoseconds of timestamps (for TIMESTAMP, of the wall clock)."""
 
 _FIELD = {
     "BOOLEAN": 5,
@@ -66,7 +66,7 @@ _FIELD = {
 }
 _BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64, "DATE": 32}
 INVERTED = "the minimum is above the maximum"
-"""The reason of statistics that are ``inverted``."""
+"""The reason of statistics with ``inverted`` bounds."""
 
 _CUTOVER_DAY = -141_427  # 1582-10-15
 _DAY_MS = 86_400_000
@@ -75,42 +75,41 @@ _MAX_DIGITS = 200  # characters of a decimal's text
 
 
 class WrittenBy(Protocol):
-    """What of a file decides how far its statistics are to be believed: an :class:`OrcTail` has it."""
+    """The properties of a file that decide whether its statistics are trusted; an :class:`OrcTail` has them."""
 
     @property
     def writer(self) -> int:
-        """Number of the writer."""
+        """The number of the writer, as in Footer.writer."""
 
     @property
     def writer_version(self) -> int:
-        """Its version."""
+        """The writer's own version number."""
 
     @property
     def calendar(self) -> str:
-        """Name of the calendar of dates and timestamps."""
+        """The name of the calendar of dates and timestamps."""
 
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """Decoded statistics; ``None`` bounds mean that nothing is known, and ``reason`` says why.
+    """Decoded statistics. Bounds are ``None`` if unknown, and ``reason`` says why.
 
-    Bounds are outer ones: no value lies outside. They are of values without NaN; a group can hold NaN besides
-    only where ``may_hold_nan``.
+    All values except NaN are within the bounds. NaN may occur only if ``may_hold_nan``.
     """
 
     num_values: int | None
-    """Values that are not null; ``None`` where the writer does not say."""
+    """Number of values that are not null; ``None`` if the writer left it out."""
     has_null: bool
-    """Whether there may be nulls; true where the writer does not say."""
+    """Whether there may be nulls; true if the writer left it out."""
     min: Bound | None
     max: Bound | None
     exact: bool
-    """Whether ``min`` and ``max`` are values that occur, not wider bounds."""
+    """Whether ``min`` and ``max`` are values that occur, rather than wider bounds."""
     may_hold_nan: bool
     bytes_on_disk: int | None
     reason: str
     inverted: bool
-    """Whether nothing is known because the minimum is above the maximum."""
+    """Whether the bounds are unknown because the minimum is above the maximum."""
     raw: Message
 
 
@@ -118,7 +117,7 @@ _Bounds = tuple[Bound, Bound, bool]
 
 
 class _Untrusted(Exception):
-    """A reason on its way to the answer; never leaves this module."""
+    """The reason why bounds are not trusted; :func:`decode_statistics` catches it."""
 
 
 class _Inverted(_Untrusted):
@@ -131,10 +130,10 @@ class _Inverted(_Untrusted):
 def decode_statistics(
     message: Message, column: OrcColumn, tail: WrittenBy, writer_timezone: str | None = None
 ) -> ColumnStatistics:
-    """What the statistics of a column may be believed to say.
+    """Return the statistics of a column, with bounds only if they can be trusted.
 
-    ``writer_timezone`` is that of the stripe's footer; without it, timestamps have bounds a day wider. Raises
-    :class:`DamagedFileError` where the message contradicts the format.
+    ``writer_timezone`` is from the stripe's footer; without it, bounds of TIMESTAMP are a day wider. Raises
+    :class:`DamagedFileError` if the message contradicts the format.
     """
     bounds: _Bounds | None = None
     reason, inverted = "", False
@@ -160,11 +159,11 @@ def decode_statistics(
 def _bounds(message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds | None:
     field = _FIELD.get(column.kind)
     if field is None:
-        raise _Untrusted("this type has no bounds")
+        raise _Untrusted("columns of this kind have no bounds")
     if tail.writer == JAVA and tail.writer_version < 1:
-        raise _Untrusted("bounds of Java's first writer version are not to be trusted (HIVE-8732)")
+        raise _Untrusted("bounds of Java's first writer version are not trusted (HIVE-8732)")
     if column.encrypted:
-        raise _Untrusted("the column is encrypted: these are the masked values' bounds")
+        raise _Untrusted("the column is encrypted, so the bounds are those of masked values")
     own = message.message(field)
     if own is None:
         raise _Untrusted("no bounds")
@@ -178,7 +177,7 @@ def _bounds(message: Message, column: OrcColumn, tail: WrittenBy, zone: str | No
 def _boolean(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     counts, values = own.repeated_varints(1), message.varint(1)
     if not counts or not message.has(1) or counts[0] > values or not values:
-        raise _Untrusted("no count of true values")
+        raise _Untrusted("the count of true values is missing or impossible")
     return counts[0] == values, counts[0] > 0, True
 
 
@@ -186,9 +185,9 @@ def _integer(own: Message, message: Message, column: OrcColumn, tail: WrittenBy,
     low, high = _signed(own, 1), _signed(own, 2)
     limit = 1 << (_BITS[column.kind] - 1)
     if not -limit <= low <= high < limit:
-        raise _Untrusted(f"the bounds {low} and {high} are none of the type {column.kind}")
+        raise _Untrusted(f"the bounds {low} and {high} are not in the range of {column.kind}")
     if column.kind == "DATE" and low < _CUTOVER_DAY and _has_two_calendars(tail):
-        raise _Untrusted("dates before 1582-10-15 of a hybrid calendar")
+        raise _Untrusted("the bounds are before 1582-10-15 in a hybrid calendar")
     return low, high, True
 
 
@@ -206,9 +205,9 @@ def _signed(own: Message, field: int) -> int:
 def _double(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     low, high, total = own.double(1), own.double(2), own.double(3)
     if low is None or high is None or total is None:
-        raise _Untrusted("no bounds or no sum, which would tell of NaN")
+        raise _Untrusted("the bounds or the sum, which shows NaN, are missing")
     if math.isnan(total) or math.isnan(low) or math.isnan(high):
-        raise _Untrusted("the sum is NaN: bounds of values with NaN are not to be trusted")
+        raise _Untrusted("the sum is NaN, and bounds of values with NaN are not trusted")
     if column.kind == "FLOAT":
         with np.errstate(over="ignore"):
             rounded = float(np.float32(low)), float(np.float32(high))
@@ -219,7 +218,7 @@ def _double(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, 
 def _string(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     if column.kind == "CHAR" and tail.writer != JAVA:
         raise _Untrusted(
-            "bounds of CHAR are those of bytes behind the values, except in files of Java's writer"
+            "bounds of CHAR are trusted only in files of Java's writer, because others read past the values"
         )
     low, high = _text(own, 1), _text(own, 2)
     exact = low is not None and high is not None
@@ -244,7 +243,7 @@ def _text(own: Message, field: int) -> str | None:
 
 def _decimal(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     if tail.writer == JAVA and tail.writer_version == 6:
-        raise _Untrusted("decimal bounds of Java's writer version 6 are not to be trusted (ORC-517)")
+        raise _Untrusted("decimal bounds of Java's writer version 6 are not trusted (ORC-517)")
     return _number(own, 1), _number(own, 2), True
 
 
@@ -257,7 +256,7 @@ def _number(own: Message, field: int) -> Decimal:
     except InvalidOperation:
         value = None
     if value is None or not value.is_finite() or abs(value.adjusted()) > _MAX_DIGITS:
-        raise _Untrusted("a bound is no number")
+        raise _Untrusted("a bound is not a number")
     return value
 
 
@@ -270,7 +269,7 @@ def _timestamp(
     if low > high:
         raise _Inverted
     if low < _CUTOVER_DAY * _DAY_MS and _has_two_calendars(tail):
-        raise _Untrusted("timestamps before 1582-10-15 of a hybrid calendar")
+        raise _Untrusted("the bounds are before 1582-10-15 in a hybrid calendar")
     if low < 0 and high > -1000:
         high = max(high, 999)
     low -= (1 if tail.writer == JAVA else 1001) * (low < 0)

@@ -1,8 +1,9 @@
-"""The bytes of a column's streams from given positions on: read, cut to whole chunks, decompressed.
+"""Read and decompress the streams of a column from given positions on.
 
-A position is an offset in the stream (with compression: of a chunk, then in its content), and what to skip there. A
-run of an encoding may begin in front of a position and go on behind the next one, so what is read for one row group
-goes on behind the position of the next by the length of the longest run: 512 values of 64 bits with all their patches.
+A position is an offset in the stream (with compression, the offset of a chunk and one in its content), and the number
+of values to skip there. A run of an encoding may begin before a position and end after the next one. So the read for a
+row group goes beyond the position of the next row group by the length of the longest run: 512 values of 64 bits with
+all their patches.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from sidecar.orc.tail import OrcTail
 from sidecar.source import Source, read_ranges
 
 MAX_CONTENT = 1 << 30
-"""Bytes of the largest stream that is decoded, decompressed."""
+"""Bytes of the largest decompressed stream that is decoded."""
 
 MAX_ROWS = 1 << 28
-"""Rows of the largest row group that is decoded: a few bytes may state any number of equal values."""
+"""Rows of the largest row group that is decoded; a limit, because a few bytes can encode very many equal values."""
 
 _LONGEST_RUN = 4608
 _HEADER = 3
@@ -34,15 +35,15 @@ _HEADER = 3
 
 @dataclass(frozen=True)
 class Content:
-    """Decompressed bytes of a stream, and where in them the wanted values begin."""
+    """The decompressed bytes of a stream, and the position of the first value to decode."""
 
     data: NDArray[np.uint8]
     at: int
-    """Byte at which the run, or the value, begins."""
+    """The offset in ``data`` at which its run, or the value itself, begins."""
     skip: int
-    """Values of the run in front of the wanted ones; of bits: bytes of the run."""
+    """The number of values to skip in the run; in a stream of bits, the number of bytes."""
     bits: int
-    """Bits in front of the wanted ones."""
+    """The number of bits to skip after that."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ def read_streams(
     indexes: Mapping[int, RowIndex] | None,
     row_group: int,
 ) -> dict[int, dict[str, Content]]:
-    """Content of every data stream of the columns: of the whole stripe, or from a row group on with ``indexes``.
+    """Return column id -> stream kind -> content: of the whole stripe, or with ``indexes`` from ``row_group`` on.
 
-    Near neighbours are fetched in one read. Raises :class:`DamagedFileError` for positions that no row index of
-    such a column can have, and for streams that do not decompress; :class:`UnsupportedFeatureError` for row groups of
+    Near streams are fetched in one read. Raises :class:`DamagedFileError` for positions that do not fit the column,
+    and for streams that cannot be decompressed; :class:`UnsupportedFeatureError` for row groups of
     more than :data:`MAX_ROWS` rows.
     """
     stripe = footer.stripe
@@ -121,7 +122,7 @@ _DATA_STREAMS = frozenset({"PRESENT", "DATA", "LENGTH", "DICTIONARY_DATA", "SECO
 
 
 def _slack(tail: OrcTail) -> int:
-    """Bytes behind a position within which every run that begins in front of it ends."""
+    """Return the number of bytes after a position within which every run that begins before it ends."""
     if tail.compression == "NONE":
         return _LONGEST_RUN
     return (2 + _LONGEST_RUN // tail.block_size) * (tail.block_size + _HEADER)
@@ -142,7 +143,7 @@ def _content(tail: OrcTail, window: _StreamWindow, data: bytes) -> Content:
 
 
 def _whole_chunks(data: bytes) -> int:
-    """Where the last chunk ends that is whole."""
+    """Return the offset after the last complete chunk of ``data``."""
     at = 0
     while True:
         end = at + _HEADER + (int.from_bytes(data[at : at + _HEADER], "little") >> 1)

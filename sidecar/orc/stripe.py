@@ -1,16 +1,16 @@
-"""Stripe footers: which streams a stripe has, where they lie, and how each column is encoded.
+"""Read stripe footers: which streams a stripe has, where they are, and how each column is encoded.
 
-A stripe is its index streams, then its data streams, then its StripeFooter. The footer lists the streams in the order
-in which they lie, with their lengths alone: a stream starts where the one before it ends.
+A stripe has its index streams, then its data streams, then its StripeFooter. The footer lists the streams in the order
+of the file with their lengths only: a stream starts where the one before it ends.
 
 | StripeFooter | |
 | --- | --- |
 | 1 | streams: 1 kind, 2 column, 3 length |
-| 2 | one ColumnEncoding a column: 1 kind, 2 dictionarySize, 3 bloomEncoding |
+| 2 | one ColumnEncoding for each column: 1 kind, 2 dictionarySize, 3 bloomEncoding |
 | 3 | writerTimezone |
-| 4 | one StripeEncryptionVariant a variant: 1 streams, 2 encodings |
+| 4 | one StripeEncryptionVariant for each variant: 1 streams, 2 encodings |
 
-Streams of encrypted columns are listed in their variant; the plain list has one placeholder for all of them in the
+Streams of encrypted columns are listed in their variant. The plain list has one placeholder for all of them in the
 index (ENCRYPTED_INDEX) and one in the data (ENCRYPTED_DATA). Specification: orc-v1.md, "Stripes".
 """
 
@@ -41,30 +41,30 @@ STREAMS = (
 INDEX_STREAMS = frozenset(
     {"DICTIONARY_COUNT", "ROW_INDEX", "BLOOM_FILTER", "BLOOM_FILTER_UTF8", "ENCRYPTED_INDEX"}
 )
-"""Kinds that lie in a stripe's index."""
+"""Kinds of streams in a stripe's index."""
 
 ENCODINGS = ("DIRECT", "DICTIONARY", "DIRECT_V2", "DICTIONARY_V2")
 """ColumnEncoding.Kind, by number."""
 
 
 class Stream(NamedTuple):
-    """A stream; ``offset`` counts from the start of the file."""
+    """A stream; ``offset`` counts from the start of the file, ``length`` is in bytes."""
 
     kind: str
-    """A name of :data:`STREAMS`, or the number of a kind that is not known."""
+    """A name of :data:`STREAMS`, or the number of an unknown kind."""
     column: int
     offset: int
     length: int
 
 
 class ColumnEncoding(NamedTuple):
-    """How a column of a stripe is stored."""
+    """The encoding of a column in a stripe."""
 
     kind: str
-    """A name of :data:`ENCODINGS`, or the number of a kind that is not known."""
+    """A name of :data:`ENCODINGS`, or the number of an unknown kind."""
     dictionary_size: int
     bloom_encoding: int | None
-    """1: strings as UTF-8, timestamps as UTC. ``None`` or 0: none, or as the first writers did."""
+    """1 if filters hash text as UTF-8 and timestamps in UTC; ``None`` or 0 without filters, or with the oldest keys."""
 
     @property
     def is_dictionary(self) -> bool:
@@ -74,15 +74,15 @@ class ColumnEncoding(NamedTuple):
 
 @dataclass(frozen=True)
 class StripeFooter:
-    """A decoded stripe footer; ``raw`` is the whole of it, unknown fields included."""
+    """A decoded stripe footer; ``raw`` is the whole message, with unknown fields."""
 
     stripe: Stripe
     streams: list[Stream]
-    """As listed, placeholders of encrypted streams included."""
+    """The streams as listed, with placeholders of encrypted streams."""
     encodings: list[ColumnEncoding]
     writer_timezone: str | None
     encrypted_streams: list[list[Stream]]
-    """Of each encryption variant; their column ids are the file's."""
+    """The streams of each encryption variant; column ids are those of the file."""
     raw: Message
 
     @cached_property
@@ -93,35 +93,35 @@ class StripeFooter:
         return streams
 
     def streams_of(self, column: int) -> list[Stream]:
-        """The plain streams of a column in their order, placeholders left out."""
+        """Return the plain streams of a column in order, without placeholders."""
         return [s for s in self._of_column.get(column, ()) if not s.kind.startswith("ENCRYPTED")]
 
     def stream(self, column: int, kind: str) -> Stream | None:
-        """The last listed stream of that kind, which is the one that readers take."""
+        """Return the last listed stream of that kind, as readers do; ``None`` if there is none."""
         return next((s for s in reversed(self._of_column.get(column, ())) if s.kind == kind), None)
 
     @cached_property
     def doubt(self) -> str:
-        """Why readers may disagree on where the index streams lie; empty if they cannot."""
+        """The reason why readers may disagree on the places of index streams; empty if they agree."""
         end = self.stripe.offset + self.stripe.index_length
         for stream in self.streams:
             if stream.kind in INDEX_STREAMS and stream.length and stream.offset + stream.length > end:
-                return f"an index stream ({stream.kind} of column {stream.column}) is listed behind the stripe's index"
+                return f"an index stream ({stream.kind} of column {stream.column}) is listed after the stripe's index"
         return ""
 
 
 def read_stripe_footer(source: Source, tail: OrcTail, stripe: Stripe) -> StripeFooter:
     """Read and decode the footer of a stripe: one read.
 
-    Raises :class:`DamagedFileError` for anything that contradicts the format, as streams that do not fit into the
-    stripe, and another number of encodings than the file has columns.
+    Raises :class:`DamagedFileError` for anything that contradicts the format, such as streams that do not fit into the
+    stripe, or a number of encodings that differs from the number of columns.
     """
     with located(tail.name, offset=stripe.footer_offset):
         return decode_stripe_footer(source.read(stripe.footer_offset, stripe.footer_length), tail, stripe)
 
 
 def decode_stripe_footer(data: bytes, tail: OrcTail, stripe: Stripe) -> StripeFooter:
-    """The stripe footer whose bytes in the file are ``data``. See :func:`read_stripe_footer`."""
+    """Decode a stripe footer from ``data``, its bytes in the file. Raises as :func:`read_stripe_footer`."""
     message = decode(
         decompress(
             data,
@@ -135,7 +135,7 @@ def decode_stripe_footer(data: bytes, tail: OrcTail, stripe: Stripe) -> StripeFo
     encodings = [_encoding(entry) for entry in message.messages(2)]
     if len(encodings) != len(tail.columns):
         raise DamagedFileError(
-            f"the footer of stripe {stripe.ordinal} has another number of encodings than the file has columns",
+            f"the number of encodings in the footer of stripe {stripe.ordinal} differs from the number of columns",
             expected=len(tail.columns),
             found=len(encodings),
         )
@@ -162,7 +162,9 @@ def _encoding(message: Message) -> ColumnEncoding:
 def _named(message: Message, columns: int) -> tuple[str, int, int]:
     kind, column, length = message.varint(1), message.varint(2), message.varint(3)
     if column >= columns:
-        raise DamagedFileError("a stream belongs to no column", expected=f"less than {columns}", found=column)
+        raise DamagedFileError(
+            "a stream belongs to an unknown column", expected=f"less than {columns}", found=column
+        )
     return STREAMS[kind] if kind < len(STREAMS) else str(kind), column, length
 
 
@@ -185,7 +187,7 @@ def _streams(messages: Iterable[Message], stripe: Stripe, columns: int) -> list[
 def _encrypted(
     variants: Iterable[Message], streams: Iterable[Stream], stripe: Stripe, columns: int
 ) -> list[list[Stream]]:
-    """Streams of the variants one after another, those of the index from one placeholder, the others from another."""
+    """Return the streams of each variant; variants follow each other in the placeholders of index and data."""
     places = {
         stream.kind: stream for stream in streams if stream.kind in ("ENCRYPTED_INDEX", "ENCRYPTED_DATA")
     }
@@ -199,7 +201,7 @@ def _encrypted(
             place = places.get(area)
             if place is None or length > place.offset + place.length - at[area]:
                 raise DamagedFileError(
-                    f"the encrypted streams of stripe {stripe.ordinal} do not fit into their place",
+                    f"the encrypted streams of stripe {stripe.ordinal} do not fit into their placeholder",
                     found=f"{length} bytes ({kind} of column {column})",
                 )
             out[-1].append(Stream(kind, column, at[area], length))

@@ -1,9 +1,9 @@
-"""The tail of an ORC file: one read when it is small, two otherwise.
+"""Read the tail of an ORC file: one read if it is small, two otherwise.
 
 A file ends with these parts, back to back; all but the last two are compression chunks
 (:mod:`sidecar.orc.compression`) of a protobuf message:
 
-| part | its length stands in |
+| part | its length is in |
 | --- | --- |
 | statistics of encrypted columns | postscript, field 7 |
 | Metadata: statistics of every stripe | postscript, field 5 |
@@ -11,12 +11,12 @@ A file ends with these parts, back to back; all but the last two are compression
 | PostScript | the file's last byte |
 | one byte: the postscript's length | |
 
-The postscript ends with the magic ``ORC``; files of the oldest writers have it at their start alone. Lengths are
-believed only if the parts then lie inside the file. What the footer says about one stripe is checked against the
-file's size here, and against the stripe's own footer where that is read.
+The postscript ends with the magic ``ORC``; files of the oldest writers have it only at their start. Lengths are
+accepted only if the parts are inside the file. The places of stripes are checked against the file's size here, and
+against the stripe's own footer where that is read.
 
 Metadata is not needed to find an index and may be large, so it is decoded on demand
-(:func:`read_stripe_statistics`), without another read where the first one had it already.
+(:func:`read_stripe_statistics`), without another read if the first one had it.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ TAIL = 32 * 1024
 """Bytes of the first read: most footers, and the statistics of a few stripes."""
 
 MAX_FOOTER = 256 << 20
-"""Bytes of the longest footer or metadata that is read, decompressed."""
+"""Bytes of the longest decompressed footer or metadata that is read."""
 
 MAX_ROW_GROUPS = 1 << 18
-"""Row groups of the largest stripe that is taken apart."""
+"""Most row groups of a stripe."""
 
 FEW_ROW_GROUPS = 4096
-"""Row groups that any stripe may have; more of them take a byte of its index each at least."""
+"""Row groups that every stripe may have; each further one takes at least a byte of the stripe's index."""
 
 WRITERS = ("Java", "C++", "Presto", "Go", "Trino", "cuDF")
 CALENDARS = ("unknown", "julian_gregorian", "proleptic_gregorian")
 
 JAVA, CPP, PRESTO, GO, TRINO, CUDF = range(6)
-"""Footer.writer."""
+"""Numbers of writers in Footer.writer."""
 
 _I64 = (1 << 63) - 1
 
 
 class OrcRowGroup(NamedTuple):
-    """Rows of a stripe that a row index tells apart; ``first_row`` counts rows of the file."""
+    """A row group of a stripe: the rows of one row index entry. ``first_row`` counts rows of the file."""
 
     ordinal: int
     first_row: int
@@ -75,22 +75,22 @@ class Stripe:
     num_rows: int
     first_row: int
     stride: int
-    """Rows of a row group; 0 where the file has no row indexes."""
+    """Rows of a row group; 0 if the file has no row indexes."""
     information: Message
 
     @property
     def footer_offset(self) -> int:
-        """Where the stripe's footer begins."""
+        """The offset of the stripe's footer in the file."""
         return self.offset + self.index_length + self.data_length
 
     @property
     def end(self) -> int:
-        """Where the stripe ends."""
+        """The offset after the stripe's last byte in the file."""
         return self.footer_offset + self.footer_length
 
     @property
     def num_row_groups(self) -> int:
-        """Number of row groups: one where the file has no row indexes, none where there are no rows.
+        """Number of row groups: 1 if the file has no row indexes, 0 if the stripe has no rows.
 
         Raises :class:`DamagedFileError` for more of them than the stripe's index can hold.
         """
@@ -106,7 +106,7 @@ class Stripe:
 
     @property
     def row_groups(self) -> list[OrcRowGroup]:
-        """The row groups in their order. Raises as :attr:`num_row_groups`."""
+        """The row groups in order. Raises as :attr:`num_row_groups`."""
         count = self.num_row_groups
         stride = self.stride or self.num_rows
         return [
@@ -117,7 +117,7 @@ class Stripe:
 
 @dataclass(frozen=True)
 class OrcTail:
-    """A decoded tail; the messages are whole, unknown fields included."""
+    """A decoded tail; the messages are whole, with unknown fields."""
 
     name: str
     size: int
@@ -129,16 +129,16 @@ class OrcTail:
     footer_length: int
     metadata_offset: int
     metadata_length: int
-    """Bytes in the file; 0 where there is none."""
+    """Bytes in the file; 0 if there is no metadata."""
     stripe_statistics_length: int
-    """Bytes of the encrypted columns' statistics, which lie in front of the metadata."""
+    """Bytes of the encrypted columns' statistics, which are before the metadata."""
     compression: str
     """A name of :data:`sidecar.orc.compression.CODECS`."""
     block_size: int
     row_index_stride: int
     num_rows: int
     writer: int
-    """Who wrote the file: :data:`JAVA`, :data:`CPP`, ...; any other number is a writer that is not known."""
+    """The writer of the file: :data:`JAVA`, :data:`CPP`, ...; any other number is an unknown writer."""
     writer_version: int
     software_version: str | None
     file_version: tuple[int, int]
@@ -147,22 +147,22 @@ class OrcTail:
     """A name of :data:`CALENDARS`."""
     encrypted: bool
     encrypted_columns: frozenset[int]
-    """Ids of the columns that have an encrypted variant; what stands in clear for them is masked."""
+    """Ids of the columns that have an encrypted variant; their plain values are masked."""
     columns: list[OrcColumn]
     stripes: list[Stripe]
     read_bytes: bytes = field(repr=False)
-    """The file's last bytes, as far as they were read for this tail."""
+    """The last bytes of the file that were read for this tail."""
 
     @property
     def created_by(self) -> str:
-        """Writer and version, as a person would say it."""
+        """Writer and version, for people."""
         name = WRITERS[self.writer] if self.writer < len(WRITERS) else f"writer {self.writer}"
         version = self.software_version or f"(writer version {self.writer_version})"
         return f"ORC {name} {version}"
 
     @property
     def num_row_groups(self) -> int:
-        """Row groups of all stripes."""
+        """Number of row groups of all stripes."""
         return sum(stripe.num_row_groups for stripe in self.stripes)
 
     @cached_property
@@ -173,11 +173,11 @@ class OrcTail:
         return known
 
     def column(self, path: str) -> OrcColumn | None:
-        """The column of that dotted path; ``None`` if there is none, or two of them."""
+        """Return the column with a dotted path; ``None`` if there is none, or more than one."""
         return self._by_path.get(path)
 
     def subtree(self, column_id: int) -> list[int]:
-        """Ids of the column and of all columns below it."""
+        """Return the ids of the column and of all columns below it."""
         out, todo = [], [column_id]
         while todo:
             out.append(todo.pop())
@@ -195,7 +195,9 @@ def read_tail(source: Source) -> OrcTail:
         size = source.size
         if size < len(MAGIC) + 2:
             raise DamagedFileError(
-                "too short for an ORC file", expected=f"at least {len(MAGIC) + 2} bytes", found=size
+                "the file is too short for an ORC file",
+                expected=f"at least {len(MAGIC) + 2} bytes",
+                found=size,
             )
         first = min(size, TAIL)
         data = source.read(size - first, first)
@@ -221,9 +223,9 @@ def read_tail(source: Source) -> OrcTail:
 
 
 def is_orc(source: Source) -> bool:
-    """Whether a file is ORC, by the magic at its start or, as the postscript ends with it, before its last byte.
+    """Return whether a file is ORC: it has the magic at its start, or at the end of the postscript.
 
-    One read, or two where the file begins with the magic of no data format.
+    One read, or two if the file does not begin with the magic of ORC or Parquet.
     """
     if source.size < len(MAGIC) + 2:
         return False
@@ -236,7 +238,7 @@ def is_orc(source: Source) -> bool:
 def _check_magic(head: bytes, offset: int) -> None:
     if head != MAGIC:
         raise DamagedFileError(
-            "not an ORC file: no magic, neither in the postscript nor at the start",
+            "the file is not an ORC file: the magic is neither in the postscript nor at the start",
             offset=offset,
             expected=MAGIC,
             found=head,
@@ -244,7 +246,7 @@ def _check_magic(head: bytes, offset: int) -> None:
 
 
 class _Parts(NamedTuple):
-    """Where the parts in front of the postscript lie, and how they are compressed."""
+    """The places of the parts before the postscript, and their compression."""
 
     compression: str
     block_size: int
@@ -325,7 +327,7 @@ def _decode(
 
 def _count(value: int) -> int:
     if value > _I64:
-        raise DamagedFileError("a count of the footer is negative", found=value)
+        raise DamagedFileError("a count in the footer is negative", found=value)
     return value
 
 
@@ -347,7 +349,7 @@ def _stripes(messages: Iterable[Message], stride: int, end: int) -> list[Stripe]
 
 
 class StripeStatistics:
-    """The ColumnStatistics messages of each stripe, decoded stripe by stripe: there may be a great many."""
+    """The ColumnStatistics messages of each stripe. They are decoded stripe by stripe, because there may be many."""
 
     def __init__(self, stripes: list[bytes]) -> None:
         self._stripes = stripes
@@ -356,15 +358,15 @@ class StripeStatistics:
         return len(self._stripes)
 
     def columns(self, stripe: int) -> list[bytes]:
-        """The messages of a stripe, one a column, not decoded yet. Raises :class:`DamagedFileError`."""
+        """Return the encoded messages of a stripe, one for each column. Raises :class:`DamagedFileError`."""
         return decode(self._stripes[stripe]).all_bytes(1)
 
 
 def read_stripe_statistics(source: Source, tail: OrcTail) -> StripeStatistics:
-    """Statistics of each stripe, of no stripe where the file has no metadata.
+    """Return the statistics of each stripe; of no stripe if the file has no metadata.
 
-    No read where the tail's own read had them. What they mean is for
-    :func:`sidecar.orc.statistics.decode_statistics`. Raises :class:`DamagedFileError`.
+    Reads the file only if the read of the tail did not have them. :func:`sidecar.orc.statistics.decode_statistics`
+    decodes them. Raises :class:`DamagedFileError`.
     """
     if tail.metadata_length == 0:
         return StripeStatistics([])

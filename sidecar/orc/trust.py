@@ -1,28 +1,28 @@
-"""Which Bloom filters of an ORC file may be asked, and by which keys.
+"""Decide which Bloom filters of an ORC file may be probed, and with which keys.
 
-A filter says nothing of how it was made; its file says who made it. What follows from that:
+A filter does not say how it was made, but its file names the writer. These filters are not probed:
 
-| filter | why it is not asked |
+| filter | reason |
 | --- | --- |
 | C++, no version, below 1.6.12, or 1.7.0 | hashes of integers were shifted wrongly (ORC-1024) |
-| C++, BYTE | hashes bytes of its own packing: it denies values that it was given |
-| C++, CHAR | hashes what lies behind the value in memory |
-| C++, FLOAT | hashes the double that it was given, stores the float |
+| C++, BYTE | hashes packed bytes, so it denies values that it was given |
+| C++, CHAR | hashes bytes after the value in memory |
+| C++, FLOAT | hashes the double that it was given, but stores the float |
 | C++ 1.6, BINARY, DECIMAL, timestamps | empty (ORC-773); untrimmed (ORC-573); other keys |
 | C++ below 1.7.5, TIMESTAMP not in UTC | other keys (ORC-1151) |
 | Java below writer version 6 (ORC-135), DECIMAL, timestamps | other text; local time |
-| Java of writer version 6, DECIMAL of up to 18 digits | no reader asks them (ORC-517) |
-| TIMESTAMP without bloomEncoding 1 or time zone | local time, of nobody knows where |
-| bloomEncoding above 1 | of the future |
-| BLOOM_FILTER of anything but numbers, dates, binary and text | the writer's charset, or instants asked as wall clock |
-| Presto, Trino: all but integers, dates and text | nobody has compared them |
-| all other writers | the same |
-| encrypted columns | Java writes twice the filters, one half of the values in clear |
-| elements of lists and maps | not one value a row |
-| BOOLEAN, compound types, types that are not known | no value was ever hashed, or a count |
+| Java of writer version 6, DECIMAL of up to 18 digits | no reader probes them (ORC-517) |
+| TIMESTAMP without bloomEncoding 1 or time zone | local time of an unknown zone |
+| bloomEncoding above 1 | a future version |
+| BLOOM_FILTER of other than numbers, dates, binary and text | the writer's charset, or instants probed as wall clock |
+| Presto, Trino: all but integers, dates and text | not compared with other writers |
+| all other writers | not compared with other writers |
+| encrypted columns | Java writes twice the filters, half of them for the plain values |
+| elements of lists and maps | a row may have many values |
+| BOOLEAN, compound and unknown types | the filter holds no values, or counts |
 
-Text in BLOOM_FILTER is in the charset of the writing machine: it may be asked for ASCII, see ``orc/ascii`` in
-:mod:`sidecar.filters.orc_encoding`. What readers of Java and C++ ask in spite of this loses rows there.
+Text in BLOOM_FILTER is in the charset of the writing machine, so only ASCII may be probed: see ``orc/ascii`` in
+:mod:`sidecar.filters.orc_encoding`. Java and C++ readers probe some of these filters all the same, and lose rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sidecar.orc.tail import CPP, JAVA, PRESTO, TRINO, OrcTail
 
 LEGACY, UTF8 = "BLOOM_FILTER", "BLOOM_FILTER_UTF8"
 UTF8_UTC = 1
-"""``bloomEncoding`` of filters whose timestamps do not depend on where they are read."""
+"""``bloomEncoding`` of filters that hash text as UTF-8, and timestamps independently of the reader's zone."""
 
 _INTEGERS = frozenset({"BYTE", "SHORT", "INT", "LONG"})
 _TIMES = frozenset({"TIMESTAMP", "TIMESTAMP_INSTANT"})
@@ -58,34 +58,34 @@ def encoding_of(
     stream_kind: str,
     writer_timezone: str | None,
 ) -> tuple[OrcEncoding | None, bool, str]:
-    """(encoding, trusted, reason) of the filters of ``column`` in a stripe's stream of ``stream_kind``.
+    """Return (encoding, trusted, reason) of the filters of ``column`` in a stripe's stream of ``stream_kind``.
 
-    ``column_encoding`` and ``writer_timezone`` stand in the stripe's footer. The encoding says by which keys the
-    values were meant to be hashed, ``None`` where nobody knows; only if ``trusted`` does a "no" of the filter mean
-    anything. ``reason`` is why it does not, and empty if it does.
+    ``column_encoding`` and ``writer_timezone`` are from the stripe's footer. The encoding gives the keys that the
+    writer meant to hash; it is ``None`` if they are unknown. A "no" of the filter counts only if ``trusted``. Otherwise
+    ``reason`` says why not; it is empty if ``trusted``.
     """
     encoding = _encoding(tail, column, stream_kind, writer_timezone)
     reasons = (
         _column_reason(column),
         _writer_reason(tail, column, encoding),
         _stream_reason(tail, column, column_encoding, stream_kind),
-        "" if encoding else f"no keys are known for {column.kind} in {stream_kind}",
+        "" if encoding else f"the keys of {column.kind} in {stream_kind} are unknown",
     )
     reason = next(filter(None, reasons), "")
     return encoding, not reason, reason
 
 
 def hashes_wrongly(tail: OrcTail) -> bool:
-    """Whether the file is by a C++ writer with ORC-1024; readers then ask no filter of it, not even a right one."""
+    """Return whether a C++ writer with ORC-1024 wrote the file; readers then ignore all filters, even correct ones."""
     return tail.writer == CPP and (_version(tail) < (1, 6, 12) or _version(tail) == (1, 7, 0))
 
 
 def utc_or_name(zone: str | None) -> str | None:
-    """``UTC`` for every name of it, any other zone's name as it is; ``None`` if there is none."""
+    """Return ``UTC`` for every name of UTC, and any other zone's name as it is; ``None`` if there is none."""
     return "UTC" if zone and zone.removeprefix("Etc/") in _UTC else zone or None
 
 
-# --- what the keys are meant to be --------------------------------------------------------------------------
+# --- the keys that the writer meant to hash -----------------------------------------------------------------
 
 
 def _encoding(tail: OrcTail, column: OrcColumn, stream: str, zone: str | None) -> OrcEncoding | None:
@@ -111,12 +111,12 @@ def _text(tail: OrcTail, column: OrcColumn, stream: str, zone: str | None) -> st
 
 
 def _time(tail: OrcTail, column: OrcColumn, stream: str, zone: str | None) -> str | None:
-    way = "c++" if tail.writer == CPP else "java"
+    writer = "c++" if tail.writer == CPP else "java"
     if column.kind == "TIMESTAMP_INSTANT":
-        return f"orc/instant:{way}"
+        return f"orc/instant:{writer}"
     name = utc_or_name(zone)
     usable = stream == UTF8 and name is not None and re.fullmatch("[A-Za-z0-9_+:/-]{1,64}", name)
-    return f"orc/timestamp:{way}:{name}" if usable else None
+    return f"orc/timestamp:{writer}:{name}" if usable else None
 
 
 def _named(name: str) -> Callable[[OrcTail, OrcColumn, str, str | None], str | None]:
@@ -135,15 +135,19 @@ _NAMES: dict[str, Callable[[OrcTail, OrcColumn, str, str | None], str | None]] =
 }
 
 
-# --- why they are not ---------------------------------------------------------------------------------------
+# --- reasons not to trust a filter --------------------------------------------------------------------------
 
 
 def _column_reason(column: OrcColumn) -> str:
     if column.encrypted:
-        return "the column is encrypted: filters of it are doubled, or of masked values"
+        return "the column is encrypted, so its filters are doubled or hold masked values"
     if column.is_compound or column.kind == "BOOLEAN":
         return f"filters of {column.kind} hold no values"
-    return "the column is inside a list or map: not one value a row" if column.nested_in_repeated else ""
+    return (
+        "the column is inside a list or map, so a row may have many values"
+        if column.nested_in_repeated
+        else ""
+    )
 
 
 def _writer_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) -> str:
@@ -153,7 +157,9 @@ def _writer_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | Non
         return _cpp_reason(tail, column, encoding)
     if tail.writer in (PRESTO, TRINO) and column.kind in _COMPARED_ALIKE:
         return ""
-    return f"nobody has compared filters of {column.kind} by this writer ({tail.created_by})"
+    return (
+        f"filters of {column.kind} by this writer ({tail.created_by}) are not compared with those of others"
+    )
 
 
 def _java_reason(tail: OrcTail, column: OrcColumn) -> str:
@@ -164,7 +170,7 @@ def _java_reason(tail: OrcTail, column: OrcColumn) -> str:
             return "decimals before ORC-135 may be hashed as another text"
         short = column.precision is not None and column.precision <= _DECIMAL64_DIGITS
         if short and tail.writer_version < _ORC_517:
-            return "decimals of up to 18 digits before ORC-517 are asked by no reader"
+            return "no reader probes filters of decimals of up to 18 digits from before ORC-517"
     return ""
 
 
@@ -180,9 +186,7 @@ def _cpp_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) 
     if column.kind == "BYTE":
         return "C++ writers hash packed bytes for tinyint: the filter denies values that it was given"
     if column.kind == "CHAR":
-        return (
-            "C++ writers hash what lies behind a char in memory: the filter denies values that it was given"
-        )
+        return "C++ writers hash bytes after a char in memory, so the filter denies values that it was given"
     if column.kind == "FLOAT":
         return "C++ writers hash the double that they were given for a float, which may be another number"
     if version < (1, 7, 0) and column.kind in _TIMES | {"BINARY", "DECIMAL"}:
@@ -195,14 +199,14 @@ def _cpp_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) 
 def _stream_reason(tail: OrcTail, column: OrcColumn, encoding: ColumnEncoding, stream: str) -> str:
     bloom = encoding.bloom_encoding or 0
     if bloom > UTF8_UTC:
-        return f"bloomEncoding {bloom} is not known"
+        return f"bloomEncoding {bloom} is unknown"
     if stream == LEGACY:
         if tail.writer != JAVA:
             return "only Java's BLOOM_FILTER streams are known"
         if column.kind not in _LEGACY_KINDS:
             return f"BLOOM_FILTER of {column.kind} depends on the charset or time zone of its writer"
     elif stream != UTF8:
-        return f"{stream} is no filter stream"
+        return f"{stream} is not a filter stream"
     if column.kind in _TIMES and bloom != UTF8_UTC:
         return "timestamps without bloomEncoding 1 are hashed in local time"
     return ""

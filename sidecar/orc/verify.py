@@ -1,8 +1,8 @@
-"""Checks of an ORC file: everything that can be known to be wrong, each with its place.
+"""Check an ORC file and name every defect with its place.
 
-Also named are filters that readers of today ask although they deny values: those of the writers that
-:mod:`sidecar.orc.trust` lists, unless the values themselves show that those of a tinyint, char or float column deny
-none. A filter that nobody asks and that holds nothing (of a struct, of Java's booleans) is no defect.
+Filters that deny values, but that current readers probe, are defects too: those of the writers that
+:mod:`sidecar.orc.trust` lists. A filter of a tinyint, char or float column is not a defect if the values show that it
+denies none of them. A filter without values that no reader probes (of a struct, or of Java's booleans) is not a defect.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sidecar.source import Source
 
 
 def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[Problem]:
-    """Every defect of tail, stripe footers, row indexes, filters and compression chunks.
+    """Return every defect of tail, stripe footers, row indexes, filters and compression chunks.
 
-    With ``values``, statistics and filters of the row groups that it chooses are held against their values. Reads the
-    whole file, one stream at a time. Never raises for what is wrong with the file.
+    With ``values``, the statistics and filters of the row groups that it chooses are compared with their values. Reads
+    the whole file, one stream at a time. Never raises for a defect of the file.
     """
     try:
         tail = read_tail(source)
@@ -49,7 +49,7 @@ def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[P
         return [*problems, problem_in(tail.name, reason_of(error))]
     chosen: list[int] = []
     if values is not None and groups > MAX_UNITS:
-        what = f"values are not looked at: {groups} row groups, at most {MAX_UNITS} are"
+        what = f"the values are not checked: the file has {groups} row groups, more than {MAX_UNITS}"
         problems.append(problem_in(tail.name, what))
     elif values is not None:
         chosen = sorted(values.choose(groups))
@@ -67,16 +67,16 @@ def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[P
 
 
 MAX_UNITS = 1 << 20
-"""Row groups of the largest file whose values are looked at."""
+"""Row groups of the largest file whose values are checked."""
 
 
 def _within(chosen: list[int], start: int, end: int) -> list[int]:
-    """The numbers from ``start`` to ``end`` of a rising list."""
+    """Return the numbers of a sorted list from ``start`` to ``end``, without ``end``."""
     return chosen[bisect_left(chosen, start) : bisect_left(chosen, end)]
 
 
 def _file_statistics_problems(tail: OrcTail, observed: dict[int, ObservedValues]) -> Iterator[Problem]:
-    """Problems where the statistics of the whole file contradict the values of its columns."""
+    """Yield problems of statistics of the whole file that contradict the values of its columns."""
     found = tail.footer.messages(7)
     for column, message in zip(tail.columns, found, strict=False):
         if column.is_compound or column.encrypted:
@@ -91,7 +91,7 @@ def _file_statistics_problems(tail: OrcTail, observed: dict[int, ObservedValues]
 
 
 def _tail_problems(source: Source, tail: OrcTail, statistics: StripeStatistics) -> Iterator[Problem]:
-    """Problems of what lies outside of stripes."""
+    """Yield problems outside of stripes."""
 
     def problem(what: str) -> Problem:
         return problem_in(tail.name, what)
@@ -100,20 +100,24 @@ def _tail_problems(source: Source, tail: OrcTail, statistics: StripeStatistics) 
     if head != MAGIC:
         yield problem(f"the file does not begin with the magic; expected {MAGIC!r}; found {head!r}")
     if len(statistics) not in (0, len(tail.stripes)):
-        yield problem(f"there are statistics of {len(statistics)} stripes, but {len(tail.stripes)} stripes")
+        yield problem(
+            f"the metadata has statistics of {len(statistics)} stripes, but the file has {len(tail.stripes)} stripes"
+        )
     rows = sum(stripe.num_rows for stripe in tail.stripes)
     if rows != tail.num_rows:
-        yield problem(f"the footer's numberOfRows is {tail.num_rows}, the stripes have {rows} rows")
+        yield problem(f"the footer's numberOfRows is {tail.num_rows}, but the stripes have {rows} rows")
     counted = len(tail.footer.all_bytes(7))
     if counted not in (0, len(tail.columns)):
-        yield problem(f"the footer has statistics of {counted} columns, the file {len(tail.columns)} columns")
+        yield problem(
+            f"the footer has statistics of {counted} columns, but the file has {len(tail.columns)} columns"
+        )
     for before, after in pairwise(sorted(tail.stripes, key=lambda stripe: stripe.offset)):
         if after.offset < before.end:
             yield problem(f"stripe {after.ordinal} begins inside stripe {before.ordinal}")
 
 
 class _StripeCheck:
-    """The checks of one stripe; ``first_unit`` is the number of row groups in front of it."""
+    """The checks of one stripe; ``first_unit`` is the number of row groups before it in the file."""
 
     def __init__(
         self,
@@ -132,7 +136,7 @@ class _StripeCheck:
         self.observed = observed
 
     def problems(self, groups: set[int], values: RowGroupSampler | None) -> Iterator[Problem]:
-        """Those of the stripe; ``groups`` are the row groups whose values are looked at."""
+        """Yield the problems of the stripe; ``groups`` has the row groups whose values are checked."""
         try:
             footer = read_stripe_footer(self.source, self.tail, self.stripe)
         except SidecarError as error:
@@ -158,10 +162,10 @@ class _StripeCheck:
         groups: set[int],
         values: RowGroupSampler,
     ) -> Iterator[Problem]:
-        """Problems where statistics or filters deny the values; ``whole`` is the stripe's statistics, encoded."""
+        """Yield problems of statistics and filters that deny values; ``whole`` has the stripe's encoded statistics."""
         column, observed, complete = index.column, ObservedValues(), True
         if column.is_compound or column.encrypted:
-            return  # a struct's statistics count rows, which are not looked at here
+            return  # statistics of a struct count rows; only values are checked here
         arguments = (self.source, self.tail, footer, index, groups, values, observed)
         for group, what in value_problems(*arguments):
             complete &= group is not None
@@ -173,7 +177,10 @@ class _StripeCheck:
                 yield self._problem(text, column)
 
     def _whole(self) -> Generator[Problem, None, list[bytes]]:
-        """The stripe's statistics, a message a column; none where there are none, or not as many as columns."""
+        """Yield problems of the stripe's statistics, and return them: one message for each column.
+
+        Returns an empty list if there are none, or if their number differs from the number of columns.
+        """
         if self.stripe.ordinal >= len(self.statistics):
             return []
         try:
@@ -182,7 +189,9 @@ class _StripeCheck:
             yield self._problem(f"statistics: {reason_of(error)}")
             return []
         if len(found) not in (0, len(self.tail.columns)):
-            yield self._problem(f"statistics of {len(found)} columns, but {len(self.tail.columns)} columns")
+            yield self._problem(
+                f"there are statistics of {len(found)} columns, but the file has {len(self.tail.columns)} columns"
+            )
             return []
         return found
 
@@ -202,7 +211,7 @@ class _StripeCheck:
             ("data", self.stripe.data_length, whole - index),
         ):
             if stated != found:
-                yield self._problem(f"the {name} is stated as {stated} bytes, its streams have {found}")
+                yield self._problem(f"the {name} is stated as {stated} bytes, but its streams have {found}")
         if footer.doubt:
             yield self._problem(footer.doubt)
 

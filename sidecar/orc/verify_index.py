@@ -1,4 +1,4 @@
-"""Checks of one column's index in one stripe: row index against its streams and statistics, filters against both."""
+"""Check a column's index in a stripe: the row index against streams and statistics, filters against statistics."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import JAVA, OrcTail
 
 Found = Iterator[tuple["int | None", str]]
-"""A row group of the stripe (``None``: all, or the stripe itself) and what is wrong with it."""
+"""Pairs of a row group of the stripe (``None`` for all of them, or the stripe) and its problem."""
 
-LEGACY_TEXT = "text is in the charset of the writing machine: readers with another one lose what is not ASCII"
+LEGACY_TEXT = (
+    "text is in the charset of the writing machine, so readers with another charset lose text beyond ASCII"
+)
 
 
 def index_problems(
     tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap], whole: bytes | None
 ) -> Found:
-    """What is wrong with row index and filters.
+    """Yield the problems of row index and filters.
 
-    ``maps`` has the column's data streams, those that could be read, and ``whole`` is the message of the stripe's
-    statistics.
+    ``maps`` has the chunks of the column's readable data streams. ``whole`` has the column's encoded statistics of the
+    stripe.
     """
     if index.row_index_problem is not None:
         yield None, f"ROW_INDEX: {reason_of(index.row_index_problem)}"
@@ -54,7 +56,7 @@ def index_problems(
 def _position_problems(
     tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap]
 ) -> Found:
-    """Positions point into the column's streams, each row group's not before those of the one in front."""
+    """Yield problems of positions that are not in the column's streams, or before those of the row group in front."""
     assert index.row_index is not None
     column, last = index.column, dict.fromkeys(maps, 0)
     for group in range(len(index.row_index)):
@@ -65,11 +67,11 @@ def _position_problems(
             continue
         for kind, numbers in positions.items():
             if kind not in maps:
-                continue  # no such stream where the column has no value at all; a damaged one is named already
+                continue  # the column has no values, or the stream is damaged and already reported
             if misplaced := maps[kind].misplaced(numbers):
                 yield group, f"ROW_INDEX: the position in {kind} is wrong: {misplaced}"
             if numbers[0] < last[kind]:
-                yield group, f"ROW_INDEX: the position in {kind} lies before that of the row group in front"
+                yield group, f"ROW_INDEX: the position in {kind} is before that of the previous row group"
             last[kind] = numbers[0]
 
 
@@ -95,7 +97,7 @@ def _stripe_problems(
     statistics: dict[int, ColumnStatistics],
     data: bytes | None,
 ) -> Found:
-    """The stripe's statistics are those of its row groups together."""
+    """Yield problems of statistics of the stripe that differ from those of its row groups together."""
     if data is None or len(statistics) != footer.stripe.num_row_groups:
         return
     try:
@@ -105,14 +107,17 @@ def _stripe_problems(
         return
     counts = [found.num_values for found in statistics.values() if found.num_values is not None]
     if len(counts) == len(statistics) and whole.num_values not in (None, sum(counts)):
-        yield None, f"statistics of the stripe: {whole.num_values} values, its row groups have {sum(counts)}"
+        yield (
+            None,
+            f"statistics of the stripe: {whole.num_values} values, but its row groups have {sum(counts)}",
+        )
     if whole.min is None or whole.max is None:
         return
     for group, found in statistics.items():
         if found.min is None or found.max is None:
             continue
         if found.min < whole.min or found.max > whole.max:  # type: ignore[operator]
-            yield group, "statistics: minimum or maximum lie outside those of the stripe"
+            yield group, "statistics: minimum or maximum is outside those of the stripe"
 
 
 def _filter_problems(
@@ -124,7 +129,7 @@ def _filter_problems(
     *,
     alone: bool,
 ) -> Found:
-    """Filters that are damaged or deny values; a reason that all row groups share is named once."""
+    """Yield problems of damaged filters and filters that deny values; a reason of all row groups comes once."""
     if _is_harmless(tail, column) and all(found.filter is not None for found in filters):
         return
     shared = Counter(found.reason for found in filters if found.reason)
@@ -135,14 +140,14 @@ def _filter_problems(
         if found.reason and shared[found.reason] < len(filters):
             yield group, f"{kind}: {found.reason}"
         elif found.trusted and (bound := _denied_bound(found, column, statistics.get(group))) is not None:
-            yield group, f"{kind}: the filter denies {bound}, which is among the row group's values"
+            yield group, f"{kind}: the filter denies {bound}, which is a value of the row group"
     first = filters[0]
     if first.trusted and first.encoding is not None and first.encoding.family == "ascii" and alone:
         yield None, f"{kind}: {LEGACY_TEXT}"
 
 
 def _is_harmless(tail: OrcTail, column: OrcColumn) -> bool:
-    """Whether no reader asks the filter, and no writer meant it to hold values."""
+    """Return whether no reader probes the column's filters, so that a wrong one does no harm."""
     return (
         column.is_compound or column.nested_in_repeated or (column.kind == "BOOLEAN" and tail.writer == JAVA)
     )
@@ -151,7 +156,7 @@ def _is_harmless(tail: OrcTail, column: OrcColumn) -> bool:
 def _denied_bound(
     found: FoundOrcFilter, column: OrcColumn, statistics: ColumnStatistics | None
 ) -> Bound | None:
-    """Minimum or maximum, where they are values that occur and the filter says that they do not."""
+    """Return the minimum or maximum if it is a value that occurs but the filter denies, else ``None``."""
     if statistics is None or not statistics.exact or found.filter is None or found.encoding is None:
         return None
     for bound in (statistics.min, statistics.max):

@@ -1,8 +1,8 @@
-"""Statistics and filters against the values that they are of: of row groups, stripes and the file.
+"""Compare statistics and filters with the values of row groups, stripes and the file.
 
-Values are decoded from their streams (:mod:`sidecar.orc.decode`) and hashed as the file's writer does. Times are asked
-for as :mod:`sidecar.filters.orc_values` does instead, because writers hash some of them by other keys than those of
-what is read back. Filters that are not to be trusted are looked at too: how much they deny is what a reader loses.
+Values are decoded from their streams (:mod:`sidecar.orc.decode`) and hashed as the file's writer does. Times are probed
+with :mod:`sidecar.filters.orc_values` instead, because for some of them writers hash other keys than those of the
+decoded value. Filters that are not trusted are checked too: the values that they deny are those that a reader loses.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from sidecar.source import Source
 
 _TIMES = ("TIMESTAMP", "TIMESTAMP_INSTANT")
 _DOUBTED = ("BYTE", "CHAR", "FLOAT")
-"""Kinds whose filters by C++ writers are doubted."""
+"""Kinds whose filters by C++ writers may have wrong keys."""
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 class RowGroupSampler(Protocol):
-    """Which units are checked, and how many values and indexes were."""
+    """The choice of row groups whose values are checked, and the counts of checked values and indexes."""
 
     values: int
     indexes: int
 
     def choose(self, units: int) -> set[int]:
-        """Some of ``units`` numbers from 0 on."""
+        """Return some of the numbers from 0 to ``units`` - 1."""
 
 
 @dataclass
 class ObservedValues:
-    """Counts and bounds of a column's values in a row group, a stripe or the whole file, to compare with statistics."""
+    """Counts and bounds of a column's decoded values in a row group, a stripe or the file."""
 
     values: int = 0
     nulls: int = 0
@@ -55,7 +55,7 @@ class ObservedValues:
     high: Any = None
 
     def add(self, other: ObservedValues) -> None:
-        """Count what another part of the file has, too."""
+        """Add the counts and bounds of another part of the file."""
         self.values += other.values
         self.nulls += other.nulls
         if other.low is not None:
@@ -63,17 +63,17 @@ class ObservedValues:
             self.high = other.high if self.high is None else max(self.high, other.high)
 
     def problems(self, found: ColumnStatistics | None, what: str) -> Iterator[str]:
-        """Problems where statistics of ``what`` (a row group, a stripe, the file) contradict the observed values."""
+        """Yield problems of statistics that contradict the values; ``what`` is "row group", "stripe" or "file"."""
         if found is None:
             return
         if found.num_values is not None and found.num_values != self.values:
-            yield f"statistics: {found.num_values} values, the {what} has {self.values}"
+            yield f"statistics: {found.num_values} values, but the {what} has {self.values}"
         if not found.has_null and self.nulls:
-            yield f"statistics: no nulls, the {what} has {self.nulls}"
+            yield f"statistics: no nulls, but the {what} has {self.nulls}"
         if found.min is None or found.max is None or self.low is None:
             return
         if self.low < found.min or self.high > found.max:
-            yield f"statistics: {found.min} to {found.max}, the {what} has {self.low} to {self.high}"
+            yield f"statistics: {found.min} to {found.max}, but the {what} has {self.low} to {self.high}"
 
 
 def value_problems(
@@ -85,7 +85,7 @@ def value_problems(
     check: RowGroupSampler,
     stripe: ObservedValues,
 ) -> Iterator[tuple[int | None, str]]:
-    """Problems where the column's statistics or filters contradict its values in ``groups``, row groups of the stripe.
+    """Yield problems of statistics and filters that contradict the column's values in ``groups`` of the stripe.
 
     The counts and bounds of all row groups in ``groups`` are added to ``stripe``.
     """
@@ -96,44 +96,44 @@ def value_problems(
         cursor = LeafCursor(source, tail, footer, column)
         step = cursor.step
         for group in footer.stripe.row_groups:
-            one = _RowGroupCheck(tail, footer, index, group.ordinal)
+            comparison = _RowGroupCheck(tail, footer, index, group.ordinal)
             for start in range(0, group.rows, step):
                 entries = cursor.take(min(step, group.rows - start))
                 if group.ordinal in groups:
-                    one.add(entries)
+                    comparison.add(entries)
             if group.ordinal in groups:
-                check.values += one.observed.values
-                check.indexes += one.has_statistics
-                stripe.add(one.observed)
-                yield from ((group.ordinal, text) for text in one.problems())
+                check.values += comparison.observed.values
+                check.indexes += comparison.has_statistics
+                stripe.add(comparison.observed)
+                yield from ((group.ordinal, text) for text in comparison.problems())
     except SidecarError as error:
         yield None, f"values could not be read: {reason_of(error)}"
 
 
 class _RowGroupCheck:
-    """Statistics and filters of one row group, shown its values step by step."""
+    """A comparison of the statistics and filters of one row group with its values, added step by step."""
 
     def __init__(self, tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: int) -> None:
         self.observed = ObservedValues()
         self._column = index.column
         self._statistics: ColumnStatistics | None = None
         if index.row_index is not None:
-            with suppress(SidecarError):  # named already, where its bytes are checked
+            with suppress(SidecarError):  # reported where the bytes of the index are checked
                 self._statistics = statistics_of(index.row_index, group, index.column, tail, footer)
         self._filters = {f[group].stream_kind: f[group] for f in (index.legacy_filters, index.filters) if f}
         self._denied = dict.fromkeys(self._filters, 0)
 
     @property
     def has_statistics(self) -> bool:
-        """Whether the row group has statistics that are compared."""
+        """Whether the row group has statistics to compare."""
         return self._statistics is not None
 
     def add(self, entries: pa.Array[Any]) -> None:
         self.observed.add(observed_in(entries))
         values = entries.drop_null()
-        for kind, one in self._filters.items():
-            if one.filter is not None and one.encoding is not None:
-                self._denied[kind] += count_denied(one.filter, one.encoding, self._column, values) or 0
+        for kind, found in self._filters.items():
+            if found.filter is not None and found.encoding is not None:
+                self._denied[kind] += count_denied(found.filter, found.encoding, self._column, values) or 0
 
     def problems(self) -> Iterator[str]:
         yield from self.observed.problems(self._statistics, "row group")
@@ -146,14 +146,14 @@ class _RowGroupCheck:
 
 
 def observed_in(entries: pa.Array[Any]) -> ObservedValues:
-    """Counts and bounds of a column's ``entries``, nulls among them."""
+    """Return the counts and bounds of a column's ``entries``, which may have nulls."""
     return ObservedValues(
         len(entries) - entries.null_count, entries.null_count, *_extremes(entries.drop_null())
     )
 
 
 def _extremes(values: pa.Array[Any]) -> tuple[Any, Any]:
-    """Least and greatest in the unit of bounds, ``None`` without any; NaN is passed over."""
+    """Return minimum and maximum without NaN in the unit of bounds, ``None`` without values."""
     if pa.types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
     factor = 1
@@ -169,7 +169,7 @@ def _extremes(values: pa.Array[Any]) -> tuple[Any, Any]:
 def count_denied(
     found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
 ) -> int | None:
-    """How many of the ``values`` (no nulls) a filter denies; ``None`` where it cannot be asked for all of them."""
+    """Return how many of ``values`` (without nulls) a filter denies; ``None`` if they do not fit its encoding."""
     try:
         return denied_values(found, encoding, column, values)
     except UsageError:
@@ -179,9 +179,9 @@ def count_denied(
 def denied_values(
     found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
 ) -> int:
-    """How many of a column's values, nulls left out, a filter of an encoding denies.
+    """Return how many of a column's ``values`` a filter of ``encoding`` denies, without nulls.
 
-    Raises :class:`UsageError` for values that are not of the encoding.
+    Raises :class:`UsageError` for values that do not fit the encoding.
     """
     if column.kind in _TIMES:
         return _denied_times(found, encoding, column, values)
@@ -205,11 +205,11 @@ def _denied_times(
 def deny_nothing(
     source: Source, tail: OrcTail, stripe: Stripe, column: OrcColumn, filters: Sequence[FoundOrcFilter]
 ) -> bool:
-    """Whether doubted filters of a column, one a row group, hold every value of the stripe by the right key.
+    """Return whether filters that may have wrong keys, one for each row group, hold every value of the stripe.
 
-    C++ writers hash tinyint, char and float by keys that may be others than the values' (:mod:`sidecar.orc.trust`).
-    Whether they did so in this file, and whether somebody has replaced its filters since, only the values tell. False
-    for filters with another defect, and where the values cannot be read. Reads the column's data in the stripe.
+    For tinyint, char and float, C++ writers may hash keys that are not those of the values (:mod:`sidecar.orc.trust`).
+    Only the values show whether they did so in this file, and whether the filters were replaced since. Returns False
+    for filters with another defect, and if the values cannot be read. Reads the column's data in the stripe.
     """
     doubted = tail.writer == CPP and column.kind in _DOUBTED and not column.nested_in_repeated
     if not doubted or any(f.filter is None or f.stream_kind != BLOOM_FILTER_UTF8 for f in filters):

@@ -254,7 +254,7 @@ def test_streams_behind_the_index_are_doubted(moved: int) -> None:
     _, (read,) = read_all(data)
     assert read.footer.doubt
     assert not any(f.trusted for index in read.indexes.values() for f in index.filters or ())
-    assert any("listed behind" in p["problem"] for p in verify_file(data))
+    assert any("listed after" in p["problem"] for p in verify_file(data))
 
 
 def test_columns_and_literals_that_do_not_fit_are_refused() -> None:
