@@ -1,15 +1,15 @@
-"""Every error that sidecar raises, by whose move is next.
+"""All errors that sidecar raises, grouped by what the caller can do about them.
 
     SidecarError
     ├── DamagedFileError         the file is broken: replace it, or rebuild the index
     │   └── WrongChecksumError   the bytes of a page are broken: no other way of reading has its rows
-    ├── UnsupportedFeatureError  the file is sound, but uses what sidecar does not know: use another tool
+    ├── UnsupportedFeatureError  the file is sound, but sidecar does not know a feature of it: use another tool
     ├── UsageError               the call is wrong: change the call (CLI exit code 2)
     ├── StorageError             storage failed: try again, check credentials and paths
-    └── CommitConflictError      another commit came between: look at the table, then try again
+    └── CommitConflictError      another commit was faster: look at the table, then try again
 
-A message has place and numbers: file, column, offset, expected, found, and what to do now.
-No message ever holds a secret, a key or the properties of a catalog.
+Messages name the place and the numbers: file, column, offset, expected, found, and what to do next.
+A message never holds a secret, a key or the properties of a catalog.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from typing import TypedDict
 
 _JOINERS = "\u200c\u200d"
-"""Format characters that scripts and emoji need, and that move nothing."""
+"""Format characters that scripts and emoji need. They do not change how a terminal shows other text."""
 
 
 def visible(text: str) -> str:
-    """``text`` with control characters, line breaks and marks of direction written as escapes such as ``\\x1b``.
+    """Return ``text`` with control characters, line breaks and direction marks as escapes such as ``\\x1b``.
 
     Names and values come out of files and may hold what a terminal obeys.
     """
@@ -34,7 +34,7 @@ def visible(text: str) -> str:
 
 
 def is_hidden(character: str) -> bool:
-    """Whether a character is not shown but does something: controls (C0, C1), directions, line ends, surrogates."""
+    """Whether a character is invisible but has an effect: control (C0, C1), direction, line end or surrogate."""
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _JOINERS
 
 
@@ -102,20 +102,20 @@ class UnsupportedFeatureError(SidecarError):
 
 
 class UsageError(SidecarError):
-    """A wrong call: no such column, a literal that does not fit, a missing table."""
+    """The call is wrong: an unknown column, a literal that does not fit, a missing table."""
 
 
 class StorageError(SidecarError):
-    """The storage below failed: missing file, no permission, network."""
+    """The storage failed: missing file, no permission, network."""
 
 
 class CommitConflictError(SidecarError):
-    """Another commit came between and trying again did not help."""
+    """Another commit was faster, and a new attempt did not help."""
 
 
 @contextmanager
 def located(file: str, column: str | None = None, offset: int | None = None) -> Iterator[None]:
-    """Give errors raised inside the file, column and offset that they do not have yet."""
+    """Add file, column and offset to errors raised inside the block, where an error does not name them itself."""
     try:
         yield
     except SidecarError as error:
@@ -144,15 +144,15 @@ def problem_in(file: str | None, text: str, column: str | None = None, unit: int
 
 
 def first_line(error: BaseException) -> str:
-    """First line of a foreign error, cut to a length that fits into a report."""
+    """Return the first line of another library's error, cut to 200 characters."""
     text = next(iter(str(error).splitlines()), "") or type(error).__name__
     return text[:200]
 
 
 def foreign_reason(error: BaseException, clean: Callable[[str], str] = str) -> str:
-    """The kind and first line of a foreign error: enough to act on, and short.
+    """Return the class and the first line of another library's error.
 
-    ``clean`` takes secrets out of the line, before it is cut.
+    ``clean`` removes secrets from the line before the line is cut to 200 characters.
     """
     first = clean(next(iter(str(error).splitlines()), ""))[:200]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
@@ -173,7 +173,7 @@ def advisory(error: Exception) -> str:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Turn a lack of memory into an :class:`UnsupportedFeatureError`; also a decorator of functions that read files."""
+    """Turn a MemoryError into an :class:`UnsupportedFeatureError`. Also a decorator for functions that read files."""
     try:
         yield
     except MemoryError as error:

@@ -1,9 +1,9 @@
-"""What can be asked of one file, whatever it is: told apart by magic, answered by the room of its format.
+"""Inspect, probe and verify one file of any format. The magic decides which room does the work.
 
 PAR1 at the start or end                     Parquet (PARE: with an encrypted footer)
 PFA1 at the start or end                     Puffin, a sidecar or not
 ORC at the start, or before the last byte    ORC
-a Bloom filter's header                      a filter alone, see :mod:`sidecar.parquet.bare_filter`
+a Bloom filter's header                      a single filter, see :mod:`sidecar.parquet.bare_filter`
 """
 
 from __future__ import annotations
@@ -40,15 +40,14 @@ _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
 def inspect_file(
     path: str, io: FileIO | None = None, *, encryption_keys: EncryptionKeys | None = None
 ) -> dict[str, Any]:
-    """Which indexes a file has.
+    """Return the indexes that a file has.
 
     Data files: ``units``, as :func:`sidecar.parquet.inspect.inspect_file` and
-    :func:`sidecar.orc.inspect.inspect_file` say. Puffin files: ``blobs`` as
-    in the footer, and for a sidecar its ``segments``, as :func:`sidecar.bundle.inspect.inspect_sidecar` says.
-    A filter alone: ``form`` and ``bloom_filter``. Of an encrypted Parquet file without ``encryption_keys``, what is in
-    clear.
+    :func:`sidecar.orc.inspect.inspect_file` return them. Puffin files: ``blobs`` as in the footer, and for a sidecar
+    its ``segments``, as :func:`sidecar.bundle.inspect.inspect_sidecar` returns them. A single filter: ``form`` and
+    ``bloom_filter``. Without ``encryption_keys``, the result has only the plaintext parts of an encrypted Parquet file.
     Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
-    :class:`sidecar.errors.StorageError` where the file cannot be read.
+    :class:`sidecar.errors.StorageError` if the file cannot be read.
     """
     with _opened(path, io) as opened:
         kind, source = _unlocked(opened, encryption_keys)
@@ -79,12 +78,12 @@ def probe_file(
     *,
     encryption_keys: EncryptionKeys | None = None,
 ) -> dict[str, Any]:
-    """Ask the filters of a data file's column for one value; of a filter alone, ``column`` is its values' type.
+    """Look up one value in the filters of a data file's column.
 
-    ``value`` is a text as a person writes it, or a value in the column's type. Answers ``units``, each with
-    ``might_contain`` true, false, or ``None`` where nothing certain is known, and ``reason``. Filters of encrypted
-    columns are asked with ``encryption_keys``. Raises :class:`UsageError` for an unknown column, a value that does not
-    fit it, and a file without columns.
+    ``value`` is text as a person writes it, or a value in the column's type. For a single filter file, ``column`` is
+    the type of its values. Returns ``units``, each with ``might_contain`` (true, false, or ``None`` if nothing certain
+    is known) and ``reason``. Filters of encrypted columns need ``encryption_keys``. Raises :class:`UsageError` for an
+    unknown column, a value that does not fit the column, and a file without columns.
     """
     with _opened(path, io) as opened:
         kind, source = _unlocked(opened, encryption_keys)
@@ -106,15 +105,14 @@ def verify_file(
     sample: float | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> dict[str, Any]:
-    """Check a file's structure and checksums; with ``data`` also a data file's indexes against its values.
+    """Check a file's structure and checksums. With ``data``, also check a data file's indexes against its values.
 
-    ``sample``: the share of the row groups whose values are looked up, chosen at random, all by default. Answers
-    ``checked`` and ``problems``: ``file``, ``unit``, ``column`` and ``problem`` of each; with ``data`` also
-    ``looked_up``: ``units`` (row groups), ``units_total``, ``values`` and ``indexes``; without it ``scope``, which says
-    what was not checked. With ``encryption_keys`` every module of an
-    encrypted file is opened; what there is no key for is a problem too. Damage is a problem, not an exception;
-    :class:`sidecar.errors.StorageError` is raised, and :class:`UsageError` where the file has no values, or no key of
-    its footer is at hand.
+    ``sample`` is the share of row groups, chosen at random, whose values are looked up (default: all). Returns
+    ``checked`` and ``problems``, each with ``file``, ``unit``, ``column`` and ``problem``. With ``data``, also
+    ``looked_up``: ``units`` (row groups), ``units_total``, ``values`` and ``indexes``; without ``data``, ``scope``
+    states what was not checked. With ``encryption_keys``, every module of an encrypted file is decrypted, and a module
+    without a key is a problem too. Damage is reported as a problem, not raised. Raises
+    :class:`sidecar.errors.StorageError`, and :class:`UsageError` for a file without values or footer key.
     """
     with _opened(path, io) as opened:
         try:
@@ -123,8 +121,8 @@ def verify_file(
             return {"checked": 1, "problems": [problem_in(path, str(error))]}
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
-        found = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
-        return {"checked": 1, "problems": found, "scope": _SCOPES[kind]}
+        problems = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
+        return {"checked": 1, "problems": problems, "scope": _SCOPES[kind]}
 
 
 @enough_memory()
@@ -134,11 +132,11 @@ def verify_parts(
     encryption_keys: EncryptionKeys,
     io: FileIO | None = None,
 ) -> dict[str, Any]:
-    """Check that encrypted Parquet files are just those that ``prefixes`` (AAD prefixes) name: each once, none missing.
+    """Check that encrypted Parquet files match ``prefixes`` (AAD prefixes) one to one: none missing, none twice.
 
-    Only footers are read. A rule in ``encryption_keys`` binds each path to its prefix as well. Answers
-    ``checked`` (files) and ``problems`` as :func:`verify_file` does; a prefix that is missing has no ``file``. Raises
-    :class:`UsageError` for a prefix that is named twice, :class:`sidecar.errors.StorageError`.
+    Only footers are read. A rule in ``encryption_keys`` also binds each path to its prefix. Returns
+    ``checked`` (files) and ``problems`` as :func:`verify_file` does; the problem of a missing prefix has no ``file``.
+    Raises :class:`UsageError` for a prefix that is given twice, :class:`sidecar.errors.StorageError`.
     """
     from sidecar.parquet.encrypted.file_set import verify_file_set
 
@@ -149,7 +147,10 @@ def verify_parts(
 
 
 def format_of(source: Source) -> str:
-    """``parquet``, ``orc``, ``puffin`` or ``bloom-filter``: by the magic at the start, else at the end."""
+    """Return ``parquet``, ``orc``, ``puffin`` or ``bloom-filter``, by the magic at the start, else at the end.
+
+    Raises :class:`DamagedFileError` if the file has none of these formats.
+    """
     size = source.size
     if size < 4:
         raise DamagedFileError("too short for any format", file=source.name, expected="4 bytes", found=size)
@@ -174,7 +175,7 @@ def format_of(source: Source) -> str:
 
 
 def _unlocked(source: Source, encryption_keys: EncryptionKeys | None) -> tuple[str, Source]:
-    """The format of a file, and what to read it from."""
+    """Return the format of a file and the source to read it from, decrypted if there are keys."""
     kind = format_of(source)
     if kind == PARQUET and encryption_keys is not None:
         from sidecar.parquet.encrypted.plain_view import unlock
@@ -216,8 +217,8 @@ def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
     from sidecar.parquet.verify.filters import ValueCheck
 
     values = ValueCheck(share)
-    found = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
-    return {"checked": 1, "problems": found, "looked_up": values.to_dict()}
+    problems = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
+    return {"checked": 1, "problems": problems, "looked_up": values.to_dict()}
 
 
 def _verify_bare_filter(source: Source) -> list[Problem]:
@@ -229,16 +230,16 @@ def _verify_bare_filter(source: Source) -> list[Problem]:
 def verify_puffin(
     source: Source, encryption_keys: EncryptionKeys | None = None, columns: ColumnNames | None = None
 ) -> list[Problem]:
-    """The container's problems, then the sidecar's; one that both see is named once.
+    """Return the problems of the Puffin container, then those of the sidecar, each problem once.
 
-    ``columns`` names the columns of fields, where their schema is at hand.
+    ``columns`` names the columns of field ids, if the schema is known.
     """
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.puffin.inspect import verify_puffin as verify_container
 
-    outer = [problem_in(source.name, problem["problem"]) for problem in verify_container(source)]
-    found = verify_sidecar(source, encryption_keys=encryption_keys, columns=columns)
-    return outer + [problem for problem in found if problem not in outer]
+    container_problems = [problem_in(source.name, problem["problem"]) for problem in verify_container(source)]
+    sidecar_problems = verify_sidecar(source, encryption_keys=encryption_keys, columns=columns)
+    return container_problems + [problem for problem in sidecar_problems if problem not in container_problems]
 
 
 def _probe_parquet(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:
@@ -268,6 +269,6 @@ _SCOPES = {
     PARQUET: "structure and page indexes; --data looks every value up",
     ORC: "structure only; --data looks every value up",
     PUFFIN: "structure only; by the name of its table, --data looks every value up",
-    BLOOM_FILTER: "structure only; nothing says which values it has",
+    BLOOM_FILTER: "structure only; the file does not say which values it has",
 }
 _PROBES = {PARQUET: _probe_parquet, ORC: _probe_orc, BLOOM_FILTER: _probe_bare_filter}

@@ -1,13 +1,13 @@
-"""Byte sources: the one place of sidecar that opens files for reading.
+"""Byte sources: the only place where sidecar opens files for reading.
 
-A source is a length and ranged reads. Format code is handed one and asks it for bytes; the same decoder
-so serves a local file, an object store and a Spark task. A length that is already known (from a manifest
-entry, a statistics entry) is passed in and costs no request.
+A source has a name, a length and ranged reads. Format code reads through a source, so one decoder
+serves local files, object stores and Spark tasks. A caller that already knows the length (from a manifest
+entry, a statistics entry) passes it in and saves a request.
 
-What a request costs decides how ranges are fetched. Reading a local file costs microseconds, a request to an object
-store tens of milliseconds, in which a megabyte could have come. There the last :data:`REMOTE_TAIL` bytes of a file,
-where footers and indexes are, come and stay together, ranges with up to :data:`REMOTE_GAP` bytes between them are one
-request, and others are asked for at the same time.
+The cost of a request decides how ranges are fetched. A local read takes microseconds. A request to an object
+store takes tens of milliseconds, enough time to transfer a megabyte. For remote files, one request therefore
+fetches the last :data:`REMOTE_TAIL` bytes, where footers and indexes are, and keeps them; ranges with up to
+:data:`REMOTE_GAP` bytes between them share a request; and several requests run at the same time.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 COALESCE_GAP = 16 * 1024
-"""Ranges nearer to each other than this many bytes are fetched in one read."""
+"""Ranges of a local file that are at most this many bytes apart are fetched in one read."""
 
 REMOTE_GAP = 256 * 1024
-"""The same for files that are not local."""
+"""Ranges of a remote file that are at most this many bytes apart are fetched in one read."""
 
 REMOTE_TAIL = 256 * 1024
-"""Bytes that are fetched and kept of a file that is not local, by the first read that reaches its end; shorter ones
-are fetched whole by any read. Its length must be known."""
+"""The first read that reaches the end of a remote file fetches this many bytes of its tail and keeps them.
+
+Any read of a shorter file fetches the whole file. Both need a known file length.
+"""
 
 REQUESTS_AT_ONCE = 8
-"""Ranges of one file that are asked for at the same time, where it is not local."""
+"""Ranges of a remote file that are requested at the same time."""
 
 _DIGEST_STEP = 8 << 20
 
@@ -50,17 +52,17 @@ class Source(Protocol):
         """Length in bytes."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``, or :class:`DamagedFileError` if the file is too short."""
+        """Return exactly ``length`` bytes from ``offset``; raise :class:`DamagedFileError` if the file is too short."""
 
     def close(self) -> None:
-        """Release what is held open; closing twice is fine."""
+        """Release open handles. A second call does nothing."""
 
 
 def check_range(name: str, size: int, offset: int, length: int) -> None:
-    """Raise :class:`DamagedFileError` unless ``[offset, offset + length)`` lies inside ``size`` bytes."""
+    """Raise :class:`DamagedFileError` unless ``[offset, offset + length)`` is inside ``size`` bytes."""
     if offset < 0 or length < 0 or offset + length > size:
         raise DamagedFileError(
-            "a range lies outside the file",
+            "a range is outside the file",
             file=name,
             offset=offset,
             expected=f"at most {size} bytes",
@@ -69,7 +71,7 @@ def check_range(name: str, size: int, offset: int, length: int) -> None:
 
 
 class BytesSource:
-    """Bytes that are in memory already."""
+    """A source over bytes in memory."""
 
     def __init__(self, data: bytes | memoryview, name: str = "<memory>") -> None:
         self.name = name
@@ -86,11 +88,11 @@ class BytesSource:
         return bytes(self._data[offset : offset + length])
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: a source in memory has no open handle."""
 
 
 class LocalSource:
-    """A local file, read by ``pread``; safe to share between threads."""
+    """A local file, read with ``pread``. Safe to share between threads."""
 
     def __init__(self, path: str) -> None:
         self.name = path
@@ -122,16 +124,16 @@ class LocalSource:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def fileno(self) -> int:
-        """The file descriptor, for what the kernel can do with it alone."""
+        """Return the file descriptor, for copies inside the kernel."""
         return self._fd
 
     def check_unchanged(self) -> None:
-        """See :func:`check_unchanged`."""
+        """Raise :class:`StorageError` if the file was written to since it was opened."""
         if _state(self._fd) != (self._size, self._written_at):
             raise StorageError(
-                "the file was written to while it was read",
+                "the file changed while sidecar was reading it",
                 file=self.name,
-                hint="Try again when nobody writes to it.",
+                hint="Try again when no other program writes to it.",
             )
 
     def close(self) -> None:
@@ -147,16 +149,16 @@ class LocalSource:
 
 
 def _state(fd: int) -> tuple[int, int]:
-    """Length of an open file, and when it was last written to, in nanoseconds."""
-    found = os.fstat(fd)
-    return found.st_size, found.st_mtime_ns
+    """Return the length of an open file in bytes and its modification time in nanoseconds."""
+    state = os.fstat(fd)
+    return state.st_size, state.st_mtime_ns
 
 
 class FileIOSource:
-    """A file behind pyiceberg's ``FileIO``; nothing is asked of the storage before the first read.
+    """A file behind pyiceberg's ``FileIO``. It sends no request before the first read.
 
-    Through fsspec a read is one ranged request. Arrow's file systems ask for the length of every file that they open,
-    known or not: one request more. Safe to share between threads, which do not wait for each other in either.
+    With fsspec, a read is one ranged request. Arrow's file systems ask for the length of every file that they open,
+    even if it is known, which costs one more request. Safe to share between threads; reads do not block each other.
     """
 
     gap = REMOTE_GAP
@@ -172,7 +174,7 @@ class FileIOSource:
 
     @property
     def size(self) -> int:
-        """Length in bytes; asks the storage only if it was not given."""
+        """Length in bytes. Sends a request only if the length was not given."""
         if self._size is None:
             try:
                 self._size = len(self._io.new_input(self.name))
@@ -218,7 +220,7 @@ class FileIOSource:
             return self._open
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the file if it is open."""
         with self._opening:
             if self._open is not None:
                 self._open.close()
@@ -226,7 +228,7 @@ class FileIOSource:
 
 
 class _Opened(NamedTuple):
-    """An open file of a ``FileIO``: ranged reads by offset and length, shorter only where the file ends."""
+    """An open file of a ``FileIO``. ``read`` takes offset and length and returns fewer bytes only at the file's end."""
 
     read: Callable[[int, int], bytes]
     close: Callable[[], object] = lambda: None
@@ -253,20 +255,20 @@ def _opened(io: FileIO, path: str) -> _Opened:
 
 
 def _fsspec(file: Any) -> Any:
-    """The file system of fsspec that pyiceberg's input file belongs to, ``None`` of another kind."""
+    """Return the fsspec file system behind a pyiceberg input file, ``None`` if the file does not use fsspec."""
     filesystem: Any = getattr(file, "_fs", None)
     return filesystem if hasattr(filesystem, "cat_file") else None
 
 
 def read_file(path: str, io: FileIO) -> bytes:
-    """All bytes of a file whose length is not known, in one request where ``io`` can. Raises :class:`StorageError`."""
+    """Read a whole file of unknown length, in one request if ``io`` can. Raises :class:`StorageError`."""
     try:
         file: Any = io.new_input(path)
         filesystem = _fsspec(file)
         if filesystem is not None:
             return bytes(
                 filesystem.cat_file(path, start=0)
-            )  # s3fs asks for the length unless told where to begin
+            )  # without a start, s3fs sends one more request for the length
         with file.open() as stream:
             return bytes(stream.read())
     except Exception as error:
@@ -274,7 +276,7 @@ def read_file(path: str, io: FileIO) -> bytes:
 
 
 class CountingSource:
-    """Wraps a source and counts reads and bytes: what tests and plans report."""
+    """Wraps a source and counts reads and bytes, for tests and for the reports of plans."""
 
     def __init__(self, inner: Source) -> None:
         self.inner = inner
@@ -290,16 +292,16 @@ class CountingSource:
 
     @property
     def gap(self) -> int:
-        """That of the source below."""
+        """The gap of the wrapped source, in bytes."""
         return gap_of(self.inner)
 
     @property
     def requests_at_once(self) -> int:
-        """Those of the source below."""
+        """The number of parallel requests that suit the wrapped source."""
         return requests_at_once(self.inner)
 
     def read(self, offset: int, length: int) -> bytes:
-        """See :meth:`Source.read`; counted."""
+        """Count a read and pass it on, see :meth:`Source.read`."""
         with self._lock:
             self.reads += 1
             self.bytes_read += length
@@ -307,16 +309,16 @@ class CountingSource:
 
     @property
     def encryption(self) -> Any:
-        """What a decrypted view says of its file, see :mod:`sidecar.parquet.encrypted.plain_view`."""
+        """Encryption details of a decrypted view, see :mod:`sidecar.parquet.encrypted.plain_view`; else ``None``."""
         return getattr(self.inner, "encryption", None)
 
     def close(self) -> None:
-        """Close the source below."""
+        """Close the wrapped source."""
         self.inner.close()
 
 
 class SourceFile:
-    """A seekable read-only file object over a source, for libraries that want one (pyarrow)."""
+    """A seekable read-only file object over a source, for libraries that need one (pyarrow)."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -324,7 +326,7 @@ class SourceFile:
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
-        """Up to ``size`` bytes from the current position (all that is left if negative)."""
+        """Read up to ``size`` bytes from the current position, all remaining bytes if ``size`` is negative."""
         left = self._source.size - self._position
         length = left if size is None or size < 0 else max(min(size, left), 0)
         data = self._source.read(self._position, length) if length > 0 else b""
@@ -338,34 +340,34 @@ class SourceFile:
         return self._position
 
     def tell(self) -> int:
-        """The current position."""
+        """Return the current position in bytes."""
         return self._position
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def flush(self) -> None:
-        """Nothing to flush."""
+        """Do nothing: writing is not supported."""
 
     def close(self) -> None:
-        """Mark as closed; the source stays open, its owner closes it."""
+        """Mark the file object as closed. The source stays open; its owner closes it."""
         self.closed = True
 
 
 def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
-    """SHA-256 of the bytes of each ``(offset, length)``, in order, each behind its length (8 bytes, little-endian).
+    """Return the SHA-256 of all ranges ``(offset, length)`` in order, each after its length (8 bytes, little-endian).
 
-    Raises :class:`DamagedFileError` for ranges that together are longer than the file: those of one file do not
-    overlap.
+    Raises :class:`DamagedFileError` if the ranges together are longer than the file, because ranges of one file do
+    not overlap.
     """
     total = sum(length for _, length in ranges)
     if total > source.size:
@@ -384,10 +386,11 @@ def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
 
 
 def read_ranges(source: Source, ranges: Sequence[tuple[int, int]], gap: int | None = None) -> list[bytes]:
-    """Bytes of each ``(offset, length)``, fetching near neighbours in one read, and those apart together if that pays.
+    """Return the bytes of each ``(offset, length)``, in the order of ``ranges``.
 
-    The order of the answers is the order of ``ranges``. Ranges may overlap. ``gap`` is that of the source by default.
-    Damage that lies between ranges is nobody's.
+    Neighbours with at most ``gap`` bytes between them (default: the source's) share one read. Remote reads run in
+    parallel. Ranges may overlap. Raises :class:`DamagedFileError` for a range that cannot be read; damage between
+    ranges does not matter.
     """
     answers = try_ranges(source, ranges, gap)
     for answer in answers:
@@ -399,7 +402,7 @@ def read_ranges(source: Source, ranges: Sequence[tuple[int, int]], gap: int | No
 def try_ranges(
     source: Source, ranges: Sequence[tuple[int, int]], gap: int | None = None
 ) -> list[bytes | DamagedFileError]:
-    """As :func:`read_ranges`, with damage as the answer of the ranges that it hits; a failing storage raises."""
+    """Like :func:`read_ranges`, but return the error in place of a damaged range's bytes. Storage errors raise."""
     order = sorted(range(len(ranges)), key=lambda i: ranges[i])
     near = gap_of(source) if gap is None else gap
     runs: list[tuple[int, int, list[int]]] = []
@@ -419,6 +422,7 @@ def try_ranges(
             if isinstance(data, bytes):
                 out[i] = data[offset - start : offset - start + length]
             else:
+                # A joined read failed: read each range alone, so that only the damaged ones fail.
                 out[i] = data if len(members) == 1 else _try(source, offset, length)
     return out
 
@@ -443,8 +447,8 @@ def _try(source: Source, offset: int, length: int) -> bytes | DamagedFileError:
 def check_unchanged(source: Source) -> None:
     """Raise :class:`StorageError` if a local file was written to since it was opened.
 
-    Whoever reads values first and pages later would mix two files. One that was replaced by another file is read on as
-    it was. Of files that are not local nothing is known.
+    A reader of values first and pages later would otherwise mix two contents. If another file took the path, the open
+    one is still read, which is fine. Remote files are not checked.
     """
     while (inner := getattr(source, "inner", None)) is not None:
         source = inner
@@ -453,17 +457,20 @@ def check_unchanged(source: Source) -> None:
 
 
 def gap_of(source: Source) -> int:
-    """Bytes between two ranges that are rather read than asked around."""
+    """Return the largest gap in bytes between two ranges that is cheaper to read than to skip."""
     return getattr(source, "gap", COALESCE_GAP)
 
 
 def requests_at_once(source: Source) -> int:
-    """Reads of a source that are worth making at the same time."""
+    """Return how many reads of a source are worth making at the same time."""
     return getattr(source, "requests_at_once", 1)
 
 
 def open_source(path: str, io: FileIO | None = None, size: int | None = None) -> Source:
-    """A source for a local path, a ``file:`` URL or, through ``io`` (else pyiceberg's choice), any other."""
+    """Open a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), any other location.
+
+    Raises :class:`StorageError` if a local file cannot be opened.
+    """
     local = local_path(path)
     if local is not None:
         return LocalSource(local)
@@ -475,14 +482,14 @@ def open_source(path: str, io: FileIO | None = None, size: int | None = None) ->
 
 
 def has_cheap_ranges(path: str, io: FileIO, size: int) -> bool:
-    """Whether reading a whole file through a source saves requests: a remote one that is short, or read by fsspec."""
+    """Return whether reading a whole file through a source saves requests: it is remote, and short or on fsspec."""
     if local_path(path) is not None:
         return False
     return size <= REMOTE_TAIL or _fsspec(io.new_input(path)) is not None
 
 
 def local_path(location: str) -> str | None:
-    """The path on this machine that a location names, or ``None`` for an object store or another host."""
+    """Return the local path that a location names, ``None`` for an object store or another host."""
     if location.startswith("file:"):
         rest = location[5:]
         return "/" + rest.lstrip("/") if not rest.startswith("//") or rest.startswith("///") else None
@@ -490,7 +497,7 @@ def local_path(location: str) -> str | None:
 
 
 def _read_fully(stream: IO[bytes], length: int) -> bytes:
-    """Read until ``length`` bytes are there or the stream ends: a short read is not the end (traps, 16)."""
+    """Read until ``length`` bytes are there or the stream ends. A short read alone does not mean the end."""
     parts: list[bytes] = []
     left = length
     while left:

@@ -1,11 +1,11 @@
-"""Byte targets: the one place of sidecar that writes new data files. A target appears whole or not at all.
+"""Byte targets: the only place where sidecar writes new data files. A file appears whole or not at all.
 
-A local file is written under a temporary name beside its place, flushed to the disk and renamed last. The temporary
-name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It begins with no dot, because what removes a
-table's orphan files passes such names over. A run that is killed leaves its temporary file; the next file that is
-created in the same folder deletes those that nobody has written to for a day. A file behind pyiceberg's ``FileIO`` is
-created where nothing may exist yet; stores publish it when the stream is closed, and after an error it is deleted
-again. Neither ever replaces an existing file.
+A local file gets a temporary name in its final folder, is flushed to disk and renamed at the end. The temporary
+name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It does not begin with a dot, because tools that
+remove a table's orphan files skip such names. A killed run leaves its temporary file behind; the next file created
+in that folder deletes temporary files that were not written to for a day. A file behind pyiceberg's ``FileIO`` is
+created only where no file exists. Stores publish it when the stream is closed; after an error sidecar deletes it.
+An existing file is never replaced.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 COPY_LENGTH = 8 << 20
-"""Bytes copied at a time where the kernel cannot do it alone."""
+"""Bytes per step of a copy that the kernel cannot do alone."""
 
 ABANDONED_AFTER = 86_400.0
-"""Seconds without a write after which a temporary file is taken for one that a killed run left."""
+"""A temporary file that was not written to for this many seconds counts as left by a killed run."""
 
 _KERNEL_COPY_LENGTH = 256 << 20
 _CLEAR_AGAIN_AFTER = 3600.0
@@ -45,21 +45,21 @@ class Target(Protocol):
     """Bytes written so far."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append ``data``; :class:`StorageError` if storage fails."""
+        """Append ``data``. Raises :class:`StorageError` if storage fails."""
 
     def copy(self, source: Source, offset: int, length: int) -> None:
-        """Append ``length`` bytes of ``source`` from ``offset``, in large blocks."""
+        """Append ``length`` bytes of ``source`` from ``offset``, in large blocks. Raises as :meth:`write` does."""
 
     def flush(self) -> None:
-        """Bring what was written so far to the disk, for whoever has to wait anyway: then less is left for the end."""
+        """Write the data so far to disk. Callers that wait anyway use it, so that less work is left for the end."""
 
 
 @contextlib.contextmanager
 def create_target(path: str, io: FileIO | None = None) -> Iterator[Target]:
-    """A target at a local path, a ``file:`` URL or, through ``io`` (else pyiceberg's choice), any other.
+    """Create a file at a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), elsewhere.
 
-    The file is there when the block is left without an error, and nothing is there otherwise. Raises
-    :class:`UsageError` if something is there already, and :class:`StorageError`.
+    The file exists after the block ends without an error, and does not exist otherwise. Raises
+    :class:`UsageError` if a file exists there already, and :class:`StorageError`.
     """
     local = local_path(path)
     opened = _create_local(local) if local is not None else _create_remote(path, io)
@@ -68,7 +68,7 @@ def create_target(path: str, io: FileIO | None = None) -> Iterator[Target]:
 
 
 class _LocalTarget:
-    """A file of this machine; what comes from another one is copied inside the kernel where it can."""
+    """A local file. Bytes of another local file are copied inside the kernel where it can."""
 
     def __init__(self, name: str, fd: int) -> None:
         self.name = name
@@ -97,13 +97,13 @@ class _LocalTarget:
             os.fsync(self._fd)
 
     def _kernel_copy(self, source: LocalSource, offset: int, length: int) -> int:
-        """Bytes copied; fewer than asked for where the kernel or the file systems cannot, or the file ends."""
+        """Return the bytes copied: fewer than ``length`` where the kernel cannot go on or the file ends."""
         copied = 0
         while copied < length and hasattr(os, "copy_file_range"):
             step = min(length - copied, _KERNEL_COPY_LENGTH)
             try:
                 done = os.copy_file_range(source.fileno(), self._fd, step, offset_src=offset + copied)
-            except OSError:  # writing the rest by hand says what is wrong, if anything is
+            except OSError:  # the caller copies the rest block by block; a real error shows up there
                 break
             if not done:
                 break
@@ -113,7 +113,7 @@ class _LocalTarget:
 
 
 class _StreamTarget:
-    """A file behind an output stream."""
+    """A file behind an output stream of a ``FileIO``."""
 
     def __init__(self, name: str, stream: Any) -> None:
         self.name = name
@@ -135,7 +135,7 @@ class _StreamTarget:
         _copy_blocks(self, source, offset, length)
 
     def flush(self) -> None:
-        """Stores decide themselves when to send what."""
+        """Do nothing: object stores decide when to send data."""
 
 
 def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> None:
@@ -169,14 +169,14 @@ def _create_local(path: str) -> Iterator[Target]:
 
 
 class _Cleared:
-    """When each folder was cleared last, so that a command that writes many files lists their folder once."""
+    """Remembers when each folder was cleared, so that a command that writes many files lists a folder once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._at: dict[str, float] = {}
 
     def is_due(self, folder: str) -> bool:
-        """Whether an hour has passed since; then the folder counts as cleared now."""
+        """Return whether the last clearing is at least an hour ago; if so, record the folder as cleared now."""
         now, key = time.monotonic(), os.path.abspath(folder)
         with self._lock:
             is_due = now - self._at.get(key, -math.inf) >= _CLEAR_AGAIN_AFTER
@@ -189,7 +189,7 @@ _cleared = _Cleared()
 
 
 def _clear_abandoned(folder: str) -> None:
-    """Delete the temporary files that killed runs left in a folder; what cannot be deleted stays."""
+    """Delete temporary files that killed runs left in a folder. Files that cannot be deleted stay."""
     if not _cleared.is_due(folder):
         return
     latest = time.time() - ABANDONED_AFTER
@@ -202,13 +202,13 @@ def _clear_abandoned(folder: str) -> None:
 
 
 def _publish(temporary: str, path: str) -> None:
-    """Give the finished file its name, which nobody else may have taken meanwhile."""
+    """Rename the finished file to its final name. Raises :class:`UsageError` if the name was taken in the meantime."""
     with _storage_errors("cannot rename the finished file", path):
         try:
             os.link(temporary, path)
         except FileExistsError:
             raise _exists(path) from None
-        except OSError:  # no hard links here: rename, which a file that came between would not survive
+        except OSError:  # no hard links here: rename, which would overwrite a file created since the check
             if os.path.lexists(path):
                 raise _exists(path) from None
             os.rename(temporary, path)
@@ -218,7 +218,7 @@ def _publish(temporary: str, path: str) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the new name survive a crash; some systems cannot open folders."""
+    """Make the new name survive a crash. Some systems cannot open folders, so errors are ignored."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)
         try:
@@ -245,7 +245,7 @@ def _create_remote(path: str, io: FileIO | None) -> Iterator[Target]:
             with _storage_errors("cannot finish the file", path):
                 stream.close()
     except BaseException:
-        with contextlib.suppress(Exception):  # closing may have published what was written so far
+        with contextlib.suppress(Exception):  # closing may have published the bytes written so far
             io.delete(path)
         raise
 

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "sidecar"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = {
     "tables", "plan-and-scan", "refresh-and-care", "embedding", "orc", "conversions", "encryption", "spark", "python",
-    "formats", "limits", "decisions", "options", "internals",
+    "formats", "limits", "decisions", "internals",
 }  # fmt: skip
 CHANGING = {"README", "refresh-and-care", "embedding", "encryption", "formats", "plan-and-scan", "tables"}
 """Pages whose examples change the table: each has a table of its own."""

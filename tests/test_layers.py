@@ -18,6 +18,7 @@ LAYERS = [
     {"crypto"},
     {"kernels"},
     {"filters"},
+    {"questions"},
     {"parquet", "orc", "puffin"},
     {"bundle"},
     {"files", "convert"},

@@ -14,10 +14,12 @@ import pytest
 import sidecar
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.key_lookup import rate_of
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.listing import ListedFile, list_snapshot
 from sidecar.planning.file_pruner import FilePruner
-from sidecar.planning.may_match import HoldsAny
 from sidecar.planning.opened_sidecar import OpenedSidecar
+from sidecar.questions.conditions import HoldsAny
 
 FILES, ROWS, LOOKUPS = 658, 20_000, 1_000
 
@@ -51,8 +53,9 @@ def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table:
     files = [(file.data_file, partial(identity, file)) for file in list_snapshot(table).files]
     assert len(files) == FILES
     kept, most_bytes, most_reads = 0, 0, 0
+    column = ComparedColumn(1, "long", Encoding.parse("int64"), "k")
     for key in random.integers(-(2**61), 2**61, LOOKUPS) * 2 + 1:
-        opened = OpenedSidecar(table, table.current_snapshot(), HoldsAny(1, "k", "long", (int(key),)))
+        opened = OpenedSidecar(table, table.current_snapshot(), HoldsAny(column, (int(key),)))
         pruner = FilePruner(opened)
         kept += sum(pruner.keep_file(*file) for file in files)
         assert opened.warnings == ()

@@ -25,7 +25,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 import sidecar
-from sidecar.cli import humane
+from sidecar.cli import humanize
 
 WORK = Path(__file__).resolve().parents[2] / ".work" / "demo"
 INDEXED = ["l_partkey", "l_comment", "l_orderkey"]
@@ -108,7 +108,7 @@ def describe_table(table: Any) -> None:
     files = table.inspect.files()
     rows, size = pc.sum(files["record_count"]).as_py(), pc.sum(files["file_size_in_bytes"]).as_py()
     console.print(
-        f"db.lineitem: {rows:,} rows in [bold]{len(files):,} files[/], {humane.size(size)}. "
+        f"db.lineitem: {rows:,} rows in [bold]{len(files):,} files[/], {humanize.size(size)}. "
         "l_orderkey is clustered; l_partkey and l_comment are spread over all files."
     )
 
@@ -135,9 +135,9 @@ def describe_build(report: dict[str, Any], table: Any) -> None:
     grid.add_column(overflow="fold")
     grid.add_row("indexed", f"{files['indexed']:,} of {files['total']:,} files: {', '.join(INDEXED)}")
     grid.add_row("engine", str(report["engine"]))
-    grid.add_row("time", humane.duration(report["seconds"]))
-    share = humane.percent(entry.file_size_in_bytes / data_size)
-    grid.add_row("size", f"{humane.size(entry.file_size_in_bytes)}, {share} of the data")
+    grid.add_row("time", humanize.duration(report["seconds"]))
+    share = humanize.percent(entry.file_size_in_bytes / data_size)
+    grid.add_row("size", f"{humanize.size(entry.file_size_in_bytes)}, {share} of the data")
     grid.add_row("Puffin file", shown(entry.statistics_path))
     console.print(grid)
 
@@ -179,7 +179,7 @@ def show_lookups(table: Any) -> None:
         plan = sidecar.plan(table, predicate)
         drawn.add_row(name, "pyiceberg", *cells(alone, "–"))
         drawn.add_row(
-            f"[dim]{predicate}[/]", "[green]sidecar[/]", *cells(beside, humane.size(plan.index_bytes_read))
+            f"[dim]{predicate}[/]", "[green]sidecar[/]", *cells(beside, humanize.size(plan.index_bytes_read))
         )
         drawn.add_section()
     console.print(drawn)
@@ -208,9 +208,9 @@ def measured(table: Any, read: Callable[[Any, sidecar.TableScanReport], pa.Table
 def cells(found: Read, index: str) -> tuple[str, ...]:
     return (
         f"{found.files:,}",
-        humane.size(found.data_bytes),
+        humanize.size(found.data_bytes),
         index,
-        humane.duration(found.seconds),
+        humanize.duration(found.seconds),
         f"{found.rows.num_rows:,}",
     )
 

@@ -1,7 +1,7 @@
-"""The Arrow schemas of pieces of a units blob: model to bytes and back.
+"""Convert the model of a units blob to Arrow IPC streams and back.
 
-Each piece is one Arrow IPC stream with buffers compressed by zstd. Decoding must only be given verified bytes: Arrow
-turns most bit flips into other data without an error.
+Each piece is one Arrow IPC stream with zstd-compressed buffers. Pass only verified bytes to the decoders, because
+Arrow decodes most bit flips to wrong values without an error.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:
-    """An Arrow IPC stream of one batch."""
+    """Return an Arrow IPC stream with one batch."""
     arrays = [pa.array(columns[field.name], field.type) for field in schema]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
@@ -82,19 +82,21 @@ def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:
 
 
 def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
-    """The table of verified bytes, cast to nothing: its fields must be those of ``schema``."""
+    """Decode verified bytes. Raises :class:`DamagedFileError` unless the columns are exactly those of ``schema``."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             table = reader.read_all()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, ValueError) as error:
-        raise DamagedFileError("a piece is no Arrow stream", found=str(error)[:100]) from error
+        raise DamagedFileError("a piece is not an Arrow stream", found=str(error)[:100]) from error
     if not table.schema.equals(schema):
-        raise DamagedFileError("a piece has other columns", expected=schema.names, found=table.schema.names)
+        raise DamagedFileError(
+            "a piece has the wrong columns", expected=schema.names, found=table.schema.names
+        )
     return table
 
 
 def encode_files(files: Sequence[FileEntry]) -> bytes:
-    """A batch of files."""
+    """Encode a batch of files."""
     return encode_table(
         FILE_SCHEMA,
         {
@@ -112,12 +114,12 @@ def encode_files(files: Sequence[FileEntry]) -> bytes:
 
 
 def decode_file_table(data: bytes) -> pa.Table:
-    """A batch of files as it is stored."""
+    """Decode a batch of files to its stored table. Raises :class:`DamagedFileError`."""
     return decode_table(data, FILE_SCHEMA)
 
 
 def files_of(batch: pa.Table, rows: Sequence[int] | None = None) -> list[FileEntry]:
-    """Files of a batch (all by default), without bounds and partitions, which stand in sections of their own."""
+    """Return files of a batch (default: all), without bounds and partitions, which have their own sections."""
     chosen = batch if rows is None else batch.take(pa.array(rows, pa.int64()))
     return [
         FileEntry(
@@ -136,13 +138,13 @@ def files_of(batch: pa.Table, rows: Sequence[int] | None = None) -> list[FileEnt
 
 
 def encode_bounds(bounds: Sequence[FieldBounds]) -> bytes:
-    """Bounds of one field, one row a file."""
+    """Encode the bounds of one field, one row for each file."""
     columns = zip(*bounds, strict=True)
     return encode_table(BOUNDS_SCHEMA, dict(zip(FieldBounds._fields, map(list, columns), strict=True)))
 
 
 def encode_partitions(files: Sequence[FileEntry]) -> bytes:
-    """Partition tuples, one row a file."""
+    """Encode the partition tuples, one row for each file."""
     return encode_table(
         PARTITION_SCHEMA,
         {"spec_id": [file.spec_id for file in files], "partition": [list(file.partition) for file in files]},
@@ -150,17 +152,17 @@ def encode_partitions(files: Sequence[FileEntry]) -> bytes:
 
 
 def encode_schemas(schemas: Sequence[str]) -> bytes:
-    """Avro schemas as JSON texts."""
+    """Encode Avro schemas, which are JSON texts."""
     return encode_table(SCHEMAS_SCHEMA, {"avro_schema": list(schemas)})
 
 
 def decode_schemas(data: bytes) -> list[str]:
-    """See :func:`encode_schemas`."""
+    """Decode Avro schemas. Raises :class:`DamagedFileError`."""
     return [str(text) for text in decode_table(data, SCHEMAS_SCHEMA)["avro_schema"].to_pylist()]
 
 
 def encode_manifests(manifests: Sequence[ListedManifest]) -> bytes:
-    """The listed manifests."""
+    """Encode the listed manifests."""
     return encode_table(
         MANIFEST_SCHEMA,
         {
@@ -180,6 +182,6 @@ def encode_manifests(manifests: Sequence[ListedManifest]) -> bytes:
 
 
 def decode_manifests(data: bytes) -> list[ListedManifest]:
-    """See :func:`encode_manifests`."""
+    """Decode the listed manifests. Raises :class:`DamagedFileError`."""
     rows = decode_table(data, MANIFEST_SCHEMA).to_pydict()
     return [ListedManifest(*row) for row in zip(*(rows[name] for name in MANIFEST_SCHEMA.names), strict=True)]

@@ -1,20 +1,20 @@
-"""Checksums that say not only "these bytes" but "these bytes here".
+"""Checksums that bind the bytes of a piece to its place in the table.
 
-Every stored piece of a sidecar blob is followed by 8 bytes: the little-endian XXH64 (seed 0) of a 40-byte
-context and then the piece's bytes. The context, little-endian:
+A *piece* is the smallest unit that is read and verified. The 8 bytes after every piece of a sidecar blob are the
+little-endian XXH64 (seed 0) of a 40-byte context followed by the piece's bytes. The context, little-endian:
 
     offset  size  content
     0       4     u32  kind of piece (the numbers of :class:`PieceKind`)
-    4       4     i32  field id, 0 where the piece belongs to no field
+    4       4     i32  field id, 0 if the piece belongs to no field
     8       16         segment id
     24      4     u32  group ordinal in its blob, 0 outside groups
-    28      4     u32  row in its region, 0 where the piece is no row
+    28      4     u32  row in its region, 0 if the piece is not a row
     32      8     u64  position: region, page, or ordinal of the piece in its section
 
-A piece that was moved to another place, field, segment or table therefore fails, though its bytes are sound.
+A piece that was moved to another place, field, segment or table therefore fails, even if its bytes are intact.
 
-In encrypted blobs (:mod:`sidecar.bundle.encryption`) a piece is an AES-GCM module instead, which has the same context
-in its AAD: nonce (12 bytes), ciphertext, tag (16 bytes).
+In encrypted blobs (:mod:`sidecar.bundle.encryption`) a piece is an AES-GCM module: nonce (12 bytes), ciphertext,
+tag (16 bytes), with the same context in its AAD.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import xxhash
 
 SEAL_BYTES = 8
-"""Length of the checksum behind every piece."""
+"""Length of the checksum after every piece."""
 
 CONTEXT = struct.Struct("<Ii16sIIQ")
 CONTEXT_TYPE = np.dtype(
@@ -42,12 +42,12 @@ CONTEXT_TYPE = np.dtype(
         ("position", "<u8"),
     ]
 )
-"""The same, for many contexts at once."""
+"""The layout of ``CONTEXT`` as a dtype, for arrays of contexts."""
 _SEAL = struct.Struct("<Q")
 
 
 class PieceKind(IntEnum):
-    """What a piece is; the numbers are part of the format."""
+    """The kinds of pieces. The numbers are part of the format."""
 
     ROW = 1
     REGION = 2
@@ -74,41 +74,41 @@ class PieceKind(IntEnum):
 
 
 class PieceOverhead(NamedTuple):
-    """How many bytes stand before and after the data of a piece."""
+    """Bytes before and after the data of a piece."""
 
     before: int
     after: int
 
     @property
     def overhead(self) -> int:
-        """Both together."""
+        """Bytes before and after together."""
         return self.before + self.after
 
 
 CHECKED = PieceOverhead(0, SEAL_BYTES)
-"""Pieces with a checksum behind them."""
+"""Plain pieces, followed by a checksum."""
 ENCRYPTED = PieceOverhead(12, 16)
-"""Pieces that are AES-GCM modules."""
+"""Encrypted pieces: AES-GCM modules."""
 BARE = PieceOverhead(0, 0)
-"""Pieces that were opened: data alone."""
+"""Opened pieces: data alone, without a checksum."""
 
 
 class PieceCipher(Protocol):
-    """Encrypts the pieces of one segment and field (:class:`sidecar.bundle.encryption.Cipher`)."""
+    """Encrypts and decrypts the pieces of one segment and field (:class:`sidecar.bundle.encryption.Cipher`)."""
 
     def encrypt(self, context: bytes, data: bytes | memoryview) -> bytes:
-        """The module of a piece."""
+        """Return the encrypted module of a piece."""
 
     def encrypt_all(self, contexts: Sequence[bytes], pieces: Sequence[memoryview]) -> bytes:
-        """The modules of pieces in order, one after the other."""
+        """Return the encrypted modules of several pieces, concatenated in order."""
 
     def decrypt(self, context: bytes, piece: bytes | memoryview) -> bytes | None:
-        """The data of a piece, ``None`` if it is not what was put in this place."""
+        """Return the data of a piece, ``None`` if the piece is damaged or belongs to another place."""
 
 
 @dataclass(frozen=True)
 class BlobContext:
-    """Where the pieces of one blob belong: a segment (16 bytes) and a field id (0: none); ``cipher`` if encrypted."""
+    """The segment (16 bytes) and field id (0: none) that a blob's pieces are bound to; ``cipher`` if encrypted."""
 
     segment: bytes
     field_id: int = 0
@@ -116,42 +116,42 @@ class BlobContext:
 
     @property
     def sealing(self) -> PieceOverhead:
-        """What stands around the data of each piece."""
+        """The bytes around the data of each piece."""
         return CHECKED if self.cipher is None else ENCRYPTED
 
     def context(self, kind: PieceKind, position: int = 0, group: int = 0, row: int = 0) -> bytes:
-        """The 40 bytes hashed before a piece."""
+        """Return the 40-byte context of a piece."""
         return CONTEXT.pack(kind, self.field_id, self.segment, group, row, position)
 
     def seal(self, context: bytes, data: bytes | memoryview) -> bytes:
-        """The whole piece that holds ``data``."""
+        """Return ``data`` as a piece, with its checksum or encrypted."""
         if self.cipher is None:
             return b"".join((data, seal(context, data)))
         return self.cipher.encrypt(context, data)
 
     def open(self, context: bytes, piece: bytes | memoryview) -> bytes | memoryview | None:
-        """The data of a piece, ``None`` if it is not what was put in this place."""
+        """Return the data of a piece, ``None`` if the piece is damaged or belongs to another place."""
         if self.cipher is None:
             return memoryview(piece)[:-SEAL_BYTES] if is_sealed(context, piece) else None
         return self.cipher.decrypt(context, piece)
 
 
 def digest(context: bytes, data: bytes | memoryview) -> int:
-    """XXH64, seed 0, of the context followed by the piece."""
+    """Return the XXH64 (seed 0) of the context followed by the piece."""
     state = xxhash.xxh64(context)
     state.update(data)
     return int(state.intdigest())
 
 
 def seal(context: bytes, data: bytes | memoryview) -> bytes:
-    """The 8 bytes that follow the piece."""
+    """Return the 8 checksum bytes that follow a piece."""
     return _SEAL.pack(digest(context, data))
 
 
 def is_sealed(context: bytes, piece: bytes | memoryview) -> bool:
-    """Whether the last 8 bytes of ``piece`` are the checksum of those before them in this place."""
+    """Return whether the last 8 bytes of ``piece`` are the checksum of the bytes before them in this context."""
     if len(piece) < SEAL_BYTES:
         return False
     data = memoryview(piece)
-    (found,) = _SEAL.unpack(data[-SEAL_BYTES:])
-    return bool(found == digest(context, data[:-SEAL_BYTES]))
+    (stored,) = _SEAL.unpack(data[-SEAL_BYTES:])
+    return bool(stored == digest(context, data[:-SEAL_BYTES]))

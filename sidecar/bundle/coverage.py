@@ -1,9 +1,9 @@
-"""The bytes of coverage: states of all units of a segment for one field and kind, run-length coded.
+"""Encode and decode coverage: the states of a segment's units for one field and kind, as runs.
 
 offset  size  content (little-endian)
 0       4     u32 length j of the JSON text
 4       j     JSON {"field": id, "kind": name, "states": [[state, resolution], ...]}
-4 + j   8 r   r runs: u32 number of units, u32 place in states; together they are as long as the segment
+4 + j   8 r   r runs: u32 number of units, u32 index into states; together they cover all units of the segment
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def encode_coverage(coverage: Coverage) -> bytes:
-    """The bytes of one field and kind."""
+    """Encode the coverage of one field and kind."""
     states = [list(state) for state in coverage.states]
     text = encode_toc({"field": coverage.field_id, "kind": coverage.kind, "states": states})
     codes = coverage.codes
@@ -30,18 +30,22 @@ def encode_coverage(coverage: Coverage) -> bytes:
 
 
 def decode_coverage(data: bytes, num_units: int) -> Coverage:
-    """Decode verified bytes; :class:`DamagedFileError` unless they speak of exactly ``num_units`` units."""
+    """Decode verified bytes. Raises :class:`DamagedFileError` unless they cover exactly ``num_units`` units."""
     if len(data) < _LENGTH.size:
-        raise DamagedFileError("coverage is cut short", found=len(data))
+        raise DamagedFileError("the coverage is too short", found=len(data))
     start = _LENGTH.size + _LENGTH.unpack_from(data)[0]
     content = decode_toc(data[_LENGTH.size : start])
     states = [_state(state) for state in member(content, "states", list)]
     if start > len(data) or (len(data) - start) % 8:
-        raise DamagedFileError("coverage is cut short", expected=start, found=len(data))
+        raise DamagedFileError(
+            "the coverage is cut short or has an incomplete run", expected=start, found=len(data)
+        )
     runs = np.frombuffer(data, "<u4", offset=start).reshape(-1, 2).astype(np.int64)
     total = int(runs[:, 0].sum())
     if total != num_units or (runs[:, 1] >= len(states)).any():
-        raise DamagedFileError("coverage does not speak of all units", expected=num_units, found=total)
+        raise DamagedFileError(
+            "the coverage does not cover the segment's units", expected=num_units, found=total
+        )
     codes = np.repeat(runs[:, 1].astype(np.int32), runs[:, 0])
     field_id = integer(content, "field", -(1 << 31), (1 << 31) - 1)
     return Coverage(field_id, member(content, "kind", str), tuple(states), codes)
@@ -49,5 +53,5 @@ def decode_coverage(data: bytes, num_units: int) -> Coverage:
 
 def _state(value: object) -> CoverageState:
     if not (isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value)):
-        raise DamagedFileError("coverage has a state that is none", found=repr(value)[:60])
+        raise DamagedFileError("a coverage state is not a list of two strings", found=repr(value)[:60])
     return CoverageState(*value)

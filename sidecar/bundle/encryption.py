@@ -1,23 +1,23 @@
-"""Encrypted blobs: pieces that are AES-GCM modules under a data key of their own, which a master key wraps.
+"""Encrypted blobs: each piece is an AES-GCM module under a data key, which a master key wraps.
 
-Each segment and field has a fresh random *data key*, as long as the *master key* of the column. A piece is
+Each segment and field has a fresh random *data key*, as long as the column's *master key*. A piece is
 
     nonce (12 bytes, random) | ciphertext (as long as the data) | tag (16 bytes)
 
-with, as AAD, the table's UUID (16 bytes) and the 40-byte context of :mod:`sidecar.bundle.checksum`: a piece cannot
-stand in for another one of any table, segment, field, kind, group, row or position. No snapshot is in it, since
-segments are carried from one to the next as bytes.
+The AAD of a piece is the table's UUID (16 bytes) and the 40-byte context of :mod:`sidecar.bundle.checksum`. A piece
+therefore cannot replace a piece of another table, segment, field, kind, group, row or position. The AAD has no
+snapshot id, because segments are copied from one snapshot's sidecar to the next as bytes.
 
-The data key itself encrypts nothing. The key of a piece is made from it with HMAC, by the kind of the piece, the
-number of its group and its place in the group, so that no key is used for more than :data:`MODULES_PER_KEY` pieces
-(:func:`key_name`). Random nonces are safe for 2**32 modules of a key.
+The data key itself encrypts nothing. HMAC derives the key of a piece from it (:func:`key_name`), by the kind of the
+piece, its group and its place in the group, so that no key encrypts more than :data:`MODULES_PER_KEY` pieces.
+Random nonces are safe for 2**32 modules of a key.
 
-The table of contents of each blob has, under ``encryption``, the data key wrapped by the master key and the master
-key's key metadata, from which the reader's keys find it; both in base64. They are nowhere else. What the table of
-contents itself says (units, encodings, sizes of groups) is not encrypted, but it is *bound*: the wrapped key is a
-module whose AAD has the SHA-256 of the rest of the table of contents and the SHA-256 of the table of contents of the
-units blob, which has the SHA-256 of every piece of that blob (:func:`_wrap_aad`). Whoever changes what a position
-means, without the master key, makes the data key unreadable, and the units are kept.
+The table of contents of each blob stores, under ``encryption``, the data key wrapped by the master key, and the master
+key's key metadata, by which the reader finds the key. Both are in base64 and are stored nowhere else. The rest of the
+table of contents (units, encodings, sizes of groups) is not encrypted, but it is *bound*: the wrapped key is a module
+whose AAD has two SHA-256 digests, of the rest of the table of contents and of the units blob's table of contents, which
+has the SHA-256 of every piece of that blob (:func:`_wrap_aad`). If somebody changes the meaning of a position without
+the master key, the data key cannot be unwrapped, and the units are kept.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 ALGORITHM = "AES_GCM"
 ENCRYPTED_VERSION = 3
-"""Version of encrypted blobs: readers that know other versions alone keep their units. Version 2 did not bind its
-tables of contents, so it must not be believed."""
+"""Version of encrypted blobs. Readers that do not know it keep the units. Version 2 did not bind its tables of
+contents, so it is not read: its statements could be forged."""
 MODULES_PER_KEY = 1 << 31
-"""Pieces that one key encrypts at most; with random nonces the limit of AES-GCM is 2**32."""
+"""The most pieces that one key encrypts. The limit of AES-GCM with random nonces is 2**32."""
 
 NONCE_BYTES, TAG_BYTES = 12, 16
 _BY_NAME = "name:"
@@ -59,7 +59,7 @@ _LOCK_BEGINS, _LOCK_ENDS = b'{"encryption":', b","
 
 
 class Cipher:
-    """AES-GCM for the pieces of one segment and field of a table, under its data key. Shows nothing of the key."""
+    """AES-GCM for the pieces of one segment and field of a table, under its data key. Its repr hides the key."""
 
     def __init__(self, key: bytes, table_uuid: str, modules_per_key: int = MODULES_PER_KEY) -> None:
         self._key = key
@@ -68,12 +68,12 @@ class Cipher:
         self._aes: dict[bytes, AESGCM] = {}
 
     def encrypt(self, context: bytes, data: bytes | memoryview) -> bytes:
-        """The module of a piece, with a fresh nonce."""
+        """Return the module of a piece, with a fresh nonce."""
         nonce = os.urandom(NONCE_BYTES)
         return nonce + self._gcm(context).encrypt(nonce, data, self._table + context)
 
     def encrypt_all(self, contexts: Sequence[bytes], pieces: Sequence[memoryview]) -> bytes:
-        """The modules of pieces in order, one after the other, each with a fresh nonce."""
+        """Return the modules of several pieces, concatenated in order, each with a fresh nonce."""
         gcm, table, made = self._gcm, self._table, list[bytes]()
         nonces = os.urandom(NONCE_BYTES * len(pieces))
         for number, (context, data) in enumerate(zip(contexts, pieces, strict=True)):
@@ -82,7 +82,7 @@ class Cipher:
         return b"".join(made)
 
     def decrypt(self, context: bytes, piece: bytes | memoryview) -> bytes | None:
-        """The data of a piece, ``None`` if it is not what was put in this place."""
+        """Return the data of a piece, ``None`` if the piece is damaged or belongs to another place."""
         from cryptography.exceptions import InvalidTag
 
         view = memoryview(piece)
@@ -94,26 +94,27 @@ class Cipher:
             return None
 
     def _gcm(self, context: bytes) -> AESGCM:
-        """The cipher with the key of a piece. It is made once for each key: that costs more than a small piece."""
+        """Return the cipher for a piece. Ciphers are cached: making one costs more than a small piece."""
         name = key_name(context, self._modules_per_key)
-        found = self._aes.get(name)
-        if found is None:
+        cipher = self._aes.get(name)
+        if cipher is None:
             from cryptography.hazmat.primitives.ciphers.aead import (
-                AESGCM,  # plans of plain sidecars need none
+                AESGCM,  # imported late: plain sidecars do not need it
             )
 
-            found = self._aes[name] = AESGCM(hmac.digest(self._key, name, "sha256")[: len(self._key)])
-        return found
+            cipher = self._aes[name] = AESGCM(hmac.digest(self._key, name, "sha256")[: len(self._key)])
+        return cipher
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_aes": {}}
 
 
 def key_name(context: bytes, modules_per_key: int = MODULES_PER_KEY) -> bytes:
-    """The source of a piece's key: ``sidecar piece key`` | u32 kind | u32 group | u32 number of the key.
+    """Return the name from which a piece's key is derived.
 
-    The number counts up with the places in the group: (256 position + row) // ``modules_per_key``. So a key has at
-    most that many pieces, whoever encrypts them and in whatever order.
+    ``sidecar piece key`` | u32 kind | u32 group | u32 number of the key. The number of the key is
+    (256 position + row) // ``modules_per_key``. So a key encrypts at most that many pieces, no matter which process
+    encrypts them and in which order.
     """
     kind, _, _, group, row, position = CONTEXT.unpack(context)
     return _KEY_NAME.pack(b"sidecar piece key", kind, group, (position * BLOCK_BITS + row) // modules_per_key)
@@ -121,13 +122,13 @@ def key_name(context: bytes, modules_per_key: int = MODULES_PER_KEY) -> bytes:
 
 @dataclass(frozen=True, repr=False)
 class Lock:
-    """What a table of contents says of its blob's key."""
+    """The key information in a blob's table of contents: the wrapped data key and the master key's metadata."""
 
     key_metadata: bytes
     wrapped_key: bytes
 
     def encode(self) -> dict[str, str]:
-        """The JSON object under ``encryption``."""
+        """Return the JSON object that is stored under ``encryption``."""
         return {
             "algorithm": ALGORITHM,
             "key_metadata": base64.b64encode(self.key_metadata).decode("ascii"),
@@ -136,7 +137,10 @@ class Lock:
 
     @classmethod
     def decode(cls, content: Mapping[str, Any]) -> Lock:
-        """Inverse of :meth:`encode`; the message of an error does not show what was found."""
+        """Decode :meth:`encode`'s object. Error messages do not show the values found.
+
+        Raises :class:`UnsupportedFeatureError` for another algorithm, :class:`DamagedFileError` for impossible values.
+        """
         if content.get("algorithm") != ALGORITHM:
             raise UnsupportedFeatureError("a blob is encrypted in an unknown way", expected=ALGORITHM)
         lock = cls(_decoded(content, "key_metadata"), _decoded(content, "wrapped_key"))
@@ -147,10 +151,10 @@ class Lock:
 
 @dataclass(frozen=True)
 class Owner:
-    """The blob that a wrapped key is for; ``purpose`` is its ``kind``.
+    """The blob that a wrapped key belongs to. ``purpose`` is the blob's ``kind``.
 
-    ``units_digest`` is the SHA-256 of the table of contents of the segment's units, ``toc_digest`` that of the blob's
-    own without its lock (:func:`bound_part`).
+    ``units_digest`` is the SHA-256 of the units blob's table of contents. ``toc_digest`` is the SHA-256 of the blob's
+    own table of contents without its lock (:func:`bound_part`).
     """
 
     table_uuid: str
@@ -162,7 +166,7 @@ class Owner:
 
 
 def toc_with_lock(content: dict[str, Any], key: FieldKey | None, units_toc: bytes) -> bytes:
-    """The bytes of a table of contents; with a key it gets a lock as its first member, ``encryption``."""
+    """Return the bytes of a table of contents. With a key, the lock is its first member, ``encryption``."""
     bare = encode_toc(content)
     if key is None:
         return bare
@@ -171,26 +175,28 @@ def toc_with_lock(content: dict[str, Any], key: FieldKey | None, units_toc: byte
 
 
 def bound_part(toc: bytes, lock: Lock) -> bytes:
-    """A table of contents as it is without its lock, which must be the first member and written as we write it.
+    """Return a table of contents without its lock.
 
-    Raises :class:`DamagedFileError` if it is not.
+    Raises :class:`DamagedFileError` unless the lock is the first member and encoded as sidecar writes it.
     """
     begin = b"".join((_LOCK_BEGINS, encode_toc(lock.encode()), _LOCK_ENDS))
     if not toc.startswith(begin):
-        raise DamagedFileError("the encryption part of a table of contents is not its first member")
+        raise DamagedFileError(
+            "the table of contents does not begin with its member 'encryption' as sidecar writes it"
+        )
     return b"{" + toc[len(begin) :]
 
 
 def digest_of(toc: bytes) -> bytes:
-    """SHA-256, 32 bytes."""
+    """Return the SHA-256 (32 bytes) of a table of contents."""
     return hashlib.sha256(toc).digest()
 
 
 class FieldKey:
-    """The data key of one segment and field while they are written: encrypts pieces, and locks blobs.
+    """The data key of one segment and field during one write: encrypts pieces and locks blobs.
 
-    It is for one writing of them: who writes the blobs again makes another one, so that no key has more pieces than
-    :data:`MODULES_PER_KEY`.
+    A second write of the same blobs needs a new FieldKey, so that no key encrypts more than :data:`MODULES_PER_KEY`
+    pieces.
     """
 
     def __init__(
@@ -203,16 +209,18 @@ class FieldKey:
         modules_per_key: int = MODULES_PER_KEY,
     ) -> None:
         if len(key_metadata) > MAX_KEY_METADATA:
-            raise UsageError("too long for key metadata", expected=MAX_KEY_METADATA, found=len(key_metadata))
+            raise UsageError(
+                "the key metadata is too long", expected=MAX_KEY_METADATA, found=len(key_metadata)
+            )
         self._data_key = os.urandom(len(master_key))
         self._master_key = master_key
         self._key_metadata = key_metadata
         self._owner = table_uuid, segment_id, field_id
         self.place = BlobContext(segment_id, field_id, Cipher(self._data_key, table_uuid, modules_per_key))
-        """Where pieces go; fit to be sent to other processes, which then have the data key alone."""
+        """Seals the pieces. Can be pickled for other processes, which get the data key but not the master key."""
 
     def lock(self, purpose: str, units_toc: bytes, toc: bytes) -> Lock:
-        """The data key, wrapped for the blob of this ``kind`` with this table of contents (without a lock)."""
+        """Return the data key wrapped for the blob of kind ``purpose`` with this table of contents (without a lock)."""
         from sidecar.crypto.aes import encrypt_gcm
 
         aad = _wrap_aad(Owner(*self._owner, purpose, digest_of(units_toc), digest_of(toc)))
@@ -220,11 +228,11 @@ class FieldKey:
 
 
 class KeyRing:
-    """Unlocks the blobs of one file with the keys that are at hand, and asks for each key once.
+    """Unlocks the blobs of one file with the given keys, and requests each key once.
 
-    A field is *protected* if its key is at hand: ``bundle_keys`` name its column, or the keys have the one that some
-    blob of the field in this file is encrypted with. The ring refuses plaintext blobs of a protected field, and blobs
-    under another key than the named one, because anybody could have written them.
+    A field is *protected* if its key is available: ``bundle_keys`` name its column, or the keys include the one that
+    encrypts some blob of the field in this file. The ring refuses plaintext blobs of a protected field, and blobs under
+    another key than the named one, because an attacker without the key could have written them.
     """
 
     def __init__(self, keys: EncryptionKeys | None = None) -> None:
@@ -238,9 +246,9 @@ class KeyRing:
         """Whether a blob could not be unlocked."""
 
     def use_keys(self, keys: EncryptionKeys | None, named: Mapping[int, bytes] | None = None) -> None:
-        """Take these keys from now on; ``named``: key metadata of the fields whose blobs must be encrypted, by id.
+        """Use these keys from now on. ``named`` maps the ids of fields that must be encrypted to their key metadata.
 
-        Without it they stay those that were named before.
+        If ``named`` is ``None``, the fields that were named before stay.
         """
         self._keys = keys
         self._named = self._named if named is None else dict(named)
@@ -248,12 +256,12 @@ class KeyRing:
         self._places.clear()
 
     def require_encrypted(self, fields: Mapping[int, bytes]) -> None:
-        """Take note of more fields whose blobs must be encrypted."""
+        """Add fields whose blobs must be encrypted, with their key metadata."""
         self._named = {**self._named, **fields}
         self._places.clear()
 
     def note_blob(self, field_id: int, lock: Lock | None, resolutions: Iterable[str]) -> None:
-        """Take note of a blob of the file; ``resolutions`` may name its column, by which ``bundle_keys`` finds it."""
+        """Register a blob of the file. ``resolutions`` may name its column, by which ``bundle_keys`` finds its key."""
         if lock is not None:
             self._locks.setdefault(field_id, set()).add(lock.key_metadata)
         for resolution in resolutions:
@@ -262,67 +270,68 @@ class KeyRing:
                 self._paths.setdefault(field_id, set()).update(names)
 
     def protects(self, field_id: int) -> bool:
-        """Whether blobs of the field must be encrypted to be believed."""
+        """Return whether blobs of the field are believed only if they are encrypted."""
         if self._keys is None:
             return False
         locks = self._locks.get(field_id, ())
         return bool(self._expected(field_id)) or any(map(self._is_at_hand, locks))
 
     def _expected(self, field_id: int) -> set[bytes]:
-        """Key metadata of the keys that the caller names for a field."""
+        """Return the key metadata that the caller requires for a field."""
         assert self._keys is not None
         named = self._keys.bundle_keys
         expected = {named[path] for path in self._paths.get(field_id, ()) if path in named}
         return expected | ({self._named[field_id]} if field_id in self._named else set())
 
     def place(self, lock: Lock | None, owner: Owner) -> BlobContext:
-        """Where the blob's pieces are, with what decrypts them.
+        """Return the context that opens the blob's pieces.
 
-        Raises :class:`UsageError` without the key, for another one, and for plaintext of a protected field, and what
-        the key retriever does.
+        Raises :class:`UsageError` if the key is missing or a different one, and for plaintext of a protected field.
+        Errors of the key retriever are raised too.
         """
-        known = self._places.get((lock, owner))
-        if known is None:
-            known = self._places[lock, owner] = self._opened(lock, owner)
-        return known
+        place = self._places.get((lock, owner))
+        if place is None:
+            place = self._places[lock, owner] = self._open(lock, owner)
+        return place
 
-    def _opened(self, lock: Lock | None, owner: Owner) -> BlobContext:
+    def _open(self, lock: Lock | None, owner: Owner) -> BlobContext:
         if lock is None:
-            return self._in_clear(owner)
-        self.refused, refused = True, self.refused
+            return self._plaintext(owner)
+        self.refused, refused = True, self.refused  # stays True if unlocking raises
         place = self._unlocked(lock, owner)
         self.refused = refused
         return place
 
-    def _in_clear(self, owner: Owner) -> BlobContext:
+    def _plaintext(self, owner: Owner) -> BlobContext:
         if self.protects(owner.field_id):
             raise UsageError(
-                f"an index of field {owner.field_id} is in plaintext although its key was given: it could be anybody's",
-                hint="Build the index of the column anew with its key in bundle_keys, or give no key for it.",
+                f"an index of field {owner.field_id} is in plaintext although its key was given, so it may be forged",
+                hint="Rebuild the index of the column with its key in bundle_keys, or give no key for it.",
             )
         return BlobContext(owner.segment_id, owner.field_id)
 
     def _unlocked(self, lock: Lock, owner: Owner) -> BlobContext:
         what = f"the index of field {owner.field_id} is encrypted"
-        hint = "Give the key of its key metadata as encryption keys."
+        hint = "Pass the key that its key metadata names in the encryption keys."
         if self._keys is None:
             raise UsageError(f"{what} and no keys were given", hint=hint)
         expected = self._expected(owner.field_id)
         if expected and lock.key_metadata not in expected:
             raise UsageError(
                 f"{what} with another key than bundle_keys name for it",
-                hint="Build the index of the column anew.",
+                hint="Rebuild the index of the column.",
             )
         master = self._master_key(lock.key_metadata)
         if master is None:
-            raise UsageError(f"{what} and its key is not among those given", hint=hint)
+            raise UsageError(f"{what} and its key is not among the given keys", hint=hint)
         from sidecar.crypto.aes import check_key, decrypt_gcm
 
         try:
             data_key = check_key(decrypt_gcm(master, lock.wrapped_key, _wrap_aad(owner)))
         except DamagedFileError as error:
             raise UsageError(
-                f"{what} and the key given is not the one it was encrypted with, or a table of contents was changed"
+                f"{what} and cannot be unlocked: the given key is not the one it was encrypted with, or a table of "
+                "contents was changed"
             ) from error
         return BlobContext(owner.segment_id, owner.field_id, Cipher(data_key, owner.table_uuid))
 
@@ -330,7 +339,7 @@ class KeyRing:
         try:
             return self._master_key(key_metadata) is not None
         except SidecarError:
-            return True  # it was given, but cannot be had just now
+            return True  # the key was named, but the retriever fails at the moment
 
     def _master_key(self, key_metadata: bytes) -> bytes | None:
         if key_metadata not in self._master:
@@ -339,15 +348,19 @@ class KeyRing:
                 self._master[key_metadata] = self._keys.for_bundle(key_metadata)
             except SidecarError as error:
                 self._master[key_metadata] = error
-        found = self._master[key_metadata]
-        if isinstance(found, SidecarError):
-            raise found
-        return found
+        key = self._master[key_metadata]
+        if isinstance(key, SidecarError):
+            raise key
+        return key
 
 
 def _wrap_aad(owner: Owner) -> bytes:
-    """``sidecar bundle key`` | table UUID (16) | segment (16) | i32 field id | SHA-256 of the units' table of contents
-    (32) | SHA-256 of the blob's own without its lock (32) | the blob's kind in ASCII."""
+    """Return the AAD of a wrapped key.
+
+    ``sidecar bundle key`` | table UUID (16) | segment (16) | i32 field id
+    | SHA-256 of the units' table of contents (32)
+    | SHA-256 of the blob's own table of contents without its lock (32) | the blob's kind in ASCII.
+    """
     place = _WRAP.pack(
         _uuid_bytes(owner.table_uuid), owner.segment_id, owner.field_id, owner.units_digest, owner.toc_digest
     )
@@ -358,7 +371,7 @@ def _uuid_bytes(text: str) -> bytes:
     try:
         return uuid.UUID(text).bytes
     except ValueError as error:
-        raise DamagedFileError("the UUID of a table is none", found=repr(text)[:60]) from error
+        raise DamagedFileError("the table id is not a UUID", found=repr(text)[:60]) from error
 
 
 def _decoded(content: Mapping[str, Any], key: str) -> bytes:
@@ -368,4 +381,4 @@ def _decoded(content: Mapping[str, Any], key: str) -> bytes:
             return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
         pass
-    raise DamagedFileError(f"the {key} of an encrypted blob is not base64")
+    raise DamagedFileError(f"the {key} of an encrypted blob is not valid base64")

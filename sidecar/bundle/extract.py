@@ -1,7 +1,7 @@
-"""Taking filters out of a bundle, bit for bit as they were.
+"""Extract filters from a bundle, bit for bit as they were in the data files.
 
-A bundle is sliced across its members, so one filter lies scattered over all of its group: taking one out reads the
-whole group, ``group.layout.length`` bytes. Take out many at once instead.
+A bundle is sliced across its members, so the bits of one filter are spread over its whole group. Extracting one filter
+reads ``group.layout.length`` bytes. Extracting many at once costs the same.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ from sidecar.errors import DamagedFileError, UsageError
 
 
 def extract_filter(segment: Segment, field_id: int, unit: int) -> bytes:
-    """The bitset of one unit's filter. Reads the whole group that the unit stands in.
+    """Return the bitset of one unit's filter. Reads the unit's whole group.
 
-    Raises :class:`UsageError` if the unit has no filter or the key of an encrypted one is not there,
+    Raises :class:`UsageError` if the unit has no filter or the key of an encrypted bundle is missing,
     :class:`DamagedFileError` for a wrong checksum.
     """
     for group in segment.fields.get(field_id, ()):
         if (group.ordinals() == unit).any():
             return next(extract_filters(segment, field_id, group, [unit]))[1]
-    raise UsageError(f"unit {unit} has no filter of field {field_id}")
+    raise UsageError(f"unit {unit} has no filter for field {field_id}")
 
 
 def extract_filters(
     segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """(unit ordinal, bitset) of the units asked for, all of the group by default, in rising order of units.
+    """Yield (unit ordinal, bitset) of ``units`` (default: all of the group), in rising order of units.
 
-    Reads the whole group once, in region order. Memory: the filters asked for and some megabytes.
-    Raises :class:`DamagedFileError` for a wrong checksum, :class:`UsageError` without the key of encrypted ones, both
-    before the first filter.
+    Reads the whole group once, in region order. Memory: the requested filters and a few megabytes.
+    Raises :class:`DamagedFileError` for a wrong checksum and :class:`UsageError` if the key of an encrypted bundle is
+    missing, both before the first filter.
     """
     bundle = _bundle(segment, field_id, group)
     ordinals = group.ordinals()
     chosen = np.arange(len(ordinals)) if units is None else np.flatnonzero(np.isin(ordinals, list(units)))
-    own = read_own_blocks(group, bundle.place, bundle.read_ranges)
+    own_blocks = read_own_blocks(group, bundle.place, bundle.read_ranges)
     tails = read_tails(group, bundle.place, bundle.read_ranges)
-    filters = [np.empty((own[position], 8), np.uint32) for position in chosen]
+    filters = [np.empty((own_blocks[position], 8), np.uint32) for position in chosen]
     for first, blocks in extract_blocks(segment, field_id, group):
         for position, target in zip(chosen, filters, strict=True):
             take_own_blocks(blocks[position], first, group.layout.blocks // len(target), target)
-    for position, found in zip(chosen, filters, strict=True):
-        yield int(ordinals[position]), group.rule.join(found.tobytes(), tails[position])
+    for position, bitset in zip(chosen, filters, strict=True):
+        yield int(ordinals[position]), group.rule.join(bitset.tobytes(), tails[position])
 
 
 def extract_blocks(
     segment: Segment, field_id: int, group: StoredGroup, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
-    """(first block, blocks uint32[N, r, 8]) of all members of a group, in block order, with bounded memory."""
+    """Yield (first block, blocks uint32[N, r, 8]) of all members of a group in block order. Memory is bounded."""
     bundle = _bundle(segment, field_id, group)
     whole = bare_group(group)
     for stored in walk_pages(group, bundle.read_ranges, piece_bytes):
         pages, bad = open_pages(group, bundle.place, stored)
         for name in bad:
             raise DamagedFileError(
-                f"filters are damaged: group {group.ordinal}, {name}", column=f"field {field_id}"
+                f"the filters are damaged in group {group.ordinal}, {name}", column=f"field {field_id}"
             )
         yield pages.first_block, unslice_pages(whole, pages.first_block, pages.blocks, pages.data)
 
@@ -71,15 +71,15 @@ def extract_blocks(
 def take_own_blocks(
     blocks: npt.NDArray[np.uint32], first: int, factor: int, target: npt.NDArray[np.uint32]
 ) -> None:
-    """Put into ``target`` every factor-th of ``blocks``, which begin at block ``first``: undoes widening."""
+    """Undo widening: copy every ``factor``-th block of ``blocks``, which begin at block ``first``, to ``target``."""
     start = -first % factor
-    own = blocks[start::factor]
+    kept = blocks[start::factor]
     at = (first + start) // factor
-    target[at : at + len(own)] = own
+    target[at : at + len(kept)] = kept
 
 
 def _bundle(segment: Segment, field_id: int, group: StoredGroup) -> FilterBundle:
     for bundle in segment.bundles_of(field_id):
         if isinstance(group.rule, bundle.toc.rule_type):
             return bundle
-    raise UsageError(f"the segment has no such filters of field {field_id}", found=group.rule.name)
+    raise UsageError(f"the segment has no filters of this kind for field {field_id}", found=group.rule.name)

@@ -1,9 +1,9 @@
-"""Looking values up in a bundle of filters; which bytes are where stands in ``layout`` and ``filter_toc``.
+"""Look up values in a bundle of filters. The byte layout is described in ``layout`` and ``filter_toc``.
 
-A probe tests some bits of a filter; which ones is for the group's index rule to say (``rules``). Bit p of all members
-lies side by side as row p % 256 of region p // 256, so the AND of the rows of these bits *is* the set of members that
-might contain the hash: eight rows of one region for split-block filters, k rows for ORC filters. Certain is only
-"no"; what cannot be read, verified or understood stays "maybe".
+A probe tests some bits of a filter; the group's index rule (``rules``) says which. Bit p of all members is stored as
+row p % 256 of region p // 256. So the AND of the tested rows *is* the set of members that might contain the hash:
+eight rows of one region for split-block filters, k rows for ORC filters. Only "no" is certain. If anything cannot be
+read, verified or understood, the answer stays "maybe".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Bits = npt.NDArray[np.bool_]
 
 
 class BundlePiece(NamedTuple):
-    """A row, region or page: a range of the blob, and the context that it is sealed with."""
+    """A row, region or page: a range of the blob in bytes, and the context of its checksum."""
 
     offset: int
     length: int
@@ -36,14 +36,14 @@ class BundlePiece(NamedTuple):
 
 
 class _Lookup(NamedTuple):
-    """One hash in one group: the (region, row) pairs that it tests, by the piece that holds them."""
+    """One hash in one group: the (region, row) pairs that it tests, by the piece that has them."""
 
     group: StoredGroup
     rows: Mapping[BundlePiece, list[tuple[int, int]]]
 
 
 class FilterBundle:
-    """The filters of one field of one segment. ``doubt`` is told of everything that makes a group unknown."""
+    """The filters of one field of one segment. ``doubt`` is called with everything that makes a group unknown."""
 
     def __init__(
         self,
@@ -53,21 +53,21 @@ class FilterBundle:
         keys: KeyRing | None = None,
         units_digest: bytes = b"",
     ) -> None:
-        """``units_digest``: SHA-256 of the TOC of the segment's units, which encrypted filters are bound to."""
+        """``units_digest``: SHA-256 of the TOC of the segment's units blob, to which encrypted filters are bound."""
         self.toc = toc
         self._owner = toc.owner(units_digest)
         self.read_ranges = read_ranges
         self.doubt = doubt
         self._keys = keys or KeyRing()
-        self._told = False
-        self._told_damage = False
+        self._doubts_reported = False
+        self._damage_reported = False
 
     @property
     def place(self) -> BlobContext:
-        """Where the pieces belong, with what opens them.
+        """The context that opens the pieces.
 
-        Raises :class:`UsageError` without the key of an encrypted bundle and for a plain one whose key is at hand,
-        and what the key retriever does.
+        Raises :class:`UsageError` if the key of an encrypted bundle is missing, and for a plaintext bundle of a field
+        whose key was given. Errors of the key retriever are raised too.
         """
         return self._keys.place(self.toc.lock, self._owner)
 
@@ -76,7 +76,7 @@ class FilterBundle:
         self._keys.place(self.toc.lock, self._owner)
 
     def usable_place(self) -> BlobContext | None:
-        """The same; ``None``, which is doubted, where it cannot be had."""
+        """Return :attr:`place`, or report its error as a doubt and return ``None``."""
         try:
             return self.place
         except SidecarError as error:
@@ -86,26 +86,26 @@ class FilterBundle:
     def might_match(
         self, probe: Callable[[AnyEncoding], Probe], resolution_holds: Callable[[str], bool]
     ) -> Bits:
-        """bool[units]: False where a filter says that none of the probed values is there.
+        """Return bool[units]: False where a filter excludes all probed values.
 
-        All groups' ranges are handed to one call of the reader. Never raises for what the file holds.
+        One call of the reader fetches the ranges of all groups. Never raises for the content of the file.
         """
-        self.tell_doubts()
+        self.report_doubts()
         keep = np.ones(self.toc.num_units, np.bool_)
         place = self.usable_place()
         if place is None:
             return keep
-        wanted: list[_Lookup] = []
+        lookups: list[_Lookup] = []
         answers: dict[int, Bits] = {}
         for group in self.toc.groups:
-            found = self._ask(group, probe, resolution_holds)
-            if found is None:
-                continue
+            answer = self._ask(group, probe, resolution_holds)
+            if answer is None:
+                continue  # nothing is certain, so the group's units stay True in ``keep``
             answers[group.ordinal] = np.zeros(group.layout.members, np.bool_)
-            if found.verdict == "probe":
-                wanted += [_locate(group, value, place) for value in found.hashes]
-        data = self._fetch(wanted)
-        for lookup in wanted:
+            if answer.verdict == "probe":
+                lookups += [_locate(group, value, place) for value in answer.hashes]
+        data = self._fetch(lookups)
+        for lookup in lookups:
             answers[lookup.group.ordinal] |= self._evaluate(lookup, data, place)
         for group in self.toc.groups:
             if group.ordinal in answers:
@@ -118,20 +118,20 @@ class FilterBundle:
         probe: Callable[[AnyEncoding], Probe],
         resolution_holds: Callable[[str], bool],
     ) -> Probe | None:
-        """How the value is looked up in the group's encoding; ``None`` if the group cannot answer."""
+        """Return the probe of the value in the group's encoding, ``None`` if the group cannot answer."""
         try:
             if not resolution_holds(group.resolution):
                 return None
-            found = probe(group.rule.parse_encoding(group.encoding))
+            answer = probe(group.rule.parse_encoding(group.encoding))
         except SidecarError as error:
             self.doubt(error)
             return None
-        certain = found.verdict == "cannot-exist" or (found.verdict == "probe" and found.hashes)
-        return found if certain else None
+        certain = answer.verdict == "cannot-exist" or (answer.verdict == "probe" and answer.hashes)
+        return answer if certain else None
 
-    def _fetch(self, wanted: Sequence[_Lookup]) -> Mapping[BundlePiece, bytes] | None:
-        """All pieces of the lookups; ``None`` if they cannot be read."""
-        pieces = list(dict.fromkeys(piece for lookup in wanted for piece in lookup.rows))
+    def _fetch(self, lookups: Sequence[_Lookup]) -> Mapping[BundlePiece, bytes] | None:
+        """Return all pieces of the lookups, ``None`` if they cannot be read."""
+        pieces = list(dict.fromkeys(piece for lookup in lookups for piece in lookup.rows))
         try:
             data = self.read_ranges([(piece.offset, piece.length) for piece in pieces])
         except SidecarError as error:
@@ -142,31 +142,33 @@ class FilterBundle:
     def _evaluate(
         self, lookup: _Lookup, data: Mapping[BundlePiece, bytes] | None, place: BlobContext
     ) -> Bits:
-        """bool[N]: which members might contain the hash; all of them if a piece is not what was put there."""
+        """Return bool[N]: which members might contain the hash; all of them if a piece does not verify."""
         group = lookup.group
-        everyone = np.ones(group.layout.members, np.bool_)
+        all_members = np.ones(group.layout.members, np.bool_)
         if data is None:
-            return everyone
-        found = []
+            return all_members
+        tested = []
         for piece, rows in lookup.rows.items():
             opened = place.open(piece.context, data[piece])
             if opened is None:
-                self.tell_damage(piece)
-                return everyone
-            found.append(rows_of(group, opened, rows))
-        return members_in_all(group, found)
+                self.report_damage(piece)
+                return all_members
+            tested.append(rows_of(group, opened, rows))
+        return members_in_all(group, tested)
 
-    def tell_damage(self, piece: BundlePiece) -> None:
-        """Say once that a piece is not what was put in its place."""
-        if not self._told_damage:
-            self._told_damage = True
-            wrong = "have a wrong checksum" if self.toc.lock is None else "do not decrypt: they were changed"
-            self.doubt(DamagedFileError(f"filters {wrong}; their units are kept", offset=piece.offset))
+    def report_damage(self, piece: BundlePiece) -> None:
+        """Report a damaged piece as a doubt, only the first one of the bundle."""
+        if not self._damage_reported:
+            self._damage_reported = True
+            problem = (
+                "have a wrong checksum" if self.toc.lock is None else "do not decrypt: they were changed"
+            )
+            self.doubt(DamagedFileError(f"the filters {problem}; their units are kept", offset=piece.offset))
 
-    def tell_doubts(self) -> None:
-        """Say once which groups this reader steps over."""
-        if not self._told:
-            self._told = True
+    def report_doubts(self) -> None:
+        """Report once which groups this reader does not understand."""
+        if not self._doubts_reported:
+            self._doubts_reported = True
             for doubt in self.toc.doubts:
                 self.doubt(f"{doubt}; its units are kept")
 
@@ -179,7 +181,7 @@ def _locate(group: StoredGroup, value: int, place: BlobContext) -> _Lookup:
 
 
 def piece_of(group: StoredGroup, place: BlobContext, region: int, row: int) -> BundlePiece:
-    """The smallest piece with a seal of its own that holds a row."""
+    """Return the smallest piece with its own checksum that has the row."""
     layout, rule = group.layout, group.rule
     if layout.sliced and layout.rows_sealed:
         offset, length = layout.row_offset(region, row), layout.row_stride
@@ -194,7 +196,7 @@ def piece_of(group: StoredGroup, place: BlobContext, region: int, row: int) -> B
 def rows_of(
     group: StoredGroup, piece: bytes | memoryview, rows: Sequence[tuple[int, int]]
 ) -> npt.NDArray[np.uint8]:
-    """Rows that the data of a piece has: bits, uint8[r, ceil(N / 8)], or, if transposed, bytes of 0 or 1 [r, N]."""
+    """Return the rows of an opened piece: bits uint8[r, ceil(N / 8)], or for transposed groups 0 or 1 uint8[r, N]."""
     layout = group.layout
     if layout.sliced and layout.rows_sealed:
         return np.frombuffer(piece, np.uint8, count=layout.row_bytes)[None]
@@ -205,13 +207,13 @@ def rows_of(
         return rows_held
     blocks = np.frombuffer(piece, np.uint8, count=len(piece) // BLOCK_BYTES * BLOCK_BYTES)
     page = blocks.reshape(-1, layout.members, BLOCK_BYTES)
-    found = page[regions % layout.page_regions, :, places >> 3]
-    bits: npt.NDArray[np.uint8] = (found >> (places & 7).astype(np.uint8)[:, None]) & np.uint8(1)
+    tested_bytes = page[regions % layout.page_regions, :, places >> 3]
+    bits: npt.NDArray[np.uint8] = (tested_bytes >> (places & 7).astype(np.uint8)[:, None]) & np.uint8(1)
     return bits
 
 
 def members_in_all(group: StoredGroup, rows: Sequence[npt.NDArray[np.uint8]]) -> Bits:
-    """bool[N]: the members that have a one in every row."""
+    """Return bool[N]: the members whose bit is set in every row."""
     both: npt.NDArray[np.uint8] = np.bitwise_and.reduce(np.concatenate(rows), axis=0)
     if group.layout.sliced:
         both = np.unpackbits(both, count=group.layout.members, bitorder="little")

@@ -1,25 +1,25 @@
-"""The table of contents of bundles (``sidecar-sbbf-v1``, ``sidecar-orc-bloom-v1``): header, groups, TOC.
+"""The table of contents of filter bundles (``sidecar-sbbf-v1``, ``sidecar-orc-bloom-v1``).
 
-kind           "sbbf" or "orc-bloom"           version       1, of encrypted bundles 3
+kind           "sbbf" or "orc-bloom"           version       1; encrypted bundles 3
 table          the table's UUID                segment       id, 32 hexadecimal digits
 field          field id                        toc_offset    offset of the TOC in the blob
 units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
-encryption     of encrypted bundles, see ``encryption``
-fpp, expected_false_units                      what the build aimed at (for people; absent if unknown; of encrypted
-               bundles there are no expected_false_units, which tell how full the filters are)
+encryption     only in encrypted bundles, see ``encryption``
+fpp, expected_false_units   the build's targets, for people; absent if unknown. Encrypted bundles omit
+               expected_false_units, because it shows how full the filters are
 groups         list of
-    version    1: a reader steps over a group of another version and keeps its units, as it does for any
+    version    1. A reader skips groups of other versions and keeps their units. It does the same for any
                layout, hash, index rule or encoding that it does not know
-    offset, length   of the group's bytes in the blob; what they are stands in ``layout``
+    offset, length   of the group's bytes in the blob, which ``layout`` describes
     layout     "sliced" or "transposed"
-    hash       "xxh64": seed 0, of the value's PLAIN bytes; "orc": as ORC writers hash its key
+    hash       "xxh64": seed 0, of the value's PLAIN bytes; "orc": as ORC writers hash the value's key
     index      "parquet" or "orc": which bits a hash tests, see ``rules``
-    encoding   how a value becomes bytes: a name of the fixed registry
+    encoding   how a value becomes bytes: a name in the fixed registry
     resolution how the column was found in the files: "id" or "name:<path>"
-    of split-block filters:
+    in groups of split-block filters:
         blocks   z, blocks of each filter      tail          odd bytes of each filter after its last block
-        widened  whether own numbers of blocks are recorded
-    of ORC filters:
+        widened  whether each member's own number of blocks is recorded
+    in groups of ORC filters:
         k        bits that a hash tests        bits          m, bits of each filter
     members    N                               units         the members' unit ordinals, see ``unit_set``
 """
@@ -65,7 +65,7 @@ MAX_GROUPS = 1 << 16
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """A group as a TOC describes it; ``units`` is a slice where the members are one run."""
+    """A group as a TOC describes it. ``units`` is a slice if the members are one run of units."""
 
     ordinal: int
     rule: IndexRule
@@ -76,11 +76,11 @@ class StoredGroup:
     units: npt.NDArray[np.int64] | slice
 
     def ordinals(self) -> npt.NDArray[np.int64]:
-        """The members' unit ordinals, int64[N], rising."""
+        """Return the members' unit ordinals, int64[N], rising."""
         return unit_ordinals(self.units)
 
     def with_own_blocks(self, own_blocks: npt.NDArray[np.int64]) -> BundleGroup:
-        """The group with each member's own number of blocks, which stands among the group's bytes."""
+        """Return the group with each member's own number of blocks, which is stored among the group's bytes."""
         layout = self.layout
         return BundleGroup(
             self.ordinal,
@@ -97,7 +97,7 @@ class StoredGroup:
 
 @dataclass(frozen=True)
 class FilterToc:
-    """A decoded TOC. ``doubts`` names the groups that this reader steps over: their units are unknown."""
+    """A decoded TOC. ``doubts`` names the groups that this reader skips; their units are unknown."""
 
     rule_type: type[IndexRule]
     table_uuid: str
@@ -111,12 +111,12 @@ class FilterToc:
     fpp: float | None = None
     expected_false_units: float | None = None
     lock: Lock | None = None
-    """Of an encrypted bundle."""
+    """The key information of an encrypted bundle."""
     digest: bytes = b""
     """SHA-256 of the TOC without the lock; empty for a plain bundle."""
 
     def owner(self, units_digest: bytes) -> Owner:
-        """The owner of the bundle's wrapped key; ``units_digest`` is the SHA-256 of its units' table of contents."""
+        """Return the owner of the bundle's wrapped key. ``units_digest`` is the SHA-256 of the units blob's TOC."""
         place = self.table_uuid, self.segment_id, self.field_id
         return Owner(*place, self.rule_type.name, units_digest, self.digest)
 
@@ -132,7 +132,7 @@ def encode_filter_toc(
     expected_false_units: float | None = None,
     key: FieldKey | None = None,
 ) -> tuple[bytes, int]:
-    """The TOC's bytes and its offset in the blob; all groups have rules of this class."""
+    """Return the TOC's bytes and its offset in the blob. All groups have rules of the class ``rule``."""
     offset, described = HEADER_BYTES, []
     for group in groups:
         described.append(_describe(group, offset))
@@ -172,14 +172,16 @@ def _describe(group: BundleGroup, offset: int) -> dict[str, Any]:
 
 
 def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
-    """Decode verified bytes of a bundle whose groups have rules of this class.
+    """Decode the verified TOC of a bundle whose groups have rules of the class ``rule``.
 
+    A group that this reader does not understand is skipped and named in ``doubts``.
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
-    A group that cannot be understood is stepped over and named in ``doubts``.
     """
     content = decode_toc(toc)
     if content.get("kind") != rule.name:
-        raise DamagedFileError("not the table of contents of filters", found=repr(content.get("kind"))[:40])
+        raise DamagedFileError(
+            "this is not the table of contents of filters", found=repr(content.get("kind"))[:40]
+        )
     lock = decode_lock(content, "filters")
     sealing = CHECKED if lock is None else ENCRYPTED
     units = member(content, "units", dict)
@@ -209,13 +211,13 @@ def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
 
 
 def decode_lock(content: dict[str, Any], what: str) -> Lock | None:
-    """The lock of an encrypted blob, ``None`` of a plain one; the version says which.
+    """Return the lock of an encrypted blob, ``None`` for a plain one. The version in the TOC decides.
 
-    Raises :class:`UnsupportedFeatureError` for other versions, :class:`DamagedFileError`.
+    Raises :class:`UnsupportedFeatureError` for unknown versions, :class:`DamagedFileError`.
     """
     version = content.get("version")
     if type(version) is not int or version not in (VERSION, ENCRYPTED_VERSION):
-        raise UnsupportedFeatureError(f"{what} of another version", found=repr(version)[:40])
+        raise UnsupportedFeatureError(f"the {what} have an unknown version", found=repr(version)[:40])
     return None if version == VERSION else Lock.decode(member(content, "encryption", dict))
 
 
@@ -228,7 +230,7 @@ def _decode_group(
     sealing: PieceOverhead,
 ) -> StoredGroup:
     if not isinstance(content, dict):
-        raise DamagedFileError("a group is no JSON object")
+        raise DamagedFileError("a group is not a JSON object")
     for key, known in (("version", VERSION), ("hash", rule_type.hash), ("index", rule_type.index)):
         if content.get(key) != known:
             raise UnsupportedFeatureError(f"unknown {key}", expected=known, found=repr(content.get(key))[:40])
@@ -238,16 +240,23 @@ def _decode_group(
         found = repr(content.get("layout"))[:40]
         raise UnsupportedFeatureError("unknown layout", expected=layout.name, found=found)
     if count_units(units) != layout.members:
-        raise DamagedFileError("a group lists other units", expected=layout.members, found=count_units(units))
+        raise DamagedFileError(
+            "a group's units do not match its number of members",
+            expected=layout.members,
+            found=count_units(units),
+        )
     offset = integer(content, "offset", HEADER_BYTES)
     if integer(content, "length") != layout.length or offset + layout.length > end:
-        raise DamagedFileError("a group's length is not that of its layout", expected=layout.length)
+        raise DamagedFileError(
+            "a group's length does not match its layout or its blob",
+            expected=layout.length,
+        )
     encoding, resolution = member(content, "encoding", str), member(content, "resolution", str)
     return StoredGroup(ordinal, rule, offset, encoding, resolution, layout, units)
 
 
 def units_digest(units: dict[str, Any]) -> int:
-    """The digest of the units TOC that a bundle names; -1, which is none, if it is no such number."""
+    """Return the digest of the units TOC that a bundle names; -1, which matches no digest, if it is malformed."""
     text = member(units, "digest", str)
     try:
         return int(text, 16) if len(text) == 16 else -1

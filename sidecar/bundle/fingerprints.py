@@ -1,11 +1,11 @@
-"""Fingerprints: 24 bytes that find a live data file in a segment without reading its entry.
+"""Fingerprints: 24 bytes that find a live data file in a segment without decoding its entry.
 
     offset  size  content (little-endian)
     0       8     u64 XXH64, seed 0, of the path as the manifest spells it (UTF-8), u64 file size, u64 record count
-    8       8     u64 XXH64, seed 1, of the same and i64 id of the snapshot that added the file; 0 if that is not known
-    16      8     i64 file sequence number, 0 if there is none
+    8       8     u64 XXH64, seed 1, of the same bytes and i64 id of the adding snapshot; 0 if that is unknown
+    16      8     i64 file sequence number, 0 if the file has none
 
-The first number names a file, the second says that it is the very one (:mod:`sidecar.bundle.file_identity`).
+The first number names a file. The second also identifies its content (:mod:`sidecar.bundle.file_identity`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _FINGERPRINT = struct.Struct("<QQq")
 K = TypeVar("K")
 
 Fingerprints = npt.NDArray[np.void]
-"""Items of :data:`FINGERPRINT`, one a file."""
+"""Array with dtype :data:`FINGERPRINT`, one item for each file."""
 
 
 def fingerprint(file: DataFileIdentity) -> bytes:
-    """The 24 bytes of a file. Raises ValueError for numbers that do not fit and a path that is not valid Unicode."""
+    """Return the 24 bytes of a file. Raises ValueError for numbers that do not fit and paths that are not Unicode."""
     try:
         named = file.path.encode("utf-8") + _NUMBERS.pack(file.file_size, file.record_count)
         added = 0
@@ -47,7 +47,7 @@ def fingerprint(file: DataFileIdentity) -> bytes:
 
 
 class FingerprintIndex:
-    """Finds files by their fingerprints, but for fingerprints that occur twice in a segment: these are ambiguous."""
+    """Finds files by their fingerprints. A fingerprint that occurs twice in a segment is ambiguous and never found."""
 
     def __init__(self, fingerprints: Fingerprints) -> None:
         self._sequences = fingerprints["sequence"]
@@ -55,7 +55,7 @@ class FingerprintIndex:
         self._ordinals = _unique(_keys(fingerprints))
 
     def find(self, file: DataFileIdentity) -> int | None:
-        """The ordinal of the same file; ``None`` if it is not there, or not certain to be the same."""
+        """Return the ordinal of the same file; ``None`` if it is not listed or not certain to be the same."""
         try:
             ordinal = self._ordinals.get(fingerprint(file)[:_KEY_BYTES]) if file.is_certain else None
         except ValueError:
@@ -65,15 +65,15 @@ class FingerprintIndex:
         return ordinal
 
     def find_all(self, fingerprints: Fingerprints) -> npt.NDArray[np.int64]:
-        """The ordinals of files, of another segment perhaps, int64[n]; -1 for those that :meth:`find` does not find."""
-        found = np.array([self._ordinals.get(key, -1) for key in _keys(fingerprints)], np.int64)
-        there = (found >= 0) & (fingerprints["added"] != 0)
-        there[there] = sequences_agree(self._sequences[found[there]], fingerprints["sequence"][there])
-        found[~there] = -1
-        return found
+        """Return int64[n]: the ordinal of each file in this segment; -1 where :meth:`find` would return ``None``."""
+        ordinals = np.array([self._ordinals.get(key, -1) for key in _keys(fingerprints)], np.int64)
+        known = (ordinals >= 0) & (fingerprints["added"] != 0)
+        known[known] = sequences_agree(self._sequences[ordinals[known]], fingerprints["sequence"][known])
+        ordinals[~known] = -1
+        return ordinals
 
     def find_named(self, path: str, file_size: int, record_count: int) -> int | None:
-        """The ordinal of the one file of this path, size and record count, which may have other content."""
+        """Return the ordinal of the only file with this path, size and record count, whose content may differ."""
         try:
             name, _, _ = _FINGERPRINT.unpack(fingerprint(DataFileIdentity(path, file_size, record_count)))
         except ValueError:
@@ -86,19 +86,19 @@ class FingerprintIndex:
 
 
 def _keys(fingerprints: Fingerprints) -> list[bytes]:
-    """The first two numbers of each, as bytes."""
+    """Return the first two numbers of each fingerprint, as bytes."""
     rows = np.ascontiguousarray(fingerprints).view(np.uint8).reshape(-1, FINGERPRINT_BYTES)
     keys: list[bytes] = np.ascontiguousarray(rows[:, :_KEY_BYTES]).view(f"V{_KEY_BYTES}").ravel().tolist()
     return keys
 
 
 def _unique(keys: Iterable[K]) -> dict[K, int]:
-    """The place of each key; a key that occurs twice is left out."""
-    found: dict[K, int] = {}
+    """Return the index of each key. Keys that occur twice are left out."""
+    places: dict[K, int] = {}
     twice: set[K] = set()
     for place, key in enumerate(keys):
-        if found.setdefault(key, place) != place:
+        if places.setdefault(key, place) != place:
             twice.add(key)
     for key in twice:
-        del found[key]
-    return found
+        del places[key]
+    return places

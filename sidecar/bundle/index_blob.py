@@ -1,7 +1,7 @@
-"""Writing and reading blobs of indexes; what the bytes are stands in ``index_toc``.
+"""Write and read blobs of page indexes and row indexes. The bytes are described in ``index_toc``.
 
-An entry is verified as a whole and handed out as it is; whether what it says may be believed is for those who know
-the file that it is of.
+An entry is verified as a whole and returned as it is. Whether its statistics can be believed is decided by the callers,
+which know the file.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ S = TypeVar("S")
 
 Ranges = list[tuple[int, int]]
 Reading = Generator[Ranges, Sequence["bytes | None"], S]
-"""A way to ``S`` that asks for ranges of a blob and is sent their bytes, ``None`` where they cannot be read."""
+"""Yields ranges of a blob, is sent their bytes (``None`` where they cannot be read), and returns an ``S``."""
 
 _OFFSET = struct.Struct("<Q")
 _BATCH_BYTES = 16 << 20
 
 
 class _Entry(NamedTuple):
-    """Where the entry of a unit lies in the blob, and the lengths of its parts."""
+    """The place of a unit's entry in the blob, and the lengths of its parts in bytes."""
 
     group: StoredIndexGroup[Any]
     unit: int
@@ -51,16 +51,16 @@ class _Entry(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Bytes of all parts."""
+        """Bytes of all parts together, without checksum."""
         return sum(self.lengths)
 
 
 @dataclass(frozen=True)
 class FieldIndexes:
-    """Indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
+    """The indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
 
-    ``entries``: for each of ``groups`` and each of its units in order, the parts of its entry. ``key``, that of all
-    blobs of the segment and field, makes an encrypted blob; ``properties`` are the blob's in the Puffin footer.
+    ``entries`` has, for each unit of each of ``groups`` in order, the parts of the unit's entry. With ``key``, the blob
+    is encrypted; all blobs of a segment and field share one key. ``properties`` are the blob's in the Puffin footer.
     """
 
     form: ClassVar[IndexForm[Any]]
@@ -73,14 +73,16 @@ class FieldIndexes:
 
 
 def index_pieces(given: FieldIndexes, place: BlobContext) -> Iterator[bytes]:
-    """The bytes of all groups, piece by piece. Raises :class:`UsageError` for entries of other lengths."""
+    """Yield the bytes of all groups, piece by piece. Raises :class:`UsageError` if an entry has the wrong length."""
     form, entries = given.form, iter(given.entries)
     for group in given.groups:
         for unit, lengths in zip(group.units.tolist(), group.lengths.tolist(), strict=True):
             entry = next(entries, None)
             if entry is None or [len(part) for part in entry] != lengths:
                 found = "nothing" if entry is None else [len(part) for part in entry]
-                raise UsageError(f"a {form.what} has not the length stated", expected=lengths, found=found)
+                raise UsageError(
+                    f"a {form.what} does not have the stated length", expected=lengths, found=found
+                )
             data = b"".join(entry)
             yield place.seal(place.context(form.entry, unit, group.ordinal), data)
         yield from _table_pieces(form, group, place)
@@ -96,7 +98,7 @@ def _table_pieces(form: IndexForm[K], group: IndexGroup[K], place: BlobContext) 
 
 
 class IndexBlob(ABC, Generic[K, S]):
-    """The indexes of one field of one segment. ``doubt`` is told of everything that cannot be read."""
+    """The indexes of one field of one segment. ``doubt`` is called with every error that hides an index."""
 
     form: ClassVar[IndexForm[Any]]
 
@@ -108,21 +110,21 @@ class IndexBlob(ABC, Generic[K, S]):
         keys: KeyRing | None = None,
         units_digest: bytes = b"",
     ) -> None:
-        """``units_digest``: SHA-256 of the TOC of the segment's units, which encrypted indexes are bound to."""
+        """``units_digest``: SHA-256 of the TOC of the segment's units blob, to which encrypted indexes are bound."""
         self.toc = toc
         self._owner = toc.owner(units_digest)
         self._units_digest = units_digest
         self._keys = keys or KeyRing()
         self._read_ranges = read_ranges
         self._doubt = doubt
-        self._told = False
+        self._doubts_reported = False
 
     @property
     def place(self) -> BlobContext:
-        """The place that seals or encrypts the pieces.
+        """The context that opens the pieces.
 
-        Raises :class:`UsageError` if the key of an encrypted blob is missing, and for a plain blob of a field whose key
-        was given.
+        Raises :class:`UsageError` if the key of an encrypted blob is missing, and for a plaintext blob of a field whose
+        key was given.
         """
         return self._keys.place(self.toc.lock, self._owner)
 
@@ -131,52 +133,52 @@ class IndexBlob(ABC, Generic[K, S]):
         self._keys.place(self.toc.lock, self._owner)
 
     def read(self, units: Iterable[int]) -> dict[int, S]:
-        """The indexes of these units, those that have none or whose bytes are damaged left out.
+        """Return the indexes of these units by unit. Units without an index or with a damaged one are left out.
 
-        One read of ranges for the tables, one for the entries (several beyond 16 MiB); the reader joins
-        neighbours. Damage is doubted, not raised.
+        Makes one read for the tables and one for the entries (several beyond 16 MiB), with neighbours joined. Damage is
+        reported as a doubt, not raised.
         """
         reading = self.reading(units)
         try:
-            asked = next(reading)
+            ranges = next(reading)
             while True:
-                asked = reading.send(self._read(asked))
+                ranges = reading.send(self._read(ranges))
         except StopIteration as done:
-            found: dict[int, S] = done.value
-            return found
+            indexes: dict[int, S] = done.value
+            return indexes
 
     def reading(self, units: Iterable[int]) -> Reading[dict[int, S]]:
-        """The steps of :meth:`read`, for who reads of several blobs together."""
-        self._tell_doubts()
-        found: dict[int, S] = {}
+        """Return the steps of :meth:`read` as a generator, so that reads of several blobs can be combined."""
+        self._report_doubts()
+        indexes: dict[int, S] = {}
         try:
             place = self.place
         except SidecarError as error:
             self._doubt(error)
-            return found
+            return indexes
         entries = yield from self._locate(sorted(set(units)), place)
         for batch in _batches(entries):
             pieces = yield [(entry.offset, entry.length + place.sealing.overhead) for entry in batch]
             for entry, data in self._opened(batch, pieces, place):
                 ends = accumulate(entry.lengths, initial=0)
                 parts = [data[start:end] for start, end in pairwise(ends)]
-                found[entry.unit] = self._stored(parts, entry.group.kind)
-        return found
+                indexes[entry.unit] = self._stored(parts, entry.group.kind)
+        return indexes
 
-    def tell(self, error: SidecarError) -> None:
-        """Doubt what could not be read for :meth:`reading`."""
+    def report(self, error: SidecarError) -> None:
+        """Report an error of a read that :meth:`reading` asked for as a doubt."""
         self._doubt(error)
 
     def verify(self) -> Iterator[str]:
-        """What is wrong with the blob, one line for each table piece and entry."""
+        """Yield the blob's problems, one line for each damaged table piece or entry."""
         yield from self.toc.doubts
         problems: list[str] = []
 
-        def tell(cause: SidecarError | str) -> None:
+        def note(cause: SidecarError | str) -> None:
             problems.append(str(cause))
 
-        reader = type(self)(self.toc, self._read_ranges, tell, self._keys, self._units_digest)
-        reader._told = True
+        reader = type(self)(self.toc, self._read_ranges, note, self._keys, self._units_digest)
+        reader._doubts_reported = True
         for group in self.toc.groups:
             units = group.ordinals().tolist()
             for first in range(0, len(units), MEMBERS_PER_PIECE):
@@ -186,29 +188,29 @@ class IndexBlob(ABC, Generic[K, S]):
     @staticmethod
     @abstractmethod
     def _stored(parts: Sequence[bytes], kind: K) -> S:
-        """What readers get of an entry."""
+        """Return an entry's parts in the type that readers get."""
 
-    def _tell_doubts(self) -> None:
-        if not self._told:
-            self._told = True
+    def _report_doubts(self) -> None:
+        if not self._doubts_reported:
+            self._doubts_reported = True
             for text in self.toc.doubts:
                 self._doubt(text)
 
     def _locate(self, units: Sequence[int], place: BlobContext) -> Reading[list[_Entry]]:
-        """Read the pieces of tables that these units stand in."""
-        wanted: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []
+        """Read the table pieces that these units are in, and return the places of their entries."""
+        lookups: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []
         for group in self.toc.groups:
             positions: dict[int, list[tuple[int, int]]] = {}
             for unit, position in _positions(group, units):
                 positions.setdefault(position // MEMBERS_PER_PIECE, []).append((unit, position))
-            wanted += [(group, piece, mine) for piece, mine in positions.items()]
+            lookups += [(group, piece, members) for piece, members in positions.items()]
         entries: list[_Entry] = []
-        if not wanted:
+        if not lookups:
             return entries
-        pieces = yield [self._piece_range(group, piece) for group, piece, _ in wanted]
-        for (group, piece, mine), data in zip(wanted, pieces, strict=True):
+        pieces = yield [self._piece_range(group, piece) for group, piece, _ in lookups]
+        for (group, piece, members), data in zip(lookups, pieces, strict=True):
             try:
-                entries += self._entries(group, piece, mine, data, place)
+                entries += self._entries(group, piece, members, data, place)
             except SidecarError as error:
                 self._doubt(error)
         return entries
@@ -230,7 +232,7 @@ class IndexBlob(ABC, Generic[K, S]):
         if stored is None:
             return
         offset = self._piece_range(group, piece)[0]
-        table = f"a table of {self.form.what}es of group {group.ordinal}"
+        table = f"the table of {self.form.what}es of group {group.ordinal}"
         data = place.open(place.context(self.form.table, piece, group.ordinal), stored)
         if data is None:
             raise DamagedFileError(f"{table} is damaged", offset=offset)
@@ -241,7 +243,7 @@ class IndexBlob(ABC, Generic[K, S]):
         starts = start + np.cumsum(sizes + overhead) - sizes - overhead
         room = group.table_offset - group.offset
         if lengths.max(initial=0) > MAX_PART_BYTES or starts[-1] + sizes[-1] + overhead > room:
-            raise DamagedFileError(f"{table} names an impossible place", offset=offset)
+            raise DamagedFileError(f"{table} points outside its group", offset=offset)
         for unit, position in wanted:
             at = position - piece * MEMBERS_PER_PIECE
             yield _Entry(group, unit, group.offset + int(starts[at]), tuple(lengths[at].tolist()))
@@ -270,38 +272,38 @@ class IndexBlob(ABC, Generic[K, S]):
 def read_together(
     wanted: Sequence[tuple[int, IndexBlob[Any, S], Iterable[int]]], read_places: ReadRanges
 ) -> list[dict[int, S]]:
-    """The indexes of units in several blobs of a file, as :meth:`IndexBlob.read` has them, in few reads for all.
+    """Return the indexes of units in several blobs of a file, each as :meth:`IndexBlob.read` returns them.
 
-    Each blob has its offset in the file, of which ``read_places`` reads ranges. What is damaged in one blob is doubted
-    there; where nothing can be read, in all of them.
+    ``wanted`` has, for each blob, its offset in the file, the blob and the units. ``read_places`` reads ranges of the
+    file; one read serves all blobs. A damaged range is a doubt of its blob, a failed read of all blobs.
     """
-    found: list[dict[int, S]] = [{} for _ in wanted]
+    indexes: list[dict[int, S]] = [{} for _ in wanted]
     running = [(at, offset, blob, blob.reading(units)) for at, (offset, blob, units) in enumerate(wanted)]
     answers: list[Sequence[bytes | None] | None] = [None] * len(running)
     while running:
-        asking, asked = [], []
+        unfinished, requests = [], []
         for step, answer in zip(running, answers, strict=True):
             at, offset, _, reading = step
             try:
                 ranges = next(reading) if answer is None else reading.send(answer)
             except StopIteration as done:
-                found[at] = done.value
+                indexes[at] = done.value
                 continue
-            asking.append(step)
-            asked.append([(offset + start, length) for start, length in ranges])
-        running = asking
+            unfinished.append(step)
+            requests.append([(offset + start, length) for start, length in ranges])
+        running = unfinished
         try:
-            read = iter(read_places([place for own in asked for place in own]) if asked else [])
-            answers = [[next(read) for _ in own] for own in asked]
+            read = iter(read_places([place for request in requests for place in request]) if requests else [])
+            answers = [[next(read) for _ in request] for request in requests]
         except SidecarError as error:
             for _, _, blob, _ in running:
-                blob.tell(error)
-            answers = [[None] * len(own) for own in asked]
-    return found
+                blob.report(error)
+            answers = [[None] * len(request) for request in requests]
+    return indexes
 
 
 def _positions(group: StoredIndexGroup[K], units: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(unit, position) of those of the rising ``units`` that are members."""
+    """Yield (unit, position in the group) for those of the rising ``units`` that are members."""
     if isinstance(group.units, slice):
         start, stop = group.units.start, group.units.stop
         yield from ((unit, unit - start) for unit in units if start <= unit < stop)
@@ -313,7 +315,7 @@ def _positions(group: StoredIndexGroup[K], units: Sequence[int]) -> Iterator[tup
 
 
 def _batches(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
-    """Entries of some 16 MiB together."""
+    """Split entries into batches of about 16 MiB."""
     batch: list[_Entry] = []
     total = 0
     for entry in entries:

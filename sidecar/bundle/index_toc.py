@@ -1,27 +1,27 @@
-"""Blobs of indexes that data files carry, entry by entry as they were: their tables of contents, and where bytes lie.
+"""The table of contents of blobs with page indexes or row indexes, which keep each entry as the data file has it.
 
-Page indexes (``page_index_toc``) and row indexes (``row_index_toc``) are blobs of this kind; they differ in what an
-entry consists of and in what a reader must know of the files. A table of contents has
+Page indexes (``page_index_toc``) and row indexes (``row_index_toc``) are blobs of this kind. They differ in the
+parts of an entry and in the facts about the files that a reader needs. A table of contents has
 
-kind           "page-index", "row-index"       version       1, of encrypted blobs 3
+kind           "page-index", "row-index"       version       1; encrypted blobs 3
 table          the table's UUID                segment       id, 32 hexadecimal digits
 field          field id                        toc_offset    offset of the TOC in the blob
 units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
 groups         list of
-    version    1: a reader steps over a group of another version
+    version    1. A reader skips groups of other versions
     offset, length   of the group's bytes in the blob
     members    N                               units         the members' unit ordinals, see ``unit_set``
-    and what the members have in common: the fields of ``PageIndexKind`` or ``RowIndexKind``
-encryption     of encrypted blobs, see ``encryption``: each entry, and each piece of a table, is a module then
+    and the facts that the members share: the fields of ``PageIndexKind`` or ``RowIndexKind``
+encryption     only in encrypted blobs, see ``encryption``: each entry and each table piece is then a module
 
-A group's bytes, offsets from its first one:
+A group's bytes, with offsets from the group's start:
 
-    entries    for each member in order: the parts of its entry, one after the other, as the file has them, then the
-               entry's checksum, bound to field, segment, group and *unit*
+    entries    for each member in order: the parts of its entry, concatenated, as the file has them, then the
+               entry's checksum, which is bound to field, segment, group and *unit*
     table      pieces of 1,024 members: u64 offset of the first member's entry, then for each member the u32 length
-               of each part of its entry; each piece followed by its checksum
+               of each part of its entry. Each piece is followed by its checksum
 
-The table ends where the group ends and its length follows from N, so an entry is found with one small read.
+The table ends where the group ends, and N determines its length, so one small read finds an entry.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ from sidecar.bundle.units import MAX_UNITS
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 
 MEMBERS_PER_PIECE = 1024
-"""Members in a piece of a group's table."""
+"""Members in one piece of a group's table."""
 PIECE_HEADER_BYTES = 8
 LENGTH_BYTES = 4
 MAX_PART_BYTES = 32 << 20
-"""No part of an entry is written or read that is longer."""
+"""The longest part of an entry that is written or read."""
 
 
 class GroupKind(Protocol):
-    """What the members of a group have in common: a named tuple."""
+    """The facts that the members of a group share: a named tuple."""
 
     def _asdict(self) -> dict[str, Any]: ...
 
@@ -80,9 +80,9 @@ K = TypeVar("K", bound=GroupKind)
 
 @dataclass(frozen=True)
 class IndexForm(Generic[K]):
-    """What all blobs of one type have in common: names, number of parts of an entry, and how to read a description.
+    """The facts that all blobs of one type share: names, parts of an entry, and the decoder of a group's kind.
 
-    ``entry`` and ``table`` are what checksums call the pieces.
+    ``entry`` and ``table`` are the piece kinds in the contexts of checksums.
     """
 
     name: str
@@ -95,14 +95,14 @@ class IndexForm(Generic[K]):
     decode_kind: Callable[[dict[str, Any]], K]
 
     def table_length(self, members: int, sealing: PieceOverhead = CHECKED) -> int:
-        """Bytes of the table of a group, seals included."""
+        """Return the bytes of a group's table, checksums included."""
         pieces = -(-members // MEMBERS_PER_PIECE)
         return members * self.parts * LENGTH_BYTES + pieces * (PIECE_HEADER_BYTES + sealing.overhead)
 
 
 @dataclass(frozen=True)
 class IndexGroup(Generic[K]):
-    """A group that is to be written; position p is unit ``units[p]``, rising. ``lengths``: int64[N, parts]."""
+    """A group to write. Position p is unit ``units[p]``, rising. ``lengths``: int64[N, parts], in bytes."""
 
     ordinal: int
     kind: K
@@ -110,16 +110,16 @@ class IndexGroup(Generic[K]):
     lengths: npt.NDArray[np.int64] = field(repr=False)
 
     def entries_length(self, sealing: PieceOverhead) -> int:
-        """Bytes of all entries with their seals."""
+        """Return the bytes of all entries, checksums included."""
         return int(self.lengths.sum()) + sealing.overhead * len(self.units)
 
 
 def plan_index_groups(
     form: IndexForm[K], members: Iterable[tuple[int, K, tuple[int, ...]]]
 ) -> list[IndexGroup[K]]:
-    """Groups of one field's entries from (unit, kind, lengths of its parts); each unit at most once.
+    """Group one field's entries by kind. ``members`` has (unit, kind, lengths of the entry's parts).
 
-    Raises :class:`UsageError`.
+    Raises :class:`UsageError` if a unit occurs twice or a length is out of range.
     """
     kinds: dict[K, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
     seen: set[int] = set()
@@ -127,7 +127,7 @@ def plan_index_groups(
         if len(lengths) != form.parts or not all(0 <= length <= MAX_PART_BYTES for length in lengths):
             raise UsageError(f"a {form.what} has an impossible size", found=f"{lengths} bytes")
         if unit in seen or unit < 0:
-            raise UsageError(f"a unit stands twice among the {form.what}es of a field", found=unit)
+            raise UsageError(f"a unit occurs twice among the {form.what}es of a field", found=unit)
         seen.add(unit)
         kinds[kind].append((unit, lengths))
     groups = []
@@ -141,9 +141,9 @@ def plan_index_groups(
 
 @dataclass(frozen=True)
 class StoredIndexGroup(Generic[K]):
-    """A group as a TOC describes it; ``units`` is a slice where the members are one run.
+    """A group as a TOC describes it. ``units`` is a slice if the members are one run of units.
 
-    ``table_offset`` counts from the blob's start: the entries end there.
+    ``table_offset`` counts from the blob's start. The entries end there.
     """
 
     ordinal: int
@@ -155,13 +155,13 @@ class StoredIndexGroup(Generic[K]):
     units: npt.NDArray[np.int64] | slice
 
     def ordinals(self) -> npt.NDArray[np.int64]:
-        """The members' unit ordinals, int64[N], rising."""
+        """Return the members' unit ordinals, int64[N], rising."""
         return unit_ordinals(self.units)
 
 
 @dataclass(frozen=True)
 class IndexToc(Generic[K]):
-    """A decoded TOC. ``doubts`` names the groups that this reader steps over."""
+    """A decoded TOC. ``doubts`` names the groups that this reader skips."""
 
     table_uuid: str
     segment_id: bytes
@@ -173,17 +173,17 @@ class IndexToc(Generic[K]):
     doubts: tuple[str, ...]
     kind: str
     lock: Lock | None = None
-    """Of an encrypted blob."""
+    """The key information of an encrypted blob."""
     digest: bytes = b""
     """SHA-256 of the TOC without the lock; empty for a plain blob."""
 
     def owner(self, units_digest: bytes) -> Owner:
-        """The owner of the blob's wrapped key; ``units_digest`` is the SHA-256 of its units' table of contents."""
+        """Return the owner of the blob's wrapped key. ``units_digest`` is the SHA-256 of the units blob's TOC."""
         return Owner(self.table_uuid, self.segment_id, self.field_id, self.kind, units_digest, self.digest)
 
     @property
     def sealing(self) -> PieceOverhead:
-        """What stands around the data of each piece."""
+        """The bytes around the data of each piece."""
         return CHECKED if self.lock is None else ENCRYPTED
 
 
@@ -196,7 +196,7 @@ def encode_index_toc(
     units_toc: bytes,
     key: FieldKey | None = None,
 ) -> tuple[bytes, int]:
-    """The TOC's bytes and its offset in the blob."""
+    """Return the TOC's bytes and its offset in the blob."""
     offset, described = HEADER_BYTES, []
     sealing = CHECKED if key is None else ENCRYPTED
     for group in groups:
@@ -226,14 +226,14 @@ def encode_index_toc(
 
 
 def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
-    """Decode verified bytes; raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
+    """Decode a verified TOC. A group that this reader does not understand is skipped and named in ``doubts``.
 
-    A group that cannot be understood is stepped over and named in ``doubts``.
+    Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """
     content = decode_toc(toc)
     if content.get("kind") != form.name:
         found = repr(content.get("kind"))[:40]
-        raise DamagedFileError(f"not the table of contents of {form.what}es", found=found)
+        raise DamagedFileError(f"this is not the table of contents of {form.what}es", found=found)
     lock = decode_lock(content, f"{form.what}es")
     sealing = CHECKED if lock is None else ENCRYPTED
     units = member(content, "units", dict)
@@ -264,14 +264,18 @@ def _decode_group(
     form: IndexForm[K], ordinal: int, content: Any, num_units: int, end: int, sealing: PieceOverhead
 ) -> StoredIndexGroup[K]:
     if not isinstance(content, dict):
-        raise DamagedFileError("a group is no JSON object")
+        raise DamagedFileError("a group is not a JSON object")
     if content.get("version") != VERSION:
         found = repr(content.get("version"))[:40]
         raise UnsupportedFeatureError("unknown version", expected=VERSION, found=found)
     units = decode_units(content.get("units"), num_units)
     members = integer(content, "members", 1, MAX_UNITS)
     if count_units(units) != members:
-        raise DamagedFileError("a group lists other units", expected=members, found=count_units(units))
+        raise DamagedFileError(
+            "a group's units do not match its number of members",
+            expected=members,
+            found=count_units(units),
+        )
     offset, length = integer(content, "offset", HEADER_BYTES), integer(content, "length")
     table = form.table_length(members, sealing)
     if offset + length > end or length < table + members * sealing.overhead:

@@ -1,4 +1,4 @@
-"""What a sidecar says of itself, as JSON can hold it."""
+"""Describe a sidecar's segments, bundles and groups as JSON values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sidecar.source import Source
 
 
 def inspect_sidecar(source: Source, *, footer_length: int | None = None) -> dict[str, Any]:
-    """``segments`` with their bundles' groups, and ``warnings``; reads tables of contents and coverage alone.
+    """Return ``segments`` with their bundles' groups, and ``warnings``. Reads only tables of contents and coverage.
 
-    Raises what :class:`~sidecar.puffin.reader.PuffinReader` does for a footer that cannot be read.
+    Raises the errors of :class:`~sidecar.puffin.reader.PuffinReader` if the footer cannot be read.
     """
     sidecar = SidecarFile.open(source, footer_length=footer_length)
     segments = [describe_segment(segment) for segment in sidecar.segments]
@@ -21,7 +21,7 @@ def inspect_sidecar(source: Source, *, footer_length: int | None = None) -> dict
 
 
 def describe_segment(segment: Segment) -> dict[str, Any]:
-    """One segment: identity, sizes, coverage and groups."""
+    """Describe one segment: identity, sizes, coverage and groups."""
     header = segment.header
     return {
         "id": segment.id,
@@ -47,7 +47,7 @@ def describe_segment(segment: Segment) -> dict[str, Any]:
 
 
 def describe_bundle(toc: FilterToc) -> dict[str, Any]:
-    """One bundle and its groups."""
+    """Describe one bundle and its groups."""
     return {
         "field": toc.field_id,
         "kind": toc.rule_type.name,
@@ -60,7 +60,7 @@ def describe_bundle(toc: FilterToc) -> dict[str, Any]:
 
 
 def describe_indexes(toc: IndexToc[Any]) -> dict[str, Any]:
-    """The page indexes or row indexes of one field and their groups."""
+    """Describe the page indexes or row indexes of one field and their groups."""
     return {
         "field": toc.field_id,
         "encrypted": toc.lock is not None,
@@ -95,7 +95,7 @@ def _describe_group(group: StoredGroup) -> dict[str, Any]:
 
 
 def lookup_bytes(group: StoredGroup) -> int:
-    """Bytes that one lookup of one hash reads, at most."""
+    """Return the most bytes that the lookup of one hash reads."""
     layout, (rows, regions) = group.layout, group.rule.spread(group.layout)
     if layout.sliced:
         return rows * layout.row_stride if layout.rows_sealed else regions * layout.region_stride

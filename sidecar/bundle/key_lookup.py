@@ -1,9 +1,10 @@
-"""Looking up many keys at once, of which each unit is asked its own run.
+"""Look up many keys at once, where each unit needs only a run of the sorted keys.
 
-A join's keys are sorted, and a unit has to be asked only for those within its bounds: a run of them. Every piece of a
-bundle is read and verified once, however many keys test rows of it. Many keys test pieces all over a bundle, so these
-are read with what lies between them, the smallest gaps first, while no gap is longer than :data:`READ_COST` and all of
-them together no longer than the pieces: at most twice the bytes for a fraction of the reads.
+The keys of a join are sorted, and a unit needs only those within its bounds, which are a run of them. Every piece of a
+bundle is read and verified once, no matter how many keys test its rows. Many keys test pieces all over a bundle, so
+neighbouring pieces are read together with the gap between them, smallest gaps first. A gap is read only if it is at
+most :data:`READ_COST` long, and all gaps together are at most as long as the pieces. So at most twice the bytes are
+read, with a fraction of the reads.
 """
 
 from __future__ import annotations
@@ -23,33 +24,33 @@ from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
 
 UNKNOWN_RATE = 0.01
-"""The rate of filters of which the build recorded none."""
+"""The assumed false positive rate of filters whose build recorded none."""
 
 READ_COST = 64 * 1024
-"""Bytes that may be read in vain to save a read. A local file gives them in 10 to 20 microseconds, which is what a read
-costs beside its bytes; of remote files near ranges are one request in any case (:data:`sidecar.source.REMOTE_GAP`)."""
+"""Bytes that may be read in vain to save a read. A local disk delivers them in 10 to 20 microseconds, the fixed cost of
+a read. Remote files join near ranges in any case (:data:`sidecar.source.REMOTE_GAP`)."""
 
 Rows = Mapping[BundlePiece, list[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
 class KeyRuns:
-    """Which keys each unit is asked: those at ``[first, end)``, int64[units]; empty where it is not asked."""
+    """The keys that each unit needs: positions ``[first, end)``, int64[units]; empty for units without a lookup."""
 
     first: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
 
     @property
     def asks(self) -> Bits:
-        """bool[units]"""
+        """bool[units]: which units need a lookup of some key."""
         return self.first < self.end
 
     def covered(self) -> npt.NDArray[np.int64]:
-        """Positions of all keys that some unit is asked, rising."""
-        found: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        """Return the positions of all keys that some unit needs, rising."""
+        nothing: npt.NDArray[np.int64] = np.empty(0, np.int64)
         first, end = self.first[self.asks], self.end[self.asks]
         if not len(first):
-            return found
+            return nothing
         order = np.argsort(first, kind="stable")
         first, end = first[order], np.maximum.accumulate(end[order])
         starts = np.flatnonzero(np.concatenate(([True], first[1:] > end[:-1])))
@@ -59,7 +60,7 @@ class KeyRuns:
         ).astype(np.int64)
 
     def count_covered(self) -> int:
-        """``len(covered())`` without making them."""
+        """Return ``len(covered())`` without building the array."""
         first, end = self.first[self.asks], self.end[self.asks]
         if not len(first):
             return 0
@@ -70,7 +71,7 @@ class KeyRuns:
 
 
 def rate_of(bundle: FilterBundle) -> float:
-    """How often a filter of the bundle says "maybe" of an absent value, as its build expected."""
+    """Return the share of absent values for which a filter of the bundle says "maybe", as its build expected."""
     members, toc = sum(group.layout.members for group in bundle.toc.groups), bundle.toc
     if toc.expected_false_units is not None and members:
         return toc.expected_false_units / members
@@ -85,22 +86,23 @@ def units_with_some_key(
     resolution_holds: Callable[[str], bool],
     max_bytes: int,
 ) -> Bits | int:
-    """bool[units]: False where filters deny every key of a unit's run; or the bytes to be read, if too many.
+    """Return bool[units]: False where filters exclude every key of a unit's run.
 
-    ``keys`` are the positions that are asked, ``probes`` one answer for each of them in an encoding. Never raises for
-    what the file holds: in doubt a unit may hold a key.
+    If more than ``max_bytes`` would be read, return the number of bytes instead. ``keys`` are positions of keys, and
+    ``probes`` returns one probe for each of them in an encoding. Never raises for the content of the file: in doubt, a
+    unit is kept.
     """
-    bundle.tell_doubts()
+    bundle.report_doubts()
     keep = np.ones(bundle.toc.num_units, np.bool_)
     place = bundle.usable_place()
     if place is None:
         return keep
-    wanted: list[_Group] = []
+    lookups: list[_Group] = []
     for group in bundle.toc.groups:
-        asked = _located(bundle, place, group, keys, probes, runs, resolution_holds)
-        if asked is not None:
-            wanted.append(asked)
-    pieces = list(dict.fromkeys(piece for group in wanted for _, rows in group.lookups for piece in rows))
+        lookup = _located(bundle, place, group, keys, probes, runs, resolution_holds)
+        if lookup is not None:
+            lookups.append(lookup)
+    pieces = list(dict.fromkeys(piece for group in lookups for _, rows in group.lookups for piece in rows))
     num_bytes = sum(piece.length for piece in pieces)
     if num_bytes > max_bytes:
         return num_bytes
@@ -113,14 +115,14 @@ def units_with_some_key(
     data = {piece: held for piece, held in opened.items() if held is not None}
     damaged = opened.keys() - data.keys()
     for piece in damaged:
-        bundle.tell_damage(piece)
-    for asked in wanted:
-        keep[asked.group.units] &= asked.may_hold(data, damaged)
+        bundle.report_damage(piece)
+    for lookup in lookups:
+        keep[lookup.group.units] &= lookup.may_hold(data, damaged)
     return keep
 
 
 def _read(bundle: FilterBundle, pieces: Sequence[BundlePiece]) -> list[bytes]:
-    """The bytes of each piece, neighbours in one read."""
+    """Return the bytes of each piece. Neighbours share a read."""
     if not pieces:
         return []
     order = sorted(pieces, key=lambda piece: piece.offset)
@@ -128,43 +130,43 @@ def _read(bundle: FilterBundle, pieces: Sequence[BundlePiece]) -> list[bytes]:
     ends = starts + np.array([piece.length for piece in order], np.int64)
     gaps = starts[1:] - ends[:-1]  # pieces do not overlap
     smallest = np.argsort(gaps, kind="stable")
-    in_vain = np.cumsum(gaps[smallest])
+    gap_bytes = np.cumsum(gaps[smallest])
     apart = np.ones(len(gaps), np.bool_)
-    apart[smallest[(gaps[smallest] <= READ_COST) & (in_vain <= int((ends - starts).sum()))]] = False
+    apart[smallest[(gaps[smallest] <= READ_COST) & (gap_bytes <= int((ends - starts).sum()))]] = False
     first = np.flatnonzero(np.concatenate(([True], apart)))
     last = np.concatenate((first[1:], [len(order)])) - 1
     runs = list(zip(starts[first].tolist(), (ends[last] - starts[first]).tolist(), strict=True))
     read = dict(zip((start for start, _ in runs), bundle.read_ranges(runs), strict=True))
     run_of = np.searchsorted(starts[first], [piece.offset for piece in pieces], side="right") - 1
-    found = []
+    contents = []
     for piece, run in zip(pieces, run_of.tolist(), strict=True):
         start = runs[run][0]
-        found.append(read[start][piece.offset - start : piece.offset - start + piece.length])
-    return found
+        contents.append(read[start][piece.offset - start : piece.offset - start + piece.length])
+    return contents
 
 
 @dataclass(frozen=True)
 class _Group:
-    """What one group is asked: (key, the rows that it tests), and runs of keys of its members."""
+    """The lookups in one group: (key, the rows that it tests), and each member's run of keys."""
 
     group: StoredGroup
     lookups: list[tuple[int, Rows]]
     first: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
     unknown: Bits
-    """Members that a key of the run cannot be looked up in, and those that are asked nothing."""
+    """Members without a lookup, and members whose run has a key that cannot be looked up. They are kept."""
 
     def may_hold(self, data: Mapping[BundlePiece, bytes | memoryview], damaged: set[BundlePiece]) -> Bits:
-        """bool[N]"""
-        found: Bits = self.unknown.copy()
+        """Return bool[N]: which members may contain a key of their run. Damaged pieces count as "maybe"."""
+        kept: Bits = self.unknown.copy()
         for key, rows in self.lookups:
             inside = (self.first <= key) & (key < self.end)
-            if not damaged.isdisjoint(rows):
-                found |= inside
+            if not damaged.isdisjoint(rows):  # a damaged piece excludes nothing
+                kept |= inside
                 continue
-            held = [rows_of(self.group, data[piece], places) for piece, places in rows.items()]
-            found |= members_in_all(self.group, held) & inside
-        return found
+            tested = [rows_of(self.group, data[piece], places) for piece, places in rows.items()]
+            kept |= members_in_all(self.group, tested) & inside
+        return kept
 
 
 def _located(
@@ -176,7 +178,7 @@ def _located(
     runs: KeyRuns,
     resolution_holds: Callable[[str], bool],
 ) -> _Group | None:
-    """What the group is asked; ``None`` if it cannot answer, or nobody in it is asked."""
+    """Return the lookups in a group, ``None`` if it cannot answer or none of its members needs a lookup."""
     first, end = runs.first[group.units], runs.end[group.units]
     try:
         if not (first < end).any() or not resolution_holds(group.resolution):
@@ -187,17 +189,17 @@ def _located(
         return None
     pieces: dict[tuple[int, int], BundlePiece] = {}
     by_row = group.layout.sliced and group.layout.rows_sealed
-    own = np.isin(keys, KeyRuns(first, end).covered())
+    needed = np.isin(keys, KeyRuns(first, end).covered())
     lookups: list[tuple[int, Rows]] = []
     unknown: list[int] = []
-    for at in np.flatnonzero(own).tolist():
-        key, found = int(keys[at]), answers[at]
-        if found.verdict == "cannot-exist":
+    for at in np.flatnonzero(needed).tolist():
+        key, answer = int(keys[at]), answers[at]
+        if answer.verdict == "cannot-exist":
             continue
-        if found.verdict != "probe" or not found.hashes:
+        if answer.verdict != "probe" or not answer.hashes:
             unknown.append(key)
             continue
-        for value in found.hashes:
+        for value in answer.hashes:
             rows: dict[BundlePiece, list[tuple[int, int]]] = defaultdict(list)
             for region, row in group.rule.rows(value, group.layout.blocks):
                 name = (region, row if by_row else 0)

@@ -1,18 +1,18 @@
-"""Where the bytes of a group lie: plain arithmetic over (members N, blocks z, tail bytes t), nothing stored.
+"""The byte layout of a group: arithmetic over (members N, blocks z, tail bytes t). Nothing of it is stored.
 
 A group's bytes are, in this order:
 
     body    sliced (N >= 64): z regions; region i holds block i of all members as 256 bit rows of
             ceil(N / 8) bytes; row w * 32 + b holds bit b of word w of the block, and member u of the group is
-            bit u & 7 of byte u >> 3. Padding bits are 0. Rows of 256 bytes or more (of 32 in bundles of ORC
-            filters) are each followed by their own checksum; shorter ones share one checksum behind the region.
+            bit u & 7 of byte u >> 3. Padding bits are 0. Rows of 256 bytes or more (ORC filters: 32) are each
+            followed by their own checksum; otherwise one checksum follows the region.
             transposed (N < 64): pages of max(1, 4096 // (32 N)) regions, the last one shorter; region i is
-            block i of all members, 32 bytes each, one after the other. A checksum follows each page.
+            block i of all members, 32 bytes each, concatenated. A checksum follows each page.
     tail    only if t > 0: the t bytes after the last whole block of each member's filter, then a checksum
     own     only if some member was widened: u32 number of blocks of each member's own filter, then a checksum
 
-All offsets are in bytes from the group's first byte. In encrypted blobs the 12 bytes of a nonce stand before each
-piece and the 16 bytes of a tag behind it, in place of the checksum; ``sealing`` says which of the two it is.
+All offsets are in bytes from the group's start. In encrypted blobs, a nonce of 12 bytes precedes each piece and a
+tag of 16 bytes follows it, instead of the checksum; ``sealing`` has these two numbers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sidecar.bundle.checksum import CHECKED, PieceOverhead
 BLOCK_BYTES = 32
 BLOCK_BITS = 256
 SLICED_FROM = 64
-"""Groups with fewer members are transposed by block: a bit row would be mostly padding."""
+"""Groups with fewer members are transposed by block, because a bit row would be mostly padding."""
 ROW_SEALED_FROM = 256
-"""Rows of at least this many bytes carry a checksum each, so that one can be read alone."""
+"""Rows of at least this many bytes have their own checksum, so that a single row can be read and verified."""
 PAGE_BYTES = 4096
 MAX_BLOCKS = 1 << 22
-"""128 MiB, the largest split-block filter that Parquet readers accept."""
+"""128 MiB: the largest split-block filter that Parquet readers accept."""
 
 SLICED = "sliced"
 TRANSPOSED = "transposed"
@@ -37,9 +37,9 @@ TRANSPOSED = "transposed"
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a group of ``members`` filters of ``blocks`` blocks and ``tail`` odd bytes.
+    """The layout of a group of ``members`` filters of ``blocks`` blocks and ``tail`` odd bytes.
 
-    ``rows_sealed_from``: bytes from which a bit row has a checksum of its own, which is the index rule's to say.
+    A bit row of at least ``rows_sealed_from`` bytes has its own checksum; the index rule decides the number.
     """
 
     members: int
@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def rows_sealed(self) -> bool:
-        """Whether each row carries its own checksum (sliced only)."""
+        """Whether each row has its own checksum (sliced only)."""
         return self.row_bytes >= self.rows_sealed_from
 
     @property
@@ -82,7 +82,7 @@ class Layout:
 
     @property
     def page_regions(self) -> int:
-        """Regions in a page: the step in which blocks must be handed over (1 if sliced)."""
+        """Regions in a page, the step in which blocks must be passed (1 if sliced)."""
         return 1 if self.sliced else max(1, PAGE_BYTES // (BLOCK_BYTES * self.members))
 
     @property
@@ -91,24 +91,24 @@ class Layout:
         return -(-self.blocks // self.page_regions)
 
     def page_length(self, page: int) -> int:
-        """Bytes of a page (region if sliced) with its checksums."""
+        """Return the bytes of a page (region if sliced) with its checksums."""
         if self.sliced:
             return self.region_stride
         regions = min(self.page_regions, self.blocks - page * self.page_regions)
         return regions * self.members * BLOCK_BYTES + self.sealing.overhead
 
     def page_offset(self, page: int) -> int:
-        """Offset of a page (region if sliced)."""
+        """Return the offset of a page (region if sliced)."""
         if self.sliced:
             return page * self.region_stride
         return page * (self.page_regions * self.members * BLOCK_BYTES + self.sealing.overhead)
 
     def row_offset(self, region: int, row: int) -> int:
-        """Offset of a bit row (sliced only)."""
+        """Return the offset of a bit row (sliced only)."""
         return region * self.region_stride + row * self.row_stride
 
     def body_bytes(self, first_block: int, count: int) -> int:
-        """Bytes of the pages that hold ``count`` blocks from ``first_block``, a multiple of the page step."""
+        """Return the bytes of the pages with ``count`` blocks from ``first_block``, a multiple of ``page_regions``."""
         first = first_block // self.page_regions
         last = -(-(first_block + count) // self.page_regions)
         end = (
@@ -140,7 +140,7 @@ class Layout:
 
     @property
     def own_length(self) -> int:
-        """Bytes of that piece with its checksum; 0 if no member was widened."""
+        """Bytes of the piece with the members' own numbers of blocks, with its checksum; 0 if no member was widened."""
         return self.members * 4 + self.sealing.overhead if self.widened else 0
 
     @property

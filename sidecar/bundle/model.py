@@ -1,7 +1,7 @@
-"""What a segment says of a table's files: the data that the build hands over and planning gets back.
+"""The data of a segment: what the build writes about a table's files and planning reads back.
 
-Files stand in the order of the listed manifests, the live files of one manifest side by side; a file's ordinal is
-its place in that order. Units stand in the order of the files; a unit's ordinal is its place among all of them.
+Files are in the order of the listed manifests, with the live files of one manifest side by side. A file's ordinal is
+its place in that order. Units are in the order of the files; a unit's ordinal is its place among all units.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 
 UNLISTED = -1
-"""The manifest ordinal of files whose manifest is not listed; they stand behind all others."""
+"""The manifest ordinal of files whose manifest is not listed. These files come last."""
 
 
 class UnitState(str, Enum):
@@ -39,7 +39,7 @@ class UnitState(str, Enum):
 
 
 class UnitEntry(NamedTuple):
-    """A Parquet row group: its ordinal in the file, the file's row number of its first row, its rows."""
+    """A row group: its ordinal in the file, the row number of its first row in the file, and its number of rows."""
 
     row_group: int
     first_row: int
@@ -47,7 +47,7 @@ class UnitEntry(NamedTuple):
 
 
 class FieldBounds(NamedTuple):
-    """What a manifest entry says of one field: serialized single values and counts, ``None`` where it is silent."""
+    """One field's values in a manifest entry: serialized single values and counts, ``None`` where they are missing."""
 
     lower: bytes | None = None
     upper: bytes | None = None
@@ -58,10 +58,10 @@ class FieldBounds(NamedTuple):
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A data file as its manifest has it: ``entry`` is the Avro record's bytes, ``manifest`` the ordinal of a
-    listed manifest or :data:`UNLISTED`.
+    """A data file as its manifest has it.
 
-    ``partition`` holds the serialized single values of the partition tuple, ``bounds`` those of the fields.
+    ``entry`` is the bytes of the Avro record. ``manifest`` is the ordinal of a listed manifest or :data:`UNLISTED`.
+    ``partition`` has the serialized single values of the partition tuple, ``bounds`` those of the fields by id.
     ``added_snapshot_id`` and ``file_sequence_number`` are as in :class:`DataFileIdentity`.
     """
 
@@ -79,7 +79,7 @@ class FileEntry:
 
     @property
     def identity(self) -> DataFileIdentity:
-        """The identity that a live file is compared with."""
+        """The identity to compare with a live file."""
         return DataFileIdentity(
             self.path, self.file_size, self.record_count, self.added_snapshot_id, self.file_sequence_number
         )
@@ -87,9 +87,9 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class ListedManifest:
-    """A manifest all of whose live entries stand in the segment, ``first_file`` and the following ones.
+    """A manifest whose live entries are all in the segment: ``live_files`` files from ``first_file`` on.
 
-    ``schema`` is the ordinal of the Avro schema that its entries were written with.
+    ``schema`` is the ordinal of the Avro schema of its entries.
     """
 
     path: str
@@ -106,7 +106,7 @@ class ListedManifest:
 
 
 class CoverageState(NamedTuple):
-    """State of a (unit, field, kind): a :class:`UnitState` or the reason why not, and how the column was resolved."""
+    """State of a (unit, field, kind): a :class:`UnitState` or the reason why not, and how the column was found."""
 
     state: str
     resolution: str = ""
@@ -116,7 +116,7 @@ class CoverageState(NamedTuple):
 class Coverage:
     """States of all units of a segment for one field and kind (``bloom``, ``theta``, ...).
 
-    ``codes``: int32[units], places in ``states``.
+    ``codes``: int32[units], indexes into ``states``.
     """
 
     field_id: int
@@ -126,7 +126,7 @@ class Coverage:
 
     @classmethod
     def of(cls, field_id: int, kind: str, units: Iterable[CoverageState]) -> Coverage:
-        """From one state a unit, in the order of the units."""
+        """Build the coverage from one state for each unit, in unit order."""
         places: dict[CoverageState, int] = {}
         codes = [places.setdefault(CoverageState(*state), len(places)) for state in units]
         return cls(field_id, kind, tuple(places), np.array(codes, np.int32))
@@ -134,11 +134,11 @@ class Coverage:
     @property
     def indexed(self) -> npt.NDArray[np.bool_]:
         """bool[units]: which units have an entry."""
-        known = np.array([state.state == UnitState.INDEXED for state in self.states], np.bool_)
-        return known[self.codes] if len(known) else np.zeros(len(self.codes), np.bool_)
+        is_indexed = np.array([state.state == UnitState.INDEXED for state in self.states], np.bool_)
+        return is_indexed[self.codes] if len(is_indexed) else np.zeros(len(self.codes), np.bool_)
 
     def counts(self) -> dict[str, int]:
-        """Number of units by state."""
+        """Return the number of units by state."""
         counts: dict[str, int] = {}
         for state, count in zip(
             self.states, np.bincount(self.codes, minlength=len(self.states)), strict=True
@@ -149,7 +149,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class SegmentHeader:
-    """Identity of a segment. ``segment_id`` is 16 bytes, random; ``created_at`` is ISO 8601 in UTC."""
+    """Identity of a segment. ``segment_id`` is 16 random bytes; ``created_at`` is ISO 8601 in UTC."""
 
     table_uuid: str
     snapshot_id: int
@@ -160,7 +160,7 @@ class SegmentHeader:
 
 @dataclass(frozen=True)
 class UnitsTable:
-    """Everything that stands in a units blob, apart from the identity of its segment."""
+    """The content of a units blob, apart from the identity of its segment."""
 
     files: Sequence[FileEntry]
     manifests: Sequence[ListedManifest] = ()

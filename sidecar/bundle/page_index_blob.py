@@ -1,7 +1,7 @@
-"""``sidecar-page-index-v1``: ColumnIndex and OffsetIndex of one field's units, the Thrift bytes as they were.
+"""``sidecar-page-index-v1``: ColumnIndex and OffsetIndex of one field's units, as unchanged Thrift bytes.
 
-What the bytes are stands in ``page_index_toc``; whether what an entry says may be believed is for
-:mod:`sidecar.parquet.page_bounds`, which has seen nothing of the file yet.
+The bytes are described in ``page_index_toc``. Nothing here checks an entry against its data file;
+:mod:`sidecar.parquet.page_bounds` decides whether its bounds can be believed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sidecar.bundle.page_index_toc import PAGE_INDEXES, PageIndexGroup, PageInde
 
 
 class StoredPageIndex(NamedTuple):
-    """The page index of one unit: Thrift bytes, ``None`` for a structure that the file does not have."""
+    """The page index of one unit: Thrift bytes, ``None`` for a structure that the file lacks."""
 
     column_index: bytes | None
     offset_index: bytes | None
@@ -35,9 +35,9 @@ class PageIndexBlob(IndexBlob[PageIndexKind, StoredPageIndex]):
 
 @dataclass(frozen=True)
 class FieldPageIndexes(FieldIndexes):
-    """Page indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
+    """The page indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
 
-    ``entries``: for each of ``groups`` and each of its units in order, ColumnIndex and OffsetIndex.
+    ``entries`` has, for each unit of each of ``groups`` in order, ColumnIndex and OffsetIndex.
     """
 
     form = PAGE_INDEXES

@@ -1,11 +1,11 @@
-"""``sidecar-page-index-v1``: what a group of page indexes has in common, and which units stand in one.
+"""``sidecar-page-index-v1``: the facts that a group of page indexes shares, and the plan of the groups.
 
-The bytes lie as ``index_toc`` says; an entry is ColumnIndex and OffsetIndex, the Thrift bytes as the file has them
-(either may be empty). Of a group, the table of contents further has
+``index_toc`` describes the byte layout. An entry is ColumnIndex and OffsetIndex, the Thrift bytes as the file has them
+(either may be empty). The table of contents also has for each group
 
-    encoding   how the files store the column: a name of the fixed registry
+    encoding   how the files store the column: a name in the fixed registry
     resolution how the column was found in the files: "id" or "name:<path>"
-    comparison how bounds compare: "signed:4", "bytes", "float:8", ...; "" if they have no known order
+    comparison how bounds compare: "signed:4", "bytes", "float:8", ...; "" if their order is unknown
     order      the files' column order: 1 TYPE_ORDER, 2 IEEE_754_TOTAL_ORDER, 3 INT96_TIMESTAMP_ORDER, 0 unknown
     max_def, max_rep   highest definition and repetition level
 """
@@ -24,7 +24,7 @@ from sidecar.puffin.types import PAGE_INDEX
 
 
 class PageIndexKind(NamedTuple):
-    """What the members of a group have in common: all that a reader must know of their files."""
+    """The facts that the members of a group share: all that a reader needs to know about their files."""
 
     encoding: str
     resolution: str
@@ -39,7 +39,7 @@ PageIndexGroup: TypeAlias = IndexGroup[PageIndexKind]
 
 @dataclass(frozen=True)
 class PageIndexMember:
-    """The page index of one unit, by the lengths of its two structures (0: there is none)."""
+    """The page index of one unit to be planned. Lengths are in bytes; 0 if the structure is missing."""
 
     unit: int
     kind: PageIndexKind
@@ -71,11 +71,13 @@ PAGE_INDEXES = IndexForm(
 
 
 def plan_page_indexes(members: Iterable[PageIndexMember]) -> list[PageIndexGroup]:
-    """Groups of one field's page indexes; each unit at most once. Raises :class:`UsageError`."""
+    """Group one field's page indexes. Raises :class:`UsageError` if a unit occurs twice or has nothing."""
     return plan_index_groups(PAGE_INDEXES, map(_checked, members))
 
 
-def _checked(one: PageIndexMember) -> tuple[int, PageIndexKind, tuple[int, int]]:
-    if not one.column_length and not one.offset_length:
-        raise UsageError("a page index has an impossible size", found="nothing at all")
-    return one.unit, one.kind, (one.column_length, one.offset_length)
+def _checked(index: PageIndexMember) -> tuple[int, PageIndexKind, tuple[int, int]]:
+    if not index.column_length and not index.offset_length:
+        raise UsageError(
+            "a page index has neither a ColumnIndex nor an OffsetIndex", found=f"unit {index.unit}"
+        )
+    return index.unit, index.kind, (index.column_length, index.offset_length)

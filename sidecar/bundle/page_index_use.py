@@ -1,7 +1,7 @@
-"""From a file's footer to what a sidecar records of its page indexes, and from a stored entry back to structures.
+"""Derive the recorded kind of page indexes from a file's footer, and decode stored entries.
 
 A group's ``comparison`` names how bounds compare (:class:`sidecar.parquet.bounds.Ordering`): ``KIND:WIDTH``, or
-``bytes`` and ``decimal`` alone where values have no fixed width.
+just ``bytes`` or ``decimal`` for values without a fixed width.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.errors import SidecarError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import Annotation, Leaf
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, decode_column_index, decode_offset_index
-from sidecar.parquet.schema import Annotation, Leaf
 
 _KINDS = ("boolean", "signed", "unsigned", "float", "int96", "bytes", "decimal")
 
 
 class DecodedPageIndex(NamedTuple):
-    """Both structures of a unit, ``None`` where there is none, and how its bounds compare or why they do not."""
+    """Both structures of a unit (``None`` if missing), and how its bounds compare or why they do not."""
 
     column_index: ColumnIndex | None
     offset_index: OffsetIndex | None
@@ -30,7 +30,7 @@ class DecodedPageIndex(NamedTuple):
 
 
 def page_index_kind(footer: Footer, leaf: Leaf, resolution: str) -> PageIndexKind:
-    """What a sidecar records of a column of a file beside its page indexes."""
+    """Return what a sidecar records about a file's column together with its page indexes."""
     ordering = find_ordering(footer, leaf)
     comparison, order = "", 0
     if not isinstance(ordering, str):
@@ -40,7 +40,7 @@ def page_index_kind(footer: Footer, leaf: Leaf, resolution: str) -> PageIndexKin
 
 
 def leaf_of(kind: PageIndexKind, field_id: int, iceberg_type: str) -> Leaf:
-    """The leaf that a group's encoding stands for in a column of ``iceberg_type``; its index is the field id.
+    """Return the leaf that a group's encoding describes in a column of ``iceberg_type``. Its index is the field id.
 
     Raises :class:`UnsupportedFeatureError` for an unknown encoding.
     """
@@ -68,7 +68,7 @@ def _annotation(encoding: Encoding, iceberg_type: str) -> Annotation:
 
 
 def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:
-    """The structures of an entry. Raises :class:`DamagedFileError` for bytes that are none."""
+    """Decode an entry. Raises :class:`DamagedFileError` for bytes that are not a page index."""
     column, offset = stored.column_index, stored.offset_index
     return DecodedPageIndex(
         None if column is None else decode_column_index(column),
@@ -78,17 +78,17 @@ def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:
 
 
 def ordering_of(kind: PageIndexKind) -> Ordering | str:
-    """How the bounds of a group compare, or the reason why nothing is known of it."""
+    """Return how the bounds of a group compare, or the reason why this is unknown."""
     if not kind.comparison:
-        return "the bounds have no known order"
+        return "the order of the bounds is unknown"
     name, _, width = kind.comparison.partition(":")
     if name not in _KINDS or not (width.isdecimal() or not width) or len(width) > 4:
-        return f"bounds that compare as '{kind.comparison[:40]}' are not understood"
+        return f"the order '{kind.comparison[:40]}' of the bounds is not understood"
     return Ordering(name, int(width) if width else None, kind.order)
 
 
 def problem_of(stored: StoredPageIndex) -> str:
-    """Why an entry's bytes are no page index; empty if they are one."""
+    """Return why an entry's bytes are not a page index; empty if they are one."""
     try:
         decode_page_index(stored)
     except SidecarError as error:

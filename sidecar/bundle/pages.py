@@ -1,4 +1,4 @@
-"""Walking through all pages of a group in order, with bounded memory, and opening them."""
+"""Read and verify all pages of a group in order, with bounded memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError
 
 PIECE_BYTES = 4 << 20
-"""Pages are read in pieces of about this many bytes, but never less than one page."""
+"""Pages are read in pieces of about this many bytes, at least one page each."""
 
 
 class GroupPages(NamedTuple):
-    """The pages of a range of blocks of a group, with their seals or (:func:`open_pages`) without."""
+    """The pages of a range of blocks of a group, with checksums or (after :func:`open_pages`) without."""
 
     first_block: int
     blocks: int
@@ -32,26 +32,26 @@ class GroupPages(NamedTuple):
 def walk_pages(
     group: StoredGroup, read_ranges: ReadRanges, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[GroupPages]:
-    """All pages of a group, in order."""
+    """Yield all pages of a group, in order."""
     layout = group.layout
     step = layout.page_regions
     count = max(step, piece_bytes // (layout.members * BLOCK_BYTES) // step * step)
     for first in range(0, layout.blocks, count):
-        wanted = min(count, layout.blocks - first)
+        blocks = min(count, layout.blocks - first)
         offset = group.offset + layout.page_offset(first // step)
-        (data,) = read_ranges([(offset, layout.body_bytes(first, wanted))])
-        yield GroupPages(first, wanted, data)
+        (data,) = read_ranges([(offset, layout.body_bytes(first, blocks))])
+        yield GroupPages(first, blocks, data)
 
 
 class OpenedPages(NamedTuple):
-    """Bare pages, and the names of those pages, regions or rows that are wrong or whose padding bits are not 0."""
+    """Pages without checksums, and the names of pages, regions or rows that are damaged or have padding bits set."""
 
     pages: GroupPages
     bad: list[str]
 
 
 def open_pages(group: StoredGroup, place: BlobContext, pages: GroupPages) -> OpenedPages:
-    """Verify, and decrypt, the pages of a range of blocks. What is wrong is named, and not to be used."""
+    """Verify and decrypt the pages of a range of blocks. The parts named in ``bad`` must not be used."""
     layout = group.layout
     data = np.frombuffer(pages.data, np.uint8)
     first = pages.first_block // layout.page_regions
@@ -68,7 +68,7 @@ def open_pages(group: StoredGroup, place: BlobContext, pages: GroupPages) -> Ope
         bare, wrong = open_pieces(whole, contexts, place) if full else (whole, [])
         bad += (f"{name} {first + number}" for number in wrong)
     opened = bare.tobytes()
-    if left:  # the last page of the group, which is shorter
+    if left:  # the last page of the group is shorter
         rest = place.open(
             place.context(group.rule.page, first + full, group.ordinal), data[whole.size :].data
         )
@@ -83,7 +83,7 @@ def open_pages(group: StoredGroup, place: BlobContext, pages: GroupPages) -> Ope
 
 
 def bare_group(group: StoredGroup) -> BundleGroup:
-    """The group as :func:`sidecar.bundle.slicing.unslice_pages` takes it for opened pages, filters as stored."""
+    """Return the group in the form that ``unslice_pages`` needs for opened pages, with widened filters as stored."""
     whole = group.with_own_blocks(np.full(group.layout.members, group.layout.blocks, np.int64))
     return replace(whole, sealing=BARE)
 
@@ -102,7 +102,7 @@ def _open_rows(
 
 
 def read_tails(group: StoredGroup, place: BlobContext, read_ranges: ReadRanges) -> list[bytes]:
-    """The odd bytes of each member's filter, by position; empty ones if the group has none."""
+    """Return the odd bytes of each member's filter, by position; empty bytes if the group has no tails."""
     layout = group.layout
     if not layout.tail:
         return [b""] * layout.members
@@ -113,15 +113,15 @@ def read_tails(group: StoredGroup, place: BlobContext, read_ranges: ReadRanges) 
 def read_own_blocks(
     group: StoredGroup, place: BlobContext, read_ranges: ReadRanges
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """int64[N]: number of blocks of each member's own filter, by position."""
+    """Return int64[N]: the number of blocks of each member's own filter, by position."""
     layout = group.layout
     if not layout.widened:
         return np.full(layout.members, layout.blocks, np.int64)
     data = _read_sealed(group, place, read_ranges, PieceKind.OWN_BLOCKS, layout.own_offset, layout.own_length)
-    own = np.frombuffer(data, "<u4").astype(np.int64)
-    if (own < 1).any() or (layout.blocks % np.maximum(own, 1)).any():
-        raise DamagedFileError("a member's own number of blocks does not divide that of its group")
-    return own
+    own_blocks = np.frombuffer(data, "<u4").astype(np.int64)
+    if (own_blocks < 1).any() or (layout.blocks % np.maximum(own_blocks, 1)).any():
+        raise DamagedFileError("a member's own number of blocks does not divide its group's")
+    return own_blocks
 
 
 def _read_sealed(
@@ -131,6 +131,7 @@ def _read_sealed(
     data = place.open(place.context(kind, group=group.ordinal), piece)
     if data is None:
         raise DamagedFileError(
-            f"group {group.ordinal}: the piece {kind.name} has a wrong checksum", offset=group.offset + offset
+            f"the piece {kind.name} of group {group.ordinal} has a wrong checksum",
+            offset=group.offset + offset,
         )
     return bytes(data)

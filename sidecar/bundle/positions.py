@@ -1,16 +1,16 @@
-"""Which unit stands at which position of which group: fixed once, by the driver, when all sizes are known.
+"""Plan the groups of a bundle: which unit is at which position of which group. The driver does it once.
 
-Members of one group share hash and index rule, encoding, resolution, tail length and number of blocks z; their
-order is that of the unit ordinals. Each group costs a read per lookup, so few groups are wanted.
-The rule of ORC filters has k and m in it, so those of one group are all of one size: they are never widened.
+Members of one group share hash, index rule, encoding, resolution, tail length and number of blocks z. They are in the
+order of their unit ordinals. Each group costs a read per lookup, so fewer groups are better.
+The rule of ORC filters includes k and m, so all filters of a group have one size and are never widened.
 
 Widening lemma: for z' = f z with an integer f, the filter that repeats each block f times answers every probe as
 the original does. Block index floor(h z' / 2^32) // f = floor(h z / 2^32), since floor(floor(f x) / f) = floor(x).
-It holds for integer factors alone: from 64 to 80 blocks repeating loses a third of the values.
+It holds only for integer factors: repeating from 64 to 80 blocks loses a third of the values.
 
-Rule: sizes of one kind are merged, cheapest merge first, as long as all bytes that widening adds stay within half
-of the bytes of the filters themselves, or within 1 MiB. A widened member's own z is recorded, so that taking it
-out gives its own bytes again. Filters of an odd size (no power of two, or with a tail) are never widened.
+Rule: sizes of one kind are merged, the cheapest merge first, as long as the bytes that widening adds are at most half
+of the bytes of the filters, or at most 1 MiB. A widened member's own z is recorded, so that extracting it
+returns its original bytes. Filters of an odd size (not a power of two, or with a tail) are never widened.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from sidecar.bundle.rules import RULES, SPLIT_BLOCK, IndexRule
 from sidecar.errors import UsageError
 
 FREE_BYTES = 1 << 20
-"""Widening may add this much whatever the size of the filters."""
+"""Widening may add this many bytes, no matter how small the filters are."""
 
 
 @dataclass(frozen=True)
 class GroupMember:
-    """One filter that is to be put into a bundle.
+    """One filter to put into a bundle.
 
-    ``unit`` is the unit's ordinal in its segment, ``encoding`` a name of the registry, ``resolution`` says how
-    the column was found in the file (``id`` or ``name:<path>``), ``num_bytes`` is the length of the bitset, odd
-    tail bytes included. ``harvested`` filters are carried as they are. ``rule`` says how a hash becomes bits.
+    ``unit`` is the unit's ordinal in its segment. ``encoding`` is a name in the registry. ``resolution`` says how
+    the column was found in the file (``id`` or ``name:<path>``). ``num_bytes`` is the length of the bitset with its
+    odd tail bytes. ``harvested`` filters are copied unchanged. ``rule`` turns a hash into bits.
     """
 
     unit: int
@@ -52,7 +52,7 @@ class GroupMember:
 
     @property
     def blocks(self) -> int:
-        """Blocks of 32 bytes: the filter's own z."""
+        """The filter's own z: its number of blocks of 32 bytes."""
         return self.rule.size(self.num_bytes)[0]
 
     @property
@@ -63,10 +63,10 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class BundleGroup:
-    """A group of a bundle: who its members are and how its bytes lie.
+    """A group of a bundle: its members and their layout.
 
     ``units``: int64[N], rising; position p of the group is unit ``units[p]``. ``own_blocks``: int64[N], each
-    member's own z, which divides ``blocks``. ``ordinal`` counts the groups of one field and class of rules.
+    member's own z, a divisor of ``blocks``. ``ordinal`` counts the groups of one field and rule class from 0.
     """
 
     ordinal: int
@@ -78,7 +78,7 @@ class BundleGroup:
     units: npt.NDArray[np.int64] = field(repr=False)
     own_blocks: npt.NDArray[np.int64] = field(repr=False)
     sealing: PieceOverhead = CHECKED
-    """That of the blob, see :attr:`sidecar.bundle.checksum.Place.sealing`."""
+    """The blob's sealing, see :attr:`sidecar.bundle.checksum.BlobContext.sealing`."""
 
     @property
     def widened(self) -> bool:
@@ -87,31 +87,31 @@ class BundleGroup:
 
     @property
     def layout(self) -> Layout:
-        """Where the group's bytes lie."""
+        """The layout of the group's bytes."""
         alone_from = self.rule.rows_alone_from(self.sealing)
         return Layout(len(self.units), self.blocks, self.tail, self.widened, alone_from, self.sealing)
 
     @property
     def block_step(self) -> int:
-        """Block ranges handed to ``slice_blocks`` begin at multiples of this (1 if sliced by bit)."""
+        """Ranges of blocks for ``slice_blocks`` must begin at multiples of this (1 if sliced by bit)."""
         return self.layout.page_regions
 
     def region_bytes(self, first_block: int, count: int) -> int:
-        """Length of what ``slice_blocks`` returns for this range of blocks."""
+        """Return the number of bytes that ``slice_blocks`` returns for this range of blocks."""
         return self.layout.body_bytes(first_block, count)
 
 
 def plan_groups(members: Iterable[GroupMember], sealing: PieceOverhead = CHECKED) -> list[BundleGroup]:
-    """Groups of one field's filters; each unit at most once. Raises :class:`UsageError` for impossible sizes.
+    """Group one field's filters. Raises :class:`UsageError` for impossible sizes and units that occur twice.
 
-    Groups of split-block filters stand before those of ORC filters; the ordinals of either count from 0.
+    Groups of split-block filters come before groups of ORC filters; the ordinals of each kind count from 0.
     """
     kinds: dict[_Kind, list[GroupMember]] = defaultdict(list)
     seen: set[int] = set()
     for member in members:
         blocks, tail = member.rule.size(member.num_bytes)
         if member.unit in seen or member.unit < 0:
-            raise UsageError("a unit stands twice among the filters of a field", found=f"unit {member.unit}")
+            raise UsageError("a unit occurs twice among the filters of a field", found=f"unit {member.unit}")
         seen.add(member.unit)
         odd = blocks if tail or blocks & (blocks - 1) else 0
         kinds[_Kind(_order(member.rule), member.encoding, member.resolution, tail, odd)].append(member)
@@ -122,16 +122,16 @@ def plan_groups(members: Iterable[GroupMember], sealing: PieceOverhead = CHECKED
         for blocks, merged in _merge_sizes(same):
             merged.sort(key=lambda member: member.unit)
             units = np.array([member.unit for member in merged], np.int64)
-            own = np.array([member.blocks for member in merged], np.int64)
+            own_blocks = np.array([member.blocks for member in merged], np.int64)
             ordinal = counts[rule.name]
             counts[rule.name] += 1
             described = rule, kind.encoding, kind.resolution, blocks, kind.tail
-            groups.append(BundleGroup(ordinal, *described, units, own, sealing))
+            groups.append(BundleGroup(ordinal, *described, units, own_blocks, sealing))
     return groups
 
 
 class _Kind(NamedTuple):
-    """What the members of a group have in common; ``odd``: the number of blocks, where they must not be widened."""
+    """The facts that members of a group share. ``odd`` is the number of blocks if they must not be widened, else 0."""
 
     rule: tuple[int, ...]
     encoding: str
@@ -140,13 +140,16 @@ class _Kind(NamedTuple):
     odd: int
 
 
-@lru_cache  # asked for each member, and taking a dataclass apart is slow
+@lru_cache  # called for each member, and astuple is slow
 def _order(rule: IndexRule) -> tuple[int, ...]:
     return RULES.index(type(rule)), *astuple(rule)
 
 
 def _merge_sizes(members: Sequence[GroupMember]) -> list[tuple[int, list[GroupMember]]]:
-    """Members by number of blocks after widening, larger first; all sizes are powers of two, or all are one."""
+    """Merge members of similar sizes. Returns (blocks, members), larger sizes first.
+
+    All sizes are powers of two, or all are equal.
+    """
     classes: dict[int, list[GroupMember]] = defaultdict(list)
     for member in members:
         classes[member.blocks].append(member)

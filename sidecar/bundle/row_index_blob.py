@@ -1,7 +1,7 @@
-"""``sidecar-row-index-v1``: the RowIndexEntry messages of one field's units in ORC files, the bytes as they were.
+"""``sidecar-row-index-v1``: the RowIndexEntry messages of one field's units in ORC files, as unchanged bytes.
 
-What the bytes are stands in ``row_index_toc``; whether what an entry says may be believed is for
-:mod:`sidecar.orc.statistics`.
+The bytes are described in ``row_index_toc``. Nothing here checks an entry against its data file;
+:mod:`sidecar.orc.statistics` decides whether its statistics can be believed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sidecar.bundle.row_index_toc import ROW_INDEXES, RowIndexGroup, RowIndexKin
 
 
 class StoredRowIndex(NamedTuple):
-    """The row index of one unit: the bytes of its RowIndexEntry."""
+    """The row index of one unit: the protobuf bytes of its RowIndexEntry."""
 
     entry: bytes
     kind: RowIndexKind
@@ -33,9 +33,9 @@ class RowIndexBlob(IndexBlob[RowIndexKind, StoredRowIndex]):
 
 @dataclass(frozen=True)
 class FieldRowIndexes(FieldIndexes):
-    """Row indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
+    """The row indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
 
-    ``entries``: for each of ``groups`` and each of its units in order, the RowIndexEntry, as a tuple of one.
+    ``entries`` has, for each unit of each of ``groups`` in order, a 1-tuple with the RowIndexEntry.
     """
 
     form = ROW_INDEXES

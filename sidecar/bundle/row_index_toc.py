@@ -1,22 +1,22 @@
-"""``sidecar-row-index-v1``: what a group of ORC row indexes has in common, and which units stand in one.
+"""``sidecar-row-index-v1``: the facts that a group of ORC row indexes shares, and the plan of the groups.
 
-The bytes lie as ``index_toc`` says; an entry is one RowIndexEntry (statistics and positions of one row group), the
-protobuf bytes as the stripe's ROW_INDEX stream has them. They say nothing without what the file says elsewhere, so of
-a group the table of contents further has
+``index_toc`` describes the byte layout. An entry is one RowIndexEntry (statistics and positions of one row group), the
+protobuf bytes as the stripe's ROW_INDEX stream has them. An entry cannot be understood without facts from elsewhere in
+the file, so the table of contents also has for each group
 
     resolution how the column was found in the files: "id" or "name:<path>"
     type       the column's ORC type: "INT", "STRING", "DECIMAL", ...
-    precision, scale   of a decimal; 0 for other types or where the file is silent
-    repeated   whether a list, map or union stands above the column: its values are not one a row
-    nested     whether anything but the root stands above it: where that is null, it has no value at all
-    column_encoding    how the stripe stores it: "DIRECT", "DICTIONARY", "DIRECT_V2", "DICTIONARY_V2"
-    has_present        whether the stripe has a PRESENT stream for it: positions begin with that one's
-    compressed         whether streams are compressed: a position is then a chunk and an offset in it
-    timezone   the stripe's writer timezone, "" if it names none: statistics of timestamps may be in it
-    calendar   of dates and timestamps: "unknown", "julian_gregorian", "proleptic_gregorian"
+    precision, scale   of a decimal; 0 for other types or if the file does not state them
+    repeated   whether the column is inside a list, map or union, so that a row can have any number of values
+    nested     whether the column is inside any type but the root; where that is null, the column has no value
+    column_encoding    how the stripe encodes it: "DIRECT", "DICTIONARY", "DIRECT_V2", "DICTIONARY_V2"
+    has_present        whether the stripe has a PRESENT stream for it; positions begin with those of that stream
+    compressed         whether streams are compressed; a position is then a chunk and an offset in it
+    timezone   the stripe's writer timezone, "" if it names none; statistics of timestamps may be in it
+    calendar   for dates and timestamps: "unknown", "julian_gregorian", "proleptic_gregorian"
     writer, writer_version   numbers of Footer.writer and PostScript.writerVersion
-    software_version   text, "" if the file names none
-    file_version       "0.11", "0.12", or "1.9999" for what writers call UNSTABLE-PRE-2.0
+    software_version   text, "" if the file states none
+    file_version       "0.11", "0.12", or "1.9999", which writers call UNSTABLE-PRE-2.0
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _U32 = (1 << 32) - 1
 
 
 class RowIndexKind(NamedTuple):
-    """What the members of a group have in common: all that a reader must know of their files and stripes."""
+    """The facts that the members of a group share: all that a reader needs to know about their files and stripes."""
 
     resolution: str
     type: str
@@ -58,7 +58,7 @@ RowIndexGroup: TypeAlias = IndexGroup[RowIndexKind]
 
 @dataclass(frozen=True)
 class RowIndexMember:
-    """The row index of one unit, by the length of its RowIndexEntry."""
+    """The row index of one unit to be planned. ``length`` is the bytes of its RowIndexEntry."""
 
     unit: int
     kind: RowIndexKind
@@ -98,5 +98,5 @@ ROW_INDEXES = IndexForm(
 
 
 def plan_row_indexes(members: Iterable[RowIndexMember]) -> list[RowIndexGroup]:
-    """Groups of one field's row indexes; each unit at most once. Raises :class:`UsageError`."""
-    return plan_index_groups(ROW_INDEXES, ((one.unit, one.kind, (one.length,)) for one in members))
+    """Group one field's row indexes. Raises :class:`UsageError` if a unit occurs twice."""
+    return plan_index_groups(ROW_INDEXES, ((index.unit, index.kind, (index.length,)) for index in members))

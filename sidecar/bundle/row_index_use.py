@@ -1,7 +1,7 @@
-"""From an ORC file to what a sidecar records of its row indexes, and from a stored entry back to what it says.
+"""Derive the recorded kind of row indexes from an ORC file, and decode stored entries.
 
-A group's description has all that :mod:`sidecar.orc.row_index` and :mod:`sidecar.orc.statistics` ask of a file, so
-an entry can be understood, and believed as far as it would be in its file, without opening that.
+A group's description has all facts about the file that :mod:`sidecar.orc.row_index` and :mod:`sidecar.orc.statistics`
+need. So an entry can be decoded, and trusted as far as in its file, without opening the file.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from typing import NamedTuple
 
 from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
-from sidecar.errors import DamagedFileError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.orc.bounds import statistics_bounds
 from sidecar.orc.row_index import decode_entry, take_apart
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
 from sidecar.orc.tail import OrcTail
+from sidecar.questions.bounds import Bounds
 
 
 class DecodedRowIndex(NamedTuple):
-    """Where a row group begins in each stream of the column, and its statistics if it has some.
+    """The start of a row group in each stream of the column, and its statistics (``None`` if missing).
 
-    ``positions`` are as :func:`sidecar.orc.row_index.take_apart` gives them.
+    ``positions`` are as :func:`sidecar.orc.row_index.take_apart` returns them.
     """
 
     positions: dict[str, tuple[int, ...]]
@@ -29,12 +31,12 @@ class DecodedRowIndex(NamedTuple):
 
 
 def row_index_kind(tail: OrcTail, footer: StripeFooter, column: OrcColumn, resolution: str) -> RowIndexKind:
-    """What a sidecar records of a column of a stripe beside its row indexes.
+    """Return what a sidecar records about a stripe's column together with its row indexes.
 
-    :class:`UsageError` for an encrypted column: its row index never goes into a sidecar.
+    Raises :class:`UsageError` for an encrypted column, because its row index must not leave the encrypted file.
     """
     if column.encrypted:
-        raise UsageError("the row index of an encrypted column is not to leave its file", column=column.path)
+        raise UsageError("the row index of an encrypted column must not leave its file", column=column.path)
     encoding = footer.encodings[column.id]
     return RowIndexKind(
         resolution=resolution,
@@ -56,7 +58,7 @@ def row_index_kind(tail: OrcTail, footer: StripeFooter, column: OrcColumn, resol
 
 
 def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
-    """What an entry says. Raises :class:`DamagedFileError` for bytes that are none."""
+    """Decode an entry. Raises :class:`DamagedFileError` for bytes that are not a row index."""
     kind, entry = stored.kind, decode_entry(stored.entry)
     column = _column(kind)
     positions = take_apart(
@@ -72,8 +74,19 @@ def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
     return DecodedRowIndex(positions, statistics)
 
 
+def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | str:
+    """What the row index of a unit of ``rows`` rows proves, as of one page, or why it proves nothing."""
+    try:
+        statistics = decode_row_index(stored).statistics
+    except SidecarError as error:
+        return error.what
+    if statistics is None:
+        return "it has no statistics"
+    return statistics_bounds(statistics, _column(stored.kind), rows)
+
+
 def _column(kind: RowIndexKind) -> OrcColumn:
-    """The column as far as a description tells of it."""
+    """Return the column as far as a group's description knows it."""
     return OrcColumn(
         id=0,
         path="",
@@ -94,5 +107,5 @@ def _column(kind: RowIndexKind) -> OrcColumn:
 def _version(text: str) -> tuple[int, int]:
     major, _, minor = text.partition(".")
     if not (major.isdecimal() and minor.isdecimal() and len(text) <= 20):
-        raise DamagedFileError("a row index names an impossible file version", found=text[:40])
+        raise DamagedFileError("a row index has an impossible file version", found=text[:40])
     return int(major), int(minor)

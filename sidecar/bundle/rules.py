@@ -1,14 +1,14 @@
-"""Index rules: which bits of a filter a hash tests, and what tells bundles of one kind of filter from the other.
+"""Index rules: the bits that a hash tests in a filter, and the differences between Parquet and ORC bundles.
 
 A filter of either kind is cut into blocks of 256 bits. Bit p of its bytes (bit p & 7 of byte p >> 3) is row p % 256
-of region p // 256, and a value that a filter holds has set every bit that its hash tests. So one layout, one way to
-slice, to verify and to AND serves both; a rule says the rest:
+of region p // 256. A value in the filter has set every bit that its hash tests. So one layout and one way to
+slice, verify and AND serve both kinds. The rule has the rest:
 
     "parquet"  split-block filters of z blocks: block ((h >> 32) * z) >> 32 and one bit in each of its eight words,
-               so the eight rows of a lookup stand in one region. Odd bytes after the last block are carried apart.
+               so the eight rows of a lookup are in one region. Odd bytes after the last block are stored separately.
     "orc"      ORC filters of m bits, of which k are tested: h1 = int32(h), h2 = int32(h >>> 32), and for i = 1..k
-               c = int32(h1 + i * h2), bit (c < 0 ? ~c : c) % m. They stand in up to k regions, so rows carry
-               checksums of their own from 32 bytes on. The last of ceil(m / 256) blocks is filled up with zeros.
+               c = int32(h1 + i * h2), bit (c < 0 ? ~c : c) % m. They are in up to k regions, so rows have
+               their own checksums from 32 bytes on. The last of ceil(m / 256) blocks is padded with zeros.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from sidecar.puffin.types import ORC_BLOOM, SBBF
 AnyFilter = SplitBlockBloomFilter | OrcBloomFilter
 
 WORD_BITS = 64
-"""The bits of an ORC filter are a multiple of this."""
+"""The number of bits of an ORC filter is a multiple of this."""
 MAX_BITS = MAX_BLOCKS * BLOCK_BITS
 
 
 @dataclass(frozen=True)
 class IndexRule(ABC):
-    """How a hash becomes bits in the filters of one group; the class says what its bundles are.
+    """How a hash becomes bits in the filters of one group. The class describes a type of bundle.
 
-    ``name`` is a bundle's ``kind`` in its table of contents; ``hash`` and ``index`` stand in its groups. ``page``,
-    ``region`` and ``row`` are what checksums call the pieces, so that one of another kind of bundle never fits; rows
-    of ``rows_sealed_from`` bytes have one each (encrypted: ``rows_encrypted_from``, as a module costs 28 bytes).
+    ``name`` is the ``kind`` in a bundle's table of contents. ``hash`` and ``index`` are in the descriptions of its
+    groups. ``page``, ``region`` and ``row`` are the piece kinds in checksums, so pieces of other bundle types never
+    verify. Rows of at least ``rows_sealed_from`` bytes have their own checksum (encrypted: ``rows_encrypted_from``,
+    because a module costs 28 bytes).
     """
 
     name: ClassVar[str]
@@ -57,48 +58,48 @@ class IndexRule(ABC):
 
     @classmethod
     def rows_alone_from(cls, sealing: PieceOverhead) -> int:
-        """Bytes from which a bit row is a piece of its own."""
+        """Return the bytes from which a bit row is a piece of its own."""
         return cls.rows_sealed_from if sealing == CHECKED else cls.rows_encrypted_from
 
     @staticmethod
     @abstractmethod
     def parse_encoding(name: str) -> AnyEncoding:
-        """The encoding of a name; :class:`UnsupportedFeatureError` for one that is not registered."""
+        """Return the encoding with this name. Raises :class:`UnsupportedFeatureError` for unknown names."""
 
     @classmethod
     @abstractmethod
     def decode(
         cls, content: dict[str, Any], members: int, sealing: PieceOverhead = CHECKED
     ) -> tuple[IndexRule, Layout]:
-        """Rule and layout of so many members, from a group's description. Raises :class:`DamagedFileError`."""
+        """Return rule and layout of ``members`` filters from a description. Raises :class:`DamagedFileError`."""
 
     @abstractmethod
     def describe(self, layout: Layout) -> dict[str, Any]:
-        """Inverse of :meth:`decode`: the size of a group's filters as its description has it."""
+        """Return the filter size as a group's description has it, the inverse of :meth:`decode`."""
 
     @abstractmethod
     def rows(self, value: int, blocks: int) -> list[tuple[int, int]]:
-        """(region, row in it) of each bit that a hash tests in filters of ``blocks`` blocks."""
+        """Return (region, row in it) of each bit that a hash tests in filters of ``blocks`` blocks."""
 
     @abstractmethod
     def spread(self, layout: Layout) -> tuple[int, int]:
-        """How many rows a hash tests, and in how many regions they stand, at most."""
+        """Return the most rows that a hash tests, and the most regions that they are in."""
 
     @abstractmethod
     def num_bytes(self, layout: Layout) -> int:
-        """Bytes of a filter that is not widened."""
+        """Return the bytes of a filter that is not widened."""
 
     @abstractmethod
     def size(self, num_bytes: int) -> tuple[int, int]:
-        """(blocks, odd bytes behind them) of a filter of so many bytes. Raises :class:`UsageError` if impossible."""
+        """Return (blocks, odd bytes after them) of a filter of ``num_bytes``. Raises :class:`UsageError`."""
 
     @abstractmethod
     def split(self, bitset: bytes) -> tuple[bytes, bytes]:
-        """(whole blocks, odd bytes behind them) of a filter: what is sliced, and what is carried apart."""
+        """Split a filter into the whole blocks, which are sliced, and the odd bytes, which are stored separately."""
 
     @abstractmethod
     def join(self, blocks: bytes, tail: bytes) -> bytes:
-        """Inverse of :meth:`split`: the filter, bit for bit."""
+        """Return the original filter, the inverse of :meth:`split`."""
 
     @abstractmethod
     def filter_from(self, bitset: bytes) -> AnyFilter:
@@ -107,7 +108,7 @@ class IndexRule(ABC):
 
 @dataclass(frozen=True)
 class SplitBlockRule(IndexRule):
-    """Parquet split-block filters."""
+    """The rule of Parquet split-block filters."""
 
     name = "sbbf"
     blob_type = SBBF
@@ -119,50 +120,50 @@ class SplitBlockRule(IndexRule):
 
     @staticmethod
     def parse_encoding(name: str) -> Encoding:
-        """How a value becomes PLAIN bytes."""
+        """Return how a value becomes PLAIN bytes."""
         return Encoding.parse(name)
 
     @classmethod
     def decode(
         cls, content: dict[str, Any], members: int, sealing: PieceOverhead = CHECKED
     ) -> tuple[IndexRule, Layout]:
-        """``blocks``, ``tail``, ``widened``."""
+        """Read ``blocks``, ``tail`` and ``widened``."""
         blocks = integer(content, "blocks", 1, MAX_BLOCKS)
         tail = integer(content, "tail", 0, BLOCK_BYTES - 1)
         widened, alone = member(content, "widened", bool), cls.rows_alone_from(sealing)
         return SPLIT_BLOCK, Layout(members, blocks, tail, widened, alone, sealing)
 
     def describe(self, layout: Layout) -> dict[str, Any]:
-        """``blocks``, ``tail``, ``widened``."""
+        """Return ``blocks``, ``tail`` and ``widened``."""
         return {"blocks": layout.blocks, "tail": layout.tail, "widened": layout.widened}
 
     def rows(self, value: int, blocks: int) -> list[tuple[int, int]]:
-        """One row for each word, all in one region."""
+        """Return one row for each of the eight words, all in one region."""
         region = block_of(value, blocks)
         return [(region, 32 * word + bit) for word, bit in enumerate(bits_of(value))]
 
     def spread(self, layout: Layout) -> tuple[int, int]:
-        """Eight rows, one region."""
+        """Return eight rows and one region."""
         return 8, 1
 
     def num_bytes(self, layout: Layout) -> int:
-        """Blocks and odd bytes."""
+        """Return the bytes of blocks and tail."""
         return layout.blocks * BLOCK_BYTES + layout.tail
 
     def size(self, num_bytes: int) -> tuple[int, int]:
-        """Whole blocks, and what is left."""
+        """Return the number of whole blocks, and the remaining bytes."""
         blocks, tail = divmod(num_bytes, BLOCK_BYTES)
         if not 1 <= blocks <= MAX_BLOCKS:
             raise UsageError("a filter has an impossible size", found=f"{num_bytes} bytes")
         return blocks, tail
 
     def split(self, bitset: bytes) -> tuple[bytes, bytes]:
-        """Whole blocks, and what is left."""
+        """Split into whole blocks and the remaining bytes."""
         end = len(bitset) // BLOCK_BYTES * BLOCK_BYTES
         return bitset[:end], bitset[end:]
 
     def join(self, blocks: bytes, tail: bytes) -> bytes:
-        """One behind the other."""
+        """Concatenate blocks and tail."""
         return blocks + tail
 
     def filter_from(self, bitset: bytes) -> SplitBlockBloomFilter:
@@ -175,7 +176,7 @@ SPLIT_BLOCK = SplitBlockRule()
 
 @dataclass(frozen=True)
 class OrcRule(IndexRule):
-    """ORC filters of ``bits`` bits that test ``k`` of them. Raises :class:`UsageError` for impossible numbers."""
+    """The rule of ORC filters: ``k`` of ``bits`` bits are tested. Raises :class:`UsageError` for impossible numbers."""
 
     name = "orc-bloom"
     blob_type = ORC_BLOOM
@@ -196,54 +197,56 @@ class OrcRule(IndexRule):
 
     @staticmethod
     def parse_encoding(name: str) -> OrcEncoding:
-        """How a value becomes a key."""
+        """Return how a value becomes a key."""
         return OrcEncoding.parse(name)
 
     @classmethod
     def decode(
         cls, content: dict[str, Any], members: int, sealing: PieceOverhead = CHECKED
     ) -> tuple[IndexRule, Layout]:
-        """``k``, ``bits``."""
+        """Read ``k`` and ``bits``."""
         bits = integer(content, "bits", WORD_BITS, MAX_BITS)
         if bits % WORD_BITS:
-            raise DamagedFileError("an ORC filter of no whole number of words", found=f"{bits} bits")
+            raise DamagedFileError(
+                "an ORC filter's number of bits is not a multiple of 64", found=f"{bits} bits"
+            )
         rule = cls(integer(content, "k", 1, MAX_HASHES), bits)
         alone = cls.rows_alone_from(sealing)
         return rule, Layout(members, rule.blocks, rows_sealed_from=alone, sealing=sealing)
 
     def describe(self, layout: Layout) -> dict[str, Any]:
-        """``k``, ``bits``."""
+        """Return ``k`` and ``bits``."""
         return {"k": self.k, "bits": self.bits}
 
     @property
     def blocks(self) -> int:
-        """Blocks of a filter, the last one filled up with zeros."""
+        """Blocks of a filter. The last one is padded with zeros."""
         return -(-self.bits // BLOCK_BITS)
 
     def rows(self, value: int, blocks: int) -> list[tuple[int, int]]:
-        """One row for each of k positions, anywhere."""
+        """Return one row for each of k positions, anywhere in the filter."""
         return [divmod(position, BLOCK_BITS) for position in positions(value, self.k, self.bits)]
 
     def spread(self, layout: Layout) -> tuple[int, int]:
-        """k rows, each in a region of its own."""
+        """Return k rows, each in its own region."""
         return self.k, min(self.k, self.blocks)
 
     def num_bytes(self, layout: Layout) -> int:
-        """Those that a file has."""
+        """Return the bytes as the file has them, without padding."""
         return self.bits // 8
 
     def size(self, num_bytes: int) -> tuple[int, int]:
-        """Blocks alone: the last one is filled up."""
+        """Return the number of blocks. There are no odd bytes, because the last block is padded."""
         if num_bytes * 8 != self.bits:
-            raise UsageError("an ORC filter has another size", expected=self.bits // 8, found=num_bytes)
+            raise UsageError("an ORC filter has the wrong size", expected=self.bits // 8, found=num_bytes)
         return self.blocks, 0
 
     def split(self, bitset: bytes) -> tuple[bytes, bytes]:
-        """Blocks alone, filled up with zeros."""
+        """Return the blocks, padded with zeros, and no odd bytes."""
         return bitset.ljust(self.blocks * BLOCK_BYTES, b"\0"), b""
 
     def join(self, blocks: bytes, tail: bytes) -> bytes:
-        """As many bytes as a file has."""
+        """Remove the padding."""
         return blocks[: self.bits // 8]
 
     def filter_from(self, bitset: bytes) -> OrcBloomFilter:

@@ -1,4 +1,4 @@
-"""Sealing and opening many pieces of one length at once: checksums in bulk, or AES-GCM one by one."""
+"""Seal and open many pieces of one length at once: checksums in bulk, AES-GCM one by one."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import numpy.typing as npt
 from sidecar.bundle.checksum import CONTEXT, CONTEXT_TYPE, SEAL_BYTES, BlobContext, PieceKind
 
 BYTES_AT_ONCE = 256 << 10
-"""Pieces are copied behind their contexts and hashed while they are in the cache."""
+"""Pieces are hashed in batches of this many bytes, which stay in the CPU cache between copy and hash."""
 
 Pieces = npt.NDArray[np.uint8]
-"""uint8[n, width + overhead]: each piece with what seals it."""
+"""uint8[n, width + overhead]: each piece with its checksum, or with its nonce and tag."""
 Contexts = npt.NDArray[np.void]
 
 
 def contexts_of(kind: PieceKind, count: int, place: BlobContext, group: int) -> Contexts:
-    """``count`` contexts of pieces, rows and positions still 0."""
+    """Return ``count`` contexts of pieces, with rows and positions 0."""
     contexts = np.empty(count, CONTEXT_TYPE)
     contexts[:] = np.frombuffer(place.context(kind, group=group), CONTEXT_TYPE)
     return contexts
 
 
 def seal_pieces(pieces: Pieces, contexts: Contexts, place: BlobContext) -> None:
-    """Seal pieces where they stand: the data of each is there, what seals it is put around it."""
+    """Seal pieces in place: the data is there, checksums or nonces and tags are added around it."""
     if place.cipher is None:
         pieces[:, -SEAL_BYTES:] = _seals(pieces, contexts)
         return
     before, after = place.sealing
     count, length = pieces.shape
-    data = pieces.reshape(-1).data  # pieces that stand one after the other
+    data = pieces.reshape(-1).data  # the pieces are contiguous
     starts = range(0, count * length, length)
     views = [data[start + before : start + length - after] for start in starts]
     sealed = place.cipher.encrypt_all(_each(contexts), views)
@@ -37,7 +37,7 @@ def seal_pieces(pieces: Pieces, contexts: Contexts, place: BlobContext) -> None:
 
 
 def open_pieces(pieces: Pieces, contexts: Contexts, place: BlobContext) -> tuple[Pieces, list[int]]:
-    """Data uint8[n, width] of pieces, and the numbers of those that are wrong (of encrypted ones, zeros)."""
+    """Return the data uint8[n, width] of pieces and the numbers of damaged ones (zeros if they were encrypted)."""
     if place.cipher is None:
         wrong = (pieces[:, -SEAL_BYTES:] != _seals(pieces, contexts)).any(axis=1)
         return pieces[:, :-SEAL_BYTES], np.flatnonzero(wrong).tolist()
@@ -58,16 +58,16 @@ def _each(contexts: Contexts) -> list[bytes]:
 
 
 def _seals(pieces: Pieces, contexts: Contexts) -> Pieces:
-    from sidecar.kernels.xxh64 import hash_fixed  # whoever asks a sidecar for files compiles nothing
+    from sidecar.kernels.xxh64 import hash_fixed  # imported late: planning must not load numba
 
     width = CONTEXT.size + pieces.shape[1] - SEAL_BYTES
     step = max(BYTES_AT_ONCE // width, 1)
     hashed = np.empty((min(step, len(pieces)), width), np.uint8)
     digests = np.empty(len(pieces), np.uint64)
     for at in range(0, len(pieces), step):
-        some = pieces[at : at + step]
-        filled = hashed[: len(some)]
-        filled[:, : CONTEXT.size] = contexts[at : at + step].view(np.uint8).reshape(len(some), -1)
-        filled[:, CONTEXT.size :] = some[:, :-SEAL_BYTES]
+        batch = pieces[at : at + step]
+        filled = hashed[: len(batch)]
+        filled[:, : CONTEXT.size] = contexts[at : at + step].view(np.uint8).reshape(len(batch), -1)
+        filled[:, CONTEXT.size :] = batch[:, :-SEAL_BYTES]
         hash_fixed(filled.reshape(-1), width, digests[at : at + step])
     return digests.astype("<u8").view(np.uint8).reshape(-1, SEAL_BYTES)

@@ -1,6 +1,7 @@
-"""What one build added to a table's index, as planning asks it: never an exception, in doubt everything.
+"""Answer questions of planning from one segment: the files, units and indexes that one build added to a table.
 
-What goes wrong is told to :class:`Doubts`, which keeps one line for each cause.
+Nothing here raises unless strict. If something cannot be read or verified, the answer is "may match". The causes go to
+:class:`Doubts`, which keeps one line for each.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from sidecar.filters.values import Probe
 _T = TypeVar("_T")
 
 REMEMBERED_FILES = 4096
-"""Files whose entries a segment keeps in memory once they were read."""
+"""The most file entries that a segment keeps in memory once they were read."""
 
 Units = npt.NDArray[np.bool_]
-"""bool[units of a segment]: which may match."""
+"""bool[units of a segment]: True for units that may match."""
 
 
 ColumnNames = Callable[[int], "str | None"]
-"""The name of the column with a field id, ``None`` where there is no such column."""
+"""Returns the name of the column with a field id, ``None`` if there is no such column."""
 
 
 class Doubts:
-    """Collects causes of doubt, each once; raises them instead if strict.
+    """Collects causes of doubt, each once. If strict, raises them instead.
 
-    ``columns`` gives the names of columns for the messages.
+    ``columns`` returns the names of columns for messages.
     """
 
     def __init__(self, file: str, strict: bool = False, columns: ColumnNames | None = None) -> None:
@@ -57,15 +58,15 @@ class Doubts:
         self._columns = columns
 
     def known_column(self, field_id: int) -> str | None:
-        """The name of a field's column, ``None`` if it is not known."""
+        """Return the name of a field's column, ``None`` if it is unknown."""
         return None if self._columns is None else self._columns(field_id)
 
     def column(self, field_id: int) -> str:
-        """The name of a field in messages: its column's name if that is known, else ``field`` and its id."""
+        """Return a field's name for messages: the name of its column if known, else ``field`` and its id."""
         return self.known_column(field_id) or f"field {field_id}"
 
     def add(self, cause: SidecarError | str, field_id: int | None = None) -> None:
-        """Take note of a cause, which is about the index of a field if ``field_id`` is given."""
+        """Record a cause. ``field_id`` is given if the cause is about the index of a field."""
         error = cause if isinstance(cause, SidecarError) else DamagedFileError(cause)
         if field_id is not None:
             error = copy(error)  # one error of a key retriever is the answer for several fields
@@ -80,7 +81,7 @@ class Doubts:
 
 
 class Segment:
-    """What one build added: its files and units, and filters of some fields. Nothing here raises unless strict."""
+    """The files and units that one build added, and the indexes of some fields. Nothing here raises unless strict."""
 
     def __init__(self, units: UnitsReader, entry: TocEntry, doubts: Doubts) -> None:
         self.entry = entry
@@ -94,7 +95,7 @@ class Segment:
         self.entries: list[TocEntry] = [entry]
         """All blobs of the segment, the units blob first."""
         self.units_digest = digest_of(entry.toc)
-        """SHA-256 of the units' table of contents."""
+        """SHA-256 of the units blob's table of contents."""
         self._doubts = doubts
         self._files: dict[int, FileEntry] = {}
 
@@ -105,7 +106,7 @@ class Segment:
 
     @property
     def id(self) -> str:
-        """32 hexadecimal digits."""
+        """The segment id as 32 hexadecimal digits."""
         return self.header.segment_id.hex()
 
     @property
@@ -120,16 +121,16 @@ class Segment:
 
     @property
     def num_units(self) -> int:
-        """Number of units of these files."""
+        """Number of units of all listed files."""
         return self.units.toc.num_units
 
     @property
     def fields(self) -> dict[int, tuple[StoredGroup, ...]]:
-        """Groups of each field that has filters: of split-block filters, then of ORC filters."""
-        found: dict[int, tuple[StoredGroup, ...]] = {}
+        """The groups of each field with filters, by field id: split-block filters first, then ORC filters."""
+        groups: dict[int, tuple[StoredGroup, ...]] = {}
         for bundle in (*self.bundles.values(), *self.orc_bundles.values()):
-            found[bundle.toc.field_id] = found.get(bundle.toc.field_id, ()) + bundle.toc.groups
-        return found
+            groups[bundle.toc.field_id] = groups.get(bundle.toc.field_id, ()) + bundle.toc.groups
+        return groups
 
     @property
     def blobs(self) -> list[FilterBundle | PageIndexBlob | RowIndexBlob]:
@@ -138,8 +139,8 @@ class Segment:
         return [*filters, *self.page_index_blobs.values(), *self.row_index_blobs.values()]
 
     def bundles_of(self, field_id: int) -> list[FilterBundle]:
-        """The bundles of a field: of split-block filters, of ORC filters, as far as it has them."""
-        return [own[field_id] for own in (self.bundles, self.orc_bundles) if field_id in own]
+        """Return the bundles of a field that exist: split-block filters first, then ORC filters."""
+        return [bundles[field_id] for bundles in (self.bundles, self.orc_bundles) if field_id in bundles]
 
     def might_match(
         self,
@@ -147,11 +148,11 @@ class Segment:
         probe: Callable[[AnyEncoding], Probe],
         resolution_holds: Callable[[str], bool] = lambda resolution: True,
     ) -> Units:
-        """Which units might hold one of the probed values in this field; all, where nothing certain is known.
+        """Return which units might hold one of the probed values in this field; all units in doubt.
 
-        ``probe`` says how the value is looked up in an encoding, that of split-block or of ORC filters;
-        ``resolution_holds`` whether a column that was found in this way (``id``, ``name:<path>``) would be found so
-        today. Of a unit that stands in both bundles, neither may deny the value.
+        ``probe`` returns how to look the value up in an encoding of split-block or ORC filters. ``resolution_holds``
+        returns whether the column is still found in this way (``id``, ``name:<path>``) today. A unit with filters in
+        both bundles is kept only if neither excludes the value.
         """
         keep = np.ones(self.num_units, np.bool_)
         for bundle in self.bundles_of(field_id):
@@ -159,55 +160,56 @@ class Segment:
         return keep
 
     def page_indexes(self, field_id: int, units: Iterable[int]) -> dict[int, StoredPageIndex]:
-        """The page indexes of these units, the Thrift bytes as they were; those that have none are left out.
+        """Return the page indexes of these units, as unchanged Thrift bytes. Units without one are left out.
 
-        Reads a piece of a table and the entries, neighbours together. They are to be used only if the column
-        would today be found in the file as ``kind.resolution`` says.
+        Reads the needed table pieces and entries, with neighbours joined. Use an entry only if the column is
+        still found in the file as its ``kind.resolution`` says.
         """
         blob = self.page_index_blobs.get(field_id)
         return {} if blob is None else blob.read(units)
 
     def page_index(self, field_id: int, unit: int) -> StoredPageIndex | None:
-        """The page index of one unit, ``None`` if there is none or it cannot be read."""
+        """Return the page index of one unit, ``None`` if it has none or it cannot be read."""
         return self.page_indexes(field_id, [unit]).get(unit)
 
     def row_indexes(self, field_id: int, units: Iterable[int]) -> dict[int, StoredRowIndex]:
-        """The RowIndexEntry of these units of ORC files, the protobuf bytes as they were; those without left out.
+        """Return the RowIndexEntry of these units of ORC files, as unchanged protobuf bytes.
 
-        Reads as :meth:`page_indexes` does, and they are to be used on the same condition.
+        Units without one are left out. Reads as :meth:`page_indexes` does, and the same condition on
+        ``kind.resolution`` applies.
         """
         blob = self.row_index_blobs.get(field_id)
         return {} if blob is None else blob.read(units)
 
     def file_ordinal(self, file: DataFileIdentity) -> int | None:
-        """Ordinal of the listed file that is the same as a live file of the table; ``None`` if there is none.
+        """Return the ordinal of the listed file that is the same as a live file of the table; else ``None``.
 
-        Nothing is read for files that were added after the segment's snapshot.
+        Reads nothing for files that were added after the segment's snapshot.
         """
         if 0 < self.header.sequence_number < file.file_sequence_number or self._index is None:
             return None
         return self._index.find(file)
 
     def named_file(self, path: str, file_size: int, record_count: int) -> int | None:
-        """Ordinal of the listed file with this path, size and record count; ``None`` if there is none or are several.
+        """Return the ordinal of the only listed file with this path, size and record count; else ``None``.
 
-        It may be another file that came to the path later: unless something else tells, ask :meth:`file_ordinal`.
+        The live file may have other content that came to the path later. Use :meth:`file_ordinal` to exclude that.
         """
         return None if self._index is None else self._index.find_named(path, file_size, record_count)
 
     def same_files(self, other: Segment, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The ordinals here of files of another segment, int64[n]; -1 for those that this one does not list."""
-        found = self._certain(other.units.fingerprints)
-        if found is None or self._index is None:
+        """Return int64[n]: the ordinals in this segment of another segment's files; -1 for files not listed here."""
+        fingerprints = self._certain(other.units.fingerprints)
+        if fingerprints is None or self._index is None:
             return np.full(len(ordinals), -1, np.int64)
-        return self._index.find_all(found[ordinals])
+        return self._index.find_all(fingerprints[ordinals])
 
     @cached_property
     def _index(self) -> FingerprintIndex | None:
         if self._first_units is None:
-            return None  # without the way from files to units nothing can be said of a file
-        found = self._certain(self.units.fingerprints)
-        return None if found is None else FingerprintIndex(found)
+            return None  # without the units of each file, nothing is known about any file
+        fingerprints = self._certain(self.units.fingerprints)
+        return None if fingerprints is None else FingerprintIndex(fingerprints)
 
     @cached_property
     def _first_units(self) -> npt.NDArray[np.int64] | None:
@@ -215,40 +217,40 @@ class Segment:
 
     @property
     def unit_ranges(self) -> npt.NDArray[np.int64]:
-        """int64[files + 1]: units of file i are ``[unit_ranges[i], unit_ranges[i + 1])``; zeros if unknown."""
+        """int64[files + 1]: the units of file i are ``[unit_ranges[i], unit_ranges[i + 1])``; all zeros if unknown."""
         first = self._first_units
         return np.zeros(self.num_files + 1, np.int64) if first is None else first
 
     @cached_property
     def listed_manifests(self) -> list[ListedManifest]:
-        """Manifests all of whose live files stand here; none if they cannot be read."""
-        found = None if self._first_units is None else self._certain(self.units.manifests)
-        return [manifest for manifest in found or [] if self._is_inside(manifest)]
+        """Manifests whose live files are all in the segment; empty if they cannot be read."""
+        manifests = None if self._first_units is None else self._certain(self.units.manifests)
+        return [manifest for manifest in manifests or [] if self._is_inside(manifest)]
 
     def _is_inside(self, manifest: ListedManifest) -> bool:
         return 0 <= manifest.first_file <= manifest.first_file + manifest.live_files <= self.num_files
 
     @cached_property
     def schemas(self) -> list[str]:
-        """Avro schemas of manifest entries; none if they cannot be read."""
+        """Avro schemas of manifest entries, by ordinal; empty if they cannot be read."""
         return self._certain(self.units.schemas) or []
 
     @cached_property
     def coverages(self) -> list[Coverage]:
-        """States of all units, one entry a field and kind; none if they cannot be read."""
+        """States of all units, one entry for each field and kind; empty if they cannot be read."""
         return self._certain(self.units.coverage) or []
 
     def coverage(self, field_id: int, kind: str) -> Coverage | None:
-        """States of all units for a field and kind; ``None`` if nothing is known of them."""
+        """Return the states of all units for a field and kind, ``None`` if they are unknown."""
         for coverage in self.coverages:
             if (coverage.field_id, coverage.kind) == (field_id, kind):
                 return coverage
         return None
 
     def files(self, wanted: Sequence[int]) -> list[FileEntry | None]:
-        """The files of these ordinals, without bounds and partitions; ``None`` where they cannot be read.
+        """Return the files with these ordinals, without bounds and partitions; ``None`` where one cannot be read.
 
-        A few thousand are remembered: a plan asks for its survivors more than once.
+        Keeps up to :data:`REMEMBERED_FILES` in memory, because a plan needs its survivors more than once.
         """
         missing = [ordinal for ordinal in wanted if ordinal not in self._files]
         read = self._read_files(missing) if missing else {}
@@ -258,22 +260,22 @@ class Segment:
         return found
 
     def _read_files(self, wanted: Sequence[int]) -> dict[int, FileEntry]:
-        found: list[FileEntry] | None = self._certain(partial(self.units.files, wanted))
-        if found is not None:
-            return dict(zip(wanted, found, strict=True))
+        files: list[FileEntry] | None = self._certain(partial(self.units.files, wanted))
+        if files is not None:
+            return dict(zip(wanted, files, strict=True))
         single: dict[int, FileEntry] = {}
         for batch in sorted({ordinal // FILES_PER_BATCH for ordinal in wanted}):
-            own = [ordinal for ordinal in wanted if ordinal // FILES_PER_BATCH == batch]
-            entries = self._certain(partial(self.units.files, own))
-            single.update(zip(own, entries or (), strict=entries is not None))
+            members = [ordinal for ordinal in wanted if ordinal // FILES_PER_BATCH == batch]
+            entries = self._certain(partial(self.units.files, members))
+            single.update(zip(members, entries or (), strict=entries is not None))
         return single
 
     def bounds(self, field_id: int) -> pa.Table | None:
-        """Bounds of a field, one row a file; ``None`` if there are none or they cannot be read."""
+        """Return the bounds of a field, one row for each file; ``None`` if there are none or they cannot be read."""
         return self._certain(partial(self.units.bounds, field_id))
 
     def partitions(self) -> pa.Table | None:
-        """Partition tuples, one row a file; ``None`` if they cannot be read."""
+        """Return the partition tuples, one row for each file; ``None`` if they cannot be read."""
         return self._certain(self.units.partitions)
 
     def _certain(self, read: Callable[[], _T]) -> _T | None:

@@ -1,13 +1,13 @@
-"""A sidecar file as planning sees it: one read of the tail, then a few small ranges a lookup.
+"""Open a sidecar file for planning: one read of the tail, then a few small ranges for each lookup.
 
-    tail      footer, the directory of all tables of contents, and what lies before it (manifests, fingerprints)
+    tail      footer, the directory of all tables of contents, and the bytes before it (manifests, fingerprints)
     lookup    one region, or a few rows, of each group of the field
-    survivors one batch of units
+    survivors one batch of files
 
-Whatever is in doubt is unknown, and unknown means *keep*: a damaged or foreign table of contents, a footer that says
-something else than the table of contents, a bundle that is compressed or belongs to another units table, a wrong
-checksum. Each cause becomes one line in ``warnings``; no lookup raises for it. With ``strict`` it is raised, which
-is how ``inspect`` and ``verify`` find out.
+In doubt a unit is unknown, and unknown units are *kept*. Causes of doubt: a damaged table of contents or one of
+another table, a footer that contradicts the table of contents, a compressed bundle, a bundle for another units table, a
+wrong checksum. Each cause becomes one line in ``warnings``; lookups never raise for it. With ``strict`` the first
+cause is raised, which ``inspect`` and ``verify`` use.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ MAGICS = {
     PAGE_INDEXES.blob_type: PAGE_INDEXES.magic,
     ROW_INDEXES.blob_type: ROW_INDEXES.magic,
 }
-"""Magic of each type of blob that a segment consists of."""
+"""The magic of each blob type of a segment."""
 
 
 class SidecarFile:
-    """An open sidecar; make one with :meth:`open`."""
+    """An open sidecar. Use :meth:`open` to make one."""
 
     def __init__(self, source: CountingSource, puffin: PuffinReader, doubts: Doubts) -> None:
         self.source = source
@@ -82,16 +82,16 @@ class SidecarFile:
     ) -> SidecarFile:
         """Read the tail of a Puffin file and all tables of contents.
 
-        ``file_size`` and ``footer_length`` are those registered with the table, if known; with ``table_uuid``
-        segments of other tables are unknown. Encrypted blobs are answered from with ``encryption_keys``; without
-        their key each is unknown once it is asked. ``columns`` names the columns of fields in warnings. Raises a
-        :class:`~sidecar.errors.SidecarError` only if the Puffin footer itself cannot be read (the file says nothing
-        then), or, if ``strict``, for the first doubt.
+        ``file_size`` and ``footer_length`` are the registered ones, if known. With ``table_uuid``, segments of other
+        tables are ignored with a warning. ``encryption_keys`` open encrypted blobs; a blob without its key is unknown
+        once a lookup needs it. ``columns`` names the columns of fields in warnings. Raises a
+        :class:`~sidecar.errors.SidecarError` only if the Puffin footer cannot be read, or, if ``strict``, for the
+        first doubt.
         """
         counting = CountingSource(source)
         if file_size is not None and counting.size != file_size:
             raise DamagedFileError(
-                "the file is not as long as registered",
+                "the file does not have its registered length",
                 file=source.name,
                 expected=file_size,
                 found=counting.size,
@@ -104,23 +104,23 @@ class SidecarFile:
 
     @property
     def warnings(self) -> list[str]:
-        """Everything that was doubted so far, each once."""
+        """The causes of doubt so far, each once."""
         return self.doubts.warnings
 
     @property
     def index_reads(self) -> int:
-        """Reads made so far, the tail included."""
+        """The number of reads so far, including the tail."""
         return self.source.reads
 
     @property
     def index_bytes(self) -> int:
-        """Bytes read so far, the tail included."""
+        """The number of bytes read so far, including the tail."""
         return self.source.bytes_read
 
     def page_indexes(
         self, segment: Segment, wanted: Mapping[int, Iterable[int]]
     ) -> dict[int, dict[int, StoredPageIndex]]:
-        """:meth:`Segment.page_indexes` of several fields, those of all fields in few reads."""
+        """Return :meth:`Segment.page_indexes` of several fields by field id, with a few reads for all of them."""
         places = {
             entry.fields[0]: entry.offset
             for entry in segment.entries
@@ -133,29 +133,29 @@ class SidecarFile:
         return dict(zip(fields, read, strict=True))
 
     def reopen(self, source: Source) -> None:
-        """Read on, after :meth:`close`, through another source of the same file."""
+        """Continue after :meth:`close` with another source of the same file."""
         self.source.inner = source
 
     def use_keys(
         self, encryption_keys: EncryptionKeys | None, fields: Mapping[int, bytes] | None = None
     ) -> None:
-        """Open encrypted blobs with these keys from now on; nothing is asked of them before a blob is read.
+        """Use these keys for encrypted blobs from now on. A key is requested when a blob needs it.
 
-        ``fields``: by id those whose blobs must be encrypted, with the key metadata of their key. Plaintext of these,
-        and of fields for which the keys have the key of some blob, is not believed.
+        ``fields`` maps the ids of fields whose blobs must be encrypted to the metadata of their keys. Plaintext blobs
+        of these fields are refused, and of fields for which the keys include the key of some blob.
         """
         self._keys.use_keys(encryption_keys, fields)
 
     def name_fields(self, fields: Mapping[int, bytes]) -> None:
-        """Require encrypted blobs of these fields too; ``fields`` is as in :meth:`use_keys`."""
+        """Require encrypted blobs of these fields too. ``fields`` is as in :meth:`use_keys`."""
         self._keys.require_encrypted(fields)
 
     def vouched_segments(self, field_ids: Iterable[int]) -> list[Segment]:
-        """The segments that a query on these fields may believe.
+        """Return the segments that a query on these fields may trust.
 
-        These are all segments, unless the key of one of the fields is at hand. Then they are the segments with a blob
-        that a key opens, because that key authenticates their units too. Anybody could have written the others; a
-        segment that has something for the fields and is left out is a doubt.
+        Without a key for one of the fields, these are all segments. Otherwise only segments with a blob that a key
+        opens are returned, because that key authenticates their units too; an attacker could have written the others.
+        A segment with a blob for the fields that is left out becomes a doubt.
         """
         protected = set(filter(self._keys.protects, field_ids))
         if not protected:
@@ -163,23 +163,23 @@ class SidecarFile:
         return [segment for segment in self.segments if self._is_vouched(segment, protected)]
 
     def _is_vouched(self, segment: Segment, protected: set[int]) -> bool:
-        why: SidecarError | None = None
+        refusal: SidecarError | None = None
         for blob in segment.blobs:
             if blob.toc.lock is None and blob.toc.field_id not in protected:
                 continue
             try:
                 blob.check_key()
             except SidecarError as error:
-                why = error
+                refusal = error
             else:
                 return True
-        if why is not None:
-            self.doubts.add(why)
+        if refusal is not None:
+            self.doubts.add(refusal)
         return False
 
     @property
     def is_locked(self) -> bool:
-        """Whether an encrypted blob was asked whose key was not at hand."""
+        """Whether a lookup needed an encrypted blob whose key is missing."""
         return self._keys.refused
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class SidecarFile:
             self.doubts.add(error, *fields[:1])
 
     def _directory(self) -> list[TocEntry]:
-        """Copies of all tables of contents: where the file's property says, or the footer, or none."""
+        """Return the copies of all tables of contents, from the place in the file's property or in the footer."""
         for place in self._directory_places():
             try:
                 return read_toc(self.puffin.read_at, place)
@@ -218,7 +218,7 @@ class SidecarFile:
         blobs = [DirectoryPlace(b.offset, b.length) for b in self.puffin.metadata.blobs if b.type == TOC]
         text = self.puffin.metadata.properties.get(TOC_PROPERTY)
         if text is None:
-            self.doubts.add(f"the footer lacks the property {TOC_PROPERTY}")
+            self.doubts.add(f"the footer does not have the property {TOC_PROPERTY}")
             return blobs
         try:
             return [parse_place(text), *blobs]
@@ -227,11 +227,11 @@ class SidecarFile:
             return blobs
 
     def _entry(self, blob: BlobMetadata, directory: Sequence[TocEntry]) -> TocEntry | None:
-        """The blob's table of contents: the copy if the footer agrees with it, else the blob's own."""
+        """Return the blob's entry: the directory's copy if the footer agrees with it, else from the blob itself."""
         if blob.compression_codec is not None:
             self.doubts.add(
                 UnsupportedFeatureError(
-                    f"a {blob.type} blob is compressed and cannot be used",
+                    f"a {blob.type} blob is compressed, so ranges of it cannot be read",
                     offset=blob.offset,
                     found=blob.fields,
                 )
@@ -260,8 +260,8 @@ class SidecarFile:
             if not any(entry.is_blob(blob) for blob in blobs):
                 self.doubts.add(
                     DamagedFileError(
-                        f"the footer does not have a {entry.blob_type} blob of fields {list(entry.fields)} as the "
-                        "directory has it",
+                        f"the directory lists a {entry.blob_type} blob of fields {list(entry.fields)} that the "
+                        "footer does not have",
                         offset=entry.offset,
                         expected=f"{entry.length} bytes",
                     )
@@ -273,28 +273,28 @@ class SidecarFile:
         toc = decode_units_toc(entry.toc)
         _check_place(blob, toc.toc_offset, entry.toc)
         if toc.header.segment_id != entry.segment_id or blob.fields:
-            raise DamagedFileError("the footer or the directory mistakes a units blob", offset=blob.offset)
+            raise DamagedFileError("the footer or the directory contradicts a units blob", offset=blob.offset)
         if table_uuid is not None and toc.header.table_uuid != table_uuid:
             raise DamagedFileError(
-                "a segment of another table", expected=table_uuid, found=toc.header.table_uuid
+                "the segment belongs to another table", expected=table_uuid, found=toc.header.table_uuid
             )
         if toc.header.segment_id in by_id:
-            raise DamagedFileError("a segment stands twice in the file", offset=blob.offset)
+            raise DamagedFileError("a segment occurs twice in the file", offset=blob.offset)
         reader = UnitsReader(toc, partial(self.puffin.read_ranges, blob))
         segment = Segment(reader, entry, self.doubts)
         by_id[toc.header.segment_id] = segment
         self.segments.append(segment)
 
     def _add(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
-        """A blob of a field to its segment."""
+        """Add the blob of a field to its segment."""
         if blob.type == SplitBlockRule.blob_type:
-            self._add_filters(SplitBlockRule, lambda own: own.bundles, blob, entry, by_id)
+            self._add_filters(SplitBlockRule, lambda segment: segment.bundles, blob, entry, by_id)
         elif blob.type == OrcRule.blob_type:
-            self._add_filters(OrcRule, lambda own: own.orc_bundles, blob, entry, by_id)
+            self._add_filters(OrcRule, lambda segment: segment.orc_bundles, blob, entry, by_id)
         elif blob.type == PAGE_INDEXES.blob_type:
-            self._add_indexes(PageIndexBlob, lambda own: own.page_index_blobs, blob, entry, by_id)
+            self._add_indexes(PageIndexBlob, lambda segment: segment.page_index_blobs, blob, entry, by_id)
         else:
-            self._add_indexes(RowIndexBlob, lambda own: own.row_index_blobs, blob, entry, by_id)
+            self._add_indexes(RowIndexBlob, lambda segment: segment.row_index_blobs, blob, entry, by_id)
 
     def _add_filters(
         self,
@@ -334,7 +334,7 @@ class SidecarFile:
 def _put(blobs: dict[int, T], field_id: int, opened: T, blob: BlobMetadata) -> None:
     if field_id in blobs:
         raise DamagedFileError(
-            f"two {blob.type} blobs of one field in a segment", offset=blob.offset, found=field_id
+            f"a segment has two {blob.type} blobs of one field", offset=blob.offset, found=field_id
         )
     blobs[field_id] = opened
 
@@ -342,11 +342,11 @@ def _put(blobs: dict[int, T], field_id: int, opened: T, blob: BlobMetadata) -> N
 def _segment_of(
     toc: FilterToc | IndexToc[Any], blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]
 ) -> Segment:
-    """The segment that a bundle belongs to; :class:`DamagedFileError` if anything speaks against it."""
+    """Return the segment that a blob belongs to. Raises :class:`DamagedFileError` if footer, TOC and units disagree."""
     _check_place(blob, toc.toc_offset, entry.toc)
     if blob.fields != (toc.field_id,) or toc.segment_id != entry.segment_id:
         raise DamagedFileError(
-            "the footer mistakes the field of a bundle",
+            "the footer has the wrong field or segment for a blob",
             offset=blob.offset,
             expected=toc.field_id,
             found=blob.fields,
@@ -354,20 +354,20 @@ def _segment_of(
     segment = by_id.get(toc.segment_id)
     if segment is None:
         raise DamagedFileError(
-            "a bundle without its units", offset=blob.offset, expected=toc.segment_id.hex()
+            "the units blob of an index is missing", offset=blob.offset, expected=toc.segment_id.hex()
         )
     same_table = toc.table_uuid == segment.header.table_uuid
     same_units = toc.units_digest == toc_digest(segment.entry.toc) and toc.num_units == segment.num_units
     if not (same_units and same_table):
-        raise DamagedFileError("a bundle does not belong to the units of its segment", offset=blob.offset)
+        raise DamagedFileError("a blob does not belong to the units of its segment", offset=blob.offset)
     return segment
 
 
 def _check_place(blob: BlobMetadata, toc_offset: int, toc: bytes) -> None:
-    """The table of contents repeats the blob's length: it ends where the blob ends."""
+    """Check that the table of contents ends where the blob ends."""
     if toc_offset + len(toc) != blob.length:
         raise DamagedFileError(
-            "a table of contents is of a blob of another length",
+            "a table of contents does not end at the end of its blob",
             offset=blob.offset,
             expected=toc_offset + len(toc),
             found=blob.length,

@@ -1,11 +1,11 @@
-"""Filters to the bytes of a group and back: the building side (numba, through the kernels).
+"""Convert filters to the bytes of a group and back, for builds. Uses numba through the kernels.
 
-What the bytes are stands in :mod:`sidecar.bundle.layout`, their checksums in :mod:`sidecar.bundle.checksum`.
+The bytes are described in :mod:`sidecar.bundle.layout`, the checksums in :mod:`sidecar.bundle.checksum`.
 
-    plan_groups(members)                            positions, fixed once
-    slice_blocks(group, first_block, blocks, place) finished pages of a range of blocks, checksums included
+    plan_groups(members)                            positions, fixed before the first byte
+    slice_blocks(group, first_block, blocks, place) finished pages of a range of blocks, with checksums
     tail_piece(group, tails, place)                 after the last page, if the group's filters have odd tails
-    own_blocks_piece(group, place)                  after that, if some filter was widened (write_segment does it)
+    own_blocks_piece(group, place)                  after that, if a filter was widened (write_segment does it)
 
 Slicing loses nothing: ``unslice_pages`` of ``slice_blocks`` is the identity, for any number of members.
 """
@@ -28,7 +28,7 @@ from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
 Blocks = npt.NDArray[np.uint32]
 
 PIECE_BYTES = 4 << 20
-"""Bytes of filters that :func:`group_pages` asks for and slices at a time, unless one step needs more."""
+"""Bytes of filters that :func:`group_pages` loads and slices at a time, unless one step needs more."""
 
 _thread = threading.local()
 
@@ -36,17 +36,17 @@ ALL_ONES = np.uint32(0xFFFFFFFF)
 
 
 def slice_blocks(group: BundleGroup, first_block: int, blocks: Blocks, place: BlobContext) -> bytes:
-    """Finished pages, sealed as ``place`` says, of the blocks from ``first_block``.
+    """Return the finished pages of the blocks from ``first_block``, sealed as ``place`` says.
 
-    ``blocks``: uint32[N, r, 8], C-contiguous; ``blocks[p, j]`` is block ``first_block + j`` of the filter at
-    position p, widened to the group's z, all ones where a filter is missing. ``first_block`` must be a multiple of
-    ``group.block_step``, and so must r unless the range ends at the group's last block.
+    ``blocks`` is uint32[N, r, 8], C-contiguous. ``blocks[p, j]`` is block ``first_block + j`` of the filter at
+    position p, widened to the group's z, and all ones if the filter is missing. ``first_block`` must be a multiple of
+    ``group.block_step``, and so must r unless the range ends at the group's last block. Raises :class:`UsageError`.
     """
     members, count = blocks.shape[:2]
     layout = group.layout
     _check_range(group, first_block, members, count)
     if group.sealing != place.sealing:
-        raise UsageError("a group that was planned for other pieces", expected=place.sealing)
+        raise UsageError("the group was planned for pieces with another overhead", expected=place.sealing)
     if blocks.dtype != np.uint32 or blocks.shape[2:] != (8,) or not blocks.flags.c_contiguous:
         raise UsageError("blocks must be uint32[N, r, 8], contiguous", found=f"{blocks.dtype}{blocks.shape}")
     out = _buffer(layout.body_bytes(first_block, count))
@@ -61,9 +61,9 @@ def slice_blocks(group: BundleGroup, first_block: int, blocks: Blocks, place: Bl
 
 
 def unslice_pages(group: BundleGroup, first_block: int, count: int, pages: bytes | memoryview) -> Blocks:
-    """Blocks uint32[N, count, 8] of what :func:`slice_blocks` made; checksums are not looked at.
+    """Return blocks uint32[N, count, 8], the inverse of :func:`slice_blocks`. Checksums are not checked.
 
-    Encrypted pages must have been opened, and the group be one of bare pieces.
+    Encrypted pages must have been opened before, and ``group`` must then describe bare pieces.
     """
     layout = group.layout
     data = np.frombuffer(pages, np.uint8)
@@ -71,7 +71,8 @@ def unslice_pages(group: BundleGroup, first_block: int, count: int, pages: bytes
     _check_range(group, first_block, members, count)
     if len(data) != layout.body_bytes(first_block, count):
         raise UsageError(
-            "these are not the pages of this range", expected=layout.body_bytes(first_block, count)
+            "the pages do not have the length of this range of blocks",
+            expected=layout.body_bytes(first_block, count),
         )
     if layout.sliced:
         regions = data.reshape(count, layout.region_stride)
@@ -80,7 +81,7 @@ def unslice_pages(group: BundleGroup, first_block: int, count: int, pages: bytes
     step, stride = layout.page_regions, layout.page_offset(1)
     full = count // step
     shape, strides = (full, step, members, 8), (stride, members * BLOCK_BYTES, BLOCK_BYTES, 4)
-    whole = np.ndarray(shape, np.uint32, pages, 0, strides)
+    whole = np.ndarray(shape, np.uint32, pages, 0, strides)  # a view that leaves out the checksums
     blocks[:, : full * step].reshape(members, full, step, 8)[:] = whole.transpose(2, 0, 1, 3)
     if count % step:
         rest = np.frombuffer(pages, np.uint32, (count % step) * members * 8, full * stride)
@@ -89,16 +90,18 @@ def unslice_pages(group: BundleGroup, first_block: int, count: int, pages: bytes
 
 
 def tail_piece(group: BundleGroup, tails: Sequence[bytes | None], place: BlobContext) -> bytes:
-    """The odd bytes after each member's last whole block (ones where a filter is missing), with checksum."""
+    """Return the odd bytes of each member's filter (ones for missing filters), with checksum."""
     parts = [b"\xff" * group.tail if tail is None else tail for tail in tails]
     if len(parts) != len(group.units) or any(len(part) != group.tail for part in parts):
-        raise UsageError("one tail a member, each of the group's length", expected=group.tail)
+        raise UsageError(
+            "tails must be one for each member, with the group's tail length", expected=group.tail
+        )
     data = b"".join(parts)
     return place.seal(place.context(PieceKind.TAIL, group=group.ordinal), data)
 
 
 def own_blocks_piece(group: BundleGroup, place: BlobContext) -> bytes:
-    """The members' own numbers of blocks, with checksum; empty if none was widened."""
+    """Return the members' own numbers of blocks with checksum; empty if no member was widened."""
     if not group.widened:
         return b""
     data = group.own_blocks.astype("<u4").tobytes()
@@ -108,7 +111,7 @@ def own_blocks_piece(group: BundleGroup, place: BlobContext) -> bytes:
 def gather_blocks(
     group: BundleGroup, filters: Sequence[Blocks | None], first_block: int, count: int
 ) -> Blocks:
-    """A range of blocks [N, count, 8] of whole filters (uint32[own z, 8]) in position order, widened; None: ones."""
+    """Return a range of blocks [N, count, 8] of filters (uint32[own z, 8]) by position, widened; ones for ``None``."""
     out = np.empty((len(group.units), count, 8), np.uint32)
     for position, own in enumerate(filters):
         if own is None:
@@ -119,7 +122,7 @@ def gather_blocks(
 
 
 def widen_range(own: Blocks, blocks: int, first_block: int, count: int) -> Blocks:
-    """Blocks ``first_block`` to ``first_block + count`` of ``own`` (uint32[z, 8]) widened to ``blocks``."""
+    """Return blocks ``first_block`` to ``first_block + count`` of ``own`` (uint32[z, 8]), widened to ``blocks``."""
     factor, rest = divmod(blocks, len(own))
     if rest or not factor:
         raise UsageError("only integer factors widen a filter", expected=f"{blocks} blocks", found=len(own))
@@ -135,21 +138,21 @@ def group_pages(
     tails: Sequence[bytes | None] | None = None,
     piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[bytes]:
-    """All pages of a group in order, from ``load(first_block, count) -> blocks[N, count, 8]``, and its tail piece."""
+    """Yield a group's pages in order, then its tail piece. ``load(first_block, count)`` returns blocks[N, count, 8]."""
     step = group.block_step
     count = max(step, piece_bytes // (len(group.units) * BLOCK_BYTES) // step * step)
     for first in range(0, group.blocks, count):
-        wanted = min(count, group.blocks - first)
-        yield slice_blocks(group, first, load(first, wanted), place)
+        blocks = min(count, group.blocks - first)
+        yield slice_blocks(group, first, load(first, blocks), place)
     if group.tail:
         yield tail_piece(group, tails or [], place)
 
 
 def _buffer(length: int) -> npt.NDArray[np.uint8]:
-    """The calling thread's own buffer, which the next call overwrites.
+    """Return the calling thread's buffer, which the next call overwrites.
 
-    Two large allocations a call, given back each time, make the C library return pages to the system and fault
-    them in again, which costs three times what slicing does.
+    Without it, each call would allocate and free large arrays. The C library would return their pages to the system
+    and fault them in again, which costs three times as much as slicing.
     """
     buffer: npt.NDArray[np.uint8] | None = getattr(_thread, "buffer", None)
     if buffer is None or not length <= len(buffer) <= 4 * max(length, PIECE_BYTES):
@@ -184,7 +187,7 @@ def _fill_pages(
 def _fill_equal_pages(
     pages: npt.NDArray[np.uint8], first_page: int, regions: Blocks, group: BundleGroup, place: BlobContext
 ) -> None:
-    """Pages uint8[n, length] of equally many ``regions`` [r, N, 8] each."""
+    """Write and seal pages uint8[n, length] that all have equally many ``regions`` [r, N, 8]."""
     before, after = place.sealing
     step = (pages.shape[1] - before - after) // regions[0].nbytes
     for number, page in enumerate(pages):
@@ -196,7 +199,7 @@ def _fill_equal_pages(
 
 
 def _slice_regions(regions: npt.NDArray[np.uint8], blocks: Blocks, group: BundleGroup) -> None:
-    """The bit rows of ``blocks`` into their places in ``regions``, room for seals around them."""
+    """Write the bit rows of ``blocks`` to their places in ``regions``, and leave room for seals around them."""
     layout = group.layout
     before = layout.sealing.before
     if not before:

@@ -1,13 +1,13 @@
-"""``sidecar-toc-v1``: copies of the tables of contents of all sidecar blobs of a file, in one blob, the last one.
+"""``sidecar-toc-v1``: the last blob of a file, with copies of the tables of contents of all its sidecar blobs.
 
-It has the envelope of the other blobs: header, the copies one after the other, then its own TOC, the directory:
+It has the same envelope as other blobs: header, the copies one after the other, then its own TOC, the directory:
 
     kind "toc", version 1, blobs: list of {type, fields (as in the footer), segment, offset and length in the file,
     toc: [offset in this blob, length], digest: XXH64 of that TOC, 16 hexadecimal digits}
 
-The file's property ``sidecar.toc`` says where it lies: ``{"offset", "length", "digest"}``, the digest being that of
-the directory. Since it stands next to the footer, one read of the file's tail gets every table of contents. It is a
-copy: a reader that finds it damaged, or at odds with the footer or the property, takes each blob's own TOC instead.
+The file's property ``sidecar.toc`` has its place: ``{"offset", "length", "digest"}``, with the digest of
+the directory. The blob is next to the footer, so one read of the file's tail gets every table of contents. If the
+copy is damaged, or contradicts the footer or the property, a reader uses each blob's own TOC instead.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from sidecar.puffin.types import TOC
 from sidecar.puffin.writer import PuffinWriter
 
 TOC_PROPERTY = "sidecar.toc"
-"""Property of the Puffin file: it is a sidecar, and where its directory lies."""
+"""Property of the Puffin file that marks it as a sidecar and has the place of its directory."""
 
 ReadAt = Callable[[int, int], bytes]
 
 
 class DirectoryPlace(NamedTuple):
-    """Where the directory's blob lies in a file; ``digest`` is that of its TOC, ``None`` if it is not recorded."""
+    """The place of the directory's blob in a file. ``digest`` is that of its TOC, ``None`` if not recorded."""
 
     offset: int
     length: int
@@ -61,7 +61,7 @@ class TocEntry:
     toc: bytes
 
     def is_blob(self, blob: BlobMetadata) -> bool:
-        """Whether the footer says the same of this blob."""
+        """Return whether the footer's metadata of a blob agrees with this entry."""
         identity = (self.blob_type, self.fields, self.offset, self.length)
         return (blob.type, blob.fields, blob.offset, blob.length) == identity
 
@@ -69,7 +69,7 @@ class TocEntry:
 def write_toc(
     puffin: PuffinWriter, entries: Sequence[TocEntry], *, snapshot_id: int, sequence_number: int
 ) -> BlobMetadata:
-    """Add the blob and set the file's property; nothing of ours may follow. Returns the blob's metadata."""
+    """Add the blob and set the file's property. No sidecar blob may follow. Returns the blob's metadata."""
     at, blobs = HEADER_BYTES, []
     for entry in entries:
         blobs.append(
@@ -94,14 +94,14 @@ def write_toc(
 
 
 def parse_place(text: str) -> DirectoryPlace:
-    """The place that the file's property says. Raises :class:`DamagedFileError`."""
+    """Parse the place in the file's property. Raises :class:`DamagedFileError`."""
     content = decode_toc(text.encode("utf-8"))
     length, digest = integer(content, "length", HEADER_BYTES), member(content, "digest", str)
     return DirectoryPlace(integer(content, "offset"), length, digest)
 
 
 def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
-    """The verified directory at this place of the file, every copy checked against its digest.
+    """Return the directory at this place of the file, with every copy checked against its digest.
 
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """
@@ -114,7 +114,7 @@ def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
     found = f"{header.toc_digest:016x}"
     if expected not in (None, found):
         raise DamagedFileError(
-            f"the property {TOC_PROPERTY} is of another directory",
+            f"the property {TOC_PROPERTY} does not match the directory",
             offset=offset,
             expected=expected,
             found=found,
@@ -122,17 +122,17 @@ def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
     content = decode_toc(directory)
     if (content.get("kind"), content.get("version")) != ("toc", VERSION):
         raise UnsupportedFeatureError(
-            "a directory of another version", found=repr(content.get("version"))[:40]
+            "the directory has an unknown version", found=repr(content.get("version"))[:40]
         )
     return [_entry(blob, data) for blob in member(content, "blobs", list)]
 
 
 def _entry(blob: Any, data: bytes) -> TocEntry:
     if not isinstance(blob, dict):
-        raise DamagedFileError("the directory has an entry that is none", found=repr(blob)[:60])
+        raise DamagedFileError("a directory entry is not a JSON object", found=repr(blob)[:60])
     place = member(blob, "toc", list)
     if len(place) != 2 or not all(type(part) is int and 0 <= part <= len(data) for part in place):
-        raise DamagedFileError("the directory names an impossible place", found=repr(place)[:60])
+        raise DamagedFileError("a directory entry has an impossible place", found=repr(place)[:60])
     toc = data[place[0] : place[0] + place[1]]
     if f"{toc_digest(toc):016x}" != blob.get("digest"):
         raise DamagedFileError("a copy of a table of contents has a wrong checksum", offset=place[0])

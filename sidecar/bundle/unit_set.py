@@ -1,7 +1,7 @@
-"""Sets of unit ordinals in tables of contents: runs or a bitmap, whichever is shorter.
+"""Sets of unit ordinals in tables of contents, as runs, or as a bitmap if runs would take much more space.
 
 ``{"runs": [[first, count], ...]}`` in rising order without overlap, or ``{"bitmap": base64}`` with unit u at
-bit u & 7 of byte u >> 3. The members of a group stand in rising order of their unit ordinals.
+bit u & 7 of byte u >> 3. The members of a group are in rising order of their unit ordinals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sidecar.errors import DamagedFileError
 
 
 def encode_units(units: npt.NDArray[np.int64]) -> dict[str, object]:
-    """JSON form of rising unit ordinals."""
+    """Return the JSON form of rising unit ordinals."""
     breaks = np.flatnonzero(np.diff(units) != 1) + 1
     starts = np.concatenate(([0], breaks)).astype(np.int64)
     counts = np.diff(np.concatenate((starts, [len(units)])))
@@ -34,9 +34,9 @@ def encode_units(units: npt.NDArray[np.int64]) -> dict[str, object]:
 
 
 def decode_units(value: object, limit: int) -> npt.NDArray[np.int64] | slice:
-    """Unit ordinals of :func:`encode_units`, each below ``limit``: a slice if they are one run.
+    """Return the unit ordinals of :func:`encode_units`, rising; a slice if they are one run.
 
-    Raises :class:`DamagedFileError` for anything that is no rising set of ordinals below ``limit``.
+    Raises :class:`DamagedFileError` for anything but a rising set of ordinals below ``limit``.
     """
     if isinstance(value, dict) and isinstance(value.get("runs"), list):
         return _decode_runs(value["runs"], limit)
@@ -44,7 +44,7 @@ def decode_units(value: object, limit: int) -> npt.NDArray[np.int64] | slice:
         try:
             bits = np.frombuffer(base64.b64decode(value["bitmap"], validate=True), np.uint8)
         except (binascii.Error, ValueError) as error:
-            raise _bad("a bitmap that is no base64") from error
+            raise _bad("a bitmap that is not base64") from error
         units = np.flatnonzero(np.unpackbits(bits, bitorder="little")).astype(np.int64)
         if len(units) and units[-1] >= limit:
             raise _bad(f"unit {units[-1]} of {limit}")
@@ -73,7 +73,7 @@ def _decode_runs(runs: list[object], limit: int) -> npt.NDArray[np.int64] | slic
 
 
 def count_units(units: npt.NDArray[np.int64] | slice) -> int:
-    """How many ordinals :func:`decode_units` gave."""
+    """Return how many ordinals :func:`decode_units` returned."""
     return units.stop - units.start if isinstance(units, slice) else len(units)
 
 
@@ -82,5 +82,5 @@ def _bad(found: str) -> DamagedFileError:
 
 
 def unit_ordinals(units: npt.NDArray[np.int64] | slice) -> npt.NDArray[np.int64]:
-    """The ordinals of a set as :func:`decode_units` gives it, int64[N], rising."""
+    """Return the result of :func:`decode_units` as an array int64[N], rising."""
     return np.arange(units.start, units.stop, dtype=np.int64) if isinstance(units, slice) else units

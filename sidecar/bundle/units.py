@@ -1,4 +1,4 @@
-"""Reading ``sidecar-units-v1``; what its bytes are stands in ``envelope``, ``sections`` and ``arrow_tables``."""
+"""Read ``sidecar-units-v1``. The bytes are described in ``envelope``, ``sections`` and ``arrow_tables``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sidecar.bundle.sections import (
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
 MAX_UNITS = 1 << 28
-"""No segment with more files or units is read: sets over units are held in memory."""
+"""The most files or units of a segment that is read, because sets of units are kept in memory."""
 _MIN_INT64 = -MAX_INT64 - 1
 
 
@@ -53,16 +53,18 @@ class UnitsToc:
 
 
 def decode_units_toc(toc: bytes) -> UnitsToc:
-    """Decode verified bytes; raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`."""
+    """Decode a verified TOC. Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`."""
     content = decode_toc(toc)
     if content.get("kind") != "units":
-        raise DamagedFileError("not the table of contents of units", found=repr(content.get("kind"))[:40])
+        raise DamagedFileError(
+            "this is not the table of contents of units", found=repr(content.get("kind"))[:40]
+        )
     if content.get("version") != UNITS_VERSION:
         raise UnsupportedFeatureError(
-            "units of another version",
+            "the units have an unknown version",
             expected=UNITS_VERSION,
             found=repr(content.get("version"))[:40],
-            hint="Build the sidecar anew.",
+            hint="Rebuild the sidecar.",
         )
     offset = integer(content, "toc_offset")
     return UnitsToc(
@@ -86,10 +88,10 @@ def _segment_header(content: dict[str, Any]) -> SegmentHeader:
 
 
 class UnitsReader:
-    """The units table of one segment, read piece by piece; everything handed out has been verified.
+    """Reads the units table of one segment piece by piece. All returned data is verified.
 
-    Methods raise :class:`DamagedFileError` for damage and what ``read_ranges`` raises. Row i of anything by file
-    is the file of ordinal i.
+    Methods raise :class:`DamagedFileError` for damage, and the errors of ``read_ranges``. Row i of a table by file
+    is the file with ordinal i.
     """
 
     def __init__(self, toc: UnitsToc, read_ranges: ReadRanges) -> None:
@@ -97,110 +99,110 @@ class UnitsReader:
         self._sections = SectionReader(read_ranges, toc.sections, BlobContext(toc.header.segment_id))
 
     def fingerprints(self) -> Fingerprints:
-        """One item a file."""
+        """Return one fingerprint for each file."""
         data = self._read_by_file(FINGERPRINTS, FINGERPRINT_BYTES, FILES_PER_FINGERPRINTS)
         return np.frombuffer(data, FINGERPRINT)
 
     def first_units(self) -> npt.NDArray[np.int64]:
-        """int64[files + 1]: first unit ordinal of each file, then the number of units."""
+        """Return int64[files + 1]: the first unit ordinal of each file, then the number of units."""
         files, units, width = self.toc.num_files, self.toc.num_units, self.toc.unit_width
         if not width:
             if files != units:
-                raise DamagedFileError("numbers of files and units differ", expected=files, found=units)
+                raise DamagedFileError("the numbers of files and units differ", expected=files, found=units)
             return np.arange(files + 1, dtype=np.int64)
         if width not in (1, 2, 4):
-            raise DamagedFileError("unit counts of an impossible width", found=width)
+            raise DamagedFileError("the unit counts have an impossible width", found=width)
         counts = np.frombuffer(self._read_by_file(UNIT_COUNTS, width, FILES_PER_COLUMN), f"<u{width}")
         first = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
         if first[-1] != units:
             raise DamagedFileError(
-                "the units of files are not all units", expected=units, found=int(first[-1])
+                "the units of the files do not add up to all units", expected=units, found=int(first[-1])
             )
         return first
 
     def files(self, ordinals: Sequence[int]) -> list[FileEntry]:
-        """The files asked for, in that order; reads the batches they stand in, and decodes no other file."""
+        """Return the files with these ordinals, in this order. Reads their batches and decodes no other file."""
         wanted: dict[int, list[int]] = {}
         for ordinal in sorted(set(ordinals)):
             wanted.setdefault(ordinal // FILES_PER_BATCH, []).append(ordinal)
-        found: dict[int, FileEntry] = {}
-        for own, batch in zip(wanted.values(), self._file_tables(list(wanted)), strict=True):
-            rows = [ordinal % FILES_PER_BATCH for ordinal in own]
-            found.update(zip(own, arrow_tables.files_of(batch, rows), strict=True))
-        return [found[ordinal] for ordinal in ordinals]
+        files: dict[int, FileEntry] = {}
+        for members, batch in zip(wanted.values(), self._file_tables(list(wanted)), strict=True):
+            rows = [ordinal % FILES_PER_BATCH for ordinal in members]
+            files.update(zip(members, arrow_tables.files_of(batch, rows), strict=True))
+        return [files[ordinal] for ordinal in ordinals]
 
     def file_batches(self, batches: Sequence[int]) -> dict[int, list[FileEntry]]:
-        """Batches of at most 64 files by ordinal."""
+        """Return batches of at most 64 files, by the batches' ordinals."""
         return dict(zip(batches, map(arrow_tables.files_of, self._file_tables(batches)), strict=True))
 
     def _file_tables(self, batches: Sequence[int]) -> list[pa.Table]:
         section = self._by_file(FILES, FILES_PER_BATCH)
-        found = []
+        tables = []
         for batch, data in zip(batches, self._sections.read(section, batches), strict=True):
             table = arrow_tables.decode_file_table(data)
             if table.num_rows != min(FILES_PER_BATCH, self.toc.num_files - batch * FILES_PER_BATCH):
-                raise DamagedFileError(f"batch {batch} has not the files it should", found=table.num_rows)
-            found.append(table)
-        return found
+                raise DamagedFileError(f"batch {batch} has the wrong number of files", found=table.num_rows)
+            tables.append(table)
+        return tables
 
     def bytes_of_files(self, ordinals: npt.NDArray[np.int64]) -> int:
-        """About as many bytes are read for :meth:`files` of these."""
+        """Return about how many bytes :meth:`files` reads for these ordinals."""
         section = self._by_file(FILES, FILES_PER_BATCH)
         batches = len(np.unique(ordinals // FILES_PER_BATCH))
         return batches * section.length // max(section.count, 1)
 
     def bytes_of_columns(self, field_ids: Iterable[int], partitions: bool) -> int:
-        """As many bytes are read for :meth:`bounds` of these fields and, if wanted, for :meth:`partitions`."""
+        """Return how many bytes :meth:`bounds` reads for these fields, plus :meth:`partitions` if ``partitions``."""
         sections = [self._sections.find(BOUNDS, field_id) for field_id in field_ids]
         sections += [self._sections.find(PARTITIONS)] if partitions else []
         return sum(section.length for section in sections if section is not None)
 
     def full_files(self, ordinals: Sequence[int]) -> list[FileEntry]:
-        """As :meth:`files`, with partitions and bounds, which costs reading those of all files."""
+        """Like :meth:`files`, with partitions and bounds, which are read for all files."""
         partitions = self.partitions()["partition"]
         bounds = {field_id: self.bounds(field_id) for field_id in self.bounded_fields}
         entries = []
         for ordinal, file in zip(ordinals, self.files(ordinals), strict=True):
-            own = {
+            recorded = {
                 field_id: FieldBounds(**table.slice(ordinal, 1).to_pylist()[0])
                 for field_id, table in bounds.items()
                 if table is not None
             }
-            known = {field_id: bound for field_id, bound in own.items() if bound != FieldBounds()}
+            known = {field_id: bound for field_id, bound in recorded.items() if bound != FieldBounds()}
             entries.append(replace(file, partition=tuple(partitions[ordinal].as_py()), bounds=known))
         return entries
 
     @property
     def bounded_fields(self) -> list[int]:
-        """Field ids for which bounds are recorded."""
+        """Field ids with recorded bounds."""
         return [section.field_id for section in self.toc.sections if section.name == BOUNDS]
 
     def bounds(self, field_id: int) -> pa.Table | None:
-        """Columns lower, upper (binary), value_count, null_count, nan_count; ``None`` if nothing is recorded."""
+        """Return columns lower, upper (binary), value_count, null_count, nan_count; ``None`` if not recorded."""
         if self._sections.find(BOUNDS, field_id) is None:
             return None
         return self._read_table(BOUNDS, arrow_tables.BOUNDS_SCHEMA, field_id)
 
     def partitions(self) -> pa.Table:
-        """Columns spec_id, partition (list of serialized single values)."""
+        """Return columns spec_id, partition (list of serialized single values)."""
         return self._read_table(PARTITIONS, arrow_tables.PARTITION_SCHEMA)
 
     def schemas(self) -> list[str]:
-        """Avro schemas of manifest entries, by ordinal."""
+        """Return the Avro schemas of manifest entries, by ordinal."""
         return arrow_tables.decode_schemas(self._sections.read(self._single(SCHEMAS))[0])
 
     def manifests(self) -> list[ListedManifest]:
-        """The listed manifests."""
+        """Return the listed manifests."""
         return arrow_tables.decode_manifests(self._sections.read(self._single(MANIFESTS))[0])
 
     def coverage(self) -> list[Coverage]:
-        """States of all units, one entry a field and kind."""
+        """Return the states of all units, one entry for each field and kind."""
         section = self._sections.find(COVERAGE)
         pieces = self._sections.read(section) if section else []
         return [decode_coverage(piece, self.toc.num_units) for piece in pieces]
 
     def verify(self) -> None:
-        """Read and decode everything; raises at the first damage."""
+        """Read and decode everything. Raises at the first damage."""
         fingerprints = self.fingerprints()
         self.first_units()
         self.partitions()
@@ -217,33 +219,33 @@ class UnitsReader:
     def _single(self, name: str) -> Section:
         section = self._sections.find(name)
         if section is None or section.count != 1:
-            raise DamagedFileError(f"a units blob lacks its {name}")
+            raise DamagedFileError(f"the units blob does not have its {name}")
         return section
 
     def _by_file(self, name: str, files_per_piece: int, field_id: int = 0) -> Section:
         section = self._sections.find(name, field_id)
         if section is None or section.count != -(-self.toc.num_files // files_per_piece):
-            raise DamagedFileError(f"a units blob has not the {name} of all files")
+            raise DamagedFileError(f"the units blob does not have the {name} of all files")
         return section
 
     def _read_by_file(self, name: str, width: int, files_per_piece: int) -> bytes:
-        """Pieces of ``width`` bytes a file, put together."""
+        """Return the pieces of a section with ``width`` bytes for each file, concatenated."""
         data = b"".join(self._sections.read(self._by_file(name, files_per_piece)))
         if len(data) != width * self.toc.num_files:
-            raise DamagedFileError(f"{name} are not those of all files", expected=self.toc.num_files)
+            raise DamagedFileError(f"{name} do not cover all files", expected=self.toc.num_files)
         return data
 
     def _read_table(self, name: str, schema: pa.Schema, field_id: int = 0) -> pa.Table:
-        """A table with one row a file."""
+        """Return a table with one row for each file."""
         pieces = self._sections.read(self._by_file(name, FILES_PER_COLUMN, field_id))
         tables = [arrow_tables.decode_table(piece, schema) for piece in pieces]
         table = pa.concat_tables(tables) if tables else schema.empty_table()
         if table.num_rows != self.toc.num_files:
-            raise DamagedFileError(f"{name} are not those of all files", expected=self.toc.num_files)
+            raise DamagedFileError(f"{name} do not cover all files", expected=self.toc.num_files)
         return table.combine_chunks()
 
 
 def _check_fingerprints(files: Sequence[FileEntry], fingerprints: Fingerprints) -> None:
-    for file, found in zip(files, fingerprints[: len(files)], strict=True):
-        if found.tobytes() != fingerprint(file.identity):
-            raise DamagedFileError(f"the fingerprint of {file.path} is not the one of its entry")
+    for file, stored in zip(files, fingerprints[: len(files)], strict=True):
+        if stored.tobytes() != fingerprint(file.identity):
+            raise DamagedFileError(f"the fingerprint of {file.path} does not match its entry")

@@ -1,9 +1,9 @@
-"""Writing ``sidecar-units-v1``: header, sections, table of contents (see ``sections`` and ``envelope``).
+"""Write ``sidecar-units-v1``: header, sections, table of contents (see ``sections`` and ``envelope``).
 
     header | files | bounds | partitions | schemas | (fingerprints) | unit_counts | coverage |
     (fingerprints) | manifests | lengths | TOC
 
-What every lookup needs lies last, so that the one read of the file's tail gets it: the lengths of pieces, the listed
+The data for every lookup is last, so that one read of the file's tail gets it: the lengths of pieces, the listed
 manifests, coverage and, up to 12 KiB, the fingerprints.
 """
 
@@ -50,14 +50,14 @@ from sidecar.bundle.sections import (
 from sidecar.errors import UsageError
 
 TAIL_FINGERPRINTS = 12 << 10
-"""Fingerprints up to this many bytes lie beside the table of contents."""
+"""Fingerprints up to this many bytes are stored near the table of contents."""
 _SPOOL_BYTES = 64 << 20
 _COPY_BYTES = 4 << 20
 
 
 @dataclass
 class UnitsBlob:
-    """A finished units blob, in memory or in a temporary file; digests of its TOC name it in bundles."""
+    """A finished units blob, in memory or in a temporary file. Bundles refer to it by digests of its TOC."""
 
     toc: bytes
     length: int
@@ -65,7 +65,7 @@ class UnitsBlob:
     _spool: IO[bytes]
 
     def pieces(self) -> Iterator[bytes]:
-        """The blob's bytes, once; releases the temporary file."""
+        """Yield the blob's bytes. Works once, because it releases the temporary file."""
         with self._spool:
             self._spool.seek(0)
             while data := self._spool.read(_COPY_BYTES):
@@ -111,10 +111,10 @@ def encode_units_blob(header: SegmentHeader, table: UnitsTable) -> UnitsBlob:
 
 
 class _SectionWriter:
-    """Lays pieces one after the other behind room for the header."""
+    """Writes pieces one after the other, after room for the header."""
 
     def __init__(self, place: BlobContext) -> None:
-        # Not closed here: the blob that comes out of it owns it.
+        # Not closed here: the UnitsBlob closes it.
         self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115
         self._spool.write(bytes(HEADER_BYTES))
         self._place = place
@@ -161,7 +161,7 @@ def _fingerprints(files: Sequence[FileEntry]) -> bytes:
 
 
 def _add_unit_counts(writer: _SectionWriter, files: Sequence[FileEntry]) -> int:
-    """Add the section unless each file has one unit; returns the bytes of a number, 0 without a section."""
+    """Add the section unless each file has one unit. Returns the bytes of a count, 0 without a section."""
     counts = np.array([len(file.units) for file in files], np.int64)
     if not len(counts) or (counts == 1).all():
         return 0
@@ -175,18 +175,18 @@ def _add_unit_counts(writer: _SectionWriter, files: Sequence[FileEntry]) -> int:
 
 
 def _check(header: SegmentHeader, table: UnitsTable) -> None:
-    """A segment that lists impossible things would be refused by every reader."""
+    """Raise :class:`UsageError` for a segment that every reader would refuse."""
     if len(header.segment_id) != SEGMENT_BYTES:
-        raise UsageError("a segment id has 16 bytes", found=len(header.segment_id))
+        raise UsageError("a segment id must have 16 bytes", found=len(header.segment_id))
     files, manifests = table.files, table.manifests
     end = 0
     for ordinal, manifest in enumerate(manifests):
         members = files[manifest.first_file : manifest.first_file + manifest.live_files]
         whole = manifest.first_file == end and len(members) == manifest.live_files
         if not whole or any(file.manifest != ordinal for file in members):
-            raise UsageError("a listed manifest's files do not stand side by side", file=manifest.path)
+            raise UsageError("a listed manifest's files are not side by side", file=manifest.path)
         if not 0 <= manifest.schema < len(table.schemas):
-            raise UsageError("a listed manifest names no schema of this table", file=manifest.path)
+            raise UsageError("a listed manifest names a schema that is not in the table", file=manifest.path)
         end = manifest.first_file + manifest.live_files
     if any(file.manifest != UNLISTED for file in files[end:]):
         raise UsageError("files of unlisted manifests must follow the others", expected=UNLISTED)
@@ -198,4 +198,6 @@ def _check(header: SegmentHeader, table: UnitsTable) -> None:
     units = table.num_units
     for coverage in table.coverage:
         if len(coverage.codes) != units:
-            raise UsageError("coverage must speak of all units", expected=units, found=len(coverage.codes))
+            raise UsageError(
+                "coverage must have a state for each unit", expected=units, found=len(coverage.codes)
+            )

@@ -1,4 +1,4 @@
-"""Checking a whole sidecar: every checksum, every table of contents against its copy, every link between blobs."""
+"""Verify a whole sidecar: every checksum, every table of contents and its copy, every link between blobs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ def verify_sidecar(
     encryption_keys: EncryptionKeys | None = None,
     columns: ColumnNames | None = None,
 ) -> list[Problem]:
-    """All problems of the sidecar blobs of a Puffin file, none if it is sound. Reads the whole file.
+    """Return all problems of the sidecar blobs of a Puffin file; empty if it is sound. Reads the whole file.
 
-    ``columns`` names the columns of fields. Without it a column is named by the path that the sidecar found it by,
-    else by its field id.
+    ``columns`` names the columns of fields. Without it, a problem names the path by which the sidecar found the column,
+    or its field id. Encrypted blobs whose key is not in ``encryption_keys`` cannot be checked, which is a problem too.
 
-    Encrypted blobs that ``encryption_keys`` have no key for cannot be checked, which is a problem too.
-
-    Raises :class:`~sidecar.errors.StorageError` alone.
+    Raises only :class:`~sidecar.errors.StorageError`.
     """
     try:
         sidecar = SidecarFile.open(
@@ -72,7 +70,7 @@ def verify_sidecar(
 
 
 def _directory_problems(sidecar: SidecarFile) -> Iterator[str]:
-    """The footer must have exactly one directory, where the file's property says."""
+    """Check that the footer has exactly one directory, at the place in the file's property."""
     places = [(blob.offset, blob.length) for blob in sidecar.puffin.metadata.blobs if blob.type == TOC]
     text = sidecar.puffin.metadata.properties.get(TOC_PROPERTY)
     if not places and text is None and not sidecar.segments:
@@ -81,41 +79,41 @@ def _directory_problems(sidecar: SidecarFile) -> Iterator[str]:
         yield f"the footer has {len(places)} {TOC} blobs, not one"
     try:
         if text is not None and places and parse_place(text)[:2] != places[0]:
-            yield f"the property {TOC_PROPERTY} and the footer place the directory differently"
+            yield f"the property {TOC_PROPERTY} and the footer have different places for the directory"
     except DamagedFileError as error:
         yield str(error)
 
 
 def _snapshot_problems(sidecar: SidecarFile) -> Iterator[str]:
-    """All our blobs are of the snapshot that the file was written for, as the footer says of each."""
+    """Check that all sidecar blobs belong to one snapshot, and that footer and segments agree on its number."""
     blobs = [blob for blob in sidecar.puffin.metadata.blobs if is_ours(blob.type)]
     counts = Counter((blob.snapshot_id, blob.sequence_number) for blob in blobs)
     if len(counts) > 1:
         found = ", ".join(f"{snapshot} (sequence number {number})" for snapshot, number in counts)
-        yield f"the footer has sidecar blobs of several snapshots, but a file is of one: {found}"
+        yield f"the footer has sidecar blobs of several snapshots, expected one snapshot: {found}"
     for segment in sidecar.segments:
         numbers = {number for snapshot, number in counts if snapshot == segment.snapshot_id}
         if not numbers <= {segment.header.sequence_number}:
             yield (
-                f"the footer gives the snapshot {segment.snapshot_id} another sequence number than its segment, "
-                f"{segment.header.sequence_number}; found {', '.join(map(str, sorted(numbers)))}"
+                f"the footer has another sequence number for snapshot {segment.snapshot_id} than its segment; "
+                f"expected {segment.header.sequence_number}; found {', '.join(map(str, sorted(numbers)))}"
             )
 
 
 def _column_name(sidecar: SidecarFile, field_id: int) -> str:
-    """The column of a field: by the names that are at hand, else by the path in some group's resolution."""
+    """Return the column of a field: its known name, else the path in some group's resolution, else the field id."""
     paths = (path for segment in sidecar.segments for path in _paths(segment, field_id))
     return sidecar.doubts.known_column(field_id) or next(paths, None) or sidecar.doubts.column(field_id)
 
 
 def _paths(segment: Segment, field_id: int) -> Iterator[str]:
-    """The paths that a field was found by, where it was not found by its id."""
-    found = [group.resolution for group in segment.fields.get(field_id, ())]
+    """Yield the paths by which a field was found, if it was not found by its id."""
+    resolutions = [group.resolution for group in segment.fields.get(field_id, ())]
     if field_id in segment.page_index_blobs:
-        found += [group.kind.resolution for group in segment.page_index_blobs[field_id].toc.groups]
+        resolutions += [group.kind.resolution for group in segment.page_index_blobs[field_id].toc.groups]
     if field_id in segment.row_index_blobs:
-        found += [group.kind.resolution for group in segment.row_index_blobs[field_id].toc.groups]
-    yield from (text.removeprefix(_BY_NAME) for text in found if text.startswith(_BY_NAME))
+        resolutions += [group.kind.resolution for group in segment.row_index_blobs[field_id].toc.groups]
+    yield from (text.removeprefix(_BY_NAME) for text in resolutions if text.startswith(_BY_NAME))
 
 
 def _problems(file: str, check: Callable[[], None], column: str | None = None) -> list[Problem]:
@@ -127,14 +125,14 @@ def _problems(file: str, check: Callable[[], None], column: str | None = None) -
 
 
 def _check_own_toc(sidecar: SidecarFile, entry: TocEntry) -> None:
-    """Header and table of contents in the blob must be the bytes that were used."""
+    """Check that header and table of contents in the blob are the bytes that were used."""
     offset = entry.length - len(entry.toc)
     version = decode_toc(entry.toc).get("version", VERSION)
     expected = header_for(MAGICS[entry.blob_type], entry.toc, offset, version).encode()
     found = sidecar.puffin.read_at(entry.offset, HEADER_BYTES)
     if found != expected:
         raise DamagedFileError(
-            "a blob's header is not that of its table of contents",
+            "a blob's header does not match its table of contents",
             file=sidecar.source.name,
             offset=entry.offset,
             expected=expected.hex(),
@@ -142,7 +140,7 @@ def _check_own_toc(sidecar: SidecarFile, entry: TocEntry) -> None:
         )
     if sidecar.puffin.read_at(entry.offset + offset, len(entry.toc)) != entry.toc:
         raise DamagedFileError(
-            "a blob's table of contents is not the directory's copy of it",
+            "a blob's table of contents differs from the directory's copy",
             file=sidecar.source.name,
             offset=entry.offset + offset,
         )

@@ -1,11 +1,11 @@
-"""Writing segments into a Puffin file: what the build driver calls.
+"""Write segments into a Puffin file. The build driver calls this.
 
-    groups = plan_groups(members)                        positions.plan_groups, one call a field
-    entries = copy_segments(old, puffin, ...)            segments of an earlier sidecar, as bytes
+    groups = plan_groups(members)                        positions.plan_groups, one call for each field
+    entries = copy_segments(old, puffin, ...)            segments of an earlier sidecar, copied as bytes
     entries += write_segment(puffin, header, units, [FieldBundle(field_id, groups, pages), ...], ...)
-    write_toc(puffin, entries, ...)                      last; then nothing but puffin.finish()
+    write_toc(puffin, entries, ...)                      last; only puffin.finish() may follow
 
-Memory is bounded by the units table and by one piece of pages; a page is written as soon as it comes.
+Memory is bounded by the units table and one piece of pages. A page is written as soon as it arrives.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ COPY_BYTES = 4 << 20
 
 @dataclass
 class FieldBundle:
-    """Filters of one field for :func:`write_segment`.
+    """The filters of one field for :func:`write_segment`.
 
-    ``groups``: as :func:`plan_groups` orders them; those of split-block and of ORC filters become a blob each.
-    ``pages``: for each of ``groups`` in order, what ``slice_blocks`` returns for all its blocks in order, and
-    ``tail_piece`` behind them if the group has tails. Pieces may be of any length, but none may hold bytes of two
-    groups. ``fpp`` and ``expected_false_units``, those of the field, are recorded for people. ``key``, that of all
-    blobs of the segment and field, makes encrypted bundles, whose groups and pages must have been made for
-    ``key.place``; ``properties`` are the blobs' in the Puffin footer.
+    ``groups`` are in the order of :func:`plan_groups`. Split-block and ORC filters become one blob each. ``pages`` has,
+    for each of ``groups`` in order, the results of ``slice_blocks`` for all its blocks in order, then ``tail_piece``
+    if the group has tails. Pieces may have any length, but a piece must not have bytes of two groups. ``fpp`` and
+    ``expected_false_units`` are the field's and recorded for people. With ``key``, the bundles are encrypted, and
+    groups and pages must have been made for ``key.place``; all blobs of a segment and field share one key.
+    ``properties`` are the blobs' in the Puffin footer.
     """
 
     field_id: int
@@ -60,7 +60,7 @@ class FieldBundle:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def place(self, segment_id: bytes) -> BlobContext:
-        """Where its pieces belong."""
+        """Return the context of the pieces, encrypted if there is a key."""
         return BlobContext(segment_id, self.field_id) if self.key is None else self.key.place
 
 
@@ -74,10 +74,10 @@ def write_segment(
     snapshot_id: int,
     sequence_number: int,
 ) -> list[TocEntry]:
-    """Write indexes, the bundles of each field, then the units blob; returns what :func:`write_toc` needs.
+    """Write page and row indexes, the bundles of each field and the units blob. Returns entries for :func:`write_toc`.
 
-    ``snapshot_id`` and ``sequence_number`` are those of the snapshot that the file is registered for; the segment
-    names its own in ``header``. Raises :class:`UsageError` if pages or units contradict the groups.
+    ``snapshot_id`` and ``sequence_number`` are those of the snapshot that the file is registered for; ``header`` has
+    the segment's own. Raises :class:`UsageError` if pages or units contradict the groups.
     """
     blob = encode_units_blob(header, units)
     entries = []
@@ -120,12 +120,12 @@ def write_segment(
 
 
 def _by_rule(groups: Sequence[BundleGroup]) -> list[tuple[type[IndexRule], list[BundleGroup]]]:
-    """Groups by the class of their rules; :class:`UsageError` unless they stand as they were planned."""
-    found = [(rule, list(some)) for rule, some in groupby(groups, key=lambda group: type(group.rule))]
-    numbers = [[group.ordinal for group in some] for _, some in found]
-    if numbers != [list(range(len(some))) for _, some in found] or len(found) > len(dict(found)):
-        raise UsageError("the groups of a field do not stand as they were planned", found=numbers)
-    return found
+    """Return the groups by the class of their rule. Raises :class:`UsageError` unless they are in planned order."""
+    by_rule = [(rule, list(members)) for rule, members in groupby(groups, key=lambda group: type(group.rule))]
+    numbers = [[group.ordinal for group in members] for _, members in by_rule]
+    if numbers != [list(range(len(members))) for _, members in by_rule] or len(by_rule) > len(dict(by_rule)):
+        raise UsageError("the groups of a field are not in planned order", found=numbers)
+    return by_rule
 
 
 def copy_segments(
@@ -137,24 +137,29 @@ def copy_segments(
     segments: Iterable[Segment] | None = None,
     keep: Callable[[TocEntry], bool] = lambda entry: True,
 ) -> list[TocEntry]:
-    """Copy segments (all by default) of another sidecar as bytes; returns what :func:`write_toc` needs.
+    """Copy segments (default: all) of another sidecar as bytes. Returns entries for :func:`write_toc`.
 
-    Offsets inside a blob count from its start, so nothing in it changes, and neither do its properties: encrypted
-    blobs stay readable with their key, which is bound to no snapshot. ``keep`` chooses among the blobs of fields;
-    the units that they belong to always come along.
+    Offsets inside a blob count from its start, so nothing in it changes, and its properties stay. Encrypted blobs
+    stay readable with their key, because no snapshot is bound into it. ``keep`` filters the blobs of fields; the units
+    blob is always copied.
     """
     copied = []
     properties = {blob.offset: blob.properties for blob in sidecar.puffin.metadata.blobs}
     for segment in sidecar.segments if segments is None else segments:
-        # The units blob last: what it has at its end is wanted near the file's end.
+        # The units blob goes last, because readers need its end together with the file's tail.
         for entry in [*filter(keep, segment.entries[1:]), segment.entry]:
             pieces = (
                 sidecar.puffin.read_at(entry.offset + at, min(COPY_BYTES, entry.length - at))
                 for at in range(0, entry.length, COPY_BYTES)
             )
-            said = properties.get(entry.offset)
+            kept_properties = properties.get(entry.offset)
             written = puffin.add_blob(
-                entry.blob_type, entry.fields, snapshot_id, sequence_number, pieces, properties=said
+                entry.blob_type,
+                entry.fields,
+                snapshot_id,
+                sequence_number,
+                pieces,
+                properties=kept_properties,
             )
             copied.append(_entry(written, entry.segment_id, entry.toc))
     return copied
@@ -175,7 +180,7 @@ def _blob(
 def _group_pieces(
     bundle: FieldBundle, groups: Sequence[BundleGroup], pages: Iterator[bytes], place: BlobContext
 ) -> Iterator[bytes]:
-    """Each group's pages, which are counted, and own numbers of blocks behind them."""
+    """Yield each group's pages, check their total length, and append the own numbers of blocks."""
     for group in groups:
         left = group.layout.own_offset
         while left > 0:
@@ -190,7 +195,7 @@ def _group_pieces(
 def _check_units(groups: Sequence[BundleGroup] | Sequence[IndexGroup[Any]], units: UnitsBlob) -> None:
     for group in groups:
         if len(group.units) and not 0 <= group.units[-1] < units.num_units:
-            raise UsageError("a group has units that the segment has not", expected=units.num_units)
+            raise UsageError("a group has units that are not in the segment", expected=units.num_units)
 
 
 def _wrong_pages(
@@ -199,6 +204,6 @@ def _wrong_pages(
     return UsageError(
         "the pages of a field do not fill its groups",
         column=f"field {bundle.field_id}, group {group.ordinal if group else 'none'}",
-        expected=f"{left} bytes more",
+        expected=f"{left} more bytes",
         found="the end" if piece is None else f"a piece of {len(piece)} bytes",
     )

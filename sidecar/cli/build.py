@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.options import (
     AllowPlaintext,
     Catalog,
@@ -18,6 +18,7 @@ from sidecar.cli.options import (
     Ref,
     Snapshot,
     Table,
+    choice,
     encryption_keys,
     names,
     rate,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Harvest(str, Enum):
-    """Which filters that the files carry are taken as they are."""
+    """Which of the filters in the files are used as they are."""
 
     good = "good"
     always = "always"
@@ -38,7 +39,7 @@ class Harvest(str, Enum):
 
 
 class Format(str, Enum):
-    """Which filters units of ORC files get."""
+    """Which kind of filter the row groups of ORC files get."""
 
     auto = "auto"
     parquet = "parquet"
@@ -46,7 +47,7 @@ class Format(str, Enum):
 
 
 class EngineName(str, Enum):
-    """Who does the work."""
+    """Where the build runs."""
 
     auto = "auto"
     spark = "spark"
@@ -56,35 +57,49 @@ class EngineName(str, Enum):
 def build(
     table: Table,
     columns: Annotated[
-        str, typer.Option("--columns", "-c", metavar="A,B", help="Columns to index; nested ones with dots.")
+        str,
+        typer.Option("--columns", "-c", metavar="A,B", help="Columns to index; write nested ones with dots."),
     ],
     kinds: Annotated[
-        str, typer.Option("--kinds", metavar="KINDS", help="What to build: bloom, theta, page-index.")
+        str,
+        typer.Option(
+            "--kinds", metavar="KINDS", help="What to build: bloom, theta (distinct counts), page-index."
+        ),
     ] = "bloom,theta",
     fpp: Annotated[
         str,
         typer.Option(
-            "--fpp", metavar="RATE", help="False-positive rate; auto: the smaller of 1 % and 1/units."
+            "--fpp",
+            metavar="RATE",
+            help="False-positive rate. auto: 1 %, or 1 / row groups if that is smaller.",
         ),
     ] = "auto",
     harvest: Annotated[
-        Harvest, typer.Option("--harvest", help="Filters that files carry: good ones are at most 1 % false.")
+        Harvest,
+        choice("--harvest", Harvest, "Use the filters in the files. good: those of a rate of at most 1 %."),
     ] = Harvest.good,
     filter_format: Annotated[
         Format,
-        typer.Option(
-            "--as", help="Filters of ORC files; auto: good ones that they carry, else as of Parquet."
+        choice(
+            "--as", Format, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."
         ),
     ] = Format.auto,
     engine: Annotated[
         EngineName,
-        typer.Option("--engine", help="auto: Spark, or in-process for small tables or without Java."),
+        choice(
+            "--engine",
+            EngineName,
+            "Where to build. auto: on Spark; in this process if the table is small or Java is missing.",
+        ),
     ] = EngineName.auto,
     full: Annotated[
-        bool, typer.Option("--full", help="Index all files again, those too that the sidecar answers for.")
+        bool, typer.Option("--full", help="Index all files again, also those that a sidecar already covers.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Register even if an existing statistics file is lost by it.")
+        bool,
+        typer.Option(
+            "--force", help="Register the sidecar even if this loses what an unreadable statistics file has."
+        ),
     ] = False,
     catalog: Catalog = None,
     snapshot: Snapshot = None,
@@ -94,21 +109,26 @@ def build(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Index a snapshot of a table and register the sidecar.
+    """Build the indexes of a table's files, and register the sidecar.
 
-    Example: sidecar build db.lineitem --columns l_partkey,l_comment
+    A later build indexes only the files that are new, and keeps the rest of the sidecar.
+
+    \b
+    Examples:
+      sidecar build db.lineitem --columns l_partkey,l_comment
+      sidecar build db.lineitem --columns l_shipdate --kinds page-index
     """
     out = Output(as_json=as_json, quiet=quiet)
-    wanted, chosen, target = names(columns), names(kinds), rate(fpp)
+    indexed_columns, chosen_kinds, target_rate = names(columns), names(kinds), rate(fpp)
     from sidecar import build as build_index
     from sidecar import open_table
 
     with out.progress() as progress:
         report = build_index(
             open_table(table, catalog),
-            wanted,
-            kinds=chosen,
-            fpp=target,
+            indexed_columns,
+            kinds=chosen_kinds,
+            fpp=target_rate,
             harvest=harvest.value,
             filter_format=filter_format.value,
             engine=engine.value,
@@ -128,50 +148,50 @@ def build(
 
 
 def draw(to: Console, data: Any) -> None:
-    """The report: what was written, then one line a column, then what failed."""
+    """Draw the report: what was written, one line for each column, then what failed."""
     to.print(facts(_summary(data)))
     drawn = table_of("column", "type", "filters", "size", "false units", "distinct values", right=(3, 4, 5))
     for name, column in data["columns"].items():
         drawn.add_row(escaped(name), *_column(column))
     to.print(drawn)
     for kind, name, reason, count in _uncovered(data):
-        to.print(f"not covered: {kind} of {name} in {humane.count(count)} units: {reason}", markup=False)
+        to.print(f"not covered: {kind} of {name} in {humanize.count(count)} units: {reason}", markup=False)
     for path, reason in [*data["failed_files"].items(), *data["unsupported_files"].items()]:
         to.print(f"not indexed: {path}: {reason}", markup=False, soft_wrap=True)
 
 
 def _summary(data: Any) -> list[tuple[str, str]]:
     files = data["files"]
-    failed = f", [red]{humane.count(files['failed'])} failed[/]" if files["failed"] else ""
+    failed = f", [red]{humanize.count(files['failed'])} failed[/]" if files["failed"] else ""
     why = f" ({escaped(data['engine_reason'])})" if data["engine_reason"] else ""
     return [
         ("snapshot", str(data["snapshot_id"])),
-        ("files", f"{humane.count(files['indexed'])} of {humane.count(files['total'])} indexed{failed}"),
-        ("units", humane.count(data["units"])),
+        ("files", f"{humanize.count(files['indexed'])} of {humanize.count(files['total'])} indexed{failed}"),
+        ("units", humanize.count(data["units"])),
         ("engine", escaped(data["engine"]) + why),
-        ("sidecar", f"{escaped(data['statistics_path'] or '–')} ({humane.size(data['file_size'])})"),
-        ("target rate", humane.percent(data["fpp"])),
+        ("sidecar", f"{escaped(data['statistics_path'] or '–')} ({humanize.size(data['file_size'])})"),
+        ("target rate", humanize.percent(data["fpp"])),
         (
             "false units",
             f"{data['expected_false_units']:.2g} expected for an absent value, in the worst column",
         ),
-        ("read", humane.size(data["bytes_read"])),
-        ("time", humane.duration(data["seconds"])),
+        ("read", humanize.size(data["bytes_read"])),
+        ("time", humanize.duration(data["seconds"])),
     ]
 
 
 def _column(column: Any) -> tuple[str, ...]:
-    filters = ", ".join(f"{humane.count(n)} {origin}" for origin, n in column["filters"].items())
+    filters = ", ".join(f"{humanize.count(n)} {origin}" for origin, n in column["filters"].items())
     ndv = column["ndv"]
     distinct = "–"
     if ndv is not None:
         exact = ndv["lower"] == ndv["upper"]
         spread = (ndv["upper"] - ndv["lower"]) / 2
-        distinct = humane.count(int(ndv["estimate"])) + ("" if exact else f" ± {spread:,.0f}")
+        distinct = humanize.count(int(ndv["estimate"])) + ("" if exact else f" ± {spread:,.0f}")
     return (
         column["type"],
         filters or "–",
-        humane.size(column["filter_bytes"]),
+        humanize.size(column["filter_bytes"]),
         f"{column['expected_false_units']:.2g}",
         distinct,
     )

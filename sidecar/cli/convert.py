@@ -1,4 +1,4 @@
-"""``sidecar convert``: an index in another form."""
+"""``sidecar convert``: convert indexes to another form or size."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.extract import draw_units
-from sidecar.cli.options import Json, Quiet, names, rate
+from sidecar.cli.options import Json, Quiet, choice, fixed_rate, names
 from sidecar.cli.output import Output, escaped, facts
 from sidecar.errors import UsageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FilterKind(str, Enum):
-    """Kinds of filters."""
+    """The format whose kind of filter is built."""
 
     parquet = "parquet"
     orc = "orc"
@@ -26,76 +26,92 @@ class FilterKind(str, Enum):
 
 def convert(
     paths: Annotated[
-        list[str],
-        typer.Argument(metavar="SRC... DST", help="What to convert, then the file to write."),
+        list[str], typer.Argument(metavar="SRC... DST", help="The files to convert, then the file to write.")
     ],
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             metavar="FILE",
-            help="The file that a sidecar's indexes, or filters as SRC has them, go into.",
+            help="The data file that gets the indexes of a sidecar, or filters on the same columns as SRC.",
         ),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="A,B", help="Of these columns only; nested ones with dots."),
+        typer.Option(
+            "--columns",
+            metavar="A,B",
+            help="Convert only the indexes of these columns; write nested ones with dots.",
+        ),
     ] = None,
     fpp: Annotated[
         str | None,
-        typer.Option("--fpp", metavar="RATE", help="Fold filters as far as this false-positive rate allows."),
+        typer.Option("--fpp", metavar="RATE", help="Make filters smaller, up to this false-positive rate."),
     ] = None,
     widen: Annotated[
-        bool, typer.Option("--widen", help="Make the filters of a column as large as its largest.")
+        bool, typer.Option("--widen", help="Make all filters of a column as large as its largest one.")
     ] = False,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Into Puffin: one filter for all row groups of a file.")
+        bool, typer.Option("--merge", help="To .puffin: merge the filters of a file's row groups into one.")
     ] = False,
     merge_all: Annotated[
-        bool, typer.Option("--merge-all", help="Into Puffin: one filter for all files together.")
+        bool, typer.Option("--merge-all", help="To .puffin: merge the filters of all files into one.")
     ] = False,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Also measure false positives, with random values.")
+        bool, typer.Option("--measure", help="Measure the false-positive rates with random values, too.")
     ] = False,
     values: Annotated[
         str | None,
         typer.Option(
             "--values",
             metavar="FILE:COLUMN",
-            help="Of a historical filter: the Parquet column that it is of.",
+            help="For a historical filter: the Parquet column that it was built from.",
         ),
     ] = None,
     kind: Annotated[
         FilterKind | None,
-        typer.Option("--as", help="Into Puffin: rebuild filters as those of the other format."),
+        choice("--as", FilterKind, "To .puffin: build the filters again, as this format has them."),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Convert indexes to another form; what is meant follows from the files and the ending of DST.
+    """Convert indexes to another form or size.
 
-    Parquet and ORC files to .puffin: extract, with --as split-block filters of ORC files or ORC filters of Parquet
-    files. Puffin files to .puffin: one sidecar, sliced anew. A Puffin file and --data to .parquet or .orc: embed.
-    Parquet to .parquet: filters of another size. ORC to .orc: Java's older filter stream as the one that all readers
-    ask. Parquet and --data to .orc, ORC and --data to .parquet: the data file with filters on the same columns, at the
-    same rates, of its own values. A historical filter (MurmurHash3) to the present
-    form (XXH64): its bits say nothing about another hash, so this is a rebuild from the values of its column.
+    The files and the ending of DST decide what is done:
 
-    Example: sidecar convert part-0.parquet part-1.parquet merged.puffin --merge --fpp 0.02
+    \b
+      SRC                  DST        result
+      Parquet, ORC files   .puffin    their indexes in one Puffin file
+      Puffin files         .puffin    one Puffin file with the indexes of all
+      Puffin, --data FILE  .parquet,  FILE with the indexes of the Puffin file
+                           .orc
+      Parquet              .parquet   the file with filters of another size
+      ORC                  .orc       the file with filters that all readers use
+      Parquet, --data ORC  .orc       the ORC file with filters as in SRC
+      ORC, --data Parquet  .parquet   the Parquet file with filters as in SRC
+      historical filter    any        the filter with XXH64 instead of MurmurHash3
+
+    A filter of another hash cannot be computed from the bits of the old one. With --as, with SRC of the other format
+    and for a historical filter, it is built again: from a dictionary, from the integers between the bounds of the
+    column, or from the values.
+
+    \b
+    Examples:
+      sidecar convert part-0.parquet part-1.parquet merged.puffin --merge
+      sidecar convert events.orc split.puffin --as parquet
+      sidecar convert old.bin new.bin --values part-0.parquet:l_partkey
     """
     out = Output(as_json=as_json, quiet=quiet)
     if len(paths) < 2:
-        raise UsageError("name what to convert, and the file to write")
-    target_rate = rate(fpp) if fpp is not None else None
-    if isinstance(target_rate, str):
-        raise UsageError("--fpp is a rate between 0 and 1 here, not 'auto'")
+        raise UsageError("convert needs a file to convert, and the file to write")
+    target_rate = fixed_rate(fpp) if fpp is not None else None
     from sidecar import convert_files, convert_filter
     from sidecar.embedding.convert import is_filter_file
     from sidecar.filters.sizing import DEFAULT_FPP
 
     if values is not None or (len(paths) == 2 and is_filter_file(paths[0])):
         if len(paths) != 2 or data or columns or widen or merge or merge_all or measure or kind:
-            raise UsageError("a historical filter is converted with --values and --fpp alone")
+            raise UsageError("a historical filter takes only --values and --fpp")
         filter_rate = DEFAULT_FPP if target_rate is None else target_rate
         out.result(convert_filter(paths[0], paths[1], values=values, fpp=filter_rate).to_dict(), draw)
         return
@@ -119,27 +135,27 @@ def convert(
 
 
 def draw_files(to: Console, data: Any) -> None:
-    """What was written, then one line for each column, kind and way."""
+    """Draw what was written, then one line for each column, kind and way."""
     lines = [
         ("written", escaped(data["target"])),
         ("conversion", escaped(data["conversion"])),
-        ("size", humane.size(data["size"])),
-        ("time", humane.duration(data["seconds"])),
+        ("size", humanize.size(data["size"])),
+        ("time", humanize.duration(data["seconds"])),
     ]
     to.print(facts(lines))
     draw_units(to, data["units"])
 
 
 def draw(to: Console, data: Any) -> None:
-    """That it was a rebuild, from what, and the rates."""
-    rates = [humane.percent(data[name]) for name in ("rate_before", "rate_after")]
+    """Draw what the filter was rebuilt from, and its rates."""
+    rates = [humanize.percent(data[name]) for name in ("rate_before", "rate_after")]
     lines = [
         ("written", escaped(data["target"])),
         ("before", escaped(data["form_before"])),
         ("now", escaped(data["form_after"])),
         ("rebuilt from", f"{_WAYS[data['way']]} {escaped(data['column'])} in {escaped(data['values'])}"),
         ("false positives", f"{rates[0]} before, {rates[1]} now"),
-        ("size", f"{humane.size(data['size_before'])} before, {humane.size(data['size'])} now"),
+        ("size", f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"),
     ]
     if data["way"] == "domain":
         extras = f"about {round(data['expected_false_extras']):,} of them were never stored"

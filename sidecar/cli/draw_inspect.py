@@ -1,19 +1,19 @@
-"""How ``inspect`` looks: data files, Puffin files and tables."""
+"""The text output of ``inspect``: data files, Puffin files and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli import draw_orc, humane
+from sidecar.cli import draw_orc, humanize
 from sidecar.cli.output import escaped, facts, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def of(data: Any) -> Callable[[Console, Any], None]:
-    """How a file is drawn, by what ``inspect`` says of it."""
+def drawing_for(data: Any) -> Callable[[Console, Any], None]:
+    """The function that draws a file, chosen by its kind."""
     if "bloom_filter" in data:
         return bare_filter
     if "stripes" in data:
@@ -22,29 +22,29 @@ def of(data: Any) -> Callable[[Console, Any], None]:
 
 
 def bare_filter(to: Console, data: Any) -> None:
-    """A file that is one Bloom filter."""
+    """Draw a file that is one Bloom filter."""
     found = data["bloom_filter"]
     to.print(
         facts(
             [
                 ("file", escaped(data["file"])),
                 ("a Bloom filter", escaped(data["form"])),
-                ("size", f"{humane.size(found['bytes'])}, header {found['length'] - found['bytes']} bytes"),
-                ("fill", humane.percent(found["fill"])),
-                ("false positives", humane.percent(found["estimated_fpp"])),
-                ("column and type", "not said in the file"),
+                ("size", f"{humanize.size(found['bytes'])}, header {found['length'] - found['bytes']} bytes"),
+                ("fill", humanize.percent(found["fill"])),
+                ("false positives", humanize.percent(found["estimated_fpp"])),
+                ("column and type", "not stored in the file"),
             ]
         )
     )
 
 
 def data_file(to: Console, data: Any) -> None:
-    """One line a column chunk that has an index."""
+    """Draw one line for each column chunk that has an index."""
     to.print(
         facts(
             [
                 ("file", escaped(data["file"])),
-                ("size", humane.size(data["size"]) + _rows(data["rows"])),
+                ("size", humanize.size(data["size"]) + _rows(data["rows"])),
                 ("written by", escaped(data["created_by"] or "unknown")),
                 *_encryption(data["encryption"]),
             ]
@@ -61,27 +61,27 @@ def data_file(to: Console, data: Any) -> None:
         "offset index",
     )
     drawn = table(*headings, "", right=(0, 1, 3, 4, 5, 6, 7))
-    bare: dict[str, None] = {}
+    without_index: dict[str, None] = {}
     for unit in data["units"]:
         for path, column in unit["columns"].items():
             if not any(column.values()):
-                bare[path] = None
+                without_index[path] = None
                 continue
             drawn.add_row(
-                str(unit["row_group"]), humane.count(unit["rows"]), escaped(path), *_indexes(column)
+                str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(column)
             )
     if drawn.row_count:
         to.print(drawn)
-    if bare:
-        to.print(f"no index: {', '.join(bare)}", markup=False)
+    if without_index:
+        to.print(f"no index: {', '.join(without_index)}", markup=False)
 
 
 def _rows(rows: int | None) -> str:
-    return "" if rows is None else f", {humane.count(rows)} rows"
+    return "" if rows is None else f", {humanize.count(rows)} rows"
 
 
 def _encryption(found: Any) -> list[tuple[str, str]]:
-    """How a file is encrypted, and what of it is not shown."""
+    """How a file is encrypted, and which columns cannot be shown."""
     if found is None:
         return []
     footer = found["footer"] + ("" if found["verified"] else ", not verified: no keys were given")
@@ -97,28 +97,28 @@ def _encryption(found: Any) -> list[tuple[str, str]]:
 
 def _indexes(column: Any) -> tuple[str, ...]:
     filter_, lengths = column["bloom_filter"], [column["column_index"], column["offset_index"]]
-    pages = tuple(humane.size(found and found["length"]) for found in lengths)
+    pages = tuple(humanize.size(found and found["length"]) for found in lengths)
     if filter_ is None:
         return ("–", "–", "–", *pages, "")
     reason = "" if filter_["trusted"] else f"[yellow]not trusted[/]: {escaped(filter_['reason'])}"
     rate = filter_["estimated_fpp"]
     return (
-        humane.size(filter_["bytes"]),
-        humane.percent(filter_["fill"]),
-        humane.percent(rate),
+        humanize.size(filter_["bytes"]),
+        humanize.percent(filter_["fill"]),
+        humanize.percent(rate),
         *pages,
         reason,
     )
 
 
 def puffin(to: Console, data: Any) -> None:
-    """The blobs of a Puffin file, then each segment's groups."""
+    """Draw the blobs of a Puffin file, then the groups of each segment."""
     properties = data["properties"]
     to.print(
         facts(
             [
                 ("file", escaped(data["file"])),
-                ("size", f"{humane.size(data['size'])}, footer {humane.size(data['footer']['length'])}"),
+                ("size", f"{humanize.size(data['size'])}, footer {humanize.size(data['footer']['length'])}"),
                 ("written by", escaped(properties.get("created-by", "unknown"))),
             ]
         )
@@ -129,8 +129,8 @@ def puffin(to: Console, data: Any) -> None:
             escaped(blob["type"]),
             ", ".join(map(str, blob["fields"])),
             str(blob["snapshot-id"]),
-            humane.count(blob["offset"]),
-            humane.size(blob["length"]),
+            humanize.count(blob["offset"]),
+            humanize.size(blob["length"]),
             blob.get("compression-codec") or "",
             escaped(blob.get("properties", {}).get("ndv", "")),
         )
@@ -141,8 +141,8 @@ def puffin(to: Console, data: Any) -> None:
 
 def _segment(to: Console, segment: Any) -> None:
     to.print(
-        f"[bold]segment {escaped(segment['id'])}[/]: {humane.count(segment['files'])} files, "
-        f"{humane.count(segment['units'])} units, snapshot {segment['snapshot_id']}, "
+        f"[bold]segment {escaped(segment['id'])}[/]: {humanize.count(segment['files'])} files, "
+        f"{humanize.count(segment['units'])} units, snapshot {segment['snapshot_id']}, "
         f"{escaped(segment['created_at'])}"
     )
     headings = (
@@ -164,20 +164,20 @@ def _segment(to: Console, segment: Any) -> None:
                 escaped(group["encoding"]),
                 escaped(group["resolution"]),
                 escaped(group["layout"]),
-                humane.count(group["units"]),
-                humane.size(group["filter_bytes"]),
-                humane.size(group["length"]),
-                humane.size(group["lookup_bytes"]),
+                humanize.count(group["units"]),
+                humanize.size(group["filter_bytes"]),
+                humanize.size(group["length"]),
+                humanize.size(group["lookup_bytes"]),
                 escaped("; ".join(bundle["doubts"])),
             )
     to.print(drawn)
 
 
 def table_coverage(to: Console, data: Any) -> None:
-    """The sidecar of a table, and its coverage by column and kind."""
+    """Draw the sidecar of a table, and its coverage by column and kind."""
     used, files = data["sidecar"], data["files"]
     if used is None:
-        to.print(f"{escaped(data['table'])}: {humane.count(files['live'])} files and no sidecar")
+        to.print(f"{escaped(data['table'])}: {humanize.count(files['live'])} files and no sidecar")
         return
     behind = used["snapshots_behind"]
     age = f", {behind} snapshot{'s' * (behind > 1)} behind" if behind else ""
@@ -186,9 +186,9 @@ def table_coverage(to: Console, data: Any) -> None:
             [
                 ("table", f"{escaped(data['table'])}, snapshot {data['snapshot_id']}"),
                 ("sidecar", f"{escaped(used['path'])} (of snapshot {used['snapshot_id']}{age})"),
-                ("size", humane.size(used["file_size"])),
-                ("files", f"{humane.count(files['listed'])} of {humane.count(files['live'])} listed"),
-                ("segments", humane.count(len(data["segments"]))),
+                ("size", humanize.size(used["file_size"])),
+                ("files", f"{humanize.count(files['listed'])} of {humanize.count(files['live'])} listed"),
+                ("segments", humanize.count(len(data["segments"]))),
             ]
         )
     )
@@ -198,16 +198,16 @@ def table_coverage(to: Console, data: Any) -> None:
     for column, kinds in data["coverage"].items():
         for kind, entry in kinds.items():
             reasons = ", ".join(
-                f"{humane.count(n)} units: {why}" for why, n in entry.get("not_indexed", {}).items()
+                f"{humanize.count(n)} units: {why}" for why, n in entry.get("not_indexed", {}).items()
             )
             ndv, size = entry.get("ndv"), entry.get("bytes")
             drawn.add_row(
                 escaped(column),
                 escaped(kind),
-                humane.count(entry.get("files")),
-                humane.count(entry.get("units")),
-                "" if size is None else humane.size(size),
-                "" if ndv is None else humane.count(ndv),
+                humanize.count(entry.get("files")),
+                humanize.count(entry.get("units")),
+                "" if size is None else humanize.size(size),
+                "" if ndv is None else humanize.count(ndv),
                 escaped(reasons),
             )
     to.print(drawn)

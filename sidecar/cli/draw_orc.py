@@ -1,30 +1,30 @@
-"""How ``inspect`` looks for ORC files: stripes with their streams, then the index of every row group."""
+"""The text output of ``inspect`` for ORC files: stripes with their streams, then the index of every row group."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.output import escaped, facts, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _BOUND = 24
-"""Characters of a minimum or maximum that a person is shown; JSON has all of them."""
+"""How many characters of a minimum or maximum the text output shows; JSON has all of them."""
 
 
 def orc_file(to: Console, data: Any) -> None:
-    """The file, a line a stripe, and one a column of each row group that has an index."""
+    """Draw the file, a line for each stripe, and a line for each column of a row group that has an index."""
     version = f"version {data['file_version']}, {data['compression']}"
     if data["compression"] != "NONE":
-        version += f" in chunks of {humane.size(data['block_size'])}"
+        version += f" in chunks of {humanize.size(data['block_size'])}"
     pairs = [
         ("file", escaped(data["file"])),
-        ("size", f"{humane.size(data['size'])}, {humane.count(data['rows'])} rows"),
+        ("size", f"{humanize.size(data['size'])}, {humanize.count(data['rows'])} rows"),
         ("written by", escaped(data["created_by"])),
-        ("ORC", f"{version}, row index every {humane.count(data['row_index_stride'])} rows"),
+        ("ORC", f"{version}, row index every {humanize.count(data['row_index_stride'])} rows"),
     ]
     if data["encrypted"]:
         pairs.append(("encrypted", escaped(", ".join(data["encrypted_columns"]) or "no column")))
@@ -40,12 +40,12 @@ def _stripes(to: Console, stripes: Any) -> None:
         kinds = Counter(stream["kind"] for stream in stripe["streams"])
         drawn.add_row(
             str(stripe["stripe"]),
-            humane.count(stripe["rows"]),
-            humane.count(stripe["row_groups"]),
-            humane.count(stripe["offset"]),
-            humane.size(stripe["index_length"]),
-            humane.size(stripe["data_length"]),
-            humane.size(stripe["footer_length"]),
+            humanize.count(stripe["rows"]),
+            humanize.count(stripe["row_groups"]),
+            humanize.count(stripe["offset"]),
+            humanize.size(stripe["index_length"]),
+            humanize.size(stripe["data_length"]),
+            humanize.size(stripe["footer_length"]),
             escaped(stripe["writer_timezone"] or ""),
             escaped(", ".join(f"{count} {kind}" for kind, count in kinds.items())),
             f"[yellow]{escaped(stripe['problem'])}[/]" if stripe["problem"] else "",
@@ -71,26 +71,26 @@ def _units(to: Console, units: Any) -> None:
         "",
     )
     drawn = table(*headings, right=(0, 1, 2, 6, 7, 8, 9, 10))
-    bare: dict[str, None] = {}
+    without_index: dict[str, None] = {}
     for unit in units:
         for path, column in unit["columns"].items():
             if not any(column.values()):
-                bare[path] = None
+                without_index[path] = None
                 continue
             filters = [f for f in (column["bloom_filter"], column["legacy_bloom_filter"]) if f] or [None]
             for found in filters:
                 drawn.add_row(
                     str(unit["stripe"]),
                     str(unit["row_group"]),
-                    humane.count(unit["rows"]),
+                    humanize.count(unit["rows"]),
                     escaped(path),
                     *_bounds(column["row_index"]),
                     *_filter(found),
                 )
     if drawn.row_count:
         to.print(drawn)
-    if bare:
-        to.print(f"no index: {', '.join(bare)}", markup=False)
+    if without_index:
+        to.print(f"no index: {', '.join(without_index)}", markup=False)
 
 
 def _bounds(row_index: Any) -> tuple[str, str]:
@@ -107,11 +107,11 @@ def _filter(found: Any) -> tuple[str, ...]:
     reason = "" if found["trusted"] else f"[yellow]not trusted[/]: {escaped(found['reason'])}"
     legacy = "" if found["stream"] == "BLOOM_FILTER_UTF8" else f" ({found['stream']})"
     return (
-        humane.size(found["bytes"]),
-        humane.count(found["k"]),
-        humane.count(found["m"]),
-        humane.percent(found["fill"]),
-        humane.percent(found["estimated_fpp"]),
+        humanize.size(found["bytes"]),
+        humanize.count(found["k"]),
+        humanize.count(found["m"]),
+        humanize.percent(found["fill"]),
+        humanize.percent(found["estimated_fpp"]),
         escaped((found["encoding"] or "unknown") + legacy),
         reason,
     )

@@ -1,7 +1,6 @@
-"""``sidecar embed``: data files with filters and page indexes, their data copied as it is.
+"""``sidecar embed``: write data files again with filters and page indexes; their data is copied as it is.
 
-With a destination it is one file (``SRC DST``), without one the files of a table (``TABLE``). With ``--from`` the
-indexes come out of a sidecar.
+``SRC DST`` writes one file, ``TABLE`` the files of a table. With ``--from`` the indexes come out of a sidecar.
 """
 
 from __future__ import annotations
@@ -14,8 +13,18 @@ import typer
 
 from sidecar.cli import embed_from as from_cli
 from sidecar.cli import embed_table as table_cli
-from sidecar.cli import humane
-from sidecar.cli.options import Catalog, Json, KeyPlace, Quiet, encryption_keys, is_path, names, rate
+from sidecar.cli import humanize
+from sidecar.cli.options import (
+    Catalog,
+    Json,
+    KeyPlace,
+    Quiet,
+    choice,
+    encryption_keys,
+    fixed_rate,
+    is_path,
+    names,
+)
 from sidecar.cli.output import Output, escaped, facts, table
 from sidecar.errors import UsageError
 
@@ -25,28 +34,25 @@ if TYPE_CHECKING:
     from sidecar.embedding.report import EmbedReport
     from sidecar.embedding.table_report import EmbedTableReport
 
-Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet or ORC file, local or by URL.")]
-Destination = Annotated[
-    str, typer.Argument(metavar="DST", help="The file to write; nothing may be there yet.")
-]
+Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet or ORC file (path or URL).")]
+Destination = Annotated[str, typer.Argument(metavar="DST", help="The file to write; it must not exist yet.")]
 SourceOrTable = Annotated[
-    str | None,
-    typer.Argument(metavar="SRC|TABLE", help="A Parquet or ORC file, local or by URL, or a table."),
+    str | None, typer.Argument(metavar="SRC|TABLE", help="A Parquet or ORC file (path or URL), or a table.")
 ]
 DestinationOfFile = Annotated[
-    str | None, typer.Argument(metavar="DST", help="Of a file: the one to write; nothing may be there yet.")
+    str | None, typer.Argument(metavar="DST", help="For a file: the file to write; it must not exist yet.")
 ]
 
 
 class Placement(str, Enum):
-    """Where filters stand."""
+    """Where the filters are in the file."""
 
     end = "end"
     row_group = "row-group"
 
 
 class ReplaceRule(str, Enum):
-    """Which filters and page indexes that the file has are taken as they are."""
+    """Which of the filters and page indexes in the file are used as they are."""
 
     good = "good"
     always = "always"
@@ -58,7 +64,11 @@ def embed(
     destination: DestinationOfFile = None,
     bloom: Annotated[
         str | None,
-        typer.Option("--bloom", metavar="A,B", help="Columns to give filters; nested ones with dots."),
+        typer.Option(
+            "--bloom",
+            metavar="A,B",
+            help="Columns that get filters; write nested ones with dots (tags.list.element).",
+        ),
     ] = None,
     page_index: Annotated[bool, typer.Option("--page-index", help="Give every column a page index.")] = False,
     fpp: Annotated[
@@ -67,37 +77,56 @@ def embed(
     ndv: Annotated[
         list[str] | None,
         typer.Option(
-            "--ndv", metavar="COLUMN=N", help="Distinct values a row group, if known; may be repeated."
+            "--ndv",
+            metavar="COLUMN=N",
+            help="Distinct values of a column in a row group, if you know them; may be repeated.",
         ),
     ] = None,
     placement: Annotated[
-        Placement, typer.Option("--placement", help="Filters at the end, or after each row group.")
+        Placement,
+        choice("--placement", Placement, "Put filters at the end of the file, or after each row group."),
     ] = Placement.end,
     harvest: Annotated[
-        ReplaceRule, typer.Option("--harvest", help="Indexes that the file has: good ones meet --fpp.")
+        ReplaceRule,
+        choice("--harvest", ReplaceRule, "Use the indexes in the file. good: those that meet --fpp."),
     ] = ReplaceRule.good,
     even_if_dictionary: Annotated[
-        bool, typer.Option("--even-if-dictionary", help="A filter even where the dictionary is no larger.")
+        bool,
+        typer.Option(
+            "--even-if-dictionary", help="Build a filter even if the dictionary is not larger than it."
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Of a table: print what would be replaced, and write nothing.")
+        bool, typer.Option("--dry-run", help="For a table: print what would be replaced, and write nothing.")
     ] = False,
     sidecar: Annotated[
         str | None,
-        typer.Option("--from", metavar="PATH|TABLE", help="Take indexes out of a Puffin file, or a table's."),
+        typer.Option(
+            "--from",
+            metavar="PATH|TABLE",
+            help="Take the indexes out of a Puffin file, or out of a table's sidecar.",
+        ),
     ] = None,
     all_to: Annotated[
         str | None,
-        typer.Option("--all-to", metavar="DIR", help="With --from: write all files that it speaks of."),
+        typer.Option(
+            "--all-to", metavar="DIR", help="With --from: write all files of the sidecar into a folder."
+        ),
     ] = None,
     way: Annotated[
         from_cli.RestoreWay,
-        typer.Option("--way", help="With --from: filters as they are, from values, or the cheaper."),
+        choice(
+            "--way",
+            from_cli.RestoreWay,
+            "With --from: take filters as they are, build them from values, or choose the cheaper way.",
+        ),
     ] = from_cli.RestoreWay.auto,
     witness: Annotated[
         from_cli.WitnessRule,
-        typer.Option(
-            "--witness", help="With --from: values looked at where a proof says that it is the file."
+        choice(
+            "--witness",
+            from_cli.WitnessRule,
+            "With --from: how many values to check if the file is proven to be the indexed one.",
         ),
     ] = from_cli.WitnessRule.page,
     keys: KeyPlace = None,
@@ -105,18 +134,24 @@ def embed(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write data files again with filters and page indexes; their data is copied, not re-encoded.
+    """Write data files again with filters and page indexes.
 
-    SRC DST writes one file. TABLE replaces the files of a table's current snapshot, in one commit. With --from,
-    indexes come out of a sidecar byte for byte: all of them, or those that --bloom and --page-index name. An ORC file
-    always has its row index, and gets filters alone. Encrypted Parquet files keep their keys.
+    The data is copied, not encoded again. SRC DST writes one file. TABLE replaces the files of a table's current
+    snapshot in one commit.
 
-    Example: sidecar embed part-0.parquet indexed/part-0.parquet --bloom l_partkey --page-index
+    With --from, the indexes come out of a sidecar byte for byte: all of them, or those that --bloom and --page-index
+    name. An ORC file always has a row index, so it gets only filters. Encrypted Parquet files keep their keys.
+
+    \b
+    Examples:
+      sidecar embed part-0.parquet new.parquet --bloom l_partkey --page-index
+      sidecar embed db.lineitem --bloom l_partkey,l_comment --dry-run
+      sidecar embed bare/part-0.parquet part-0.parquet --from indexes.puffin
     """
     out = Output(as_json=as_json, quiet=quiet)
     columns = names(bloom) if bloom is not None else []
     if sidecar is not None:
-        asked = from_cli.SidecarOrigin(
+        origin = from_cli.SidecarOrigin(
             sidecar,
             source,
             destination,
@@ -129,17 +164,15 @@ def embed(
             catalog,
             keys,
         )
-        from_cli.run(asked, out)
+        from_cli.run(origin, out)
         return
     if all_to is not None or way is not from_cli.RestoreWay.auto or witness is not from_cli.WitnessRule.page:
-        raise UsageError("--all-to, --way and --witness belong to --from")
+        raise UsageError("--all-to, --way and --witness are for --from")
     if source is None:
-        raise UsageError("name a file and where to write it, or a table")
+        raise UsageError("embed needs a file and where to write it, or a table")
     if not columns and not page_index:
-        raise UsageError("nothing to embed", hint="Name columns with --bloom, or ask for --page-index.")
-    target_rate, counts = rate(fpp), dict(_count(text) for text in ndv or ())
-    if isinstance(target_rate, str):
-        raise UsageError("--fpp is a rate between 0 and 1 here, not 'auto'")
+        raise UsageError("nothing to embed", hint="Name columns with --bloom, or give --page-index.")
+    target_rate, counts = fixed_rate(fpp), dict(_count(text) for text in ndv or ())
     _check_target(source, destination, catalog, dry_run)
     from sidecar import embed_file, embed_table, open_table
 
@@ -167,15 +200,15 @@ def embed(
 
 
 def _check_target(source: str, destination: str | None, catalog: str | None, dry_run: bool) -> None:
-    """One file has a destination; a table has none."""
+    """Raise :class:`UsageError` if a file has no destination, or a table has one."""
     if destination is None and is_path(source):
-        raise UsageError("a file is written to another one: name DST", file=source)
+        raise UsageError("a file needs a destination: name DST", file=source)
     if destination is not None and (catalog is not None or dry_run):
         raise UsageError("--catalog and --dry-run belong to a table, which has no destination")
 
 
 def _count(text: str) -> tuple[str, int]:
-    """``column=1000``."""
+    """Column and number of ``column=1000``."""
     name, equals, number = text.rpartition("=")
     if not (name and equals and number.isdecimal()):
         raise UsageError(f"--ndv is COLUMN=N, not '{text}'")
@@ -183,21 +216,21 @@ def _count(text: str) -> tuple[str, int]:
 
 
 def draw(to: Console, data: Any) -> None:
-    """What was written, then one line for each column, kind and way."""
+    """Draw what was written, then one line for each column, kind and way."""
     written = [
         ("filters", data["filter_bytes"]),
         ("page indexes", data.get("page_index_bytes", 0)),
         ("dead bytes", data.get("dead_bytes", 0)),
     ]
-    grown = f"{humane.size(data['size_before'])} before, {humane.size(data['size'])} now"
+    grown = f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"
     to.print(
         facts(
             [
                 ("written", escaped(data["target"])),
                 ("size", grown),
                 *from_cli.looked_at([data]),
-                *((name, humane.size(size)) for name, size in written if size),
-                ("time", humane.duration(data["seconds"])),
+                *((name, humanize.size(size)) for name, size in written if size),
+                ("time", humanize.duration(data["seconds"])),
             ]
         )
     )
@@ -205,9 +238,9 @@ def draw(to: Console, data: Any) -> None:
         "column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5)
     )
     own = {"exact": "as it was"} if "sidecar" in data else {}
-    for key, units in groupby(sorted(data["units"], key=_line), key=_line):
+    for key, group in groupby(sorted(data["units"], key=_line), key=_line):
         names = (key[0], key[1], {**_TAKEN_FROM, **own}[key[2]])
-        drawn.add_row(*(escaped(part) for part in names), *_figures(list(units)), escaped(key[3]))
+        drawn.add_row(*(escaped(part) for part in names), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
 
@@ -228,6 +261,6 @@ _TAKEN_FROM = {
 
 def _figures(units: list[Any]) -> tuple[str, str, str]:
     rates = [unit["rate_after"] for unit in units if unit["rate_after"] is not None]
-    worst = humane.percent(max(rates)) if rates else ""
+    worst = humanize.percent(max(rates)) if rates else ""
     size = sum(unit["bytes"] for unit in units)
-    return humane.count(len(units)), humane.size(size) if size else "", worst
+    return humanize.count(len(units)), humanize.size(size) if size else "", worst

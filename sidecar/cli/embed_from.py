@@ -1,4 +1,4 @@
-"""``sidecar embed --from``: filters and page indexes put back into Parquet files, from a sidecar."""
+"""``sidecar embed --from``: put filters and page indexes of a sidecar back into data files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.options import encryption_keys, is_path
 from sidecar.cli.output import Output, escaped, facts
 from sidecar.errors import UsageError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RestoreWay(str, Enum):
-    """How filters come out of a sidecar."""
+    """How filters are restored from a sidecar."""
 
     auto = "auto"
     exact = "exact"
@@ -28,7 +28,7 @@ class RestoreWay(str, Enum):
 
 
 class WitnessRule(str, Enum):
-    """How many values are looked at if a file is proven to be the one that was indexed; otherwise all are."""
+    """How many values are checked if a file is proven to be the one that was indexed; otherwise all are."""
 
     page = "page"
     full = "full"
@@ -37,7 +37,7 @@ class WitnessRule(str, Enum):
 
 @dataclass(frozen=True)
 class SidecarOrigin:
-    """What was asked for on the command line."""
+    """The arguments of the command line."""
 
     sidecar: str
     source: str | None
@@ -52,32 +52,32 @@ class SidecarOrigin:
     keys: str | None
 
 
-def run(asked: SidecarOrigin, out: Output) -> None:
-    """One file, or all of them."""
-    _check(asked)
+def run(origin: SidecarOrigin, out: Output) -> None:
+    """Write one file, or all files of the sidecar."""
+    _check(origin)
     from sidecar import embed_all_from, embed_from
 
-    everything = not asked.bloom and not asked.page_index
+    everything = not origin.bloom and not origin.page_index
     with ExitStack() as stack, out.progress() as progress:
-        sidecar, table = _opened(asked, stack)
+        sidecar, table = _opened(origin, stack)
         options: dict[str, Any] = {
-            "bloom": None if everything else asked.bloom,
-            "page_index": None if everything or asked.page_index else [],
-            "placement": asked.placement,
-            "encryption_keys": encryption_keys(asked.keys),
-            "witness": asked.witness.value,
+            "bloom": None if everything else origin.bloom,
+            "page_index": None if everything or origin.page_index else [],
+            "placement": origin.placement,
+            "encryption_keys": encryption_keys(origin.keys),
+            "witness": origin.witness.value,
             "table": table,
             "io": None if table is None else table.io,
             "progress": progress,
         }
-        if asked.all_to is not None:
-            reports = embed_all_from(sidecar, asked.all_to, **options)
+        if origin.all_to is not None:
+            reports = embed_all_from(sidecar, origin.all_to, **options)
         else:
-            source, target = asked.source or "", asked.destination or ""
-            reports = [embed_from(sidecar, source, target, way=asked.way.value, **options)]
+            source, target = origin.source or "", origin.destination or ""
+            reports = [embed_from(sidecar, source, target, way=origin.way.value, **options)]
     for report in reports:
         out.warn(report.warnings())
-    if asked.all_to is None:
+    if origin.all_to is None:
         from sidecar.cli.embed import draw
 
         out.result(reports[0].to_dict(), draw)
@@ -87,34 +87,34 @@ def run(asked: SidecarOrigin, out: Output) -> None:
         raise typer.Exit(1)
 
 
-def _check(asked: SidecarOrigin) -> None:
-    if asked.all_to is not None:
-        if asked.source is not None:
-            raise UsageError("--all-to writes all files that the sidecar speaks of: name no SRC and DST")
-        if asked.way is not RestoreWay.auto:
+def _check(origin: SidecarOrigin) -> None:
+    if origin.all_to is not None:
+        if origin.source is not None:
+            raise UsageError("--all-to writes all files of the sidecar: give no SRC and DST")
+        if origin.way is not RestoreWay.auto:
             raise UsageError(
-                "--all-to always takes the filters out of the sidecar", found=f"--way {asked.way.value}"
+                "--all-to always takes filters as they are in the sidecar", found=f"--way {origin.way.value}"
             )
-    elif asked.source is None or asked.destination is None:
+    elif origin.source is None or origin.destination is None:
         raise UsageError("embedding from a sidecar needs SRC and DST, or --all-to")
-    if asked.catalog is not None and is_path(asked.sidecar):
-        raise UsageError("--catalog belongs to a table, but --from is a path")
+    if origin.catalog is not None and is_path(origin.sidecar):
+        raise UsageError("--catalog is for a table, but --from is a path")
 
 
-def _opened(asked: SidecarOrigin, stack: ExitStack) -> tuple[Any, Any]:
-    """A path as it is; of a table the sidecar of its current snapshot, open, and the table."""
-    if is_path(asked.sidecar):
-        return asked.sidecar, None
+def _opened(origin: SidecarOrigin, stack: ExitStack) -> tuple[Any, Any]:
+    """A path as it is and None; or the open sidecar of a table's current snapshot and the table."""
+    if is_path(origin.sidecar):
+        return origin.sidecar, None
     from sidecar import open_sidecar, open_table
 
-    table = open_table(asked.sidecar, asked.catalog)
-    sidecar = open_sidecar(table, encryption_keys=encryption_keys(asked.keys))
+    table = open_table(origin.sidecar, origin.catalog)
+    sidecar = open_sidecar(table, encryption_keys=encryption_keys(origin.keys))
     stack.callback(sidecar.close)
     return sidecar, table
 
 
 def draw_all(to: Console, data: Any) -> None:
-    """What was written in total."""
+    """Draw what was written in total."""
     files = data["files"]
     written = sum(file["size"] for file in files)
     ways: dict[str, int] = {}
@@ -125,29 +125,29 @@ def draw_all(to: Console, data: Any) -> None:
     to.print(
         facts(
             [
-                ("written", f"{humane.count(len(files))} files, {humane.size(written)}"),
-                ("indexes", ", ".join(f"{humane.count(n)} {escaped(way)}" for way, n in ways.items())),
+                ("written", f"{humanize.count(len(files))} files, {humanize.size(written)}"),
+                ("indexes", ", ".join(f"{humanize.count(n)} {escaped(way)}" for way, n in ways.items())),
                 (
                     "read",
-                    f"{humane.size(max((f['sidecar_bytes'] for f in files), default=0))} of the sidecar",
+                    f"{humanize.size(max((f['sidecar_bytes'] for f in files), default=0))} of the sidecar",
                 ),
                 *looked_at(files),
-                ("time", humane.duration(sum(file["seconds"] for file in files))),
+                ("time", humanize.duration(sum(file["seconds"] for file in files))),
             ]
         )
     )
 
 
 def looked_at(files: Sequence[Any]) -> list[tuple[str, str]]:
-    """Lines that say which proofs the files have and what was looked at; none if no file came from a sidecar."""
-    heard = [file["witness"] for file in files if "witness" in file]
-    if not heard:
+    """Lines with the proofs of the files and what was checked; none if no file came from a sidecar."""
+    witnesses = [file["witness"] for file in files if "witness" in file]
+    if not witnesses:
         return []
     proofs = ", ".join(
-        dict.fromkeys(escaped(one["proof"] or "none, so all values were looked up") for one in heard)
+        dict.fromkeys(escaped(one["proof"] or "none, so all values were looked up") for one in witnesses)
     )
-    pages, values = (sum(one[name] for one in heard) for name in ("pages", "values"))
+    pages, values = (sum(one[name] for one in witnesses) for name in ("pages", "values"))
     return [
         ("proof", proofs),
-        ("looked at", f"{humane.count(pages)} pages, {humane.count(values)} values asked for"),
+        ("looked at", f"{humanize.count(pages)} pages, {humanize.count(values)} values asked for"),
     ]

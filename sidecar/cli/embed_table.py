@@ -1,23 +1,23 @@
-"""``sidecar embed TABLE``: the files of a table written again with filters and page indexes, in one commit."""
+"""The text output of ``sidecar embed TABLE``: what was replaced in one commit, and what was left alone."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.output import escaped, facts, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _SHOWN = 20
-"""Files left alone that are named for each reason; JSON has them all."""
+"""How many of the files left alone the text output names for each reason; JSON names all."""
 _TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": "values", "none": "none"}
 
 
 def draw(to: Console, data: Any) -> None:
-    """What was committed or would be, one line for each column, kind and way, then what was left alone."""
+    """Draw what was or would be committed, one line for each column, kind and way, then the files left alone."""
     to.print(facts(_summary(data)))
     if data["indexes"]:
         drawn = table(
@@ -35,23 +35,23 @@ def draw(to: Console, data: Any) -> None:
         for path in paths[:_SHOWN]:
             to.print(f"left alone: {path}: {reason}", markup=False, soft_wrap=True)
         if len(paths) > _SHOWN:
-            to.print(f"left alone: {humane.count(len(paths) - _SHOWN)} more: {reason}", markup=False)
+            to.print(f"left alone: {humanize.count(len(paths) - _SHOWN)} more: {reason}", markup=False)
 
 
 def _summary(data: Any) -> list[tuple[str, str]]:
     files = data["files"]
     verb = "to be replaced" if data["dry_run"] else "replaced"
-    failed = f", [red]{humane.count(files['failed'])} of them broken[/]" if files["failed"] else ""
-    left = f"; {humane.count(files['left_alone'])} left alone{failed}" if files["left_alone"] else ""
-    size = humane.size(data["size_before"])
+    failed = f", [red]{humanize.count(files['failed'])} of them broken[/]" if files["failed"] else ""
+    left = f"; {humanize.count(files['left_alone'])} left alone{failed}" if files["left_alone"] else ""
+    size = humanize.size(data["size_before"])
     if not data["dry_run"]:
-        size = f"{size} before, {humane.size(data['size'])} now"
+        size = f"{size} before, {humanize.size(data['size'])} now"
     return [
         ("table", escaped(data["table"])),
         ("snapshot", _snapshot(data)),
-        ("files", f"{humane.count(files['replaced'])} of {humane.count(files['total'])} {verb}{left}"),
+        ("files", f"{humanize.count(files['replaced'])} of {humanize.count(files['total'])} {verb}{left}"),
         ("size", size),
-        ("time", humane.duration(data["seconds"])),
+        ("time", humanize.duration(data["seconds"])),
     ]
 
 
@@ -67,8 +67,8 @@ def _line(index: Any) -> tuple[str, ...]:
         escaped(index["column"]),
         "filter" if index["kind"] == "bloom" else "page index",
         _TAKEN_FROM[index["way"]],
-        humane.count(index["count"]),
-        humane.size(index["bytes"]) if index["bytes"] else "",
-        "" if rate is None else humane.percent(rate),
+        humanize.count(index["count"]),
+        humanize.size(index["bytes"]) if index["bytes"] else "",
+        "" if rate is None else humanize.percent(rate),
         escaped(index["reason"]),
     )

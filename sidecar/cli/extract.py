@@ -1,4 +1,4 @@
-"""``sidecar extract``: filters, page indexes and row indexes of data files into one Puffin file."""
+"""``sidecar extract``: copy filters, page indexes and row indexes of data files into one Puffin file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.options import AllowPlaintext, Json, KeyPlace, Quiet, encryption_keys, names
 from sidecar.cli.output import Output, escaped, facts, table
 from sidecar.errors import UsageError
@@ -21,24 +21,31 @@ def extract(
         list[str],
         typer.Argument(metavar="FILE... DST", help="Parquet and ORC files, then the Puffin file to write."),
     ],
-    bloom: Annotated[bool, typer.Option("--bloom", help="Bloom filters only.")] = False,
-    page_index: Annotated[bool, typer.Option("--page-index", help="Page and row indexes only.")] = False,
+    bloom: Annotated[bool, typer.Option("--bloom", help="Copy only Bloom filters.")] = False,
+    page_index: Annotated[
+        bool, typer.Option("--page-index", help="Copy only page indexes and row indexes.")
+    ] = False,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="A,B", help="Of these columns only; nested ones with dots."),
+        typer.Option(
+            "--columns",
+            metavar="A,B",
+            help="Copy only the indexes of these columns; write nested ones with dots.",
+        ),
     ] = None,
     digest: Annotated[
         bool | None,
         typer.Option(
             "--digest/--no-digest",
-            help="Record the digest of all stored pages, by which embed --from knows the file; else of local files.",
+            help="Record a digest of all stored pages, by which embed --from recognises the file "
+            "[local files only].",
         ),
     ] = None,
     witness: Annotated[
         bool | None,
         typer.Option(
             "--witness/--no-witness",
-            help="Hold one page of each Parquet column against what is taken; else of local files.",
+            help="Compare the indexes with one page of each Parquet column [local files only].",
         ),
     ] = None,
     keys: KeyPlace = None,
@@ -46,15 +53,19 @@ def extract(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take Bloom filters and page indexes (of ORC: row indexes) out of data files, bit for bit, into a Puffin file.
+    """Copy the indexes of data files, bit for bit, into a Puffin file.
 
-    sidecar embed --from DST puts them back; an ORC file has its row index in any case.
+    Parquet files give Bloom filters and page indexes, ORC files Bloom filters and row indexes. "sidecar embed --from"
+    puts them back.
 
-    Example: sidecar extract part-0.parquet part-1.parquet indexes.puffin
+    \b
+    Examples:
+      sidecar extract part-0.parquet part-1.parquet indexes.puffin
+      sidecar extract events.orc filters.puffin --bloom --columns id,name
     """
     out = Output(as_json=as_json, quiet=quiet)
     if len(paths) < 2:
-        raise UsageError("name at least one data file, and the Puffin file to write")
+        raise UsageError("extract needs at least one data file, and the Puffin file to write")
     from sidecar import extract_files
 
     with out.progress() as progress:
@@ -77,14 +88,14 @@ def extract(
 
 
 def draw(to: Console, data: Any) -> None:
-    """What was written, then one line for each column, kind and way."""
+    """Draw what was written, then one line for each column, kind and way."""
     to.print(
         facts(
             [
                 ("written", escaped(data["target"])),
-                ("size", humane.size(data["size"])),
-                ("files", humane.count(len(data["files"]))),
-                ("time", humane.duration(data["seconds"])),
+                ("size", humanize.size(data["size"])),
+                ("files", humanize.count(len(data["files"]))),
+                ("time", humanize.duration(data["seconds"])),
             ]
         )
     )
@@ -92,10 +103,10 @@ def draw(to: Console, data: Any) -> None:
 
 
 def draw_units(to: Console, units: Any) -> None:
-    """One line for each column, kind and way."""
+    """Draw one line for each column, kind and way."""
     drawn = table("column", "index", "way", "row groups", "size", "false positives", "", right=(3, 4, 5))
-    for key, same in groupby(sorted(units, key=_line), key=_line):
-        drawn.add_row(*(escaped(part) for part in key[:3]), *_figures(list(same)), escaped(key[3]))
+    for key, group in groupby(sorted(units, key=_line), key=_line):
+        drawn.add_row(*(escaped(part) for part in key[:3]), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
 
@@ -108,7 +119,7 @@ def _line(unit: Any) -> tuple[str, str, str, str]:
 def _figures(units: list[Any]) -> tuple[str, str, str]:
     size = sum(unit["bytes"] for unit in units)
     rates = [_rate(unit) for unit in units if unit["rate_after"] is not None]
-    return humane.count(len(units)), humane.size(size) if size else "", _worst(rates)
+    return humanize.count(len(units)), humanize.size(size) if size else "", _worst(rates)
 
 
 def _rate(unit: Any) -> tuple[float, float, float | None]:
@@ -120,7 +131,7 @@ def _worst(rates: list[tuple[float, float, float | None]]) -> str:
     if not rates:
         return ""
     after, before, measured = max(rates, key=lambda rate: rate[0])
-    text = humane.percent(after)
+    text = humanize.percent(after)
     if before != after:
-        text = f"{humane.percent(before)} before, {text} now"
-    return text if measured is None else f"{text}, {humane.percent(measured)} measured"
+        text = f"{humanize.percent(before)} before, {text} now"
+    return text if measured is None else f"{text}, {humanize.percent(measured)} measured"

@@ -27,7 +27,10 @@ def inspect(
 ) -> None:
     """Show which indexes a file or a table has.
 
-    Example: sidecar inspect part-00000.parquet
+    \b
+    Examples:
+      sidecar inspect db.lineitem
+      sidecar inspect ./part-0.parquet
     """
     out = Output(as_json=as_json)
     from sidecar.cli import draw_inspect
@@ -37,13 +40,13 @@ def inspect(
         from sidecar import inspect_file
 
         data = inspect_file(target, encryption_keys=encryption_keys(keys))
-        draw = draw_inspect.of(data)
+        draw = draw_inspect.drawing_for(data)
     else:
         from sidecar import inspect_table, open_table
 
         if keys is not None:
             raise UsageError(
-                "inspect of a table opens nothing that is encrypted: --encryption-keys is for a path"
+                "--encryption-keys is for a path: inspect of a table reads nothing that is encrypted"
             )
         data = inspect_table(open_table(target, catalog), snapshot, ref=ref)
         draw = draw_inspect.table_coverage

@@ -1,7 +1,7 @@
-"""``--keys COLUMN=FILE``: the keys of a join's other side, from the first column of a file.
+"""``--keys COLUMN=FILE``: the keys of the other side of a join, from the first column of a file.
 
-Parquet and Arrow IPC files have types of their own, which must be the column's; what CSV files (with a header) and text
-files (a key a line) hold is read as a person writes literals. An empty line is no key.
+Parquet and Arrow IPC files must have the type of the column. Keys in CSV files (with a header) and text files (a key a
+line) are read like the literals of a predicate. Empty lines are skipped.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ KeyFile = Annotated[
     typer.Option(
         "--keys",
         metavar="COLUMN=FILE",
-        help="Only rows with one of these keys: the first column of a .parquet, .arrow or .csv file, or a text file.",
+        help="Only rows with a key in this .parquet, .arrow, .csv (first column) or text file.",
     ),
 ]
 
 
 def read_keys(schema: Callable[[], Any], option: str | None) -> dict[str, Keys] | None:
-    """The argument ``keys`` of plans and scans; :class:`UsageError` for a file or a key that cannot be read.
+    """The argument ``keys`` of plans and scans.
 
-    ``schema`` gives that of the table or file, which keys written as text are read by.
+    ``schema`` returns the schema of the table or file; it is called if the keys are text.
+
+    Raises:
+        UsageError: the file or a key in it cannot be read.
     """
     if option is None:
         return None

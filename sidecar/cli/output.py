@@ -1,8 +1,7 @@
-"""The one place that prints: a result as text or as JSON on stdout, all the rest on stderr.
+"""The one module that prints: a result as text or JSON on stdout, everything else on stderr.
 
-A command makes one :class:`Output` and gives its result to :meth:`Output.result` as plain data with a
-function that draws it. JSON holds numbers as numbers, times and decimals as text, bytes as hexadecimal
-digits.
+A command makes one :class:`Output` and gives its result to :meth:`Output.result`: plain data, and a function
+that draws it. In JSON, numbers are numbers, times and decimals are text, and bytes are hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[..., None]
 PIPE_WIDTH = 200
-"""Columns of text that goes to a pipe or file: nobody's terminal is there to fit."""
+"""Columns of text that goes to a pipe or file, where no terminal sets the width."""
 
 
 class Output:
@@ -58,7 +57,7 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Progress | None]:
-        """A callback ``(what, done=None, total=None)``; ``None`` where nobody watches."""
+        """A callback ``(what, done=None, total=None)``; ``None`` if stderr is not a terminal."""
         if self.quiet or not sys.stderr.isatty():
             yield None
             return
@@ -76,25 +75,25 @@ class Output:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        """Warnings of libraries look like ours: one line, without a place in somebody's source."""
+        """Print a library's warning as ours: one line, without the place in its source."""
         if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | ResourceWarning):
             self.warn([next(iter(str(message).splitlines()), category.__name__)])
 
 
 class _LogHandler(logging.Handler):
-    """What a library logs as a warning or worse is a warning of ours."""
+    """Prints what a library logs as a warning or an error as a warning of ours."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(logging.WARNING)
         self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line a record."""
+        """Print the first line of a record."""
         self._output.warn([next(iter(record.getMessage().splitlines()), record.name)])
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A rich console as wide as the terminal, or wide enough for a pipe; paths and names stay plain text."""
+    """A rich console that is as wide as the terminal, or :data:`PIPE_WIDTH`; it leaves paths and names as they are."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -103,7 +102,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(*headings: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
-    """An open, quiet table; the columns at positions ``right`` hold numbers."""
+    """A table without borders; the columns at positions ``right`` have numbers."""
     from rich import box
     from rich.table import Table
 
@@ -126,34 +125,34 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
 
 
 def without_folder(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """The folder that all paths share, with its slash, and what is left of each path."""
-    common = os.path.commonprefix(paths)  # noqa: RUF071  (URLs are no paths; the cut is at a slash)
+    """The folder that all paths share, with its slash, and the rest of each path."""
+    common = os.path.commonprefix(paths)  # noqa: RUF071  (URLs are not paths; the cut is at a slash)
     prefix = common[: common.rfind("/") + 1]
     return prefix, [path[len(prefix) :] for path in paths]
 
 
 def escaped(text: str) -> str:
-    """Text of others (paths, names) inside markup of ours."""
+    """Text from outside (paths, names), so that rich does not read markup in it."""
     from rich.markup import escape
 
     return escape(text)
 
 
 def to_json(data: object, indent: int | None = None) -> str:
-    """``data`` as JSON; what JSON has no word for becomes text."""
+    """``data`` as JSON; values that JSON does not know become text."""
     text = json.dumps(_plain(data), indent=indent, ensure_ascii=False, allow_nan=False)
     return text if text.isprintable() else "".join(map(_json_escape, text))
 
 
 def _json_escape(character: str) -> str:
-    """A hidden character as a JSON escape. Other characters stay, and so do line breaks, which are the layout's own."""
+    """A hidden character as a JSON escape. Other characters stay, and so do the line breaks of the layout."""
     if character == "\n" or not is_hidden(character):
         return character
     return json.dumps(character)[1:-1]
 
 
 def shown(data: Any) -> Any:
-    """``data`` for a person to read: all texts in it with control characters as escapes, see :func:`visible`."""
+    """``data`` with the control characters of all its texts as escapes, see :func:`visible`."""
     if isinstance(data, str):
         return visible(data)
     if isinstance(data, Mapping):
@@ -171,7 +170,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool | int | str) or value is None:
         return value
     if isinstance(value, float):
-        return value if value - value == 0 else str(value)  # JSON knows no NaN and no infinity
+        return value if value - value == 0 else str(value)  # JSON has no NaN and no infinity
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if hasattr(value, "isoformat"):

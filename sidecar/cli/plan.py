@@ -1,10 +1,10 @@
-"""``sidecar plan``: the files that can hold rows for a predicate, and why."""
+"""``sidecar plan``: the files that can hold matching rows, and why."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.keys import KeyFile, read_keys
 from sidecar.cli.options import Catalog, Json, KeyPlace, Predicate, Ref, Snapshot, Table, encryption_keys
 from sidecar.cli.output import Output, escaped, facts, without_folder
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SHOWN_FILES = 20
-"""Kept files that a person is shown."""
+"""How many kept files the text output names; JSON names all."""
 
 
 def plan(
@@ -26,9 +26,14 @@ def plan(
     encryption: KeyPlace = None,
     as_json: Json = False,
 ) -> None:
-    """Show which files can hold rows for a predicate, and what dropped the others.
+    """Show which files can hold matching rows, and why.
 
-    Example: sidecar plan db.lineitem "l_partkey = 42"
+    TABLE can also be the path of a table's .metadata.json file, which needs no catalog.
+
+    \b
+    Examples:
+      sidecar plan db.lineitem "l_partkey = 42"
+      sidecar plan db.lineitem "l_tax > 0.07" --keys l_partkey=parts.csv
     """
     out = Output(as_json=as_json)
     from sidecar import open_table
@@ -48,7 +53,7 @@ def plan(
 
 
 def draw(to: Console, data: Any) -> None:
-    """The funnel, what it cost, and the survivors."""
+    """Draw the funnel, its cost, and the files that are kept."""
     to.print(facts(_funnel(data["funnel"])))
     to.print()
     to.print(facts(_cost(data)))
@@ -61,39 +66,41 @@ def draw(to: Console, data: Any) -> None:
     for file, path in zip(files[:SHOWN_FILES], data["kept_files"], strict=False):
         to.print(f"  {file}{_part(data['row_groups'].get(path))}", markup=False, soft_wrap=True)
     if len(data["kept_files"]) > SHOWN_FILES:
-        to.print(f"[dim]and {humane.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]")
+        to.print(
+            f"[dim]and {humanize.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]"
+        )
 
 
 def _part(kept: Any) -> str:
-    """How much of a file is left, where that is known."""
+    """How much of a file is left, if that is known."""
     if kept is None:
         return ""
     groups, rows = len(kept["kept"]), kept["rows"]
     return (
         f"  {groups} of {kept['total']} row groups, "
-        f"{humane.count(rows['may_match'])} of {humane.count(rows['total'])} rows"
+        f"{humanize.count(rows['may_match'])} of {humanize.count(rows['total'])} rows"
     )
 
 
 def _funnel(funnel: Any) -> list[tuple[str, str]]:
     dropped = funnel["dropped"]
-    rows = [("in the snapshot", f"{humane.count(funnel['total']):>8} files")]
+    rows = [("in the snapshot", f"{humanize.count(funnel['total']):>8} files")]
     for name, key in (
         ("by partition or bounds", "partition_or_bounds"),
         ("by filter", "filter"),
         ("by page index", "page_index"),
     ):
         if dropped[key]:
-            rows.append((f"dropped {name}", f"{'−' + humane.count(dropped[key]):>8}"))
+            rows.append((f"dropped {name}", f"{'−' + humanize.count(dropped[key]):>8}"))
     reasons = funnel["kept_because"]
     because = ", ".join(
-        reasons if len(reasons) == 1 else (f"{humane.count(n)} {r}" for r, n in reasons.items())
+        reasons if len(reasons) == 1 else (f"{humanize.count(n)} {r}" for r, n in reasons.items())
     )
-    kept = f"[bold]{humane.count(funnel['kept']):>8}[/]"
+    kept = f"[bold]{humanize.count(funnel['kept']):>8}[/]"
     rows.append(("kept", kept + (f"  {escaped(because)}" if because else "")))
     groups = funnel["row_groups"]
     if sum(groups["dropped"].values()):
-        text = f"[bold]{humane.count(groups['kept']):>8}[/] of {humane.count(groups['total'])} kept"
+        text = f"[bold]{humanize.count(groups['kept']):>8}[/] of {humanize.count(groups['total'])} kept"
         rows.append(("row groups", text))
     return rows
 
@@ -108,14 +115,14 @@ def _cost(data: Any) -> list[tuple[str, str]]:
             ("sidecar", f"{escaped(used['path'])} (snapshot {used['snapshot_id']}{age})"),
             (
                 "covers",
-                f"{humane.count(funnel['listed'])} files listed, {humane.count(funnel['indexed'])} indexed "
+                f"{humanize.count(funnel['listed'])} files listed, {humanize.count(funnel['indexed'])} indexed "
                 "for this predicate",
             ),
         ]
     manifests = data["manifests"]
     if manifests["listed"]:
-        listed, total = humane.count(manifests["listed"]), humane.count(manifests["total"])
+        listed, total = humanize.count(manifests["listed"]), humanize.count(manifests["total"])
         rows.append(("manifests", f"{listed} of {total} not opened, as the sidecar lists them"))
     reads = data["index_reads"]
-    index = f"{humane.size(data['index_bytes_read'])} in {reads} read{'s' * (reads != 1)}"
-    return [*rows, ("index", index), ("planned in", humane.duration(data["seconds"]))]
+    index = f"{humanize.size(data['index_bytes_read'])} in {reads} read{'s' * (reads != 1)}"
+    return [*rows, ("index", index), ("planned in", humanize.duration(data["seconds"]))]

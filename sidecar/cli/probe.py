@@ -1,4 +1,4 @@
-"""``sidecar probe``: one filter lookup."""
+"""``sidecar probe``: look one value up in the filters of a column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.options import (
     Catalog,
     Json,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SHOWN_UNITS = 20
-"""Units that a person is shown; JSON names all."""
+"""How many row groups the text output names; JSON names all."""
 
 
 def probe(
@@ -35,21 +35,22 @@ def probe(
         str,
         typer.Argument(
             metavar="COLUMN",
-            help="The column, nested ones with dots; the values' type for a file that is one filter.",
+            help="The column; write nested ones with dots. For a file that is one filter: the type of its values.",
         ),
     ],
-    value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="The value as a person writes it: -5, 1.5, 2024-01-01.")
-    ],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The value to look up: -5, 1.5, 2024-01-01.")],
     catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
     keys: KeyPlace = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the filters of one column for one value.
+    """Look one value up in the filters of a column.
 
-    Example: sidecar probe db.lineitem l_partkey 42
+    \b
+    Examples:
+      sidecar probe db.lineitem l_partkey 42
+      sidecar probe ./part-0.parquet l_partkey -5
     """
     out = Output(as_json=as_json)
     if is_path(target):
@@ -67,15 +68,15 @@ def probe(
 
 
 def draw(to: Console, data: Any) -> None:
-    """How the units answered, then each unit that can hold the value or could not say."""
+    """Draw how many row groups can hold the value, then those that can or whose filters do not say."""
     answers = Counter(unit["might_contain"] for unit in data["units"])
     to.print(
         facts(
             [
-                ("units", f"{humane.count(len(data['units'])):>8}"),
-                ("cannot hold it", f"{humane.count(answers[False]):>8}"),
-                ("may hold it", f"[bold]{humane.count(answers[True]):>8}[/]"),
-                ("unknown: kept", f"{humane.count(answers[None]):>8}"),
+                ("units", f"{humanize.count(len(data['units'])):>8}"),
+                ("cannot hold it", f"{humanize.count(answers[False]):>8}"),
+                ("may hold it", f"[bold]{humanize.count(answers[True]):>8}[/]"),
+                ("unknown: kept", f"{humanize.count(answers[None]):>8}"),
             ]
         )
     )
@@ -87,18 +88,18 @@ def draw(to: Console, data: Any) -> None:
         )
         drawn = table_of("file", "row group", "", right=(1,))
         for unit, file in zip(kept[:SHOWN_UNITS], files, strict=False):
-            drawn.add_row(escaped(file), _place(unit), escaped(_said(unit)))
+            drawn.add_row(escaped(file), _place(unit), escaped(_answer(unit)))
         to.print(drawn)
     if len(kept) > SHOWN_UNITS:
-        to.print(f"[dim]and {humane.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
+        to.print(f"[dim]and {humanize.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
 
 
 def _place(unit: Any) -> str:
-    """The row group; those of an ORC file are counted in their stripe."""
+    """The row group; in an ORC file, the stripe and the row group in it."""
     stripe, group = unit.get("stripe"), unit["row_group"]
     place = "–" if group is None else str(group)
     return place if stripe is None else f"stripe {stripe}, {place}"
 
 
-def _said(unit: Any) -> str:
+def _answer(unit: Any) -> str:
     return "may hold it" if unit["might_contain"] else f"unknown: {unit['reason']}"

@@ -1,4 +1,4 @@
-"""Progress on stderr, drawn by rich; only where a person watches."""
+"""Progress on stderr, drawn by rich, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sidecar.cli.output import Progress, console
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """A callback ``(what, done=None, total=None)`` that draws one line: what is going on now, and how far."""
+    """A callback ``(what, done=None, total=None)`` that draws one line: the current step and how far it is."""
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 

@@ -1,4 +1,4 @@
-"""``sidecar repair``: registered statistics that break other readers, mended."""
+"""``sidecar repair``: repair registered statistics that break other readers."""
 
 from __future__ import annotations
 
@@ -16,42 +16,51 @@ if TYPE_CHECKING:
 def repair(
     name: Table,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done; exit code 1 if there is something.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print what would be repaired, and change nothing. Exit code 1 if there is something.",
+        ),
     ] = False,
     catalog: Catalog = None,
     as_json: Json = False,
 ) -> None:
-    """Register statistics anew that break other readers, for all snapshots; drop those whose file is gone.
+    """Repair registered statistics that break other readers.
 
-    Example: sidecar repair db.lineitem --dry-run
+    This looks at all snapshots. Entries whose file is gone are removed. No file is changed.
+
+    \b
+    Examples:
+      sidecar repair db.lineitem --dry-run
+      sidecar repair db.lineitem
     """
     out = Output(as_json=as_json)
     from sidecar import open_table
-    from sidecar import repair as mend
+    from sidecar import repair as repair_table
 
-    done = mend(open_table(name, catalog), dry_run=dry_run)
-    out.warn(done["problems"])
-    out.result(done, draw)
-    if done["problems"] or (dry_run and done["repairs"]):
+    report = repair_table(open_table(name, catalog), dry_run=dry_run)
+    out.warn(report["problems"])
+    out.result(report, draw)
+    if report["problems"] or (dry_run and report["repairs"]):
         raise typer.Exit(1)
 
 
-def draw(to: Console, done: Any) -> None:
-    """What was done, or would be."""
-    if not done["repairs"]:
-        to.print(f"[green]fine[/]: {done['entries']} statistics entries, nothing to mend")
+def draw(to: Console, report: Any) -> None:
+    """Draw what was repaired, or would be."""
+    if not report["repairs"]:
+        to.print(f"[green]fine[/]: {report['entries']} statistics entries, nothing to repair")
         return
-    to.print("to be mended" if done["dry_run"] else "mended")
-    draw_repairs(to, done["repairs"])
+    to.print("to be repaired" if report["dry_run"] else "repaired")
+    draw_repairs(to, report["repairs"])
 
 
 def draw_repairs(to: Console, repairs: Any) -> None:
-    """Each statistics file with what becomes of it, and why."""
-    for found in repairs:
+    """Draw what happens to each statistics file, and why."""
+    for entry in repairs:
         to.print(
-            f"  snapshot {found['snapshot_id']}, {found['action']}: {found['statistics_path']}",
+            f"  snapshot {entry['snapshot_id']}, {entry['action']}: {entry['statistics_path']}",
             markup=False,
             soft_wrap=True,
         )
-        for reason in found["reasons"]:
+        for reason in entry["reasons"]:
             to.print(f"    {reason}", markup=False, soft_wrap=True)

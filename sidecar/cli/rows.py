@@ -1,4 +1,4 @@
-"""Rows that leave by ``sidecar scan``: a file by its extension, JSON lines, or a table for the terminal."""
+"""The output of ``sidecar scan``: a file by its extension, JSON lines, or a table for the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.output import table, to_json
 from sidecar.errors import StorageError, UsageError, visible
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SHOWN_ROWS = 20
-"""Rows that a person is shown; JSON and files get all."""
+"""How many rows the text output shows; JSON and files get all."""
 
 JSON_ROWS = 10_000
-"""Rows that are Python objects at once."""
+"""How many rows are Python objects at a time."""
 
 ROW_GROUP_BYTES = 64 << 20
-"""Bytes of rows, as Arrow has them, that make a row group."""
+"""Bytes of Arrow data that make a row group of the Parquet file."""
 
 
 def check_output(path: Path) -> None:
-    """Refuse a file name that :func:`write_rows` could not serve, before any work is done."""
+    """Raise :class:`UsageError` if :func:`write_rows` cannot write this file, before any work is done."""
     if path.suffix not in WRITERS:
         raise UsageError(
-            f"cannot tell the format of '{path}' from its extension", hint=f"Known are {', '.join(WRITERS)}."
+            f"cannot tell the format of '{path}' from its extension", hint=f"Use one of {', '.join(WRITERS)}."
         )
     if not path.absolute().parent.is_dir():
         raise UsageError(f"the folder of '{path}' does not exist")
 
 
 def write_rows(rows: pa.RecordBatchReader, path: Path) -> int:
-    """Write all rows in the format of the file's extension, batch by batch, and say how many there were.
+    """Write all rows in the format of the file's extension, batch by batch, and return how many there were.
 
-    The file gets its name when it is complete; until then whatever had that name stays.
+    The file gets its name when it is complete; until then an older file of that name stays.
     """
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -52,20 +52,20 @@ def write_rows(rows: pa.RecordBatchReader, path: Path) -> int:
 
 
 def read_rows(rows: pa.RecordBatchReader) -> None:
-    """Read all rows and keep none."""
+    """Read all rows and keep none of them."""
     for _ in rows:
         pass
 
 
 def json_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """One dictionary a row, some thousand at a time."""
+    """One dictionary for each row; at most :data:`JSON_ROWS` are in memory."""
     for batch in rows:
         for start in range(0, batch.num_rows, JSON_ROWS):
             yield from batch.slice(start, JSON_ROWS).to_pylist()
 
 
 def draw_rows(to: Console, rows: pa.RecordBatchReader) -> None:
-    """The first rows, and how many there are."""
+    """Draw the first rows, and how many there are."""
     drawn, count = table(*map(visible, rows.schema.names), right=_numbers(rows.schema)), 0
     for batch in rows:
         for row in batch.slice(0, max(0, SHOWN_ROWS - count)).to_pylist():
@@ -74,7 +74,7 @@ def draw_rows(to: Console, rows: pa.RecordBatchReader) -> None:
     if count:
         to.print(drawn, markup=False)
     shown = f", the first {SHOWN_ROWS} shown" if count > SHOWN_ROWS else ""
-    to.print(f"{humane.count(count)} {'row' if count == 1 else 'rows'}{shown}")
+    to.print(f"{humanize.count(count)} {'row' if count == 1 else 'rows'}{shown}")
 
 
 def _numbers(schema: pa.Schema) -> list[int]:
@@ -133,19 +133,19 @@ def _write_jsonl(rows: pa.RecordBatchReader, path: Path) -> int:
     return count
 
 
-def _gathered(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Rows by the row group: what few rows of many files give would be as many row groups."""
+def _row_group_tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Tables of :data:`ROW_GROUP_BYTES`, because a row group for each small batch would make many small ones."""
     import pyarrow as pa
 
-    some, size = list[pa.RecordBatch](), 0
+    batches, size = list[pa.RecordBatch](), 0
     for batch in rows:
-        some.append(batch)
+        batches.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(some)
-            some, size = [], 0
-    if some:
-        yield pa.Table.from_batches(some)
+            yield pa.Table.from_batches(batches)
+            batches, size = [], 0
+    if batches:
+        yield pa.Table.from_batches(batches)
 
 
 def _write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
@@ -153,7 +153,7 @@ def _write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
 
     with pq.ParquetWriter(path, rows.schema) as writer:
         count = 0
-        for group in _gathered(rows):
+        for group in _row_group_tables(rows):
             writer.write_table(group)
             count += group.num_rows
         return count

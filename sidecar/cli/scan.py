@@ -1,4 +1,4 @@
-"""``sidecar scan``: the rows for a predicate, read from the surviving pages of a table's files or of one file."""
+"""``sidecar scan``: the matching rows, read from the surviving pages of a table's files or of one file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.keys import KeyFile, read_keys
 from sidecar.cli.options import (
     Catalog,
@@ -19,7 +19,6 @@ from sidecar.cli.options import (
     Predicate,
     Ref,
     Snapshot,
-    Target,
     encryption_keys,
     is_path,
     names,
@@ -33,20 +32,28 @@ if TYPE_CHECKING:
 
 
 def scan(
-    target: Target,
+    target: Annotated[
+        str, typer.Argument(metavar="PATH|TABLE", help="A Parquet or ORC file (path or URL), or a table.")
+    ],
     predicate: Predicate,
     columns: Annotated[
         str | None, typer.Option("--columns", "-c", metavar="A,B", help="Columns to read [all].")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="At most N rows.")
+        int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Read at most N rows.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to .arrow, .csv, .jsonl or .parquet."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the rows to an .arrow, .csv, .jsonl or .parquet file.",
+        ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Read the rows, but print what was read for them instead.")
+        bool,
+        typer.Option("--explain", help="Read the rows, and print how much was read instead of the rows."),
     ] = False,
     keys: KeyFile = None,
     catalog: Catalog = None,
@@ -54,12 +61,18 @@ def scan(
     ref: Ref = None,
     encryption: KeyPlace = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the rows as JSON, one a line; with --output, what was done.")
+        bool, typer.Option("--json", help="Print a line of JSON for each row; with --output, a JSON report.")
     ] = False,
 ) -> None:
-    """Read the rows for a predicate, from the pages of a table's files, or of one file, that can hold them.
+    """Read the matching rows of a table or a file.
 
-    Example: sidecar scan db.lineitem "l_partkey = 42" --columns l_orderkey,l_comment
+    Only pages that can hold matching rows are read. A path that ends in .metadata.json is a table without a catalog.
+
+    \b
+    Examples:
+      sidecar scan db.lineitem "l_partkey = 42" --columns l_orderkey,l_tax
+      sidecar scan ./part-0.orc "l_orderkey = 700005" --explain
+      sidecar scan db.lineitem "l_tax > 0.07" --limit 10 --output rows.csv
     """
     from sidecar.cli import rows
 
@@ -95,7 +108,7 @@ def scan(
 
 @dataclass(frozen=True)
 class _PendingScan:
-    """Rows to be read once, then what was read for them with its warnings, and how that is drawn."""
+    """Rows that can be read once. After that, ``done`` gives a report and warnings, and ``draw`` draws the report."""
 
     rows: pa.RecordBatchReader
     done: Callable[[], tuple[dict[str, Any], Sequence[str]]]
@@ -148,9 +161,9 @@ def _file_scan(
     from sidecar.reading.file_scanning import file_schema, open_scan
 
     started = time.perf_counter()
-    unlocked = encryption_keys(encryption)
-    keys = read_keys(lambda: file_schema(path, encryption_keys=unlocked), key_file)
-    with open_scan(path, predicate, columns, limit, encryption_keys=unlocked, keys=keys) as opened:
+    given_keys = encryption_keys(encryption)
+    keys = read_keys(lambda: file_schema(path, encryption_keys=given_keys), key_file)
+    with open_scan(path, predicate, columns, limit, encryption_keys=given_keys, keys=keys) as opened:
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
         yield _PendingScan(
             pa.RecordBatchReader.from_batches(opened.schema, batches),
@@ -163,45 +176,45 @@ def _file_scan(
 
 
 def draw_table_scan(to: Console, data: Any) -> None:
-    """The plan of a table's scan, and what was read of the files that it kept."""
+    """Draw the plan of a table's scan, and what was read of the files that it kept."""
     from sidecar.cli.plan import draw
 
     draw(to, data)
     done = data["scan"]
-    lines = [("rows", f"[bold]{humane.count(done['rows_found']):>10}[/]")]
+    lines = [("rows", f"[bold]{humanize.count(done['rows_found']):>10}[/]")]
     if done["files"] > sum(done["whole_files"].values()):
         groups = done["row_groups"]
         lines += [
             (
                 "row groups read",
-                f"{humane.count(groups['read']):>10} of {humane.count(groups['total'])} in these files",
+                f"{humanize.count(groups['read']):>10} of {humanize.count(groups['total'])} in these files",
             ),
-            ("data pages read", f"{humane.count(done['data_pages_read']):>10}"),
+            ("data pages read", f"{humanize.count(done['data_pages_read']):>10}"),
             ("bytes read", _bytes_read(done, done["file_bytes"], "the files")),
         ]
     if done["sidecar_reads"]:
-        reads = f"{humane.size(done['sidecar_bytes_read']):>10} more in {done['sidecar_reads']} reads"
+        reads = f"{humanize.size(done['sidecar_bytes_read']):>10} more in {done['sidecar_reads']} reads"
         lines.append(("sidecar", reads))
     lines += [
-        ("read whole", f"{humane.count(n):>10} files: {escaped(why)}")
+        ("read whole", f"{humanize.count(n):>10} files: {escaped(why)}")
         for why, n in done["whole_files"].items()
     ]
     to.print()
     to.print(facts(lines))
 
 
-def _bytes_read(data: Any, file_bytes: int, of: str, values: str = "pages") -> str:
-    """Bytes of footers, indexes and values together, and as a share."""
+def _bytes_read(data: Any, file_bytes: int, whole: str, values: str = "pages") -> str:
+    """The bytes of footers, indexes and values together, and their share of the ``whole``."""
     kinds = [("footer", "footer_bytes_read"), ("indexes", "index_bytes_read"), (values, "data_bytes_read")]
     total = sum(data[key] for _, key in kinds)
-    parts = ", ".join(f"{name} {humane.size(data[key])}" for name, key in kinds)
-    return f"{humane.size(total):>10}  {humane.percent(total / file_bytes)} of {of}: {parts}"
+    parts = ", ".join(f"{name} {humanize.size(data[key])}" for name, key in kinds)
+    return f"{humanize.size(total):>10}  {humanize.percent(total / file_bytes)} of {whole}: {parts}"
 
 
 def draw_report(to: Console, data: Any) -> None:
-    """What was read of a file, and what was not."""
+    """Draw how much of a file was read, and what dropped the rest."""
     groups, rows = data["row_groups"], data["rows"]
-    lines = [("row groups", f"{humane.count(groups['total']):>10}")]
+    lines = [("row groups", f"{humanize.count(groups['total']):>10}")]
     for name, reason in (
         ("by statistics", "statistics"),
         ("by page index", "page_index"),
@@ -210,17 +223,17 @@ def draw_report(to: Console, data: Any) -> None:
         ("by dictionary", "dictionary"),
     ):
         if groups["dropped"].get(reason):
-            lines.append((f"dropped {name}", f"{'−' + humane.count(groups['dropped'][reason]):>10}"))
+            lines.append((f"dropped {name}", f"{'−' + humanize.count(groups['dropped'][reason]):>10}"))
     lines += [
-        ("rows", f"{humane.count(rows['total']):>10}"),
-        ("may match", f"{humane.count(rows['may_match']):>10}"),
-        ("match", f"[bold]{humane.count(rows['found']):>10}[/]"),
+        ("rows", f"{humanize.count(rows['total']):>10}"),
+        ("may match", f"{humanize.count(rows['may_match']):>10}"),
+        ("match", f"[bold]{humanize.count(rows['found']):>10}[/]"),
     ]
     is_orc = "row_index" in groups["dropped"]
     if not is_orc:
-        lines.append(("data pages read", f"{humane.count(data['data_pages_read']):>10}"))
+        lines.append(("data pages read", f"{humanize.count(data['data_pages_read']):>10}"))
     lines += [
         ("bytes read", _bytes_read(data, data["file_bytes"], "the file", "streams" if is_orc else "pages")),
-        ("time", f"{humane.duration(data['seconds']):>10}"),
+        ("time", f"{humanize.duration(data['seconds']):>10}"),
     ]
     to.print(facts(lines))

@@ -1,4 +1,4 @@
-"""``sidecar status``: how well a table's sidecars answer for it, and what wants mending."""
+"""``sidecar status``: how much of a table its sidecars cover, and what needs repair."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ def status(
     ref: Ref = None,
     as_json: Json = False,
 ) -> None:
-    """Show coverage, the sidecar behind each branch and tag, and what repair would mend.
+    """Show a table's coverage, and the sidecar of each branch and tag.
 
-    Example: sidecar status db.lineitem
+    It also lists the registered statistics that "sidecar repair" would repair.
+
+    \b
+    Examples:
+      sidecar status db.lineitem
+      sidecar status db.lineitem --ref main --json
     """
     out = Output(as_json=as_json)
     from sidecar import open_table, status_table
@@ -32,7 +37,7 @@ def status(
 
 
 def draw(to: Console, data: Any) -> None:
-    """Coverage, then a line for each branch and tag, then repairs."""
+    """Draw the coverage, a line for each branch and tag, then the repairs."""
     from sidecar.cli import draw_inspect
 
     draw_inspect.table_coverage(to, data)
@@ -44,7 +49,7 @@ def draw(to: Console, data: Any) -> None:
         to.print()
         to.print(drawn)
     if data["repairs"]:
-        to.print("\nto be mended by sidecar repair")
+        to.print("\nto be repaired by sidecar repair")
         repair.draw_repairs(to, data["repairs"])
 
 

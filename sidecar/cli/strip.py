@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.embed import Destination, Source
 from sidecar.cli.options import Json, KeyPlace, Quiet, encryption_keys
 from sidecar.cli.output import Output, escaped, facts
@@ -20,11 +20,14 @@ def strip(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a Parquet or ORC file again without its filters and page indexes; its data is copied.
+    """Write a data file again without filters and page indexes.
 
-    The row index of an ORC file stays. Encrypted Parquet files stay encrypted.
+    The data is copied, not encoded again. An ORC file keeps its row index. An encrypted Parquet file stays encrypted.
 
-    Example: sidecar strip indexed/part-0.parquet bare/part-0.parquet
+    \b
+    Examples:
+      sidecar strip part-0.parquet bare/part-0.parquet
+      sidecar strip events.orc bare/events.orc
     """
     out = Output(as_json=as_json, quiet=quiet)
     from sidecar import strip_file
@@ -38,14 +41,14 @@ def strip(
 
 
 def draw(to: Console, data: Any) -> None:
-    """How much went away."""
+    """Draw what was removed, and both sizes."""
     removed = [f"{sum(ways.values()):,} {_NAMES[kind]}" for kind, ways in data["ways"].items()]
     to.print(
         facts(
             [
                 ("written", escaped(data["target"])),
                 ("removed", ", ".join(removed) or "nothing was there"),
-                ("size", f"{humane.size(data['size_before'])} before, {humane.size(data['size'])} now"),
+                ("size", f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"),
             ]
         )
     )

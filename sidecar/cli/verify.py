@@ -1,4 +1,4 @@
-"""``sidecar verify``: structure and checksums, on request the data too."""
+"""``sidecar verify``: check structure and checksums, with ``--data`` against the data too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli import humane
+from sidecar.cli import humanize
 from sidecar.cli.options import (
     Catalog,
     Json,
@@ -34,7 +34,7 @@ def verify(
     data: Annotated[
         bool,
         typer.Option(
-            "--data", help="Look every value up in its filters, and hold page indexes against pages."
+            "--data", help="Look up every value in its filter, and compare page indexes with pages."
         ),
     ] = False,
     sample: Annotated[
@@ -42,7 +42,7 @@ def verify(
         typer.Option(
             "--sample",
             metavar="SHARE",
-            help="--data of a share of the row groups or files, such as 0.1, at random.",
+            help="Like --data, for a random share of the row groups or files, such as 0.1.",
         ),
     ] = None,
     snapshot: Snapshot = None,
@@ -53,14 +53,19 @@ def verify(
         typer.Option(
             "--aad-prefixes",
             metavar="FILE",
-            help="Check instead that the encrypted files of a folder or table have just these, a line each.",
+            help="Check instead that the encrypted files of a folder or table have these AAD prefixes, one a line.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check the indexes of a file or a table; exit code 1 if there is a problem.
+    """Check the indexes of a file or a table for errors.
 
-    Example: sidecar verify db.lineitem --data
+    The exit code is 1 if there is a problem. Without --data, only structure and checksums are checked.
+
+    \b
+    Examples:
+      sidecar verify db.lineitem --data
+      sidecar verify ./part-0.parquet --sample 0.1
     """
     out = Output(as_json=as_json)
     if prefixes is not None:
@@ -73,8 +78,8 @@ def verify(
     else:
         from sidecar import open_table, verify_table
 
-        opened, given = open_table(target, catalog), encryption_keys(keys)
-        found = verify_table(opened, snapshot, ref=ref, data=data, sample=sample, encryption_keys=given)
+        opened, given_keys = open_table(target, catalog), encryption_keys(keys)
+        found = verify_table(opened, snapshot, ref=ref, data=data, sample=sample, encryption_keys=given_keys)
     out.result(found, draw)
     if found["problems"]:
         raise typer.Exit(1)
@@ -88,13 +93,11 @@ def _parts(
     prefixes: Path,
     keys: EncryptionKeys | None,
 ) -> dict[str, Any]:
-    """Whether the encrypted files of a folder or a table are all there."""
+    """Check that the encrypted files of a folder or a table are all there."""
     from sidecar import open_table, verify_parts
 
     if keys is None:
-        raise UsageError(
-            "--aad-prefixes needs --encryption-keys: who has none cannot tell one file from another"
-        )
+        raise UsageError("--aad-prefixes needs --encryption-keys: without keys, files cannot be told apart")
     try:
         expected = [line for line in prefixes.read_text().splitlines() if line]
     except (OSError, UnicodeDecodeError) as error:
@@ -114,9 +117,9 @@ def _parts(
 
 
 def draw(to: Console, found: Any) -> None:
-    """One line a problem, or what was checked."""
+    """Draw one line for each problem, or what was checked."""
     if not found["problems"]:
-        to.print(_fine(found))
+        to.print(_success_line(found))
         return
     drawn = table("file", "unit", "column", "problem")
     for problem in found["problems"]:
@@ -124,19 +127,19 @@ def draw(to: Console, found: Any) -> None:
     to.print(drawn)
 
 
-def _fine(found: Any) -> str:
+def _success_line(found: Any) -> str:
     """The line for a result without problems. It says what was checked, and never "fine" if nothing was."""
-    checked = f"{humane.count(found['checked'])} checked"
+    checked = f"{humanize.count(found['checked'])} checked"
     if not found["checked"]:
-        return "nothing was there to check"
+        return "there was nothing to check"
     if "looked_up" not in found:
         scope = found.get("scope")
         return f"[green]fine[/]: {checked} ({scope})" if scope else f"[green]fine[/]: {checked}"
-    data = {key: humane.count(count) for key, count in found["looked_up"].items()}
+    data = {key: humanize.count(count) for key, count in found["looked_up"].items()}
     of_units = f"of {data['units']} of {data['units_total']} units"
     compared = f", {data['indexes']} indexes compared" if found["looked_up"]["indexes"] else ""
     left = found["looked_up"].get("files_not_indexed")
-    missed = f"; {humane.count(left)} data files are not indexed" if left else ""
+    missed = f"; {humanize.count(left)} data files are not indexed" if left else ""
     if found["looked_up"]["values"]:
         return f"[green]fine[/]: {checked}, {data['values']} values {of_units} looked up{compared}{missed}"
     if compared:

@@ -18,12 +18,12 @@ from sidecar.convert.protection import refusal
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.convert.witness import FileWitness, GivenIndexes, Witness
 from sidecar.errors import DamagedFileError, SidecarError, StorageError
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_index import read_page_indexes
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]

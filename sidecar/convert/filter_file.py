@@ -23,13 +23,13 @@ from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.parquet.bare_filter import read_bare_filter
 from sidecar.parquet.bloom import FoundFilter, encode_header
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
-from sidecar.parquet.schema import Leaf
 from sidecar.source import open_source
 from sidecar.target import create_target
 

@@ -20,13 +20,13 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.array_hash import hash_plain_fixed
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.arrow_values import ValueReader, check_pages
 from sidecar.parquet.bloom import FoundFilter
 from sidecar.parquet.dictionary import DictionaryPage, read_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_bounds import chunk_bounds
 from sidecar.parquet.pages import wholly_dictionary
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.thrift import Struct
 from sidecar.source import Source
 

@@ -21,11 +21,11 @@ from sidecar.convert.filter_pool import PooledFilters
 from sidecar.convert.match import Match
 from sidecar.convert.outcome import BLOOM, PAGE_INDEX
 from sidecar.errors import SidecarError
+from sidecar.filters.leaf import Leaf
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import OrcTail
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_bounds import column_index_problems, offset_index_problems
-from sidecar.parquet.schema import Leaf
 
 
 @dataclass(frozen=True)

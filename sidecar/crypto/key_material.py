@@ -1,15 +1,15 @@
-"""Keys out of the standard key material of Parquet's key tools (parquet-java, Arrow), unwrapped by a key server.
+"""Get keys from the standard key material of Parquet's key tools (parquet-java, Arrow), which a key server unwraps.
 
-Such files have as key metadata a JSON object of type ``PKMT1``. Either it is the key material itself
-(``internalStorage``), or it names, as ``keyReference``, an entry of the JSON object in the file
-``_KEY_MATERIAL_FOR_<name of the data file>.json`` beside the data file, whose values are key material, as text.
+The key metadata in such files is a JSON object of type ``PKMT1``. Either it is the key material itself
+(``internalStorage``), or its ``keyReference`` names an entry in a second file beside the data file,
+``_KEY_MATERIAL_FOR_<name of the data file>.json``: a JSON object whose values are key material, as text.
 
     masterKeyID, wrappedDEK                      the data key, wrapped by the server with a master key
-    doubleWrapping, keyEncryptionKeyID,          true: wrappedKEK is what the server wrapped; the data key is AES-GCM
-    wrappedKEK, wrappedDEK                       under that key, the AAD its id (base64, both)
+    doubleWrapping, keyEncryptionKeyID,          true: the server wrapped wrappedKEK; the data key is wrapped with
+    wrappedKEK, wrappedDEK                       that key by AES-GCM, with the key's id as AAD (both base64)
 
-The server is asked by pyarrow's ``KmsClient``: ``unwrap_key(wrapped key, master key id)``, both texts. Where it is, the
-caller says; the instance and URL that stand in the material are not followed, since anybody could have written them.
+pyarrow's ``KmsClient`` talks to the server: ``unwrap_key(wrapped key, master key id)``, both texts. The caller
+configures the server. Instance and URL in the material are ignored, because an attacker could have written them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ KEY_MATERIAL_TYPE = "PKMT1"
 MATERIAL_FILE = "_KEY_MATERIAL_FOR_{}.json"
 
 MAX_MATERIAL = 64 << 20
-"""Bytes of the largest file of key material that is read."""
+"""The largest file of key material that is read, in bytes."""
 
 _MAX_TEXT = 1 << 16
 
 
 @dataclass(frozen=True, repr=False)
 class KmsKeys:
-    """Finds keys by asking a key server, for files whose key metadata is standard key material.
+    """Gets keys from a key server, for files whose key metadata is standard key material.
 
-    ``kms_client_factory`` and ``connection_config`` are those of pyarrow's ``CryptoFactory``: called with the config,
-    the factory gives a client with ``unwrap_key``. Each key is asked for once. ``open_file`` opens key material
-    that lies beside a data file.
+    ``kms_client_factory`` and ``connection_config`` are as for pyarrow's ``CryptoFactory``: the factory is called with
+    the config and returns a client with ``unwrap_key``. Each key is requested once. ``open_file`` opens the key
+    material beside a data file.
     """
 
     kms_client_factory: Callable[[Any], Any]
@@ -52,15 +52,15 @@ class KmsKeys:
     _materials: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def beside(self, file: str) -> KmsKeys:
-        """The same for one data file, whose key material may lie beside it."""
+        """Return these keys for one data file, whose key material may be beside it."""
         return replace(self, _file=file, _materials={})
 
     def key(self, key_metadata: bytes) -> bytes | None:
-        """See :meth:`sidecar.crypto.keys.KeyRetriever.key`.
+        """Return the key, see :meth:`sidecar.crypto.keys.KeyRetriever.key`.
 
-        ``None`` for other key metadata, and where the client raises ``PermissionError`` or ``KeyError``. Raises
-        :class:`DamagedFileError` for key material that contradicts itself, :class:`StorageError` where the server or
-        the file beside the data file fail. No message has anything of the material or of the server's answer.
+        Returns ``None`` for other key metadata, and if the client raises ``PermissionError`` or ``KeyError``. Raises
+        :class:`DamagedFileError` for key material that contradicts itself, :class:`StorageError` if the server or
+        the file beside the data file fails. Messages never show the material or the server's answer.
         """
         material: Mapping[str, Any] | None = _object(key_metadata)
         if material is None or material.get("keyMaterialType") != KEY_MATERIAL_TYPE:
@@ -81,29 +81,27 @@ class KmsKeys:
         return check_key(decrypt_gcm(encryption_key, _base64(data_key), key_id))
 
     def _ask(self, wrapped: str, master_key: str) -> bytes:
-        known = self._known.get((wrapped, master_key))
-        if known is not None:
-            return known
+        key = self._known.get((wrapped, master_key))
+        if key is not None:
+            return key
         try:
             if not self._clients:
                 self._clients.append(self.kms_client_factory(self.connection_config))
             key = bytes(self._clients[0].unwrap_key(wrapped, master_key))
         except (PermissionError, KeyError):
             raise
-        except (
-            Exception
-        ) as error:  # whatever a foreign client raises; its text may hold what nobody should read
+        except Exception as error:  # a client may raise anything, and its text may show secrets
             raise StorageError(f"the key server did not unwrap a key: {type(error).__name__}") from None
         self._known[wrapped, master_key] = check_key(key)
         return key
 
     def _external(self, reference: str) -> Mapping[str, Any]:
         if self._file is None:
-            raise UsageError("the key material lies beside a data file, but none is being read")
+            raise UsageError("the key material is beside a data file, but no data file is being read")
         if self._file not in self._materials:
             self._materials[self._file] = self._read_material(material_path(self._file))
-        found = self._materials[self._file].get(reference)
-        material = _object(found.encode()) if isinstance(found, str) else found
+        entry = self._materials[self._file].get(reference)
+        material = _object(entry.encode()) if isinstance(entry, str) else entry
         if not isinstance(material, dict):
             raise DamagedFileError("the key material has no entry for a key", file=material_path(self._file))
         return material
@@ -113,27 +111,27 @@ class KmsKeys:
         try:
             if source.size > MAX_MATERIAL:
                 raise DamagedFileError(
-                    "too long for key material",
+                    "the file of key material is too long",
                     file=path,
-                    expected=f"at most {MAX_MATERIAL}",
+                    expected=f"at most {MAX_MATERIAL} bytes",
                     found=source.size,
                 )
-            found = _object(source.read(0, source.size), MAX_MATERIAL)
+            content = _object(source.read(0, source.size), MAX_MATERIAL)
         finally:
             source.close()
-        if found is None:
-            raise DamagedFileError("the key material is no JSON object", file=path)
-        return found
+        if content is None:
+            raise DamagedFileError("the key material is not a JSON object", file=path)
+        return content
 
 
 def material_path(file: str) -> str:
-    """Where the key material of a data file lies, if not in the file."""
+    """Return the path of a data file's key material, if it is not in the data file."""
     folder, slash, name = file.rpartition("/")
     return f"{folder}{slash}{MATERIAL_FILE.format(name)}"
 
 
 def _object(data: bytes, most: int = _MAX_TEXT) -> dict[str, Any] | None:
-    """A JSON object, ``None`` for anything else."""
+    """Parse a JSON object. Returns ``None`` for anything else and for more than ``most`` bytes."""
     if len(data) > most:
         return None
     try:
@@ -146,7 +144,7 @@ def _object(data: bytes, most: int = _MAX_TEXT) -> dict[str, Any] | None:
 def _text(material: Mapping[str, Any], name: str) -> str:
     value = material.get(name)
     if not isinstance(value, str):
-        raise DamagedFileError(f"the key material lacks {name}")
+        raise DamagedFileError(f"the key material does not have {name}")
     return value
 
 
@@ -154,4 +152,4 @@ def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
-        raise DamagedFileError("the key material is not base64") from None
+        raise DamagedFileError("the key material is not valid base64") from None

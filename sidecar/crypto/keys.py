@@ -1,9 +1,9 @@
-"""Where keys come from: explicit ones, a file or the environment, or whatever maps key metadata to a key.
+"""Where keys come from: the caller, a JSON file, an environment variable, or a retriever for key metadata.
 
-A file says of each key, in its *key metadata* (any bytes, often a name), which one it needs. A
-:class:`KeyRetriever` turns that into the key. Files without key metadata need their keys by column.
+A file stores, for each key that it needs, *key metadata*: any bytes, often a name. A
+:class:`KeyRetriever` returns the key for it. Files without key metadata need their keys by column.
 
-Nothing here shows a key, nor key metadata, in a message or a ``repr``.
+No message and no ``repr`` here shows a key or key metadata.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from sidecar.crypto.aes import check_key
 from sidecar.errors import StorageError, UsageError
 
 ENVIRONMENT = "env:"
-"""``env:NAME`` in place of a path: the text is the environment variable's."""
+"""Prefix of a name in place of a path: ``env:NAME`` reads the environment variable ``NAME``."""
 
 MAX_TEXT = 1 << 20
 
 PrefixRule = Callable[[str], bytes | None]
-"""The AAD prefix that a file, named by its path, must have."""
+"""Returns the AAD prefix that the file with this path must have."""
 
 
 class KeyRetriever(Protocol):
     """Finds keys by key metadata."""
 
     def key(self, key_metadata: bytes) -> bytes | None:
-        """The key (16, 24 or 32 bytes), ``None`` if this retriever does not have it.
+        """Return the key (16, 24 or 32 bytes), ``None`` if this retriever does not have it.
 
-        Raises :class:`sidecar.errors.StorageError` where a key server cannot be asked.
+        Raises :class:`sidecar.errors.StorageError` if a key server does not answer.
         """
 
 
 @dataclass(frozen=True, repr=False)
 class ExplicitKeys:
-    """Keys by their key metadata."""
+    """Keys in memory, by key metadata."""
 
     by_metadata: Mapping[bytes, bytes]
 
@@ -52,20 +52,20 @@ class ExplicitKeys:
 
 @dataclass(frozen=True, repr=False)
 class EncryptionKeys:
-    """All that reading and writing encrypted files and bundles needs to be told.
+    """The keys and rules for reading and writing encrypted files and bundles.
 
-    A key is looked for by column (``column_keys``, dotted paths of leaves) or as the ``footer_key`` first, then by
-    key metadata in ``retriever``. ``aad_prefix`` is the prefix that files must have, or a rule that gives it for a
-    file's path: a stored prefix is compared with it before anything is used, one that is not stored is taken
+    A key is looked up first by column (``column_keys``, dotted paths of leaves) or as the ``footer_key``, then by
+    key metadata in ``retriever``. ``aad_prefix`` is the prefix that files must have, or a rule that returns it for a
+    file's path. A stored prefix is compared with it before any content is used; a prefix that is not stored is taken
     from it. ``None`` checks nothing, and files that do not store their prefix cannot be read.
 
-    ``bundle_keys`` says which columns of a sidecar are to be encrypted: by column, the key metadata of the master key
-    (which ``retriever`` must have) that the keys of its bundles are wrapped with. Reading them needs ``retriever``
-    alone, but who names a column here believes nothing that a sidecar has of it in plaintext or under another key.
+    ``bundle_keys`` names the columns that a sidecar must encrypt: by column, the key metadata of the master key that
+    wraps the keys of its bundles. ``retriever`` must have that master key. Reading needs only ``retriever``, but for a
+    column named here, blobs in plaintext or under another key are not believed.
 
-    A plain Parquet file is refused where ``footer_key`` or ``column_keys`` are given, since anybody could have put it
-    in the place of the encrypted one, and logged as a warning where only ``retriever`` is. With
-    ``allow_plaintext_files`` it is read.
+    If ``footer_key`` or ``column_keys`` are given, a plaintext Parquet file is refused, because an attacker could have
+    put it in place of the encrypted one. If only ``retriever`` is given, it is read with a logged warning.
+    With ``allow_plaintext_files`` it is always read.
     """
 
     retriever: KeyRetriever | None = None
@@ -81,24 +81,24 @@ class EncryptionKeys:
                 check_key(key)
 
     def beside(self, file: str) -> EncryptionKeys:
-        """The keys for one file: a retriever that finds key material beside a file is told which one that is."""
+        """Return the keys for one file. A retriever that reads key material beside files gets the file's path."""
         beside = getattr(self.retriever, "beside", None)
         return self if beside is None else replace(self, retriever=beside(file))
 
     def for_footer(self, key_metadata: bytes | None) -> bytes | None:
-        """The footer key, ``None`` if it is not to be had."""
+        """Return the footer key, ``None`` if it is not available."""
         return self.footer_key or self._retrieved(key_metadata)
 
     def for_column(self, path: str, key_metadata: bytes | None) -> bytes | None:
-        """The key of a column that has its own, ``None`` if it is not to be had."""
+        """Return the key of a column that has its own, ``None`` if it is not available."""
         return self.column_keys.get(path) or self._retrieved(key_metadata)
 
     def prefix_for(self, file: str) -> bytes | None:
-        """The AAD prefix that a file must have, ``None`` if nothing is expected."""
+        """Return the AAD prefix that a file must have, ``None`` if no prefix is required."""
         return self.aad_prefix(file) if callable(self.aad_prefix) else self.aad_prefix
 
     def for_bundle(self, key_metadata: bytes) -> bytes | None:
-        """The master key of encrypted bundles of a sidecar, ``None`` if it is not to be had."""
+        """Return the master key of a sidecar's encrypted bundles, ``None`` if it is not available."""
         return self._retrieved(key_metadata)
 
     def _retrieved(self, key_metadata: bytes | None) -> bytes | None:
@@ -109,25 +109,25 @@ class EncryptionKeys:
 
 
 def encryption_keys_from(place: str) -> EncryptionKeys:
-    """Keys from a JSON file, or from an environment variable that holds the JSON (``env:NAME``).
+    """Read keys from a JSON file, or from an environment variable with the JSON (``env:NAME``).
 
     ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT, "bundle_keys":
-    {PATH: KEY METADATA}, "allow_plaintext_files": true}``, all of them optional. A KEY is ``hex:...``, ``base64:...``
-    or ``env:NAME`` (a variable that holds one of these). ``bundle_keys`` name keys among ``keys``. Raises
+    {PATH: KEY METADATA}, "allow_plaintext_files": true}``, all optional. A KEY is ``hex:...``, ``base64:...``
+    or ``env:NAME`` (a variable with one of these). ``bundle_keys`` refer to entries of ``keys``. Raises
     :class:`UsageError` for anything else, :class:`StorageError` for a file that cannot be read.
     """
     try:
         value = json.loads(_text(place))
     except (ValueError, RecursionError):
-        raise UsageError("the keys are no JSON", file=place) from None  # its error has the text
+        raise UsageError("the keys are not JSON", file=place) from None  # the JSON error would show the text
     known = {"footer_key", "column_keys", "keys", "aad_prefix", "bundle_keys", "allow_plaintext_files"}
     if not isinstance(value, dict) or not value.keys() <= known:
         raise UsageError(
-            "the keys are no JSON object of known parts", file=place, expected=", ".join(sorted(known))
+            "the keys are not a JSON object of known parts", file=place, expected=", ".join(sorted(known))
         )
     footer, prefix = value.get("footer_key"), value.get("aad_prefix")
     if prefix is not None and not isinstance(prefix, str):
-        raise UsageError("aad_prefix is no text", file=place)
+        raise UsageError("aad_prefix is not a text", file=place)
     allowed = value.get("allow_plaintext_files", False)
     if not isinstance(allowed, bool):
         raise UsageError("allow_plaintext_files is neither true nor false", file=place)
@@ -151,7 +151,7 @@ def _text(place: str) -> str:
     except OSError as error:
         raise StorageError(f"cannot read the keys: {error.strerror}", file=place) from error
     if len(data) > MAX_TEXT:
-        raise UsageError("too long for a file of keys", file=place, expected=f"at most {MAX_TEXT} bytes")
+        raise UsageError("the file of keys is too long", file=place, expected=f"at most {MAX_TEXT} bytes")
     return data.decode("utf-8", "replace")
 
 
@@ -165,28 +165,28 @@ def _variable(place: str) -> str:
 
 def _keys(value: Any, place: str) -> dict[str, bytes]:
     if not isinstance(value, dict):
-        raise UsageError("keys by name are no JSON object", file=place)
+        raise UsageError("the keys by name are not a JSON object", file=place)
     return {name: _key(text, place, f"key {number}") for number, (name, text) in enumerate(value.items())}
 
 
 def _bundle_keys(value: Any, keys: Mapping[bytes, bytes], place: str) -> dict[str, bytes]:
-    """Key metadata by column; no message shows them."""
+    """Return key metadata by column. No message shows them."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value.values()):
-        raise UsageError("bundle_keys are no JSON object from columns to names of keys", file=place)
+        raise UsageError("bundle_keys is not a JSON object from columns to names of keys", file=place)
     named = {path: name.encode() for path, name in value.items()}
     for path, name in named.items():
         if name not in keys:
             raise UsageError(
-                "bundle_keys name a key that is not among keys",
+                "bundle_keys names a key that is not in keys",
                 file=place,
                 column=path,
-                hint="Add it to keys, under the same name.",
+                hint="Add it to keys with the same name.",
             )
     return named
 
 
 def _key(text: Any, place: str, what: str) -> bytes:
-    """A key from its text; no message shows the text."""
+    """Parse the text of a key. No message shows the text."""
     if isinstance(text, str) and text.startswith(ENVIRONMENT):
         text = _variable(text)
     kind, _, digits = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -201,5 +201,5 @@ def _key(text: Any, place: str, what: str) -> bytes:
         error.file, error.what = place, f"{what}: {error.what}"
         raise
     raise UsageError(
-        f"{what} is not written as a key", file=place, expected="hex:..., base64:... or env:NAME"
+        f"{what} is not in the form of a key", file=place, expected="hex:..., base64:... or env:NAME"
     )

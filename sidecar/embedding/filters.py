@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
 from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
 from sidecar.indexing.chunks import ChunkIndexer
@@ -29,7 +30,6 @@ from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import ChunkReader, wholly_dictionary
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import PageHasher
 from sidecar.source import Source
 

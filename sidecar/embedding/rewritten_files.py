@@ -21,6 +21,7 @@ from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.key_files import copy_material, has_moved_prefix, material_of
 from sidecar.embedding.table_report import LeftAlone
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.filters.leaf import Leaf
 from sidecar.iceberg.listing import ListedFile
 from sidecar.iceberg.replace import new_path
 from sidecar.iceberg.resolve import FoundColumn, TableColumn, resolve_in_file
@@ -28,7 +29,6 @@ from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source, local_path, open_source
 from sidecar.target import create_target
 

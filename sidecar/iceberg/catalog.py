@@ -1,9 +1,9 @@
-"""Opening tables: pyiceberg's own configuration, and messages in one sentence that hold no secret.
+"""Opens tables and catalogs by pyiceberg's configuration; error messages contain no secrets.
 
-A table is named ``namespace.table`` and looked up in a catalog that pyiceberg configures
-(``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__NAME__KEY`` variables, or properties given here). The path of a
-``*.metadata.json`` file opens that one version of a table, for reading only. Tables that pyiceberg refuses because of
-statistics that others registered are opened without these, with a warning (:mod:`sidecar.iceberg.partial_loading`).
+A table is named ``namespace.table`` and loaded from a catalog that pyiceberg configures (``.pyiceberg.yaml``,
+``PYICEBERG_CATALOG__NAME__KEY`` variables, or properties given here). The path of a ``*.metadata.json`` file opens
+that one version of a table, read-only. If pyiceberg refuses a table because of statistics that others registered, the
+table is opened without these, with a warning (:mod:`sidecar.iceberg.partial_loading`).
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
 
 
 def open_table(name: str, catalog: str | None = None, **properties: str) -> Table:
-    """The table ``namespace.table`` of a catalog, or the one version that a ``*.metadata.json`` path holds.
+    """Open the table ``namespace.table`` of a catalog, or the version of a table in a ``*.metadata.json`` file.
 
-    ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's own default catalog);
-    ``properties`` are added to that entry and win over it.
+    ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's default catalog). ``properties``
+    are added to that entry and override it.
 
     Raises :class:`UsageError` for a catalog that is not configured and for a missing namespace or table,
-    :class:`StorageError` where the catalog or the metadata file cannot be reached, and
-    :class:`UnsupportedFeatureError` where pyiceberg does not understand the metadata.
+    :class:`StorageError` if the catalog or the metadata file cannot be reached, :class:`DamagedFileError` for invalid
+    metadata and :class:`UnsupportedFeatureError` for metadata that pyiceberg does not understand.
     """
     if name.endswith(".metadata.json"):
         return _open_metadata_file(name, properties)
     if "." not in name.strip("."):
-        raise UsageError(f"'{name}' is no table name", hint="Write it as namespace.table.")
+        raise UsageError(f"'{name}' is not a table name", hint="Write it as namespace.table.")
     opened = open_catalog(catalog, **properties)
     try:
         return _load(opened, name)
@@ -77,7 +77,7 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
 
 
 def _load(catalog: Catalog, name: str | Identifier) -> Table:
-    """The table as pyiceberg loads it, else without the registered statistics that it refuses."""
+    """Load a table; if pyiceberg refuses its registered statistics, load it without these and log a warning."""
     try:
         return catalog.load_table(name)
     except Exception as error:
@@ -87,24 +87,24 @@ def _load(catalog: Catalog, name: str | Identifier) -> Table:
         found = load_partly(catalog, name)
         if found is None:
             raise
-    _tell(found)
+    _warn_of_left_out(found)
     return found
 
 
-def _tell(table: Table) -> None:
+def _warn_of_left_out(table: Table) -> None:
     for sentence in state_of_registrations(table):
         log.warning(sentence)
 
 
 def open_catalog(name: str | None = None, **properties: str) -> Catalog:
-    """The catalog that pyiceberg's configuration knows under ``name``; errors as in :func:`open_table`."""
+    """Open the catalog ``name`` of pyiceberg's configuration. Raises :class:`UsageError` and :class:`StorageError`."""
     shown = f"the catalog '{name}'" if name else "the default catalog"
     try:
         return load_catalog(name, **properties)
     except (NotInstalledError, ImportError) as error:
         raise UsageError(f"{shown} needs a package that is not installed: {first_line(error)}") from error
     except (ValueError, TypeError, KeyError) as error:
-        # pyiceberg's own text may quote all properties, so only what can be done about it is said.
+        # The text of pyiceberg's error may quote all properties, secrets included, so it is not shown.
         raise UsageError(
             f"{shown} is not configured, or its configuration is incomplete",
             hint="Describe it in ~/.pyiceberg.yaml or in PYICEBERG_CATALOG__<NAME>__URI.",
@@ -114,12 +114,16 @@ def open_catalog(name: str | None = None, **properties: str) -> Catalog:
 
 
 def reload_table(table: Table) -> Table:
-    """The table as its catalog has it now, as a new object; errors as in :func:`open_table`."""
+    """Load the table from its catalog again, as a new object.
+
+    Raises :class:`UsageError` if the table is gone or was opened from a metadata file; other errors are those of
+    :func:`open_table`.
+    """
     name = ".".join(table.name())
     try:
         return _load(table.catalog, table.name())
     except (NoSuchTableError, NoSuchNamespaceError) as error:
-        raise UsageError(f"the table '{name}' is not there any more") from error
+        raise UsageError(f"the table '{name}' no longer exists") from error
     except NotImplementedError as error:
         raise UsageError(
             f"'{name}' was opened from a metadata file and cannot be changed",
@@ -146,20 +150,20 @@ def _load_file(path: str, properties: Mapping[str, str]) -> Table:
         if invalid is None or not is_about_statistics(invalid):
             raise
     found = load_file_partly(path, properties)
-    _tell(found)
+    _warn_of_left_out(found)
     return found
 
 
 def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
-    """What is missing, the namespace or the table, and what is there instead."""
+    """Return an error that says what is missing, the namespace or the table, with similar names."""
     namespace, _, table = name.rpartition(".")
     try:
         if not catalog.namespace_exists(namespace):
             return UsageError(f"the catalog '{catalog.name}' has no namespace '{namespace}'")
         if isinstance(error, NoSuchIcebergTableError):
-            return UsageError(f"'{name}' in the catalog '{catalog.name}' is no Iceberg table")
+            return UsageError(f"'{name}' in the catalog '{catalog.name}' is not an Iceberg table")
         near = difflib.get_close_matches(table, [i[-1] for i in catalog.list_tables(namespace)], n=3)
-    except Exception:  # the catalog cannot list: then the plain sentence is all there is
+    except Exception:  # not every catalog can list tables; then there is no hint
         near = []
     hint = f"Did you mean {' or '.join(f'{namespace}.{n}' for n in near)}?" if near else None
     return UsageError(f"the catalog '{catalog.name}' has no table '{name}'", hint=hint)
@@ -168,17 +172,17 @@ def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
 def _foreign_error(
     what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None
 ) -> SidecarError:
-    """Any other exception of pyiceberg, sorted by whose move is next."""
+    """Turn any other exception of pyiceberg into a :class:`SidecarError`."""
     invalid = _validation_error(error)
     if invalid is not None:
         if any("blob-metadata" in fault["loc"] for fault in invalid.errors()):
             return UnsupportedFeatureError(
                 f"{what}: its metadata registers statistics blobs of a type that pyiceberg does not know",
                 file=file,
-                hint="Remove that snapshot's statistics entry with Spark; sidecar repair knows SQL and REST catalogs.",
+                hint="Remove that snapshot's statistics entry with Spark; sidecar repair needs an SQL or REST catalog.",
             )
         return DamagedFileError(
-            f"{what}: its metadata is not valid ({invalid.error_count()} faults)", file=file
+            f"{what}: its metadata is invalid ({invalid.error_count()} errors)", file=file
         )
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
         return StorageError(
@@ -189,14 +193,14 @@ def _foreign_error(
 
 
 def _validation_error(error: BaseException | None) -> ValidationError | None:
-    """The pydantic error behind a pyiceberg error, if there is one."""
+    """Return the pydantic error that caused a pyiceberg error, if there is one."""
     while error is not None and not isinstance(error, ValidationError):
         error = error.__cause__
     return error
 
 
 def redact(text: str, properties: Mapping[str, Any]) -> str:
-    """``text`` without user info in URLs and without the values of properties that may be secret."""
+    """Remove user info in URLs and the values of properties that may be secret from ``text``."""
     for key, value in properties.items():
         if isinstance(value, str) and len(value) > 3 and _SECRET_KEYS.search(key):
             text = text.replace(value, "***")

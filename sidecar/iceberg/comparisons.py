@@ -1,17 +1,17 @@
-"""Comparisons of a column with literals, also with numbers beyond all that its type can hold.
+"""Comparisons of a column with literals, including numbers outside of the range of the column's type.
 
-A FLOAT column may be compared with 1e39, which no float32 reaches. pyiceberg decides such a comparison while it
-binds, as true or false for every row, NULL and NaN among them. Here it becomes a comparison with infinity that the
-same rows meet under SQL's rules, and whose negation they do not meet:
+A FLOAT column may be compared with 1e39, which exceeds every float32. pyiceberg decides such a comparison when it
+binds, as true or false for all rows, even for NULL and NaN. Here it becomes a comparison with infinity. Under SQL's
+rules the same rows match it, and the same rows match its negation:
 
-| asked, 1e39 and -1e39 alike | becomes |
+| predicate | becomes |
 | --- | --- |
 | f < 1e39, f <= 1e39 | f < inf |
 | f > 1e39, f >= 1e39 | f >= inf |
 | f < -1e39, f <= -1e39 | f <= -inf |
 | f > -1e39, f >= -1e39 | f > -inf |
-| f = 1e39 | f < -inf AND f IS NOT NAN: never |
-| f != 1e39 | f >= -inf OR f IS NAN: every value |
+| f = 1e39, f = -1e39 | f < -inf AND f IS NOT NAN: never true |
+| f != 1e39, f != -1e39 | f >= -inf OR f IS NAN: true for every value |
 | f IN (1e39, 2) | f IN (2) |
 """
 
@@ -48,7 +48,7 @@ _is_not_nan: Callable[..., BooleanExpression] = NotNaN
 
 
 def comparison(kind: Any, column: PredicateColumn, literal: Literal[Any]) -> BooleanExpression:
-    """``kind`` (:class:`EqualTo`, :class:`LessThan`, ...) of a column and a literal of its type."""
+    """Compare a column with a literal of its type; ``kind`` is :class:`EqualTo`, :class:`LessThan`, ..."""
     if not is_beyond(literal, column):
         compared: BooleanExpression = kind(column.name, literal)
         return compared
@@ -59,12 +59,12 @@ def comparison(kind: Any, column: PredicateColumn, literal: Literal[Any]) -> Boo
     if kind in (GreaterThan, GreaterThanOrEqual):
         return _above(column.name, bound) if least else _not_below(column.name, bound)
     if kind not in (EqualTo, NotEqualTo):
-        raise ValueError(f"{kind} is no comparison")
+        raise ValueError(f"{kind} is not a comparison")
     return _never(column) if kind is EqualTo else _always(column)
 
 
 def membership(kind: Any, column: PredicateColumn, literals: Sequence[Literal[Any]]) -> BooleanExpression:
-    """``kind`` (:class:`In` or :class:`NotIn`) of a column and literals of its type."""
+    """Test whether a column is in a list of literals of its type; ``kind`` is :class:`In` or :class:`NotIn`."""
     held = [literal for literal in literals if not is_beyond(literal, column)]
     if literals and not held:
         return _never(column) if kind is In else _always(column)

@@ -1,11 +1,15 @@
-"""Which data files of a snapshot have deletes: files whose rows are not simply all their rows.
+"""Finds the data files of a snapshot that may have deleted rows.
 
-By the Iceberg specification ("Scan Planning"), a position delete file applies to a data file of the same spec
-and partition whose data sequence number is not greater than its own, or to the one file that it names; an
-equality delete file applies to data files of smaller data sequence numbers in its partition, or everywhere if
-its spec is unpartitioned. Which files position deletes name is read from them; where that cannot be done, bounds
-of their ``file_path`` column narrow them. The answer errs towards "applies": paths that differ only in how
-their scheme is spelt count as one.
+The Iceberg specification ("Scan Planning") says which data files a delete file applies to:
+
+- A position delete file: the one file that it names, or files of the same spec and partition whose data sequence
+  number is not greater than its own.
+- An equality delete file: files with smaller data sequence numbers in its partition, or in all partitions if its spec
+  is unpartitioned.
+
+Position delete files are read to find the data files that they name. If one cannot be read, the bounds of its
+``file_path`` column narrow them. In doubt a delete applies: paths that differ only in the spelling of their scheme
+count as equal.
 """
 
 from __future__ import annotations
@@ -42,24 +46,24 @@ EQUALITY = "equality deletes apply to it"
 POSITION = "position deletes apply to it"
 _PATH, _PATH_FIELD = "file_path", 2147483546  # reserved, in position delete files
 _MOST_READ = 64 << 20
-"""Bytes of a position delete file beyond which its bounds have to do."""
+"""Position delete files of more than this many bytes are not read; only their bounds are used."""
 
 PartitionKey = tuple[int, tuple[tuple[int, Any], ...]]
-"""A spec id, and the value of each partition field by field id."""
+"""A spec id and pairs of partition field id and value, sorted by field id."""
 
 
 @dataclass
 class DeleteIndex:
-    """The live delete files of a snapshot, by what they may apply to."""
+    """The live delete files of a snapshot, arranged by the data files to which they may apply."""
 
     everywhere: list[_Delete] = field(default_factory=list)
-    """Those of unpartitioned specs."""
+    """Delete files of unpartitioned specs."""
     by_partition: dict[PartitionKey, list[_Delete]] = field(default_factory=dict)
     by_path: dict[str, int] = field(default_factory=dict)
-    """The greatest sequence number of position deletes that name one file."""
+    """Path of a data file -> greatest sequence number of the position deletes that name it."""
 
     def reason(self, file: ListedFile, manifest: SnapshotManifest) -> str | None:
-        """Why ``file``, an entry of ``manifest``, counts as having deletes; ``None`` if none applies."""
+        """Return why ``file``, an entry of ``manifest``, may have deletes; ``None`` if no delete file applies."""
         paths = spellings(file.path)
         if any(self.by_path.get(path, -1) >= file.sequence_number for path in paths):
             return POSITION
@@ -73,22 +77,22 @@ class DeleteIndex:
 
 @dataclass
 class EqualityDeletes:
-    """The equality deletes that planning came across, and the data files that it kept."""
+    """The equality deletes that a plan met, and the sequence numbers of the data files that it kept."""
 
     deletes: list[ManifestEntry] = field(default_factory=list)
     sequence_numbers: dict[str, int] = field(default_factory=dict)
 
     def see(self, entry: ManifestEntry) -> None:
-        """Take note of an entry."""
+        """Add a live manifest entry, of a delete file or of a data file."""
         if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
             self.deletes.append(entry)
         else:
             path, sequence = entry.data_file.file_path, entry.sequence_number or 0
-            # two live entries may have one path: deletes that apply to the older one count
+            # Two live entries can have the same path. The smaller number lets more deletes apply.
             self.sequence_numbers[path] = min(sequence, self.sequence_numbers.get(path, sequence))
 
     def apply_to(self, file: DataFile) -> bool:
-        """Whether one of them can delete rows of a file that was seen."""
+        """Return whether an equality delete can delete rows of a data file that was added with :meth:`see`."""
         sequence = self.sequence_numbers.get(file.file_path, -1)
         return any(
             sequence < (entry.sequence_number or 0) and _covers(entry.data_file, file)
@@ -97,7 +101,7 @@ class EqualityDeletes:
 
 
 def _covers(delete: DataFile, file: DataFile) -> bool:
-    """Whether an equality delete file is of the file's partition, or of an unpartitioned spec."""
+    """Return whether an equality delete file has the same partition as the data file, or an unpartitioned spec."""
     values = [_comparable(delete.partition[i]) for i in range(len(delete.partition))]
     if not values:
         return True
@@ -107,7 +111,7 @@ def _covers(delete: DataFile, file: DataFile) -> bool:
 
 @dataclass(frozen=True)
 class _Delete:
-    """One delete file; ``lower`` and ``upper`` are bounds of the paths that it names."""
+    """A delete file; ``lower`` and ``upper`` are the bounds (UTF-8) of the paths that it names, if known."""
 
     sequence_number: int
     equality: bool
@@ -115,21 +119,22 @@ class _Delete:
     upper: bytes | None
 
     def may_apply(self, sequence_number: int, paths: Iterable[str]) -> bool:
-        """Whether it can delete rows of a data file, given all spellings of its path."""
+        """Return whether the delete file can delete rows of a data file; ``paths`` are all spellings of its path."""
+        # Equality deletes apply to older files only, position deletes also to files of the same commit.
         if self.equality:
             return sequence_number < self.sequence_number
         return sequence_number <= self.sequence_number and any(self._within(path.encode()) for path in paths)
 
     def _within(self, path: bytes) -> bool:
         above = self.lower is None or path >= self.lower
-        # an upper bound cut short by a writer that did not round it up is no bound
+        # Some writers truncate an upper bound without rounding it up, so longer paths with this prefix are inside too.
         return above and (self.upper is None or path <= self.upper or path.startswith(self.upper))
 
 
 def read_deletes(io: FileIO, lines: Iterable[ManifestFile]) -> DeleteIndex:
     """Read the delete manifests among ``lines``, the manifest list of one snapshot.
 
-    Raises :class:`sidecar.errors.DamagedFileError` or :class:`sidecar.errors.StorageError` naming a manifest.
+    Raises :class:`sidecar.errors.DamagedFileError` or :class:`sidecar.errors.StorageError` with the manifest's path.
     """
     index = DeleteIndex()
     chosen = [line for line in lines if line.content == ManifestContent.DELETES]
@@ -148,7 +153,7 @@ def _live(contents: ManifestContents) -> Iterator[ManifestEntry]:
 
 
 def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
-    """The files that a position delete file names; ``None`` for other deletes and where it is not certain."""
+    """Return the paths that a position delete file names; ``None`` for other deletes and if that is not certain."""
     if file.content != DataFileContent.POSITION_DELETES:
         return None
     lower, upper = ((bounds or {}).get(_PATH_FIELD) for bounds in (file.lower_bounds, file.upper_bounds))
@@ -189,10 +194,11 @@ def _add(
 
 
 def _partition_key(spec_id: int, file: DataFile, fields: Sequence[NestedField]) -> PartitionKey:
-    """Equal for equal partitions, whichever types their manifests give the values."""
+    """Return a key that is equal for equal partitions, even if manifests store the values in different types."""
     values = ((part.field_id, _comparable(file.partition[position])) for position, part in enumerate(fields))
     return spec_id, tuple(sorted(values, key=lambda pair: pair[0]))
 
 
 def _comparable(value: Any) -> Any:
+    """Return a value that equals itself: NaN does not, so partitions with NaN would never match."""
     return "NaN" if isinstance(value, float) and math.isnan(value) else value

@@ -1,7 +1,7 @@
-"""Finding the sidecar of a snapshot.
+"""Finds and opens the sidecar of a snapshot.
 
-A sidecar is the Puffin file that the table's metadata names as the statistics file of a snapshot. Readers take the one
-of their snapshot or of its nearest ancestor. :mod:`sidecar.iceberg.registering` makes one known.
+A sidecar is a Puffin file that the table's metadata registers as the statistics file of a snapshot. Readers use that
+of their snapshot or else of its nearest ancestor. :mod:`sidecar.iceberg.registering` registers one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from sidecar.source import open_source
 
 @dataclass(frozen=True)
 class FoundSidecar:
-    """An open sidecar, and the snapshot (the one asked for, or an ancestor) that it is registered for."""
+    """An open sidecar and the snapshot for which it is registered: the requested one or an ancestor."""
 
     statistics: StatisticsFile
     snapshot_id: int
     sidecar: SidecarFile
 
     def use_keys(self, table: Table, keys: EncryptionKeys | None) -> None:
-        """Open encrypted blobs with these keys; the columns that ``bundle_keys`` name are those of the table."""
+        """Open encrypted blobs with ``keys``; ``bundle_keys`` name columns of any schema of the table."""
         named = {} if keys is None else fields_of_keys(table.schemas().values(), keys.bundle_keys)
         self.sidecar.use_keys(keys, named)
 
 
 class StatisticsDoubt(NamedTuple):
-    """The reason why the statistics file ``file`` is not used, or, without ``file``, a fault of a registration."""
+    """A warning: why the statistics file ``file`` is not used, or (``file`` is ``None``) a fault in the metadata."""
 
     file: str | None
     text: str
@@ -48,10 +48,10 @@ class StatisticsDoubt(NamedTuple):
 def find_sidecar(
     table: Table, snapshot_id: int | None = None, *, warnings: list[str] | None = None
 ) -> FoundSidecar | None:
-    """The sidecar of a snapshot (the current one by default) or of its nearest ancestor that has one.
+    """Open the sidecar of a snapshot (by default the current one) or of its nearest ancestor that has one.
 
-    Statistics files that are no sidecar are passed over; those that cannot be read are too, with a line in
-    ``warnings``. Never raises for what it finds.
+    Statistics files that are not sidecars are skipped. Files that cannot be read are skipped too, with a line in
+    ``warnings``; they raise no errors.
     """
     doubts: list[StatisticsDoubt] = []
     found = look_for_sidecar(table, snapshot_id, doubts)
@@ -63,7 +63,7 @@ def find_sidecar(
 def look_for_sidecar(
     table: Table, snapshot_id: int | None, doubts: list[StatisticsDoubt]
 ) -> FoundSidecar | None:
-    """As :func:`find_sidecar`; what is wrong goes into ``doubts``, each with its file."""
+    """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file."""
     entries = statistics_of(table)
     for ancestor in lineage(table, snapshot_id):
         entry = entries.get(ancestor)
@@ -83,7 +83,7 @@ def look_for_sidecar(
 
 
 def may_have_pages(table: Table, snapshot_id: int) -> bool:
-    """Whether a sidecar that :func:`find_sidecar` may find can have page indexes, by its name alone."""
+    """Return whether :func:`find_sidecar` may find page indexes, by the names of statistics files; opens no file."""
     entries = statistics_of(table)
     found = (entries[ancestor] for ancestor in lineage(table, snapshot_id) if ancestor in entries)
     return any(entry.statistics_path.endswith(PAGES) for entry in found)
@@ -96,11 +96,11 @@ def open_sidecar(
     ref: str | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> SidecarFile:
-    """The sidecar of a snapshot (of ``ref``, or the current one) or of its nearest ancestor, to be closed.
+    """Open the sidecar of a snapshot (of ``ref``, or the current one) or of its nearest ancestor; the caller closes
+    it.
 
-    ``encryption_keys`` open encrypted blobs; of columns that ``bundle_keys`` name nothing in plaintext is believed.
-
-    Raises :class:`UsageError` if there is none.
+    ``encryption_keys`` open encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used.
+    Raises :class:`UsageError` if there is no sidecar.
     """
     doubts: list[str] = []
     found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)

@@ -1,8 +1,7 @@
-"""What a snapshot holds: its manifests and live data files, in manifest order, as a build needs them.
+"""Lists the manifests and live data files of a snapshot, in manifest order, as a build needs them.
 
-Every manifest of data is read once, entry by entry, so that the units table can carry each entry as its
-manifest has it. Manifests of deletes are only counted: deletes take rows away, so a filter over all rows of
-a file stays a superset of what is live.
+Every data manifest is read once, entry by entry, because the units table stores each entry as its manifest has it.
+Delete manifests are only counted: deletes remove rows, so a filter over all rows of a file covers the live rows.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, read_manifest, read_manifests
 
 INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
-"""Formats whose files are indexed."""
+"""File formats that sidecar indexes."""
 
 READERS = 8
-"""Manifests read at the same time."""
+"""The number of manifests that are read at once."""
 
 
 @dataclass(frozen=True)
 class EntryBounds:
-    """What a manifest entry says of one column of a file; ``None`` is what it does not say.
+    """Statistics of one column in a manifest entry; ``None`` if the entry does not have them.
 
-    ``lower`` and ``upper`` are single-value serializations and may be truncated (outer bounds).
+    ``lower`` and ``upper`` are single-value serializations. They may be truncated, but hold for all values.
     """
 
     lower: bytes | None
@@ -55,7 +54,7 @@ class EntryBounds:
 
 @dataclass(frozen=True)
 class SnapshotManifest:
-    """One data manifest of the snapshot: its line in the manifest list and the sum of its live entries."""
+    """A data manifest of the snapshot: its line in the manifest list and the totals of its live entries."""
 
     ordinal: int
     path: str
@@ -67,16 +66,16 @@ class SnapshotManifest:
     live_files: int
     live_rows: int
     first_file: int
-    """Ordinal of its first live file in :attr:`Listing.files`; the others follow."""
+    """Ordinal of the manifest's first live file in :attr:`Listing.files`; the others follow."""
     avro_schema: str
-    """The writer's Avro schema (JSON text), by which :attr:`ListedFile.raw_entry` is decoded."""
+    """The Avro schema of the writer (JSON text), needed to decode :attr:`ListedFile.raw_entry`."""
     line: ManifestFile
-    """The line itself, which entries inherit from."""
+    """The manifest's line in the manifest list. Entries inherit from it."""
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """One live data file: its manifest entry, decoded and as bytes."""
+    """A live data file with its manifest entry, both decoded and as Avro bytes."""
 
     ordinal: int
     manifest: int
@@ -84,38 +83,38 @@ class ListedFile:
     raw_entry: bytes
     spec_id: int
     sequence_number: int
-    """The data sequence number; after a compaction it is older than the file."""
+    """The data sequence number. A compacted file keeps an old one: it can be smaller than the file sequence number."""
     known_as: DataFileIdentity
-    """The identity by which a sidecar knows the file."""
+    """The identity under which a sidecar lists the file."""
     partition: tuple[bytes | None, ...]
-    """One value for each field of the spec, in its order: the single-value serialization in the type that the
-    manifest gives the field, ``None`` for null."""
+    """A value for each field of the spec, in order: the single-value serialization in the field's type in the
+    manifest, ``None`` for null."""
     identity: Mapping[int, bool]
-    """Source field ids of identity partition fields: whether the entry proves that the column, if the file
-    stores it, holds nothing but the partition's value."""
+    """Source field id of each identity partition field -> whether the entry's bounds prove that a column stored in
+    the file has only the partition's value."""
     bounds: Mapping[int, EntryBounds]
     not_indexable: str | None
-    """Why sidecar indexes nothing of this file (its format), or ``None``."""
+    """Why sidecar does not index this file (its format); ``None`` if it does."""
 
     @property
     def path(self) -> str:
-        """Location as the manifest spells it."""
+        """Path of the file, spelled as in the manifest."""
         return self.data_file.file_path
 
     @property
     def file_size(self) -> int:
-        """Length in bytes."""
+        """Size of the file in bytes."""
         return self.data_file.file_size_in_bytes
 
     @property
     def record_count(self) -> int:
-        """Rows in the file, deleted ones included."""
+        """Number of rows in the file, including deleted ones."""
         return self.data_file.record_count
 
 
 @dataclass(frozen=True)
 class Listing:
-    """All live data files of one snapshot."""
+    """All live data files of one snapshot, with its manifests."""
 
     table_uuid: str
     snapshot_id: int
@@ -128,7 +127,7 @@ class Listing:
 
 
 def identity_of(entry: ManifestEntry) -> DataFileIdentity:
-    """The identity by which a sidecar knows the data file of a live entry, once it has inherited from its manifest."""
+    """Return the identity under which a sidecar lists the data file of a live entry (with inherited values)."""
     file = entry.data_file
     return DataFileIdentity(
         file.file_path,
@@ -140,7 +139,7 @@ def identity_of(entry: ManifestEntry) -> DataFileIdentity:
 
 
 def snapshot_of(table: Table, snapshot_id: int | None) -> Snapshot:
-    """The snapshot with that id, or the current one; :class:`UsageError` if there is none."""
+    """Return the snapshot with this id, or the current one. Raises :class:`UsageError` if it does not exist."""
     if snapshot_id is None:
         current = table.metadata.current_snapshot()
         if current is None:
@@ -153,10 +152,10 @@ def snapshot_of(table: Table, snapshot_id: int | None) -> Snapshot:
 
 
 def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
-    """The live data files of a snapshot (the current one by default), in the order of its manifests.
+    """List the live data files of a snapshot (by default the current one), in the order of its manifests.
 
-    Raises :class:`UsageError` for an unknown snapshot, :class:`DamagedFileError` or
-    :class:`sidecar.errors.StorageError` naming the manifest list or manifest that cannot be read.
+    Raises :class:`UsageError` for an unknown snapshot, and :class:`DamagedFileError` or
+    :class:`sidecar.errors.StorageError` with the path of the manifest list or manifest that cannot be read.
     """
     snapshot = snapshot_of(table, snapshot_id)
     lines = read_manifests(table.io, snapshot.manifest_list)
@@ -185,7 +184,10 @@ def list_snapshot(table: Table, snapshot_id: int | None = None) -> Listing:
 
 
 def _read_checked(io: FileIO, line: ManifestFile) -> ManifestContents:
-    """A manifest with as many entries as the manifest list says (a cut between blocks leaves no trace)."""
+    """Read a manifest and compare its numbers of entries with the manifest list.
+
+    Nothing else reveals that a manifest was truncated between two Avro blocks.
+    """
     contents = read_manifest(io, line)
     expected = {
         ManifestEntryStatus.ADDED: line.added_files_count,
@@ -196,7 +198,7 @@ def _read_checked(io: FileIO, line: ManifestFile) -> ManifestContents:
         found = sum(e.entry.status == status for e in contents.entries)
         if count is not None and found != count:
             raise DamagedFileError(
-                f"the manifest has another number of {status.name.lower()} files than the manifest list says",
+                f"the number of {status.name.lower()} files in the manifest differs from the manifest list",
                 file=line.manifest_path,
                 expected=count,
                 found=found,
@@ -243,7 +245,7 @@ def _list_file(
 ) -> ListedFile:
     data_file = raw.entry.data_file
     if data_file.content != DataFileContent.DATA:
-        raise DamagedFileError("a manifest of data lists a delete file", file=line.manifest_path)
+        raise DamagedFileError("a data manifest lists a delete file", file=line.manifest_path)
     bounds = _bounds(data_file)
     partition = _partition(data_file, partition_fields, spec)
     return ListedFile(
@@ -270,7 +272,7 @@ def _not_indexable(data_file: DataFile) -> str | None:
 def _partition(
     data_file: DataFile, fields: tuple[NestedField, ...], spec: PartitionSpec
 ) -> tuple[bytes | None, ...]:
-    """Partition values by the spec's fields; the record has them in the order of the manifest's struct."""
+    """Return the partition values in the order of the spec's fields; the record has them in the manifest's order."""
     values: dict[int, bytes | None] = {}
     for position, nested in enumerate(fields):
         value, kind = data_file.partition[position], nested.field_type
@@ -293,8 +295,11 @@ def _identity(
     fields: tuple[NestedField, ...],
     spec: PartitionSpec,
 ) -> dict[int, bool]:
-    """Engines differ on which value an identity partition column has where the file stores it too: the
-    partition's or the file's. Only where both are proven equal may the file's values be indexed."""
+    """Return for each identity partition column whether the file's values are proven equal to the partition's value.
+
+    If a file stores such a column, some engines read the file's values and others the partition's value. So the
+    file's values may be indexed only if both are proven equal. Bounds do not prove that for floats (NaN, zeros).
+    """
     types = {nested.field_id: nested.field_type for nested in fields}
     proven: dict[int, bool] = {}
     for value, partition_field in zip(partition, spec.fields, strict=True):

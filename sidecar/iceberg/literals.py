@@ -1,10 +1,10 @@
-"""Columns of a predicate, and literals that are exact in their column's type.
+"""Finds the columns of a predicate and converts literals exactly to the type of their column.
 
-pyiceberg's parser turns a number into a double or a long before it knows the column, and binding then rounds
-(``i = 1.5`` finds 2, ``dec = 1.505`` finds 1.50) or refuses what a person would write (``dec = 1.5`` on a
-decimal(9, 2)). Every literal here goes through :func:`sidecar.filters.literals.literal_from_text` or a
-conversion that loses nothing, and becomes the pyiceberg literal that binds to itself. Floats are the nearest double; of
-a FLOAT column that cannot be bound if it is beyond the range of 32 bits; see :mod:`sidecar.iceberg.comparisons`.
+pyiceberg's parser turns a number into a double or a long before it knows the column. Binding then rounds it (``i =
+1.5`` finds 2, ``dec = 1.505`` finds 1.50) or refuses a natural spelling (``dec = 1.5`` on a decimal(9, 2)). Here
+every literal goes through :func:`sidecar.filters.literals.literal_from_text` or a conversion without loss, and
+becomes a pyiceberg literal that binds to itself. A float literal becomes the nearest double. For a FLOAT column it
+cannot be bound if it exceeds the range of 32 bits; :mod:`sidecar.iceberg.comparisons` handles that.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ from sidecar.filters.literals import literal_from_text
 from sidecar.iceberg.resolve import resolve_columns
 
 MICROS_PER_DAY = 86_400_000_000
-_COUNTED = (DateType, TimeType, TimestampType, TimestamptzType)  # pyiceberg takes integers in their own unit
+_COUNTED = (DateType, TimeType, TimestampType, TimestamptzType)  # integers count days or microseconds
 
 
 @dataclass(frozen=True)
 class PredicateColumn:
-    """A column that a predicate speaks of, named as the schema spells it."""
+    """A column of a predicate, with its name as in the schema."""
 
     name: str
     field_id: int
@@ -70,23 +70,26 @@ class PredicateColumn:
 
 
 def find_column(schema: Schema, name: str, case_sensitive: bool = True) -> PredicateColumn:
-    """The primitive or struct column ``name``, not inside a list or map; else :class:`UsageError`."""
+    """Return the primitive or struct column ``name``.
+
+    Raises :class:`UsageError` for an unknown name, a list or map, and a column inside a list or map.
+    """
     try:
         field = schema.find_field(name, case_sensitive)
-    except ValueError:  # resolve_columns knows what to say
+    except ValueError:  # resolve_columns raises the error with similar names
         field = schema.find_field(resolve_columns(schema, [name], case_sensitive)[0].field_id)
     path = schema.find_column_name(field.field_id) or name
     if not isinstance(field.field_type, PrimitiveType | StructType):
-        raise UsageError("a predicate cannot speak of a list or map as a whole", column=path)
+        raise UsageError("a predicate cannot name a list or map", column=path)
     try:
         schema.accessor_for_field(field.field_id)
     except ValueError as error:
-        raise UsageError("a predicate cannot speak of what lies inside a list or map", column=path) from error
+        raise UsageError("a predicate cannot name a column inside a list or map", column=path) from error
     return PredicateColumn(path, field.field_id, field.field_type)
 
 
 def literal_of_text(text: str, column: PredicateColumn, *, quoted: bool) -> Literal[Any]:
-    """The pyiceberg literal that ``text`` is in the column's type; :class:`UsageError` if there is none."""
+    """Convert ``text`` to a literal of the column's type. Raises :class:`UsageError` if it does not fit."""
     kind = _comparable(column)
     try:
         return _literal(literal_from_text(text, str(kind), quoted=quoted), column)
@@ -101,7 +104,7 @@ def literal_of_text(text: str, column: PredicateColumn, *, quoted: bool) -> Lite
 
 
 def exact_literal(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:
-    """``given`` in the column's type, or :class:`UsageError` where that would round, cut or guess."""
+    """Convert ``given`` to the column's type. Raises :class:`UsageError` if that would round, truncate or guess."""
     kind, value = _comparable(column), given.value
     if isinstance(given, StringLiteral):
         return literal_of_text(value, column, quoted=True)
@@ -118,10 +121,10 @@ def exact_literal(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:
 
 
 def exact_value(value: object, column: PredicateColumn) -> Any:
-    """The value of a bound literal: of a text as a person writes it, or of any value that pyiceberg takes.
+    """Convert a text as a person writes it, or a value that pyiceberg accepts, to the value of a bound literal.
 
-    Raises :class:`UsageError` for a value that the column cannot hold. A float column rounds its values to 32 bits,
-    so it holds what is rounded to a finite number.
+    Raises :class:`UsageError` for a value that does not fit the column. A FLOAT column rounds to 32 bits, so a number
+    fits if it is finite after rounding.
     """
     if isinstance(value, str):
         found = literal_of_text(value, column, quoted=True)
@@ -137,15 +140,15 @@ def exact_value(value: object, column: PredicateColumn) -> Any:
 
 
 def is_beyond(found: Literal[Any], column: PredicateColumn) -> bool:
-    """Whether a literal of a FLOAT column is a finite number that is infinite in 32 bits."""
+    """Return whether a literal of a FLOAT column is a finite number that would be infinite in 32 bits."""
     return isinstance(column.type, FloatType) and LIMIT <= abs(found.value) < math.inf
 
 
 def prefix_literal(text: object, column: PredicateColumn) -> StringLiteral:
-    """The prefix that a string column is asked for; :class:`UsageError` for a column of another type."""
+    """Return a prefix as a literal. Raises :class:`UsageError` unless column and prefix are strings."""
     if not isinstance(column.type, StringType) or not isinstance(text, str):
         raise UsageError(
-            "prefixes are asked of strings", column=column.name, expected="string", found=column.type
+            "a prefix needs a string column", column=column.name, expected="string", found=column.type
         )
     return StringLiteral(text)
 
@@ -180,7 +183,7 @@ def _comparable(column: PredicateColumn) -> PrimitiveType:
 
 def _literal(value: Any, column: PredicateColumn) -> Literal[Any]:
     if isinstance(value, float) and value != value:
-        hint = "Ask for IS NAN or IS NOT NAN."
+        hint = "Use IS NAN or IS NOT NAN."
         raise UsageError("nothing compares equal to NaN", column=column.name, hint=hint)
     if isinstance(column.type, FloatType) and LIMIT <= abs(value) < math.inf:
         return DoubleLiteral(value)
@@ -188,7 +191,7 @@ def _literal(value: Any, column: PredicateColumn) -> Literal[Any]:
 
 
 def _convert(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:
-    """pyiceberg's conversions that lose nothing; between days and instants without a zone, midnight alone."""
+    """Convert without loss, as pyiceberg does. A timestamp without zone fits a date column only at midnight."""
     if isinstance(given, DateLiteral) and isinstance(column.type, TimestampType):
         return TimestampLiteral(given.value * MICROS_PER_DAY)
     if isinstance(given, TimestampLiteral) and isinstance(column.type, DateType):
@@ -199,7 +202,7 @@ def _convert(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:
         converted: Literal[Any] = given.to(column.type)
     except (TypeError, ValueError) as error:
         raise _misfit(given.value, column) from error
-    if type(converted) is not _LITERALS[type(column.type)]:  # beyond the type's range
+    if type(converted) is not _LITERALS[type(column.type)]:  # out of the type's range
         raise _misfit(given.value, column)
     return converted
 

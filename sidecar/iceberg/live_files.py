@@ -1,7 +1,7 @@
-"""Live data files of a snapshot by path, for scan tasks that come without their manifest entries.
+"""Looks up live data files of a snapshot by path, for scan tasks without manifest entries.
 
-A catalog that plans on the server gives data files alone. The manifest entry says who added a file, so the
-snapshot's manifests are read, once, when the first file is asked for.
+A catalog that plans on the server returns data files only. Which snapshot added a file is in its manifest entry, so
+the snapshot's manifests are read, once, at the first lookup.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from sidecar.iceberg.manifests import read_manifest
 
 
 class LiveFiles:
-    """The live data files of ``lines``, the manifest list of one snapshot."""
+    """The live data files in ``lines``, the manifest list of one snapshot."""
 
     def __init__(self, io: FileIO, lines: Sequence[ManifestFile]) -> None:
         self._io = io
         self._lines = [line for line in lines if line.content == ManifestContent.DATA]
 
     def find(self, file: DataFile) -> DataFileIdentity | None:
-        """The live file that has this path, size and record count; ``None`` without one, or if the path occurs twice.
+        """Return the identity of the live file with the path, size and record count of ``file``.
 
-        Raises :class:`sidecar.errors.DamagedFileError` or :class:`sidecar.errors.StorageError` naming a manifest.
+        ``None`` if there is none, or if two live files have the path. Raises :class:`sidecar.errors.DamagedFileError`
+        or :class:`sidecar.errors.StorageError` with the path of a manifest that cannot be read.
         """
         found = self._by_path.get(file.file_path, [])
         if len(found) != 1 or found[0][:3] != (file.file_path, file.file_size_in_bytes, file.record_count):

@@ -1,16 +1,17 @@
-"""Manifests as bytes and records: what reads them by pyiceberg's private API; its test fails when that changes.
+"""Decodes manifests and manifest lists, to records and to the Avro bytes of each record.
 
-Its counterparts: :mod:`sidecar.planning.task_planner` for plans, :mod:`sidecar.iceberg.snapshot_producer` for writing.
+This module uses private API of pyiceberg; its test fails when that changes. Two other modules do as well:
+:mod:`sidecar.planning.task_planner` for plans and :mod:`sidecar.iceberg.snapshot_producer` for writing.
 
 An Iceberg manifest is an Avro object container file: magic ``Obj\\x01``, a metadata map (``avro.schema``,
-``avro.codec`` and the manifest's own keys), a 16-byte sync marker; then blocks, each a record count (zigzag
-varint), a byte length, the records (compressed as one piece) and the sync marker again. One record is one
-manifest entry. Planning without manifests needs each record's bytes as they stand in the block, so that
-they can be decoded later by pyiceberg itself into the very entry that it would have read.
+``avro.codec`` and the manifest's own keys), a 16-byte sync marker; then blocks. A block is a record count (zigzag
+varint), a byte length, the records (compressed as one piece) and the sync marker again. One record is one manifest
+entry. A sidecar stores each record's bytes unchanged, so that a later plan can let pyiceberg decode them to the same
+entry without the manifest.
 
-pyiceberg's own loop over blocks ends silently at a truncation, and its compiled decoder (0.12) reads beyond
-the end of its bytes where a length is wrong. So blocks are walked here, and records are decoded by its
-decoder in Python, which raises: 0.1 ms an entry instead of 0.04.
+Blocks are walked here because pyiceberg's own loop ends silently at a truncation. Records are decoded with its Python
+decoder, which raises an error for a wrong length; its compiled decoder (0.12) reads beyond the end of the buffer.
+That costs 0.1 ms per entry instead of 0.04 ms.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class RawEntry:
-    """One manifest entry: decoded (with what it inherits from the manifest list) and as its Avro bytes."""
+    """A manifest entry, decoded (with the values inherited from the manifest list) and as Avro bytes."""
 
     entry: ManifestEntry
     raw: bytes
@@ -67,7 +68,7 @@ class RawEntry:
 
 @dataclass(frozen=True)
 class ManifestContents:
-    """A whole manifest: its key-value metadata, the writer's Avro schema as JSON text, and all entries."""
+    """A decoded manifest: its key-value metadata, the writer's Avro schema as JSON text, and all entries."""
 
     metadata: Mapping[str, str]
     avro_schema: str
@@ -76,7 +77,7 @@ class ManifestContents:
 
 
 class EntryDecoder:
-    """Decodes Avro records of manifest entries that were written with one writer schema."""
+    """Decodes the Avro records of manifest entries with one writer schema."""
 
     def __init__(self, avro_schema: str) -> None:
         try:
@@ -85,22 +86,22 @@ class EntryDecoder:
             self._reader: Reader = resolve_reader(self.schema, read_schema, _TYPES, _ENUMS)
         except Exception as error:
             raise DamagedFileError(
-                f"the manifest's Avro schema is not understood: {foreign_reason(error)}"
+                f"the Avro schema of the manifest cannot be read: {foreign_reason(error)}"
             ) from error
 
     @property
     def partition_fields(self) -> tuple[NestedField, ...]:
-        """Fields of the partition struct as the manifest was written, in the order of its record."""
+        """The fields of the manifest's partition struct, in the order of its records."""
         partition = self.schema.find_type(_PARTITION)
         return partition.fields if isinstance(partition, StructType) else ()
 
     def read(self, decoder: BinaryDecoder, manifest: ManifestFile) -> ManifestEntry:
-        """The next entry of ``decoder``, with what it inherits from its line in the manifest list."""
+        """Read the next entry of ``decoder``; add the values that it inherits from its line in the manifest list."""
         entry: ManifestEntry = self._reader.read(decoder)
         return _inherit_from_manifest(entry, manifest)
 
     def decode(self, raw: bytes, manifest: ManifestFile) -> ManifestEntry:
-        """The entry that ``raw`` holds; :class:`DamagedFileError` if the bytes are not exactly one record."""
+        """Decode one entry. Raises :class:`DamagedFileError` if ``raw`` is not exactly one record."""
         decoder = StreamingBinaryDecoder(raw)
         try:
             entry = self.read(decoder, manifest)
@@ -108,21 +109,22 @@ class EntryDecoder:
             raise DamagedFileError(f"a manifest entry cannot be decoded: {foreign_reason(error)}") from error
         if decoder.tell() != len(raw):
             raise DamagedFileError(
-                "a manifest entry does not fill its record", expected=len(raw), found=decoder.tell()
+                "a manifest entry is shorter than its bytes", expected=len(raw), found=decoder.tell()
             )
         return entry
 
 
 @lru_cache(maxsize=64)
 def entry_decoder(avro_schema: str) -> EntryDecoder:
-    """A (cached) decoder for one writer schema; :class:`DamagedFileError` if it is none of a manifest."""
+    """Return a (cached) decoder for a writer schema. Raises :class:`DamagedFileError` if it cannot be used."""
     return EntryDecoder(avro_schema)
 
 
 def read_manifests(io: FileIO, manifest_list: str) -> list[ManifestFile]:
-    """The lines of a manifest list, read afresh: pyiceberg's own cache answers from other snapshots' lists.
+    """Read the lines of a manifest list, without pyiceberg's cache, which returns lines of other snapshots' lists.
 
-    Raises :class:`DamagedFileError` or :class:`StorageError` naming the manifest list.
+    Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError` or :class:`sidecar.errors.StorageError` with
+    the path of the manifest list.
     """
     data = read_file(manifest_list, io)
     with _errors_name(manifest_list):
@@ -134,15 +136,16 @@ def read_manifests(io: FileIO, manifest_list: str) -> list[ManifestFile]:
 
 
 def read_manifest(io: FileIO, manifest: ManifestFile) -> ManifestContents:
-    """All entries of a manifest (deleted ones too), read in one open of the whole file.
+    """Read all entries of a manifest, including deleted ones, with one read of the whole file.
 
-    Raises :class:`DamagedFileError` or :class:`StorageError` naming the manifest.
+    Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError` or :class:`sidecar.errors.StorageError` with
+    the path of the manifest.
     """
     return decode_manifest(read_file(manifest.manifest_path, io), manifest)
 
 
 def decode_manifest(data: bytes, manifest: ManifestFile) -> ManifestContents:
-    """:class:`ManifestContents` of the bytes of a whole manifest file."""
+    """Decode the bytes of a whole manifest file. Raises the errors of :func:`read_manifest`."""
     with _errors_name(manifest.manifest_path):
         header, decoder = _decode_header(data)
         avro_schema = header.meta[_SCHEMA_KEY]
@@ -157,14 +160,16 @@ def decode_manifest(data: bytes, manifest: ManifestFile) -> ManifestContents:
 
 @contextmanager
 def _errors_name(path: str) -> Iterator[None]:
-    """Only errors of sidecar leave, and they name the file."""
+    """Turn foreign errors into :class:`SidecarError` and add the path of the file to all errors."""
     try:
         yield
     except SidecarError as error:
         error.file = path
         raise
-    except ImportError as error:  # a codec of pyiceberg that is not installed
-        raise UnsupportedFeatureError(f"cannot decompress: {foreign_reason(error)}", file=path) from error
+    except ImportError as error:  # the package of a codec is not installed
+        raise UnsupportedFeatureError(
+            f"the Avro blocks cannot be decompressed: {foreign_reason(error)}", file=path
+        ) from error
     except Exception as error:
         raise DamagedFileError(f"the Avro file is broken: {foreign_reason(error)}", file=path) from error
 
@@ -172,16 +177,16 @@ def _errors_name(path: str) -> Iterator[None]:
 def _decode_header(data: bytes) -> tuple[AvroFileHeader, BinaryDecoder]:
     magic = data[: len(MAGIC)]
     if magic != MAGIC:
-        raise DamagedFileError("this is no Avro file", offset=0, expected=MAGIC, found=magic)
+        raise DamagedFileError("the file is not an Avro file", offset=0, expected=MAGIC, found=magic)
     decoder = StreamingBinaryDecoder(data)
     header: AvroFileHeader = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
     if _SCHEMA_KEY not in header.meta:
-        raise DamagedFileError("the Avro file names no schema", offset=len(MAGIC))
+        raise DamagedFileError("the Avro file has no schema", offset=len(MAGIC))
     return header, decoder
 
 
 def _blocks(data: bytes, header: AvroFileHeader, decoder: BinaryDecoder) -> Iterator[tuple[bytes, int]]:
-    """Each block's decompressed bytes and record count; every block must end with the sync marker."""
+    """Yield the decompressed bytes and record count of each block; check that each ends with the sync marker."""
     name = header.meta.get(AVRO_CODEC_KEY, "null")
     if name not in KNOWN_CODECS:
         raise UnsupportedFeatureError(f"pyiceberg does not know the Avro codec '{name}'")
@@ -192,7 +197,7 @@ def _blocks(data: bytes, header: AvroFileHeader, decoder: BinaryDecoder) -> Iter
         body = decoder.tell()
         if count < 0 or length < 0 or body + length + SYNC_SIZE > len(data):
             raise DamagedFileError(
-                "an Avro block does not fit the file",
+                "an Avro block exceeds the file",
                 offset=start,
                 expected=f"at most {len(data)} bytes",
                 found=f"{count} records in {length} bytes from {body}",
@@ -204,7 +209,7 @@ def _blocks(data: bytes, header: AvroFileHeader, decoder: BinaryDecoder) -> Iter
 
 
 def _records(block: bytes, count: int, read: Callable[[BinaryDecoder], R]) -> Iterator[tuple[R, bytes]]:
-    """Each record of a block, decoded and as its bytes."""
+    """Yield each record of a block, decoded and as bytes."""
     decoder = StreamingBinaryDecoder(block)
     for _ in range(count):
         start = decoder.tell()

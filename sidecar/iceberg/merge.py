@@ -1,14 +1,14 @@
-"""What becomes of other people's blobs when a snapshot's statistics file is replaced.
+"""Decides what a new statistics file of a snapshot takes over from the file that it replaces.
 
-A snapshot has one statistics file, and setting one replaces it. So the new file takes over, byte for byte,
-every blob of the old one that is not sidecar's, and the table's metadata every entry for such a blob:
+A snapshot has one statistics file, and a new registration replaces it. So the new file copies, byte for byte, every
+blob of the old file that is not sidecar's, and the new registration keeps every entry for such a blob. Four rules:
 
-- blobs of our own types are dropped (the new file has its own);
-- a theta sketch that sidecar made (it bears :data:`MARK`) is kept for a field that has no new one;
-- a theta sketch of another writer stays, and ours for that field is left out: engines disagree on which of
-  two they take;
-- entries for columns that the table has dropped are not registered any more, as Spark's planner fails on
-  them; their blobs stay in the file.
+- Blobs of our own types are not copied; the new file has new ones.
+- A theta sketch made by sidecar (it has the property :data:`MARK`) is kept for a field without a new sketch.
+- A theta sketch of another writer is kept, and ours for that field is left out: engines differ on which of two
+  sketches they use.
+- Blobs of columns that the table has dropped stay in the file, but are no longer registered: Spark's planner fails on
+  them.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from sidecar.puffin.writer import COPY_LENGTH, CREATED_BY
 from sidecar.source import open_source
 
 MARK = "sidecar"
-"""Property of the theta blobs that sidecar made, in the footer and in the table's metadata."""
+"""Property of theta blobs made by sidecar, in the Puffin footer and in the table's metadata."""
 NDV = "ndv"
 
 
 @dataclass(frozen=True)
 class KeptSketch:
-    """A theta sketch to be registered: compact bytes as DataSketches writes them, and its estimate."""
+    """A theta sketch to register: compact bytes in the format of DataSketches, and the estimated distinct count."""
 
     field_id: int
     sketch: bytes
     ndv: int
     properties: Mapping[str, str] = field(default_factory=dict)
-    """More properties of the blob than its usual ones."""
+    """Additional properties of the blob."""
 
 
 @dataclass(frozen=True)
 class ExistingBlob:
-    """A statistics file to be merged; ``reader`` is ``None`` where it cannot be read and may be lost."""
+    """A statistics file to merge; ``reader`` is ``None`` if it cannot be read and ``force`` allows to lose it."""
 
     entry: StatisticsFile
     reader: PuffinReader | None
@@ -53,7 +53,7 @@ class ExistingBlob:
 
 @dataclass(frozen=True)
 class Merge:
-    """What goes into the new file and into the table's metadata besides our own blobs."""
+    """Additions to the new file and to the table's metadata, besides our own blobs."""
 
     copies: tuple[tuple[BlobMetadata, PuffinReader], ...]
     registered: tuple[RegisteredBlob, ...]
@@ -63,13 +63,16 @@ class Merge:
     sources: tuple[PuffinReader, ...]
 
     def close(self) -> None:
-        """Close the files that are merged."""
+        """Close the merged files."""
         for reader in self.sources:
             reader.source.close()
 
 
 def open_existing(io: FileIO, entry: StatisticsFile, *, force: bool) -> ExistingBlob:
-    """The statistics file of ``entry``; one that cannot be read is refused, unless ``force``."""
+    """Open the statistics file of ``entry``.
+
+    Raises a :class:`SidecarError` if it cannot be read, unless ``force`` is set.
+    """
     try:
         if entry.key_metadata is not None:
             raise UnsupportedFeatureError("the statistics file is encrypted", file=entry.statistics_path)
@@ -82,16 +85,16 @@ def open_existing(io: FileIO, entry: StatisticsFile, *, force: bool) -> Existing
 
 
 def refusal(entry: StatisticsFile, error: SidecarError) -> SidecarError:
-    """``error`` as the reason why nothing is registered, with what would be lost."""
+    """Return an error of the same class that says that nothing was registered and what would have been lost."""
     fields = sorted({field for blob in entry.blob_metadata for field in blob.fields})
-    lost = f"theta sketches of fields {', '.join(map(str, fields))}" if fields else "blobs that are not known"
+    lost = f"theta sketches of fields {', '.join(map(str, fields))}" if fields else "unknown blobs"
     return type(error)(
-        f"a statistics file of the snapshot cannot be read, and registering would lose it: {error.what}",
+        f"a statistics file of the snapshot cannot be read, and a registration would lose it: {error.what}",
         file=entry.statistics_path,
         offset=error.offset,
         expected=error.expected,
         found=error.found,
-        hint=f"It holds {lost}. With force, only what the table's metadata says of them is carried over.",
+        hint=f"It has {lost}. With force, only their entries in the table's metadata are kept.",
     )
 
 
@@ -101,16 +104,16 @@ def plan_merge(
     live_fields: set[int],
     unsketched: Collection[int] = (),
 ) -> Merge:
-    """Merge files, the newest first; of what two of them have, the newer one's stands.
+    """Merge statistics files, newest first. If two files have the same blob or property, the newer file wins.
 
-    ``live_fields`` are the field ids of the table's present schema; ``unsketched`` those whose sketches, as far as
-    they are ours, go.
+    ``live_fields`` are the field ids of the table's current schema. Our sketches of the fields in ``unsketched`` are
+    not kept.
     """
     copies = _foreign_blobs(existing)
     entries = _foreign_entries(existing)
     taken = {fields[0] for fields in _theta_fields(copies, entries) if len(fields) == 1}
     notes = [
-        f"field {field}: the theta sketch of another writer stays, ours is left out"
+        f"field {field}: the theta sketch of another writer is kept, ours is left out"
         for field in sorted({theta.field_id for theta in thetas} & taken)
     ]
     new = {t.field_id: t for t in thetas if t.field_id not in taken and t.field_id in live_fields}
@@ -135,7 +138,7 @@ def plan_merge(
 
 
 def registered_blob(blob: BlobMetadata) -> RegisteredBlob:
-    """The entry in the table's metadata for a theta blob of the footer."""
+    """Return the entry in the table's metadata for a theta blob of the Puffin footer."""
     document = {
         "type": blob.type,
         "snapshot-id": blob.snapshot_id,
@@ -155,7 +158,7 @@ def _readable(existing: Sequence[ExistingBlob]) -> list[PuffinReader]:
 
 
 def _foreign_blobs(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata, PuffinReader]]:
-    """Blobs of others: of thetas of the same fields the newest file's, of anything else all that differ."""
+    """Return the blobs of other writers: of theta sketches for the same fields the newest."""
     chosen: list[tuple[BlobMetadata, PuffinReader]] = []
     for reader in _readable(existing):
         newer = list(chosen)
@@ -170,7 +173,7 @@ def _foreign_blobs(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata,
 
 
 def _supersedes(new: BlobMetadata, new_file: PuffinReader, old: BlobMetadata, old_file: PuffinReader) -> bool:
-    """Whether a blob of a newer file stands for an older one: a theta of the same fields, or the same bytes."""
+    """Return whether a blob of a newer file replaces an older blob: a theta of the same fields, or equal bytes."""
     if new.type == old.type == THETA:
         return new.fields == old.fields
     if replace(new, offset=0) != replace(old, offset=0):
@@ -183,7 +186,7 @@ def _supersedes(new: BlobMetadata, new_file: PuffinReader, old: BlobMetadata, ol
 
 
 def _foreign_entries(existing: Sequence[ExistingBlob]) -> list[RegisteredBlob]:
-    """Entries of others; of an unreadable file all, as they are what is left of it."""
+    """Return the entries of other writers, and all entries of an unreadable file, because its blobs are lost."""
     chosen: dict[object, RegisteredBlob] = {}
     for source in existing:
         for blob in source.entry.blob_metadata:
@@ -219,7 +222,7 @@ def _notes_on_dropped(
 
 
 def _foreign_properties(existing: Sequence[ExistingBlob]) -> dict[str, str]:
-    """Properties of the files but for who created them and what sidecar says of itself; newer ones win."""
+    """Return the properties of the files without ``created-by`` and sidecar's own; newer files win."""
     merged: dict[str, str] = {}
     for reader in reversed(_readable(existing)):
         merged.update(reader.metadata.properties)

@@ -1,8 +1,8 @@
-"""What a statistics commit replaced, read from the table's metadata log.
+"""Reads from the table's metadata log what a commit of a statistics entry replaced.
 
-No catalog lets a commit depend on the statistics entry that it replaces, so two writers of one snapshot's
-entry race, and the last one wins in silence. But each version of the metadata is a file that stays for a
-while: the version just before the first one that names our file shows what our commit replaced.
+No catalog lets a commit depend on the statistics entry that it replaces. So two writers of one snapshot's entry race,
+and the last one silently wins. But each version of the metadata is a file that is kept for a while. The version just
+before the first one that names our file shows what our commit replaced.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ class Commit:
 
 
 class NoCommit(Enum):
-    """Why there is no :class:`Commit` to show."""
+    """Why a :class:`Commit` was not found."""
 
     NEVER = "no version of the metadata names the file"
-    UNKNOWN = "versions of the metadata that would tell are not there any more"
+    UNKNOWN = "some versions of the metadata can no longer be read"
 
 
 def statistics_of(table: Table) -> Statistics:
-    """The table's statistics entries as its catalog gave them."""
+    """Return the statistics entries of a loaded table."""
     return {entry.snapshot_id: entry for entry in table.metadata.statistics}
 
 
 def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Commit | NoCommit:
-    """The commit between two versions of a table that first named ``path`` for ``snapshot_id``.
+    """Find the commit between two versions of a table that first named the file ``path`` for ``snapshot_id``.
 
-    ``earlier`` must not name it.
+    ``earlier`` must not name the file.
     """
     after: Statistics | None = None
+    # From the newest version to the oldest: the last one that names the file is the commit, the next one is before it.
     for statistics in _versions(earlier, later):
         if statistics is None:
             return NoCommit.UNKNOWN
@@ -61,26 +62,27 @@ def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Co
 
 
 def displaced_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> Statistics:
-    """Entries that others set between two versions of a table, and that ``ours`` (``None``: dropped) then replaced.
+    """Return entries that others set between two versions of a table and that our commit then replaced.
 
-    Versions that cannot be read any more tell nothing.
+    ``ours`` has the entries that we set by snapshot id; ``None`` is an entry that we dropped. Versions that cannot be
+    read are skipped.
     """
     before, after = statistics_of(earlier), statistics_of(later)
     found: Statistics = {}
     for version in _versions(earlier, later):
-        for snapshot_id, mine in ours.items():
+        for snapshot_id, own in ours.items():
             entry = (version or {}).get(snapshot_id)
             if (
                 entry is not None
-                and entry not in (mine, before.get(snapshot_id))
-                and after.get(snapshot_id) == mine
+                and entry not in (own, before.get(snapshot_id))
+                and after.get(snapshot_id) == own
             ):
                 found.setdefault(snapshot_id, entry)
     return found
 
 
 def _versions(earlier: Table, later: Table) -> Iterator[Statistics | None]:
-    """Statistics of each version from ``later`` back to ``earlier``; ``None`` where one cannot be read."""
+    """Yield the statistics of each version from ``later`` back to ``earlier``; ``None`` if one cannot be read."""
     yield statistics_of(later)
     if later.metadata_location == earlier.metadata_location:
         return

@@ -1,11 +1,12 @@
-"""Tables whose registered statistics pyiceberg cannot load.
+"""Loads tables whose registered statistics pyiceberg refuses.
 
-pyiceberg 0.12 knows two types of registered statistics blobs, and refuses a whole table whose metadata names another
-one, as Trino's OPTIMIZE leaves behind where it finds a sidecar. Here the metadata is read as JSON, what pyiceberg
-refuses is left out of it in memory, and the rest becomes a :class:`PartlyLoaded` table: fit for reading, and for
-``sidecar repair``, which alone writes to it.
+pyiceberg 0.12 knows two types of registered statistics blobs and refuses a table whose metadata names any other type.
+Trino's OPTIMIZE leaves such metadata behind if the table has a sidecar. This module reads the metadata as JSON,
+removes in memory what pyiceberg refuses, and makes a :class:`PartlyLoaded` table of the rest. Such a table can be
+read; only ``sidecar repair`` writes to it.
 
-What this needs of pyiceberg's private parts stands here, and is held by ``tests/iceberg/test_repair.py``.
+The private API of pyiceberg that this needs is used in this module only; ``tests/iceberg/test_repair.py`` fails when
+it changes.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
     from pyiceberg.typedef import Identifier
 
 Left = dict[int, list[str]]
-"""By snapshot id, what of its statistics entry pyiceberg does not load."""
+"""Snapshot id -> descriptions of the blobs in its statistics entry that pyiceberg does not load."""
 
 
 class PartlyLoaded(Table):
-    """A table without those registered blobs that pyiceberg refuses; ``left_out`` says which these are."""
+    """A table without the registered blobs that pyiceberg refuses; ``left_out`` describes these."""
 
     left_out: Left
 
     def refresh(self) -> Table:
-        """Load the metadata again, as this table was loaded."""
+        """Load the metadata again, without the blobs that pyiceberg refuses."""
         fresh = load_partly(self.catalog, self.name())
         if fresh is not None:
             self.metadata, self.io, self.metadata_location = fresh.metadata, fresh.io, fresh.metadata_location
@@ -50,12 +51,12 @@ class PartlyLoaded(Table):
 
 
 def left_out(table: Table) -> Left:
-    """What of a table's registered statistics was left out when it was loaded; mostly nothing."""
+    """Return what was left out when the table was loaded; empty for nearly all tables."""
     return table.left_out if isinstance(table, PartlyLoaded) else {}
 
 
 def refuse_partly_loaded(table: Table) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a table to which pyiceberg cannot commit, as it cannot load it."""
+    """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot load the whole table, and so cannot commit to it."""
     if left_out(table):
         raise UnsupportedFeatureError(
             f"the table '{'.'.join(table.name())}' has registered statistics that pyiceberg cannot load",
@@ -64,26 +65,27 @@ def refuse_partly_loaded(table: Table) -> None:
 
 
 def state_of_registrations(table: Table) -> list[str]:
-    """A sentence about a table that pyiceberg alone cannot load."""
+    """Return a warning if pyiceberg alone cannot load the table, else an empty list."""
     found = left_out(table)
     if not found:
         return []
     what = ", ".join(sorted({reason for reasons in found.values() for reason in reasons}))
     return [
         f"the table's metadata registers statistics that pyiceberg alone cannot load ({what}); "
-        "sidecar repair mends that"
+        "sidecar repair fixes that"
     ]
 
 
 def is_about_statistics(error: ValidationError) -> bool:
-    """Whether all that pyiceberg refuses about some metadata are its statistics entries."""
+    """Return whether statistics entries are the only part of the metadata that pyiceberg refuses."""
     return all("statistics" in fault["loc"] for fault in error.errors())
 
 
 def loadable_statistics(entries: Any) -> tuple[list[StatisticsFile], Left]:
-    """The entries of a metadata document without those blobs that pyiceberg does not load, and what these are.
+    """Return the entries of a metadata document without the blobs that pyiceberg does not load, and what was left
+    out.
 
-    Raises a ``ValueError`` (pydantic's), ``KeyError`` or ``TypeError`` for entries that are not valid otherwise.
+    Raises ``ValueError`` (pydantic's), ``KeyError`` or ``TypeError`` for entries that are invalid for other reasons.
     """
     found: list[StatisticsFile] = []
     left: Left = {}
@@ -104,13 +106,13 @@ def loadable_statistics(entries: Any) -> tuple[list[StatisticsFile], Left]:
 def _named(blob: Any) -> str:
     fields = blob.get("fields") if isinstance(blob, Mapping) else None
     kind = blob.get("type") if isinstance(blob, Mapping) else None
-    return f"a {kind} blob of fields {fields}" if kind else "a blob that is not valid"
+    return f"a {kind} blob of fields {fields}" if kind else "an invalid blob"
 
 
 def load_partly(catalog: Catalog, name: str | Identifier) -> PartlyLoaded | None:
-    """The table without what pyiceberg refuses; ``None`` for a kind of catalog where we do not know how.
+    """Load a table without what pyiceberg refuses; return ``None`` if the catalog is neither SQL nor REST.
 
-    Raises pyiceberg's own errors.
+    Raises the errors of pyiceberg.
     """
     from pyiceberg.catalog.sql import SqlCatalog
 
@@ -123,7 +125,7 @@ def load_partly(catalog: Catalog, name: str | Identifier) -> PartlyLoaded | None
 
 
 def load_file_partly(path: str, properties: Mapping[str, str]) -> PartlyLoaded:
-    """The one version of a table that a metadata file holds, without what pyiceberg refuses."""
+    """Load the version of a table in a metadata file, without what pyiceberg refuses."""
     from pyiceberg.catalog.noop import NoopCatalog
 
     io = load_file_io(dict(properties), path)
@@ -140,7 +142,7 @@ def load_file_partly(path: str, properties: Mapping[str, str]) -> PartlyLoaded:
 
 
 def _loadable(document: dict[str, Any]) -> tuple[dict[str, Any], Left]:
-    """A metadata document without what pyiceberg refuses."""
+    """Return a metadata document without what pyiceberg refuses, and what was left out."""
     statistics, left = loadable_statistics(document.get("statistics"))
     plain = [entry.model_dump(mode="json", by_alias=True) for entry in statistics]
     return {**document, "statistics": plain}, left
@@ -201,9 +203,10 @@ def _from_rest(catalog: RestCatalog, identifier: Identifier) -> PartlyLoaded:
 def commit(
     table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
 ) -> None:
-    """Commit to a table that may be partly loaded: what was left out of it is then no more.
+    """Commit to a table that may be partly loaded.
 
-    An SQL catalog starts from the very version that ``table`` is, and fails if it is not the present one.
+    An SQL catalog builds on exactly the version in ``table``: blobs that were left out are gone afterwards, and the
+    commit fails if the table has a newer version.
     """
     from pyiceberg.catalog.sql import SqlCatalog
 

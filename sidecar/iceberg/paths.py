@@ -1,13 +1,13 @@
-"""Paths that are spelt in several ways and name one file: writers differ, and manifests keep what was written."""
+"""Compares paths that are spelled in several ways: writers differ, and manifests keep the spelling of the writer."""
 
 from __future__ import annotations
 
 _SPELLINGS = (("file:///", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
-"""Beginnings of paths that mean the same, the longest of a kind first."""
+"""Groups of prefixes that mean the same; in a group longer ones come first."""
 
 
 def spellings(path: str) -> tuple[str, ...]:
-    """A path as it stands, and with the other spellings of its scheme."""
+    """Return a path as it is and with the other spellings of its scheme."""
     for group in _SPELLINGS:
         for prefix in group:
             if path.startswith(prefix):
@@ -16,7 +16,7 @@ def spellings(path: str) -> tuple[str, ...]:
 
 
 def normal_path(path: str) -> str:
-    """The one spelling that stands for all of a path's."""
+    """Return the normal spelling of a path; all spellings of a path have the same."""
     for group in _SPELLINGS:
         for prefix in group:
             if path.startswith(prefix):
@@ -25,12 +25,12 @@ def normal_path(path: str) -> str:
 
 
 def normal_folder(path: str) -> str:
-    """The same of a folder, with one slash at its end."""
+    """Return the normal spelling of a folder, with one slash at its end."""
     return normal_path(path).rstrip("/") + "/"
 
 
 def moved_hint(path: str, location: str) -> str | None:
-    """That a table at ``location`` seems to have moved without a file, for one that cannot be read."""
+    """Return a hint for a file that cannot be read and is outside of the table's ``location``; ``None`` if inside."""
     if normal_path(path).startswith(normal_folder(location)):
         return None
-    return f"the table lies at {location}: it may have moved without this file"
+    return f"the table is at {location}: it may have been moved without this file"

@@ -1,8 +1,8 @@
-"""Predicates: text or pyiceberg expressions, made canonical.
+"""Turns predicates (text or pyiceberg expressions) into canonical pyiceberg expressions.
 
-What comes out is an unbound pyiceberg expression that names columns as the schema spells them and whose
-literals bind to themselves, so that any part of pyiceberg means the same by it (:mod:`sidecar.iceberg.literals`
-says what binding does otherwise). The grammar is in :mod:`sidecar.iceberg.predicate_text`.
+The result is an unbound expression. Columns are named as in the schema, and literals bind to themselves, so every
+part of pyiceberg gives it the same meaning (:mod:`sidecar.iceberg.literals` says what binding does otherwise). The
+grammar of texts is in :mod:`sidecar.iceberg.predicate_text`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from sidecar.iceberg.predicate_text import Parser
 
 
 def parse_predicate(text: str, schema: Schema, case_sensitive: bool = True) -> BooleanExpression:
-    """The pyiceberg expression that ``text`` means for ``schema``, its literals exact in their column's type.
+    """Parse ``text`` to a pyiceberg expression on ``schema`` with literals that are exact in their column's type.
 
-    Raises :class:`UsageError` for text that is no predicate (with the place), for an unknown column (with
-    close matches) and for a literal that does not fit its column,
-    :class:`sidecar.errors.UnsupportedFeatureError` for a column type that pyiceberg cannot compare.
+    Raises :class:`UsageError` for a syntax error (with the position), for an unknown column (with close matches) and
+    for a literal that does not fit its column, and :class:`sidecar.errors.UnsupportedFeatureError` for a column type
+    that pyiceberg cannot compare.
     """
     return Parser(text, schema, case_sensitive).parse()
 
@@ -46,10 +46,11 @@ def parse_predicate(text: str, schema: Schema, case_sensitive: bool = True) -> B
 def normalise(
     expression: BooleanExpression, schema: Schema, case_sensitive: bool = True
 ) -> BooleanExpression:
-    """``expression`` with canonical column names and exact literals; errors as in :func:`parse_predicate`.
+    """Return ``expression`` with canonical column names and exact literals.
 
-    Numbers are taken for what their shortest decimal text says, strings are read as in a predicate's text; an
-    integer against a date, time or timestamp counts in the column's own unit, as pyiceberg has it.
+    A number means its shortest decimal text, a string is read as in the text of a predicate. An integer that is
+    compared with a date, time or timestamp counts in the column's unit, as in pyiceberg. Raises the errors of
+    :func:`parse_predicate`, and :class:`UsageError` for a bound or too deeply nested expression.
     """
     try:
         return _normalise(expression, schema, case_sensitive)
@@ -60,12 +61,12 @@ def normalise(
 def as_expression(
     predicate: str | BooleanExpression, schema: Schema, case_sensitive: bool = True
 ) -> BooleanExpression:
-    """What either kind of predicate means for ``schema``; errors as in :func:`parse_predicate`."""
+    """Turn a text or an expression into a canonical expression. Raises the errors of :func:`parse_predicate`."""
     if isinstance(predicate, str):
         return parse_predicate(predicate, schema, case_sensitive)
     if isinstance(predicate, BooleanExpression):
         return normalise(predicate, schema, case_sensitive)
-    raise UsageError("a predicate is a text or a pyiceberg expression", found=type(predicate).__name__)
+    raise UsageError("a predicate must be a text or a pyiceberg expression", found=type(predicate).__name__)
 
 
 def _normalise(expression: BooleanExpression, schema: Schema, case_sensitive: bool) -> BooleanExpression:
@@ -77,7 +78,7 @@ def _normalise(expression: BooleanExpression, schema: Schema, case_sensitive: bo
     if isinstance(expression, Not):
         return Not(_normalise(expression.child, schema, case_sensitive))
     if isinstance(expression, BoundPredicate):
-        raise UsageError("the predicate is bound to a schema already", hint="Pass it unbound.")
+        raise UsageError("the predicate is already bound to a schema", hint="Pass it unbound.")
     if isinstance(expression, UnboundPredicate) and isinstance(expression.term, Reference):
         return _normalise_predicate(expression, expression.term.name, schema, case_sensitive)
     raise UsageError("this kind of predicate is not known", found=type(expression).__name__)

@@ -1,6 +1,6 @@
-"""Predicates as text.
+"""Parses predicates that are given as text.
 
-The language is pyiceberg's own, and infinity and bytes besides, which it has no words for::
+The language is pyiceberg's own, with additional literals for infinity and bytes::
 
     expression := conjunction (OR conjunction)*
     conjunction := negation (AND negation)*
@@ -14,8 +14,8 @@ The language is pyiceberg's own, and infinity and bytes besides, which it has no
     column := name ("." name)*            name := letters, digits, "_" | "\\"" anything "\\""
     literal := number | ["+" | "-"] INF | 0x and hexadecimal digits | string in single quotes | TRUE | FALSE
 
-INF and INFINITY without a sign are literals only where a column cannot be, or no column has that name. A literal is
-handed on as it is spelt, with its column, so that nothing is rounded on the way.
+INF and INFINITY without a sign are literals if a column is not possible at that point, or if no column has that name.
+The text of a literal is passed on unchanged, with its column, so that nothing is rounded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from sidecar.iceberg.comparisons import comparison, membership
 from sidecar.iceberg.literals import PredicateColumn, find_column, literal_of_text, prefix_literal
 
 MAX_DEPTH = 100
-"""Parentheses and NOTs inside each other; chains of AND and OR may be of any length."""
+"""Limit of nested parentheses and NOTs; chains of AND and OR may have any length."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -92,7 +92,7 @@ class _Token:
 
     @property
     def keyword(self) -> str | None:
-        """The keyword that this is, or any symbol as it stands."""
+        """The keyword in lower case, or the text of a symbol; ``None`` for other tokens."""
         if self.kind == "symbol":
             return self.text
         word = self.text.lower()
@@ -108,7 +108,7 @@ class _Token:
 
     @property
     def is_infinity(self) -> bool:
-        """Whether this is infinity without a sign, or a column of that name."""
+        """Whether this is INF or INFINITY without a sign, which may also be the name of a column."""
         return self.kind == "word" and self.text.lower() in ("inf", "infinity")
 
 
@@ -128,7 +128,7 @@ def _tokens(text: str) -> list[_Token]:
     return tokens
 
 
-_QUOTE_HINT = "Strings, dates and times stand in single quotes, unusual column names in double quotes."
+_QUOTE_HINT = "Put strings, dates and times in single quotes, unusual column names in double quotes."
 
 
 def _syntax(
@@ -138,7 +138,7 @@ def _syntax(
 
 
 class Parser:
-    """One method a rule of the grammar in the module's docstring."""
+    """A recursive descent parser; each rule of the grammar in the module's docstring is a method."""
 
     def __init__(self, text: str, schema: Schema, case_sensitive: bool) -> None:
         self._tokens = _tokens(text)
@@ -148,7 +148,7 @@ class Parser:
         self._case_sensitive = case_sensitive
 
     def parse(self) -> BooleanExpression:
-        """The whole text as one expression; :class:`UsageError` with the place where it is none."""
+        """Parse the whole text. Raises :class:`UsageError` with the position of a syntax error."""
         expression = self._expression()
         if self._next.kind != "end":
             raise self._unexpected("AND, OR or the end")
@@ -164,7 +164,7 @@ class Parser:
         return token
 
     def _skip(self, *keywords: str) -> bool:
-        """Take the keywords if they are what comes next, all of them."""
+        """Take the keywords and return ``True`` if all of them come next, else take nothing."""
         ahead = self._tokens[self._at : self._at + len(keywords)]
         if [token.keyword for token in ahead] != list(keywords):
             return False
@@ -214,14 +214,14 @@ class Parser:
         return self._predicate()
 
     def _is_infinity_first(self) -> bool:
-        """Whether the text goes on with infinity, and not with a column that is called so."""
+        """Return whether infinity comes next as the left side of a comparison, and is not the name of a column."""
         if not self._next.is_infinity or self._tokens[self._at + 1].keyword not in _COMPARISONS:
             return False
         name, names = self._next.text, self._schema.column_names
         return name not in names if self._case_sensitive else name.lower() not in map(str.lower, names)
 
     def _literal_first(self) -> BooleanExpression:
-        """``5 < x``, or TRUE and FALSE that stand alone."""
+        """Parse a predicate that starts with a literal: ``5 < x``, or TRUE or FALSE alone."""
         literal = self._take()
         if self._next.keyword not in _COMPARISONS:
             if literal.keyword == "true":
@@ -286,7 +286,7 @@ class Parser:
     def _literal(self, column: PredicateColumn) -> Literal[Any]:
         if not self._next.is_literal and not self._next.is_infinity:
             if self._next.keyword in ("null", "nan"):
-                raise self._unexpected("a literal (NULL and NAN are asked with IS)")
+                raise self._unexpected("a literal (test for NULL and NAN with IS)")
             raise self._unexpected("a literal")
         return _value(self._take(), column)
 
@@ -315,11 +315,11 @@ def _value(token: _Token, column: PredicateColumn) -> Literal[Any]:
 
 
 def _pattern(text: str, token: _Token) -> tuple[str, bool]:
-    """The plain text of a LIKE pattern, and whether an unescaped ``%`` ends it."""
+    """Return the plain text of a LIKE pattern, and whether it ends with an unescaped ``%``."""
     wild = [match for match in _WILDCARD.finditer(text) if match["wild"]]
     if any(match["wild"] == "_" or match.end() != len(text) for match in wild):
         raise _syntax(
-            "LIKE knows one wildcard, a % at the end of the pattern;",
+            "LIKE supports one wildcard only, a % at the end of the pattern;",
             token.position,
             repr(text),
             hint=r"Write \% and \_ for the characters themselves.",

@@ -1,9 +1,9 @@
-"""Snapshots by the name of a branch or tag, and their ancestors.
+"""Finds snapshots by the name of a branch or tag, and walks their ancestors.
 
-A name stands for the snapshot that it points to when it is asked. As with pyiceberg's ``use_ref``, rows then come in
-the schema of that snapshot, of ``main`` too, while the predicate names columns as the table's present schema does.
-Where a replaced table (CREATE OR REPLACE) gave a column another type, the present schema means nothing for the older
-snapshots: these are read as if their own schema was the table's.
+A name is resolved once, when it is used. As with pyiceberg's ``use_ref``, rows have the schema of the named snapshot
+(also for ``main``), while the predicate names columns as in the table's current schema. CREATE OR REPLACE TABLE can
+give a column a type to which the old type cannot be promoted. Older snapshots of such a table are read with their own
+schema.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sidecar.errors import UsageError
 
 
 def snapshot_id_of(table: Table, snapshot_id: int | None, ref: str | None) -> int | None:
-    """The snapshot that is meant: ``snapshot_id``, that of a branch or tag ``ref``, or ``None``, the current one.
+    """Return ``snapshot_id``, or the snapshot id of a branch or tag ``ref``; ``None`` means the current snapshot.
 
-    Raises :class:`UsageError` where both are given and for a name that the table does not have.
+    Raises :class:`UsageError` if both are given and for an unknown name.
     """
     if ref is None:
         return snapshot_id
     if snapshot_id is not None:
-        raise UsageError("a snapshot and the name of a branch or tag were given; one of them is enough")
+        raise UsageError("a snapshot id and the name of a branch or tag were given; give only one of them")
     refs = table.metadata.refs
     if ref in refs:
         return refs[ref].snapshot_id
@@ -39,7 +39,7 @@ def snapshot_id_of(table: Table, snapshot_id: int | None, ref: str | None) -> in
 
 
 def as_it_was(table: Table, snapshot_id: int | None) -> Table:
-    """The table with the schema of a snapshot, if the present one cannot read it; else ``table`` itself."""
+    """Return the table with the schema of a snapshot if the current schema cannot read the snapshot, else ``table``."""
     snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
     schemas = table.schemas()
     if snapshot is None or snapshot.schema_id not in schemas:
@@ -52,7 +52,7 @@ def as_it_was(table: Table, snapshot_id: int | None) -> Table:
 
 
 def _reads(schema: Schema, written: Schema) -> bool:
-    """Whether every field of ``schema`` that ``written`` has too can be read from its type."""
+    """Return whether the types in ``written`` can be promoted to those in ``schema``, for all common field ids."""
     for field_id in schema.field_ids & written.field_ids:
         old, new = written.find_type(field_id), schema.find_type(field_id)
         if old.is_primitive != new.is_primitive or (not old.is_primitive and type(old) is not type(new)):
@@ -66,7 +66,7 @@ def _reads(schema: Schema, written: Schema) -> bool:
 
 
 def lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
-    """The snapshot and its ancestors, as far as they are still there."""
+    """Yield the ids of a snapshot and of its ancestors, nearest first, until one has expired."""
     next_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     seen: set[int] = set()
     while next_id is not None and next_id not in seen:
@@ -77,7 +77,7 @@ def lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
 
 
 def generations(table: Table, snapshot_id: int, ancestor_id: int) -> int:
-    """Commits from an ancestor to a snapshot."""
+    """Count the commits from an ancestor to a snapshot."""
     count, current = 0, table.metadata.snapshot_by_id(snapshot_id)
     while current is not None and current.snapshot_id != ancestor_id:
         count += 1

@@ -1,8 +1,8 @@
-"""Registering a sidecar without losing what others wrote.
+"""Registers a sidecar without losing what others wrote.
 
-A new file is written (never over an old one) and set, and then the table is looked at again: whether it is there, and
-whether the commit replaced just what was merged into it (:mod:`sidecar.iceberg.merge`,
-:mod:`sidecar.iceberg.metadata_log`). If not, it is merged again.
+A registration writes a new file (it never overwrites one) and sets it as the statistics file of the snapshot. Then it
+reloads the table and checks that the table names the file and that the commit replaced only what was merged into it
+(:mod:`sidecar.iceberg.merge`, :mod:`sidecar.iceberg.metadata_log`). If not, it merges and commits again.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from sidecar.iceberg.write_statistics import (
 from sidecar.puffin.metadata import BlobMetadata
 
 ATTEMPTS = 6
-"""How often a registration is tried while other commits come between."""
+"""The most attempts of a registration while other commits interfere."""
 
 FIRST_PAUSE = 0.1
-"""Longest pause before the second attempt, in seconds; it doubles, and each is cut by chance."""
+"""Upper bound of the random pause before the second attempt, in seconds; it doubles with each attempt."""
 
 REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
-"""A catalog's answers after which a commit did certainly not happen."""
+"""Errors of a catalog after which the commit has certainly not happened."""
 
 
 @dataclass(frozen=True)
 class Registration:
-    """What was registered."""
+    """A finished registration: the file, its blobs, and notes for the user."""
 
     snapshot_id: int
     statistics_path: str
@@ -65,10 +65,10 @@ class Registration:
 
 @dataclass
 class _Race:
-    """What is remembered from one attempt to the next."""
+    """State that is kept from one attempt to the next."""
 
     displaced: list[StatisticsFile] = field(default_factory=list)
-    """Files of others that a commit of ours replaced without having merged them, the newest first."""
+    """Files of other writers that our commits replaced without merging them, newest first."""
     own_paths: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
@@ -83,17 +83,16 @@ def register(
     has_pages: bool = False,
     unsketched: Collection[int] = (),
 ) -> Registration:
-    """Write a Puffin file for a snapshot, register it, and see to it that nobody else's blobs are lost.
+    """Write a Puffin file for a snapshot and register it; blobs of other writers are kept.
 
-    ``write`` adds our own blobs, after those of others and the ``thetas``; it is called once an attempt, with
-    the files that are replaced, the newest first, from which it may carry blobs of ours over. ``force``
-    registers although an existing statistics file cannot be read. ``has_pages``: ``write`` adds page indexes.
-    Of fields that are to be ``unsketched`` no older sketch of ours is kept.
+    ``write`` adds our own blobs after those of others and the ``thetas``. It is called once per attempt with the
+    files that are replaced, newest first, and may copy our blobs from them. ``force`` registers even if an existing
+    statistics file cannot be read. ``has_pages`` says that ``write`` adds page indexes. Older sketches of ours for
+    the fields in ``unsketched`` are not kept.
 
-    Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` where pyiceberg
-    cannot write the table's metadata, the error of an existing file that cannot be read,
-    :class:`StorageError`, and :class:`CommitConflictError` when the snapshot expires meanwhile or other
-    commits keep coming between.
+    Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` if pyiceberg cannot write the
+    table's metadata, the error of an existing file that cannot be read, :class:`sidecar.errors.StorageError`, and
+    :class:`CommitConflictError` if the snapshot expires meanwhile or other commits interfere each time.
     """
     check_writable(table)
     race = _Race()
@@ -116,9 +115,9 @@ def register(
             return Registration(snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
     lost = [entry.statistics_path for entry in race.displaced]
     raise CommitConflictError(
-        f"{ATTEMPTS} times another commit came between, and nothing is certain to be registered",
+        f"other commits interfered with all {ATTEMPTS} attempts, and the registration may be missing",
         file=lost[0] if lost else None,
-        hint="That file was replaced and not merged; register again." if lost else "Try again.",
+        hint="This file was replaced without being merged; register again." if lost else "Try again.",
     )
 
 
@@ -129,9 +128,9 @@ def check_writable(table: Table) -> None:
 
 
 def check_format_version(table: Table) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a version of metadata that this catalog's client cannot write."""
+    """Raise :class:`UnsupportedFeatureError` if the client of this catalog cannot write the table's format version."""
     if isinstance(table.catalog, RestCatalog):
-        return  # the server writes
+        return  # the server writes the metadata
     try:
         table.metadata.model_dump_json()
     except NotImplementedError as error:
@@ -159,9 +158,10 @@ def _merge(
     force: bool,
     unsketched: Collection[int],
 ) -> Merge:
-    """Plan to take over the present file and those that were displaced, the newest first.
+    """Plan the merge of the current file and of those that our commits displaced, newest first.
 
-    A present file of our own is not merged: it has nothing that those it displaced did not replace.
+    If the current file is our own, it is not merged: the displaced files had already replaced what was merged into
+    it.
     """
     entries = list(race.displaced)
     current = statistics_of(table).get(snapshot_id)
@@ -172,9 +172,9 @@ def _merge(
 
 
 def _commit(table: Table, entry: StatisticsFile) -> bool:
-    """Set the entry. ``False``: it failed for certain, the file is gone; ``True``: look at the table."""
+    """Set the entry. ``False``: the commit certainly failed, the file is deleted. ``True``: it may have succeeded."""
     try:
-        # a commit changes the handle that it goes through; the table as it was is needed afterwards
+        # A commit changes the table object. The caller compares with the old one, so the commit gets a copy.
         copy.copy(table).update_statistics().set_statistics(entry).commit()
     except CommitFailedException:
         delete_file(table, entry.statistics_path)
@@ -183,12 +183,12 @@ def _commit(table: Table, entry: StatisticsFile) -> bool:
         delete_file(table, entry.statistics_path)
         raise storage_error("the catalog refused the commit", error, table, None) from error
     except Exception as error:
-        # Whether it was committed is not known; only the table can tell.
+        # The commit may have succeeded. The reloaded table shows whether it did.
         later = reload_table(table)
         done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
         if done is NoCommit.NEVER:
             raise storage_error(
-                "the commit failed, and may yet appear; the file was left",
+                "the commit failed but may still take effect, so the file was kept",
                 error,
                 table,
                 entry.statistics_path,
@@ -197,7 +197,7 @@ def _commit(table: Table, entry: StatisticsFile) -> bool:
 
 
 def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
-    """Whether the table has our entry, and it replaced nothing that was not merged."""
+    """Return whether the table has our entry and the commit replaced only what was merged."""
     snapshot_id, path = entry.snapshot_id, entry.statistics_path
     later = reload_table(before)
     if later.metadata.snapshot_by_id(snapshot_id) is None:
@@ -213,13 +213,13 @@ def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
             return False
         race.displaced.clear()
     elif commit is NoCommit.UNKNOWN:
-        race.notes.append(f"what the commit replaced could not be checked: {commit.value}")
+        race.notes.append(f"it could not be checked which entry the commit replaced: {commit.value}")
     current = statistics_of(later).get(snapshot_id)
     return current is not None and current.statistics_path == path
 
 
 def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
-    """The commit must have left the entries of all other snapshots alone."""
+    """Raise :class:`CommitConflictError` if the commit changed the entry of another snapshot."""
     changed = [
         other
         for other in commit.before
@@ -233,8 +233,8 @@ def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
 
 
 def _withdraw(table: Table, entry: StatisticsFile) -> None:
-    """Take back an entry for a snapshot that is gone, and its file."""
-    with contextlib.suppress(Exception):  # what is left does no harm, and the error to come says why it is
+    """Remove our entry for an expired snapshot, and its file."""
+    with contextlib.suppress(Exception):  # leftovers do no harm, and the caller raises the error that matters
         left = statistics_of(table).get(entry.snapshot_id)
         if left is not None and left.statistics_path == entry.statistics_path:
             table.update_statistics().remove_statistics(entry.snapshot_id).commit()

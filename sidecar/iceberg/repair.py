@@ -1,12 +1,13 @@
-"""Mending what a table's metadata registers of statistics files, for all its snapshots.
+"""Repairs registered statistics entries that break other readers, for all snapshots of a table.
 
-Readers plan from the registered entries without opening the files, and some entries break them: types that pyiceberg
-does not know (it refuses the table), and for Spark's cost-based optimiser, which fails while it plans joins, sketches
-of no column or of a dropped one and an ``ndv`` that is no whole number. Such blobs are not registered any more; the
-files, and so all blobs of others, stay byte for byte as they are. Entries whose file is gone are dropped.
+Readers plan with registered entries and do not open the files. Some entries break them. pyiceberg refuses a table
+with blob types that it does not know. Spark's cost-based optimiser fails when it plans joins, if a sketch has no
+column or a dropped one, or an ``ndv`` that is not a whole number. Such blobs are no longer registered. The files do
+not change, so all blobs of others stay as they are. Entries whose file is gone are dropped.
 
-No catalog lets a commit depend on statistics entries. An SQL catalog swaps the very version that was looked at; after
-any other commit the table is looked at again, and an entry that somebody set meanwhile and we replaced is put back.
+No catalog lets a commit depend on statistics entries. An SQL catalog at least fails if the table has a newer version
+than the one that was read. After each commit the table is reloaded. If our commit replaced an entry that somebody set
+meanwhile, that entry is restored.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ from sidecar.source import open_source
 ATTEMPTS = 6
 LARGEST_LG_K = 20
 _LONG = re.compile(r"-?\d{1,18}", re.ASCII)
-"""What Java's ``Long.parseLong`` takes for certain."""
+"""Texts that Java's ``Long.parseLong`` certainly accepts."""
 
 
 @dataclass(frozen=True)
 class Repair:
-    """What becomes of the statistics entry of one snapshot; ``mended`` is ``None`` where it is dropped."""
+    """The change to the statistics entry of one snapshot; ``mended`` is ``None`` if the entry is dropped."""
 
     entry: StatisticsFile
     mended: StatisticsFile | None
     reasons: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return the change as a dict for JSON."""
         return {
             "snapshot_id": self.entry.snapshot_id,
             "statistics_path": self.entry.statistics_path,
@@ -63,16 +64,17 @@ class Repair:
 
 
 def repair(table: Table, *, dry_run: bool = False) -> dict[str, Any]:
-    """Register anew, in one commit, the statistics entries of ``table`` that break other readers; drop dead ones.
+    """Register the statistics entries of ``table`` that break other readers again, corrected; drop entries without
+    file.
 
-    Answers ``table``, ``dry_run``, ``entries`` (how many statistics entries there are), ``repairs``
-    (``snapshot_id``, ``statistics_path``, ``action``: ``register anew`` or ``drop``, and ``reasons``) and
-    ``problems``, what could not be judged and was left. With ``dry_run`` nothing is written.
+    All changes are one commit; ``dry_run`` writes nothing. Returns a dict with ``table``, ``dry_run``, ``entries``
+    (the number of statistics entries), ``repairs`` and ``problems`` (what could not be checked and was left alone).
+    Each repair has ``snapshot_id``, ``statistics_path``, ``action`` (``register anew`` or ``drop``) and ``reasons``.
 
     Raises :class:`sidecar.errors.UsageError` for a table that was opened from a metadata file (unless ``dry_run``),
-    :class:`sidecar.errors.UnsupportedFeatureError` where pyiceberg cannot write the table's metadata,
-    :class:`sidecar.errors.StorageError` where the catalog fails, and :class:`CommitConflictError` when other
-    commits keep coming between.
+    :class:`sidecar.errors.UnsupportedFeatureError` if pyiceberg cannot write the table's metadata,
+    :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if other commits
+    interfere each time.
     """
     done: dict[int, Repair] = {}
     problems: list[str] = []
@@ -96,13 +98,13 @@ def repair(table: Table, *, dry_run: bool = False) -> dict[str, Any]:
             done |= {found.entry.snapshot_id: found for found in repairs}
             changed = {found.entry.snapshot_id: found.mended for found in repairs}
             displaced = displaced_between(now, reload_table(now), changed)
-    raise CommitConflictError(f"{ATTEMPTS} times another commit came between", hint="Try again.")
+    raise CommitConflictError(f"other commits interfered with all {ATTEMPTS} attempts", hint="Try again.")
 
 
 def find_repairs(table: Table, problems: list[str], displaced: Statistics | None = None) -> list[Repair]:
-    """What is wrong with the table's statistics entries; ``problems`` grows by what cannot be judged.
+    """Return the repairs that the table's statistics entries need; append what cannot be checked to ``problems``.
 
-    ``displaced`` are entries to be put back in the place of those that the table has.
+    ``displaced`` are entries that our own commit replaced; they are restored.
     """
     live = set(table.schema().field_ids)
     left = left_out(table)
@@ -124,7 +126,7 @@ def find_repairs(table: Table, problems: list[str], displaced: Statistics | None
 
 
 def _is_gone(table: Table, entry: StatisticsFile, problems: list[str]) -> bool:
-    """Whether the file of an entry is certainly not there."""
+    """Return whether the file of an entry certainly does not exist."""
     try:
         return not table.io.new_input(entry.statistics_path).exists()
     except Exception as error:
@@ -135,7 +137,7 @@ def _is_gone(table: Table, entry: StatisticsFile, problems: list[str]) -> bool:
 def _mended(
     table: Table, entry: StatisticsFile, live: set[int], problems: list[str]
 ) -> tuple[list[BlobMetadata], list[str]]:
-    """The blobs of an entry that may stay registered, and what was wrong."""
+    """Return the blobs of an entry that stay registered, and the faults that were found."""
     blobs, reasons = [], []
     for blob in entry.blob_metadata:
         if (wrong := _why_not(blob, live)) is not None:
@@ -145,22 +147,22 @@ def _mended(
         if ndv is None or _LONG.fullmatch(ndv):
             blobs.append(blob)
             continue
-        told = f"field {blob.fields[0]}: its ndv '{ndv[:40]}' is no whole number"
+        fault = f"field {blob.fields[0]}: its ndv '{ndv[:40]}' is not a whole number"
         right = _ndv_of_sketch(table, entry, blob, problems)
         if right is not None:
             blobs.append(blob.model_copy(update={"properties": {**(blob.properties or {}), NDV: str(right)}}))
         reasons.append(
-            told + (", the sketch cannot be read" if right is None else f", the sketch says {right}")
+            fault + (", the sketch cannot be read" if right is None else f", the sketch says {right}")
         )
     return blobs, reasons
 
 
 def _why_not(blob: BlobMetadata, live: set[int]) -> str | None:
-    """Why a blob must not be registered, whatever the file says of it."""
+    """Return why a blob must not be registered; ``None`` if it may be. The file is not read."""
     if blob.type != THETA:
         return f"a {blob.type} blob of fields {blob.fields} is registered"
     if not blob.fields:
-        return "a theta sketch of no field is registered"
+        return "a theta sketch without a field is registered"
     dropped = sorted(set(blob.fields) - live)
     if dropped:
         return f"a theta sketch of field {dropped[0]}, which the table has dropped, is registered"
@@ -170,7 +172,7 @@ def _why_not(blob: BlobMetadata, live: set[int]) -> str | None:
 def _ndv_of_sketch(
     table: Table, entry: StatisticsFile, blob: BlobMetadata, problems: list[str]
 ) -> int | None:
-    """The estimate of the sketch that an entry speaks of, if the file has it and it can be read."""
+    """Return the distinct count of the sketch in the file; ``None`` if the file or the sketch cannot be read."""
     path = entry.statistics_path
     try:
         source = open_source(path, table.io, entry.file_size_in_bytes)
@@ -187,7 +189,7 @@ def _ndv_of_sketch(
 
 
 def _commit(table: Table, repairs: list[Repair]) -> bool:
-    """Commit to the table as it was looked at; ``False`` where another commit came between."""
+    """Commit to the version of the table that was read; return ``False`` if another commit came first."""
     updates = tuple(_update(found) for found in repairs)
     try:
         commit(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
@@ -196,7 +198,8 @@ def _commit(table: Table, repairs: list[Repair]) -> bool:
     except REFUSED as error:
         raise storage_error("the catalog refused the commit", error, table, None) from error
     except ValueError:
-        # pyiceberg cannot read the answer, since more was registered meanwhile: what is there is looked at again
+        # pyiceberg cannot parse the response if somebody registered unknown blobs meanwhile. The commit may have
+        # succeeded; the caller reloads the table and checks.
         return True
     except Exception as error:
         raise storage_error("the commit failed", error, table, None) from error

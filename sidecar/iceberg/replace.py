@@ -1,12 +1,13 @@
-"""Putting other files in the place of data files without changing the table: which may be, and the commit.
+"""Replaces data files by files with the same rows: finds the files that may be replaced, and commits.
 
-A file is replaced by one with the same rows in the same order. A file that deletes apply to is not: position
-deletes name its path, and a new file would come back with the deleted rows. The commit asserts that ``main`` is
-the snapshot whose manifests were read, so any other commit to it is noticed. Then the table is read again: if
-every replaced file is still there, unchanged and without deletes, the commit is tried anew on the new snapshot;
-if not, it is given up.
+A new file has the same rows in the same order as the file that it replaces. Files with deletes are not replaced:
+position deletes name the old path, so the deleted rows would reappear. The commit asserts that ``main`` is still the
+snapshot whose manifests were read, so every other commit to it is noticed. Then the table is reloaded. If all
+replaced files are still in it, unchanged and without deletes, the commit is tried again on the new snapshot. If not,
+it is given up.
 
-Format version 1 has no sequence numbers to keep; version 3 gives rows ids that pyiceberg cannot carry over.
+Only tables of format version 2 are supported. Version 1 has no sequence numbers to keep. Version 3 gives rows ids
+that pyiceberg cannot carry over.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
 from sidecar.iceberg.write_statistics import storage_error
 
 ATTEMPTS = 6
-"""How often a commit is tried while other commits come between."""
+"""The most attempts of a commit while other commits interfere."""
 FIRST_PAUSE = 0.1
-"""Longest pause before the second attempt, in seconds; it doubles, and each is cut by chance."""
+"""Upper bound of the random pause before the second attempt, in seconds; it doubles with each attempt."""
 
 MARK = "-sidecar-"
 _OUR_NAME = re.compile(rf"{MARK}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$")
 _LONGEST_STEM = 180
 _CERTAIN = (CommitFailedException, BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
-"""What pyiceberg raises only if nothing was committed."""
+"""Errors that pyiceberg raises only if nothing was committed."""
 
 
 class CommitUnknownError(StorageError):
-    """It is not known whether the commit happened, so what it names must stay."""
+    """The commit failed but may still take effect, so the files that it names must not be deleted."""
 
 
 @dataclass(frozen=True)
 class Replaceable:
-    """The live data files of a snapshot: those that may be replaced, and the others with the reason."""
+    """The live data files of a snapshot: those that may be replaced, and the others with reasons."""
 
     listing: Listing = field(repr=False)
     files: tuple[ListedFile, ...]
@@ -67,7 +68,7 @@ class Replaceable:
 
 @dataclass(frozen=True)
 class Replaced:
-    """What was committed."""
+    """A finished commit: the new snapshot and its parent."""
 
     snapshot_id: int
     parent_snapshot_id: int
@@ -75,11 +76,11 @@ class Replaced:
 
 
 def find_replaceable(table: Table) -> Replaceable:
-    """Which files of the current snapshot may be replaced.
+    """Find the files of the current snapshot that may be replaced.
 
     Raises :class:`UnsupportedFeatureError` for tables of format versions other than 2,
-    :class:`sidecar.errors.UsageError` for a table without a snapshot, and what
-    :func:`sidecar.iceberg.listing.list_snapshot` raises.
+    :class:`sidecar.errors.UsageError` for a table without a snapshot, and the errors of
+    :func:`sidecar.iceberg.listing.list_snapshot`.
     """
     check_version(table)
     snapshot = snapshot_of(table, None)
@@ -98,22 +99,22 @@ def check_version(table: Table) -> None:
     version = table.metadata.format_version
     if version == 1:
         raise UnsupportedFeatureError(
-            "the table is of format version 1: its manifests have no sequence numbers, which tell what a "
-            "replaced file is older and newer than",
+            "the table has format version 1: its manifests have no sequence numbers, so the age of a replaced "
+            "file would be lost",
             hint="Upgrade it: ALTER TABLE ... SET TBLPROPERTIES ('format-version' = '2').",
         )
     if version != 2:
         raise UnsupportedFeatureError(
-            f"the table is of format version {version}: pyiceberg cannot write its manifests, and the row ids "
+            f"the table has format version {version}: pyiceberg cannot write its manifests, and the row ids "
             "of replaced files would be lost"
         )
 
 
 def new_path(table: Table, path: str) -> str:
-    """A new location for a file in the place of ``path``: beside it, its name with a UUID.
+    """Return a path for the file that replaces ``path``: in the same folder, the name extended by a UUID.
 
-    A file outside the table's location is one that was imported, from a folder that may be another table's:
-    its successor goes to the table's own data location.
+    A file outside of the table's location was imported, and its folder may belong to another table. Its successor
+    goes to the table's own data location.
     """
     folder, _, name = path.rpartition("/")
     stem, dot, extension = name.rpartition(".")
@@ -121,17 +122,17 @@ def new_path(table: Table, path: str) -> str:
     stem = _OUR_NAME.sub("", stem)[:_LONGEST_STEM]
     fresh = f"{stem}{MARK}{uuid.uuid4()}.{extension}"
     location = f"{table.location().rstrip('/')}/"
-    if any(spelt.startswith(location) for spelt in spellings(f"{folder}/")):
+    if any(spelling.startswith(location) for spelling in spellings(f"{folder}/")):
         return f"{folder}/{fresh}"
     return table.location_provider().new_data_location(fresh)
 
 
 def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFile]) -> Replaced:
-    """Replace the files of ``listing`` that ``new_files`` names by path, in one commit.
+    """Replace the files of ``listing`` whose paths are keys of ``new_files``, in one commit.
 
-    Nothing of a failed attempt is left but the new files themselves. Raises :class:`CommitConflictError` if
-    another commit changed one of the replaced files or commits keep coming between,
-    :class:`CommitUnknownError` if it is not known whether the commit happened, else :class:`StorageError`.
+    A failed attempt leaves no files except the new data files. Raises :class:`CommitConflictError` if another commit
+    changed one of the replaced files or other commits interfere each time, :class:`CommitUnknownError` if it is not
+    known whether the commit succeeded, and :class:`StorageError` for other failures.
     """
     replaced = {file.path: file for file in listing.files if file.path in new_files}
     for attempt in range(ATTEMPTS):
@@ -143,12 +144,12 @@ def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFi
         if _try(now, producer, parent, current, new_files):
             return Replaced(producer.snapshot_id, parent.snapshot_id, attempt + 1)
     raise CommitConflictError(
-        f"{ATTEMPTS} times another commit came between; nothing was replaced", hint="Try again."
+        f"other commits interfered with all {ATTEMPTS} attempts; nothing was replaced", hint="Try again."
     )
 
 
 def _reasons(table: Table, snapshot: Snapshot, listing: Listing) -> dict[int, str]:
-    """By file ordinal, why a file is left alone."""
+    """Return by file ordinal why a file must not be replaced."""
     deletes = read_deletes(table.io, read_manifests(table.io, snapshot.manifest_list))
     seen: dict[str, int] = {}
     for file in listing.files:
@@ -170,7 +171,10 @@ def _reasons(table: Table, snapshot: Snapshot, listing: Listing) -> dict[int, st
 def _rebase(
     now: Table, listing: Listing, replaced: Mapping[str, ListedFile], new_files: Mapping[str, NewFile]
 ) -> tuple[Snapshot, Listing]:
-    """The snapshot to build upon, with its listing; every file to be replaced is in it as it was read."""
+    """Return the current snapshot and its listing.
+
+    Raises :class:`CommitConflictError` unless all files to replace are in it, unchanged, and may be replaced.
+    """
     check_version(now)
     parent = now.metadata.current_snapshot()
     if parent is None or str(now.metadata.table_uuid) != listing.table_uuid:
@@ -179,17 +183,17 @@ def _rebase(
         return parent, listing
     current = list_snapshot(now, parent.snapshot_id)
     reasons = _reasons(now, parent, current)
-    there = {file.path: file for file in current.files}
+    live = {file.path: file for file in current.files}
     for path, file in replaced.items():
-        found = there.get(path)
-        if found is None and new_files[path].path in there:  # a commit that seemed to fail, then expired
-            raise CommitUnknownError("the new files are in the table, by a commit that seemed to fail")
+        found = live.get(path)
+        if found is None and new_files[path].path in live:  # our commit succeeded, then its snapshot expired
+            raise CommitUnknownError("the table has the new files already, from a commit that seemed to fail")
         if found is None:
-            raise _conflict("took the file away", path)
+            raise _conflict("removed the file", path)
         if found.ordinal in reasons:
             raise _conflict(f"changed the file ({reasons[found.ordinal]})", path)
         if not _is_unchanged(file, found):
-            raise _conflict("listed the file anew", path)
+            raise _conflict("added the file again", path)
     return parent, current
 
 
@@ -200,7 +204,7 @@ def _conflict(what: str, path: str) -> CommitConflictError:
 
 
 def _is_unchanged(file: ListedFile, found: ListedFile) -> bool:
-    """Whether a live entry is still of the file that was read, and gives it the same partition and age."""
+    """Return whether a live entry is for the file that was read, with the same partition and data sequence number."""
     return (
         is_same_file(file.known_as, found.known_as)
         and (file.spec_id, file.partition) == (found.spec_id, found.partition)
@@ -215,7 +219,7 @@ def _try(
     current: Listing,
     new_files: Mapping[str, NewFile],
 ) -> bool:
-    """One attempt. ``False``: another commit came between, and nothing of this one is left."""
+    """Try to commit once; return ``False`` if another commit came first and this one was cleaned up."""
     try:
         producer.write_list(_lines(now, producer, parent, current, new_files))
     except SidecarError:
@@ -228,7 +232,7 @@ def _try(
         raise
     try:
         producer.commit()
-    except BaseException as error:  # an interrupt may come when the catalog has it already
+    except BaseException as error:  # an interrupt too: the catalog may have the commit already
         return _settle(now, producer, parent, error)
     return True
 
@@ -240,7 +244,7 @@ def _lines(
     current: Listing,
     new_files: Mapping[str, NewFile],
 ) -> list[ManifestFile]:
-    """The new manifest list: two manifests for each that has a replaced file, the others as they are."""
+    """Return the new manifest list: two new manifests for each with a replaced file, the other manifests unchanged."""
     touched = {current.manifests[file.manifest].path for file in current.files if file.path in new_files}
     lines: list[ManifestFile] = []
     for line in read_manifests(now.io, parent.manifest_list):
@@ -252,7 +256,11 @@ def _lines(
 
 
 def _settle(now: Table, producer: ReplaceProducer, parent: Snapshot, error: BaseException) -> bool:
-    """After a commit that raised: ``True`` if it happened, ``False`` if another one made it impossible."""
+    """Find out from the table whether a commit that raised ``error`` succeeded.
+
+    ``True``: the table has our snapshot. ``False``: the commit can never succeed, and its manifests are deleted.
+    Otherwise raises :class:`CommitUnknownError`, or ``error`` if the catalog refused the commit.
+    """
     try:
         later = reload_table(now).metadata
     except SidecarError as unreadable:
@@ -262,7 +270,8 @@ def _settle(now: Table, producer: ReplaceProducer, parent: Snapshot, error: Base
         raise
     if later.snapshot_by_id(producer.snapshot_id) is not None:
         return True
-    # a snapshot with a parent needs a sequence number greater than the table's last
+    # A new snapshot needs a greater sequence number than the table's last one. If another commit has used ours,
+    # our commit can never be added.
     overtaken = later.next_sequence_number() > producer.sequence_number
     if not overtaken and not isinstance(error, _CERTAIN):
         raise _unknown(now, error) from error
@@ -275,10 +284,10 @@ def _settle(now: Table, producer: ReplaceProducer, parent: Snapshot, error: Base
 
 
 def _unknown(table: Table, error: BaseException) -> CommitUnknownError:
-    what = "the new files were left, because a commit failed that may yet appear"
+    what = "the commit failed but may still take effect, so the new files were kept"
     if isinstance(error, Exception):
         what = storage_error(what, error, table, None).what
     return CommitUnknownError(
         what,
-        hint="If the table does not come to have them, remove them with its orphan files.",
+        hint="If the table never gets them, remove them as orphan files.",
     )

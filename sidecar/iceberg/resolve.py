@@ -1,15 +1,16 @@
-"""Which column is meant: names in the table's schema, and leaves of a Parquet file.
+"""Resolves column names in a table's schema, and the table's columns to the leaves of a Parquet file.
 
-A table's column is its field id. A file column is found by that id where the file carries ids, else through
-the table's name mapping; nothing is ever found by the schema's present names. How a column was found is kept
-as its *resolution*:
+A table's column is identified by its field id. In a file it is found by that id if the file has ids, else through the
+table's name mapping, but never by its current name in the schema. How a column was found is stored as its
+*resolution*:
 
 - ``id``: the file's leaf has the field id;
-- ``name:<leaf path>``: the name mapping names the leaf. Other names that the mapping had for the field then
-  follow, each after ``|``: a name that is added later may fit another column of the same file.
+- ``name:<leaf path>``: the name mapping names the leaf. If the mapping has other names for the field, they follow,
+  each after ``|``. They matter because a name that is added to the mapping later may fit another column of the same
+  file.
 
-An entry of an index counts only while its resolution holds (:func:`resolution_holds`): dropping a column and
-adding one of the same name gives an old file's data to another field id.
+An index entry is valid only while its resolution holds (:func:`resolution_holds`). If a column is dropped and another
+is added with the same name, the name mapping gives the data of old files to a different field id.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ BY_NAME = "name:"
 _LIST_GROUPS = {("list", "element"), ("list", "item"), ("bag", "array_element"), ("bag", "element")}
 _MAP_GROUPS = (["key_value"], ["map"])
 MAX_NAMES = 64
-"""Names of one field in a name mapping beyond which it is not resolved."""
-_RESERVED = (".", "|")  # no resolution can be written down for such names
+"""A field with more names than this in the name mapping is not resolved."""
+_RESERVED = (".", "|")  # separators of resolutions, so names with them cannot be resolved
 
 NO_IDS_NO_MAPPING = "file has no field ids and the table no name mapping"
 IDENTITY_NOT_STORED = "identity partition column not stored in the file"
@@ -43,15 +44,15 @@ IDENTITY_UNPROVEN = "identity partition column whose stored values are not prove
 
 
 class FileLeaf(Protocol):
-    """A leaf column of a Parquet file, as :class:`sidecar.parquet.footer.Leaf` describes it."""
+    """The part of a Parquet leaf (:class:`sidecar.parquet.schema.Leaf`) that resolution needs."""
 
     @property
     def path(self) -> str:
-        """Dotted path in the file, ``a.list.element``."""
+        """The dotted path in the file, for example ``a.list.element``."""
 
     @property
     def field_id(self) -> int | None:
-        """Field id in the file, if it has one."""
+        """The field id in the file, ``None`` without one."""
 
 
 LeafT = TypeVar("LeafT", bound=FileLeaf)
@@ -59,7 +60,7 @@ LeafT = TypeVar("LeafT", bound=FileLeaf)
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A primitive column of a table: field id, Iceberg type (``decimal(9, 2)``), dotted path."""
+    """A primitive column of a table: ``type`` is the Iceberg type (``decimal(9, 2)``), ``path`` the dotted path."""
 
     field_id: int
     type: str
@@ -67,22 +68,22 @@ class TableColumn:
 
 
 def resolve_columns(schema: Schema, names: Iterable[str], case_sensitive: bool = True) -> list[TableColumn]:
-    """The primitive columns that ``names`` name (``a``, ``struct.field``, ``list.element``), each once.
+    """Return the primitive columns with these names (``a``, ``struct.field``, ``list.element``), each once.
 
-    Raises :class:`UsageError` for an unknown name (with close matches) and for a struct, list or map (with
-    its primitive leaves).
+    Raises :class:`UsageError` for an unknown name (with close matches), for a struct, list or map (with its primitive
+    columns) and if ``names`` is empty.
     """
     columns: dict[int, TableColumn] = {}
     for name in names:
         column = _resolve_column(schema, name, case_sensitive)
         columns.setdefault(column.field_id, column)
     if not columns:
-        raise UsageError("no column is named")
+        raise UsageError("no column was given")
     return list(columns.values())
 
 
 def primitive_columns(schema: Schema) -> list[TableColumn]:
-    """Every primitive column of a schema, in the order of its field ids."""
+    """Return all primitive columns of a schema, in the order of their field ids."""
     fields = ((i, schema.find_field(i), schema.find_column_name(i)) for i in sorted(schema.field_ids))
     return [
         TableColumn(i, str(f.field_type), name)
@@ -100,12 +101,13 @@ def _resolve_column(schema: Schema, name: str, case_sensitive: bool) -> TableCol
     if not isinstance(found.field_type, PrimitiveType):
         leaves = [c.path for c in primitive_columns(schema) if c.path.startswith(f"{path}.")]
         kind = type(found.field_type).__name__.removesuffix("Type").lower()
-        raise UsageError(f"the column '{path}' is a {kind}", hint=f"Name a part of it: {', '.join(leaves)}.")
+        hint = f"Name one of its columns: {', '.join(leaves)}."
+        raise UsageError(f"the column '{path}' is a {kind}", hint=hint)
     return TableColumn(found.field_id, str(found.field_type), path)
 
 
 def fields_of_keys(schemas: Iterable[Schema], keys: Mapping[str, bytes]) -> dict[int, bytes]:
-    """``keys``, by path of a column, by field id, whichever of a table's schemas has a column of that path."""
+    """Turn ``keys`` by column path into keys by field id; a path may come from any of the table's schemas."""
     found = {}
     for schema in schemas:
         for path, key in keys.items():
@@ -124,7 +126,7 @@ def _unknown(schema: Schema, name: str) -> UsageError:
 
 @dataclass(frozen=True)
 class FoundColumn(Generic[LeafT]):
-    """The leaf of a file that holds a column, and its resolution."""
+    """The leaf of a file that stores a column, and how it was found."""
 
     leaf: LeafT
     resolution: str
@@ -132,7 +134,7 @@ class FoundColumn(Generic[LeafT]):
 
 @dataclass(frozen=True)
 class MissingColumn:
-    """A file has no leaf that certainly holds the column; never to be read as "holds nothing"."""
+    """No leaf of the file certainly stores the column. The file may still have values of it, so it is not empty."""
 
     reason: str
 
@@ -144,11 +146,11 @@ def resolve_in_file(
     name_mapping: NameMapping | None,
     identity: Mapping[int, bool],
 ) -> FoundColumn[LeafT] | MissingColumn:
-    """The one leaf of a file that holds the table's column ``field_id``, or why there is none.
+    """Find the leaf of a file that stores the table's column ``field_id``, or the reason why it is missing.
 
-    ``leaves`` are all leaves of the file; ``identity`` is :attr:`sidecar.iceberg.listing.ListedFile.identity`
-    of that file. Anything that engines read differently is not found: ids on some columns only, an id or a
-    mapped name twice, nesting that the mapping does not describe.
+    ``leaves`` are all leaves of the file; ``identity`` is the file's
+    :attr:`sidecar.iceberg.listing.ListedFile.identity`. Cases that engines read differently count as missing: only
+    some columns have ids, an id or a mapped name occurs twice, the mapping does not describe the nesting.
     """
     ids = [leaf.field_id for leaf in leaves if leaf.field_id is not None and leaf.field_id >= 0]
     if not ids:
@@ -168,9 +170,9 @@ def resolve_in_file(
 def resolution_holds(
     resolution: str, field_id: int, name_mapping: NameMapping | None, schema: Schema
 ) -> bool:
-    """Whether a column that was found as ``resolution`` would be found the same way today.
+    """Return whether a column that was found by ``resolution`` would be found in the same way now.
 
-    ``schema`` is the one that the reader uses. ``False`` also for any resolution that is not understood.
+    ``schema`` is that of the reader. Returns ``False`` for an unknown form of resolution.
     """
     if field_id not in schema.field_ids:
         return False
@@ -191,10 +193,10 @@ def _resolve_by_name(
         return MissingColumn(NO_IDS_NO_MAPPING)
     names = _names(field_id, name_mapping)
     if names is None:
-        return MissingColumn("name mapping does not name the column, or not in a way that is certain")
+        return MissingColumn("name mapping does not name the column, or is ambiguous")
     walks = [(leaf, _walk(leaf.path, name_mapping, schema)) for leaf in leaves]
     if any(walk.doubtful and _chain_holds(name_mapping, field_id, walk.last_id) for _, walk in walks):
-        return MissingColumn("nesting of the column in the file is not what the name mapping describes")
+        return MissingColumn("nesting of the column in the file differs from the name mapping")
     matches = [(leaf, walk) for leaf, walk in walks if walk.field_id == field_id]
     if len(matches) != 1:
         return _only([leaf for leaf, _ in matches], BY_NAME, "mapped name")
@@ -212,8 +214,11 @@ def _only(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT
 
 @dataclass(frozen=True)
 class _Walk:
-    """Where a leaf path leads in a name mapping: ``field_id`` if to a leaf of the schema; ``doubtful`` if it
-    enters the field ``last_id`` and then leaves what the schema and the mapping describe."""
+    """The result of following a leaf path through a name mapping.
+
+    ``field_id`` is set if the path ends at a leaf of the schema. ``doubtful`` is set if the path enters the field
+    ``last_id`` but goes on in a way that schema and mapping do not describe.
+    """
 
     field_id: int | None = None
     names: str = ""
@@ -239,7 +244,7 @@ def _walk(path: str, name_mapping: NameMapping, schema: Schema) -> _Walk:
 
 
 def _step_into(kind: IcebergType, parts: list[str]) -> list[str] | None:
-    """The path below a nested field, the groups that Parquet adds to lists and maps taken out."""
+    """Return the path below a nested field, without the groups that Parquet adds to lists and maps."""
     if isinstance(kind, StructType):
         return parts or None
     if isinstance(kind, ListType):
@@ -250,7 +255,7 @@ def _step_into(kind: IcebergType, parts: list[str]) -> list[str] | None:
 
 
 def _chains(level: Sequence[MappedField], field_id: int) -> list[list[MappedField]]:
-    """Every way from the top of a name mapping to a field id."""
+    """Return all paths from the top of a name mapping to a field id."""
     chains = [[mapped] for mapped in level if mapped.field_id == field_id]
     return chains + [[m, *below] for m in level for below in _chains(m.fields, field_id)]
 
@@ -260,7 +265,7 @@ def _chain_holds(name_mapping: NameMapping, field_id: int, ancestor: int | None)
 
 
 def _names(field_id: int, name_mapping: NameMapping) -> set[str] | None:
-    """All dotted names that a mapping has for a field; ``None`` if none, too many, or unfit ones."""
+    """Return all dotted names of a field in a mapping; ``None`` if none, too many, or some with separators."""
     chains = _chains(name_mapping.root, field_id)
     if len(chains) != 1 or any(c in name for m in chains[0] for name in m.names for c in _RESERVED):
         return None

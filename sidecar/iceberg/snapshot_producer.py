@@ -1,14 +1,17 @@
-"""Writing and committing a snapshot of the operation ``replace``, which pyiceberg does not have.
+"""Writes and commits a snapshot with the operation ``replace``, which pyiceberg does not support.
 
-Beside :mod:`sidecar.iceberg.manifests`, which reads, this is the one module that touches pyiceberg's private and
-undocumented API; its test fails when that changes. Format version 2 alone.
+This module and :mod:`sidecar.iceberg.manifests` (for reading) use private, undocumented API of pyiceberg; a test
+fails when it changes. Only format version 2 is supported.
 
-Of a manifest with replaced files two new ones are made. The first has the replaced files as DELETED and all
-others as EXISTING, each with the sequence numbers it had. The second has the new files as ADDED **with the data
-sequence number of the file they replace**: what was committed in between (deletes above all) then applies to
-them as it did before. The file sequence number is inherited from the new snapshot, as for every ADDED entry.
-Partition records are written in the types that the old manifest gives them, because the spec alone no longer
-tells them where a source column was dropped.
+Each manifest with replaced files becomes two new ones:
+
+- The first has the replaced files as DELETED and all other files as EXISTING, with unchanged sequence numbers.
+- The second has the new files as ADDED **with the data sequence number of the file that they replace**. So commits in
+  between, above all deletes, apply to the new files as they applied to the old ones. The file sequence number is
+  inherited from the new snapshot, as for every ADDED entry.
+
+Partition records are written with the types in the old manifest. The spec alone no longer gives the types if a source
+column was dropped.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ _CHANGED_PARTITIONS = "changed-partition-count"
 
 @dataclass(frozen=True)
 class NewFile:
-    """What differs between the entry of a replaced file and that of the file in its place."""
+    """The fields in which the entry of a new file differs from that of the file that it replaces."""
 
     path: str
     size: int
@@ -64,7 +67,7 @@ class NewFile:
 
 
 class ReplaceProducer:
-    """One attempt at a ``replace`` on the ``main`` branch of ``table`` as it was loaded."""
+    """One attempt to commit a ``replace`` to the ``main`` branch of ``table``, in the loaded version."""
 
     def __init__(self, table: Table, parent: Snapshot) -> None:
         self._table = table
@@ -80,7 +83,7 @@ class ReplaceProducer:
     def replace(
         self, line: ManifestFile, contents: ManifestContents, new_files: Mapping[str, NewFile]
     ) -> list[ManifestFile]:
-        """The manifests that take the place of ``line``, whose live entries on ``new_files`` are replaced."""
+        """Write the two manifests that replace the manifest ``line``, and return their lines for the manifest list."""
         spec, order = _spec_as_written(self._table, line, contents)
         live = [e.entry for e in contents.entries if e.entry.status != ManifestEntryStatus.DELETED]
         added = self._manifest(spec, lambda writer: self._write_added(writer, live, new_files, order))
@@ -101,7 +104,7 @@ class ReplaceProducer:
             writer.add_manifests(list(lines))
 
     def commit(self) -> None:
-        """Commit, if ``main`` is still what it was; errors are pyiceberg's."""
+        """Commit on the condition that ``main`` has not changed. Raises the errors of pyiceberg."""
         metadata = self._table.metadata
         parent, main = self._parent.snapshot_id, metadata.refs[MAIN_BRANCH]
         snapshot = Snapshot.model_validate(
@@ -114,7 +117,7 @@ class ReplaceProducer:
                 "schema-id": metadata.current_schema_id,
             }
         )
-        kept = main.model_dump(by_alias=True)  # how long the branch keeps snapshots
+        kept = main.model_dump(by_alias=True)  # retention settings of the branch
         head = SetSnapshotRefUpdate.model_validate(
             {**kept, "ref-name": MAIN_BRANCH, "snapshot-id": self.snapshot_id}
         )
@@ -125,7 +128,7 @@ class ReplaceProducer:
     def delete_written(self) -> None:
         """Delete the manifests and the manifest list of an attempt that certainly failed."""
         for path in self._written:
-            with contextlib.suppress(Exception):  # metadata that nothing names does no harm
+            with contextlib.suppress(Exception):  # orphan metadata files do no harm
                 self._table.io.delete(path)
         self._written.clear()
 
@@ -192,7 +195,7 @@ class ReplaceProducer:
                 writer.existing(_entry(ManifestEntryStatus.EXISTING, entry.snapshot_id, *numbers, file))
 
     def _summary(self) -> Summary:
-        """pyiceberg computes the totals of an overwrite, which a replace's are."""
+        """Return the summary. pyiceberg computes totals for an overwrite, and those of a replace are the same."""
         changed = {_CHANGED_PARTITIONS: str(len(self._partitions))} if self._partitions else {}
         counted = Summary(Operation.OVERWRITE, **self._metrics.to_dict(), **changed)
         totals = update_snapshot_summaries(counted, self._parent.summary)
@@ -200,35 +203,35 @@ class ReplaceProducer:
 
 
 def is_live(line: ManifestFile) -> bool:
-    """Whether a manifest still has live files; those that only tell of deleted ones end with their snapshot."""
+    """Return whether a manifest has live files. One with DELETED entries only is not carried over."""
     return line.has_added_files() or line.has_existing_files()
 
 
 class _SpecAsWritten(PartitionSpec):
-    """A spec whose partition type is the one of an existing manifest."""
+    """A spec with the partition type of an existing manifest."""
 
     _type: StructType = PrivateAttr(default_factory=StructType)
 
     def partition_type(self, schema: Schema) -> StructType:
-        """See the module."""
+        """Return the partition type of the existing manifest; ``schema`` is not used."""
         return self._type
 
 
 def _spec_as_written(
     table: Table, line: ManifestFile, contents: ManifestContents
 ) -> tuple[PartitionSpec, list[int]]:
-    """The spec of a manifest, and where each of its fields stands in the manifest's partition records."""
+    """Return the spec of a manifest, and the position of each spec field in the manifest's partition records."""
     spec = table.metadata.specs()[line.partition_spec_id]
-    places = {part.field_id: place for place, part in enumerate(contents.partition_fields)}
-    if places.keys() != {part.field_id for part in spec.fields}:
+    positions = {part.field_id: position for position, part in enumerate(contents.partition_fields)}
+    if positions.keys() != {part.field_id for part in spec.fields}:
         raise DamagedFileError(
-            "the partition record of a manifest has other fields than its spec",
+            "the fields of a manifest's partition record differ from its spec",
             file=line.manifest_path,
             expected=sorted(part.field_id for part in spec.fields),
-            found=sorted(places),
+            found=sorted(positions),
         )
-    order = [places[part.field_id] for part in spec.fields]
-    types = [contents.partition_fields[place].field_type for place in order]
+    order = [positions[part.field_id] for part in spec.fields]
+    types = [contents.partition_fields[position].field_type for position in order]
     written = _SpecAsWritten.model_validate({"spec-id": spec.spec_id, "fields": spec.fields})
     written._type = StructType(
         *(
@@ -240,8 +243,8 @@ def _spec_as_written(
 
 
 def _copy(file: DataFile, order: Sequence[int]) -> DataFile:
-    copied = DataFile(*(file[place] for place in range(len(_FIELDS))))
-    copied[_FIELDS["partition"]] = Record(*(file.partition[place] for place in order))
+    copied = DataFile(*(file[position] for position in range(len(_FIELDS))))
+    copied[_FIELDS["partition"]] = Record(*(file.partition[position] for position in order))
     copied.spec_id = file.spec_id
     return copied
 

@@ -1,4 +1,4 @@
-"""Writing a new statistics file: whole and read back, or not at all."""
+"""Writes a new statistics file and reads its footer back. After an error the file is deleted."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.source import open_source
 
 WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
-"""Writes sidecar's own blobs, given the statistics files that the new file replaces, the newest first."""
-
+"""A function that writes sidecar's own blobs; it gets the statistics files that the new file replaces, newest first."""
 
 PAGES = "-pages.stats"
-"""How the name of a file ends that has page indexes: a query that only they can help opens no other."""
+"""End of the names of files with page indexes. A query that only page indexes can help opens no other files."""
 
 
 def write_file(
     table: Table, snapshot: Snapshot, merge: Merge, write: WriteOurs, has_pages: bool = False
 ) -> tuple[str, WrittenFile]:
-    """Write a new file and read its footer back; whatever fails, no half of it is left.
+    """Write a new statistics file, read its footer back, and return its path. After any error the file is deleted.
 
-    ``has_pages``: there are page indexes among what ``write`` adds, apart from those of the files that it replaces.
+    ``has_pages`` says that ``write`` adds page indexes; those of replaced files are detected here. Raises
+    :class:`StorageError` and :class:`DamagedFileError`.
     """
     has_pages |= any(blob.type == PAGE_INDEX for reader in merge.sources for blob in reader.metadata.blobs)
     name = f"{snapshot.snapshot_id}-{uuid.uuid4()}{PAGES if has_pages else '.stats'}"
@@ -81,24 +81,24 @@ def _closing_errors(table: Table, path: str) -> Iterator[None]:
 
 
 def _read_back(table: Table, path: str, written: WrittenFile) -> None:
-    """What is registered must be what storage has."""
+    """Raise :class:`DamagedFileError` unless storage has the file as it was written."""
     source = open_source(path, table.io)
     try:
         if source.size != written.file_size:
             raise DamagedFileError(
-                "the statistics file was not stored whole",
+                "the statistics file was not stored completely",
                 file=path,
                 expected=written.file_size,
                 found=source.size,
             )
         if PuffinReader(source, footer_length=written.footer_size).metadata != written.metadata:
-            raise DamagedFileError("the statistics file was not stored as it was written", file=path)
+            raise DamagedFileError("the statistics file was stored with a different footer", file=path)
     finally:
         source.close()
 
 
 def statistics_entry(path: str, snapshot: Snapshot, written: WrittenFile, merge: Merge) -> StatisticsFile:
-    """What the table's metadata says of the new file: of its blobs, only theta sketches."""
+    """Return the entry of the new file for the table's metadata. Of our blobs it names only the theta sketches."""
     ours = {theta.field_id for theta in merge.thetas}
     new = [
         registered_blob(blob)
@@ -116,13 +116,13 @@ def statistics_entry(path: str, snapshot: Snapshot, written: WrittenFile, merge:
 
 
 def delete_file(table: Table, path: str) -> None:
-    """Delete a file that no version of the table names; a failure to do so is of no consequence."""
-    with contextlib.suppress(Exception):  # an unregistered file does no harm, and orphan cleaning finds it
+    """Delete a file that no version of the table names; errors are ignored."""
+    with contextlib.suppress(Exception):  # orphan files do no harm, and a later cleanup deletes them
         table.io.delete(path)
 
 
 def storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:
-    """A foreign error without the secrets of the catalog and its storage."""
+    """Return a foreign error as :class:`StorageError`, without secrets of the catalog and its storage."""
     properties = {**table.catalog.properties, **table.io.properties}
     reason = foreign_reason(error, lambda line: redact(line, properties))
     return StorageError(f"{what}: {reason}", file=path)

@@ -10,6 +10,7 @@ from sidecar.bundle.model import UnitState
 from sidecar.convert.harvest import NEVER
 from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES
 from sidecar.errors import SidecarError
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.indexing.columns import ColumnResult, ColumnWork, Options, SplitBlockBuilder
 from sidecar.indexing.fault import DAMAGE, fault_of, reason_of
@@ -20,7 +21,6 @@ from sidecar.parquet.dictionary import read_dictionary, used_entries
 from sidecar.parquet.footer import ColumnChunk, RowGroup
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.pages import wholly_dictionary
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import StoredValues, check_typed
 from sidecar.source import CountingSource, Source
 

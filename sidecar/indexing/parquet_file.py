@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from sidecar.bundle.model import UnitEntry
+from sidecar.filters.leaf import Leaf
 from sidecar.indexing.chunks import ChunkIndexer
 from sidecar.indexing.columns import Options
 from sidecar.indexing.data_file import IndexedUnit, PagesResult, WantedColumn
 from sidecar.indexing.page_indexes import page_index_of
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
 

@@ -1,7 +1,7 @@
-"""One split block as one vector: the eight words of a block, set and tested by 8 x 32-bit LLVM operations.
+"""Set and test the bits of one split block with 8 x 32-bit vector operations of LLVM.
 
-numba does not vectorise straight-line code by default, and scalar code is three times slower here, so the
-two operations are written in LLVM's own vector types; LLVM lowers them to AVX2, SSE, NEON or plain words.
+numba does not vectorise straight-line code by default, and scalar code is three times slower here. So the
+two operations are written in LLVM's own vector types, which LLVM lowers to AVX2, SSE, NEON or plain words.
 In scalar terms, for word j: ``mask[j] = 1 << ((key * SALT[j] mod 2^32) >> 27)``.
 """
 
@@ -24,7 +24,7 @@ def _splat(number: int) -> ir.Constant:
 
 
 def _mask(builder: Any, key: Any) -> Any:
-    """``mask[j] = 1 << ((key * SALT[j]) >> 27)`` as a vector."""
+    """Return ``mask[j] = 1 << ((key * SALT[j]) >> 27)`` as a vector."""
     undefined = ir.Constant(_BLOCK, ir.Undefined)
     first = builder.insert_element(undefined, key, ir.Constant(_WORD, 0))
     keys = builder.shuffle_vector(first, undefined, _splat(0))
@@ -59,7 +59,7 @@ def _has_bits(typing_context: Any, blocks: Any, block: Any, key: Any) -> Any:
 
 
 set_bits: Any = intrinsic(_set_bits)
-"""``set_bits(blocks, b, key)``: OR the mask of ``key`` (uint32) into block ``b`` (uint64, in bounds)."""
+"""``set_bits(blocks, b, key)``: OR the mask of ``key`` (uint32) into block ``b`` (uint64, not checked)."""
 
 has_bits: Any = intrinsic(_has_bits)
-"""``has_bits(blocks, b, key)``: whether block ``b`` (uint64, in bounds) has every bit of the mask of ``key``."""
+"""``has_bits(blocks, b, key)``: whether block ``b`` (uint64, not checked) has every bit of the mask of ``key``."""

@@ -1,9 +1,9 @@
-"""``kernel``: numba's ``njit`` with a compile cache that may fail without anybody noticing.
+"""``kernel``: numba's ``njit`` with a compile cache whose failures cost only a compilation.
 
-numba keeps compiled code beside the source or in the user's cache folder. Where neither can be written
-(a read-only image, a Spark executor without a home), it refuses to decorate; where many workers start
-cold on one shared folder, index files may be damaged, or replaced between one worker's reading and writing.
-None of this may cost more than a compile, and code must never be taken for other code.
+numba keeps compiled code beside the source or in the user's cache folder. If it can write to neither
+(a read-only image, a Spark executor without a home), it refuses to decorate. If many workers start
+cold on one shared folder, index files may be damaged, or replaced between a worker's read and write.
+A failure must only cost a compilation, and code must never be mistaken for other code.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _CacheFile(IndexDataCacheFile):
-    """An index and data files that are named by what they hold.
+    """An index, and data files that are named after their content.
 
-    numba counts the data files by the index that it has read: two workers that compile for different types or
-    processors at once choose the same name, and one is later given the other's machine code.
+    numba names data files after their number in the index that it has read. So two workers that compile for different
+    types or processors at the same time choose the same name, and one later gets the other's machine code.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -33,9 +33,9 @@ class _CacheFile(IndexDataCacheFile):
 
 
 class _TolerantCache:
-    """A numba function cache whose failures to load or save mean "not cached".
+    """A numba function cache where a failed load or save means "not cached".
 
-    Any failure: damaged bytes make pickle raise nearly every exception there is.
+    It catches all exceptions, because damaged bytes make pickle raise nearly any of them.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -61,7 +61,7 @@ class _TolerantCache:
             return
 
     def _forget(self) -> None:
-        """Empty the index: a damaged one would fail every later save as well."""
+        """Empty the index. Otherwise a damaged one would fail every later save too."""
         try:
             self._inner.flush()
         except Exception:
@@ -72,18 +72,18 @@ class _TolerantCache:
 
 
 def kernel(function: F) -> F:
-    """Compile a loop over arrays: no Python objects, the GIL released, the machine code cached."""
+    """Compile a loop over arrays: no Python objects, GIL released, machine code cached."""
     compiled: Any = njit(nogil=True)(function)
     uncached = compiled._cache
     try:
         compiled.enable_caching()
         compiled._cache = _TolerantCache(compiled._cache)
-    except Exception:  # no folder can be written, or numba's inner life has changed
+    except Exception:  # no folder is writable, or numba's internals have changed
         compiled._cache = uncached
     return compiled  # type: ignore[no-any-return]
 
 
 def inlined(function: F) -> F:
-    """A part of loops that is compiled into each of them: a call would cost as much as hashing a short value."""
+    """Compile a function that is inlined into kernels, because a call would cost as much as hashing a short value."""
     compiled: Any = njit(nogil=True, forceinline=True)(function)
     return compiled  # type: ignore[no-any-return]

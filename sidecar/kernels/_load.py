@@ -26,17 +26,17 @@ def _loader(bits: int, result: Any) -> Any:
 
 
 load32 = _loader(32, types.uint32)
-"""``load32(bytes, at)``: the uint32 at byte ``at`` of a uint8 array; the caller keeps ``at`` in bounds."""
+"""``load32(bytes, at)``: the uint32 at byte ``at`` of a uint8 array. The caller keeps ``at`` in bounds."""
 
 load64 = _loader(64, types.uint64)
-"""``load64(bytes, at)``: the uint64 at byte ``at`` of a uint8 array; the caller keeps ``at`` in bounds."""
+"""``load64(bytes, at)``: the uint64 at byte ``at`` of a uint8 array. The caller keeps ``at`` in bounds."""
 
 
 @inlined
 def tail64(data: NDArray[np.uint8], at: int, last: int) -> Any:
-    """The bytes from ``at`` to the end of ``data``, at most eight, lowest first; what lies above them is undefined.
+    """Return the bytes from ``at`` to the end of ``data``, at most eight, lowest first; higher bytes are undefined.
 
-    ``last`` is ``len(data) - 8`` and not negative. At the very end of ``data`` the number means nothing.
+    ``last`` is ``len(data) - 8``, which must not be negative. If ``at`` is ``len(data)``, the result is undefined.
     """
     from_ = min(at, last)
     return load64(data, from_) >> (np.uint64((at - from_) << 3) & np.uint64(63))
@@ -44,7 +44,7 @@ def tail64(data: NDArray[np.uint8], at: int, last: int) -> Any:
 
 @kernel
 def widened(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A copy of fewer than 16 bytes with zeros behind them, so that words can be loaded from it."""
+    """Return a copy of fewer than 16 bytes, padded with zeros to 16, so that words can be loaded from it."""
     out = np.zeros(16, np.uint8)
     out[: len(data)] = data
     return out

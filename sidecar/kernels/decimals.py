@@ -1,4 +1,4 @@
-"""Two's complement numbers of many bytes: how many of them only repeat the sign."""
+"""Loops over decimals: redundant sign bytes of big-endian numbers, and plain text of 128-bit numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sidecar.kernels._jit import kernel
 
 @kernel
 def sign_bytes(rows: NDArray[np.uint8], out: NDArray[np.int64]) -> None:
-    """``out[i]``: leading bytes of the big-endian number ``rows[i]`` that can go without changing its value.
+    """Set ``out[i]`` to the number of leading bytes of the big-endian number ``rows[i]`` that only repeat its sign.
 
-    A byte can if it is 0x00 or 0xFF as the sign wants, and the byte after it has the sign bit right.
+    Such a byte is 0x00 or 0xFF, as the sign requires, and the sign bit of the byte after it is the same.
     """
     last = rows.shape[1] - 1
     for i in range(rows.shape[0]):
@@ -27,7 +27,7 @@ def sign_bytes(rows: NDArray[np.uint8], out: NDArray[np.int64]) -> None:
 
 @kernel
 def _by_billion(upper: Any, lower: Any) -> Any:
-    """Upper and lower half of a billionth, rounded down, and what is left."""
+    """Divide by a billion. Returns upper and lower half of the quotient, rounded down, and the remainder."""
     billion, low32, half = np.uint64(1_000_000_000), np.uint64(0xFFFFFFFF), np.uint64(32)
     middle = ((upper % billion) << half) | (lower >> half)
     last = ((middle % billion) << half) | (lower & low32)
@@ -42,11 +42,11 @@ def plain_text(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Shortest plain ASCII of 128-bit decimals: ``-?digits[.digits]`` without trailing zeros of a fraction.
+    """Write 128-bit decimals as shortest plain ASCII: ``-?digits[.digits]``, without trailing zeros in the fraction.
 
-    ``words`` (uint64 [n, 2]) holds the lower and upper half of each unscaled number in two's complement.
-    Number ``i`` is written to the end of row ``i`` of ``text`` (uint8 [>= n, w], w at least ``scale`` + 4 and 42);
-    ``starts`` and ``lengths`` (int64 [n]) say where it stands in the rows laid end to end.
+    ``words`` (uint64 [n, 2]) has the lower and upper half of each unscaled number in two's complement.
+    Number ``i`` is written to the end of row ``i`` of ``text`` (uint8 [>= n, w], w at least ``scale`` + 4 and 42).
+    ``starts`` and ``lengths`` (int64 [n]) get its place in the flattened ``text``.
     """
     width = text.shape[1]
     flat = text.reshape(-1)
@@ -61,7 +61,7 @@ def plain_text(
         digit = 0
         started = False
         left = True
-        while left:  # nine digits a round from the last, and at last what fits into 64 bits
+        while left:  # nine digits a round, the lowest first; the last round takes all that fits into 64 bits
             left = upper != 0
             part = lower
             if left:

@@ -1,11 +1,11 @@
-"""Loops that sum up a page without unpacking it: level histograms, and folds over dictionary indices.
+"""Summarise a page without unpacking it: level histograms, and folds over dictionary indices.
 
-Levels and indices are RLE / bit-packed hybrids (see :mod:`sidecar.kernels.rle`); levels may also be the deprecated
-BIT_PACKED form, without runs and from the most significant bit on. A run of equal values costs one step
-however long it is, and nothing is allocated for the values: a page of ten bytes may state a billion of them.
+Levels and indices are RLE / bit-packed hybrids (see :mod:`sidecar.kernels.rle`). Levels may also have the deprecated
+BIT_PACKED form, without runs, most significant bit first. A run of equal values costs one step
+regardless of its length, and no memory is allocated for values: a page of ten bytes may state a billion of them.
 
-Every function takes ``data`` (uint8[n]) with ``at`` and ``end`` as bounds, reads nothing outside of them, and returns 0
-or a negative number of :mod:`sidecar.kernels.rle`. Results are undefined after a negative number.
+Every function takes ``data`` (uint8[n]) with ``at`` and ``end`` as bounds and reads nothing outside them. It returns 0,
+or a negative error of :mod:`sidecar.kernels.rle`; then the results are undefined.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sidecar.kernels._jit import kernel
 from sidecar.kernels.rle import _little_endian, _packed, _run
 
 LOW, HIGH, NAN_LOW, NAN_HIGH, NAN_COUNT, BYTES = range(6)
-"""Places in the result of :func:`fold_indices`."""
+"""Indexes into the result of :func:`fold_indices`."""
 
 
 @kernel
 def histogram(data: Any, words: Any, at: int, end: int, width: int, count: int, out: Any) -> int:
-    """Add to ``out`` (int64[m]) how often each value stands among the first ``count`` of a hybrid.
+    """Add to ``out`` (int64[m]) how often each value occurs among the first ``count`` values of a hybrid.
 
     ``words`` is :func:`sidecar.kernels.rle.unaligned_words` of ``data``.
     """
@@ -39,7 +39,7 @@ def histogram(data: Any, words: Any, at: int, end: int, width: int, count: int, 
                 byte = bit >> np.uint64(3)
                 if byte < len(words):
                     value = np.int64((words[byte] >> (bit & np.uint64(7))) & mask)
-                else:  # a word would reach beyond the data
+                else:  # a word would extend beyond the data
                     value = _packed(data, begin, end, width, i)
                 if value >= len(out):
                     return -2
@@ -56,7 +56,7 @@ def histogram(data: Any, words: Any, at: int, end: int, width: int, count: int, 
 
 @kernel
 def histogram_bit_packed(data: Any, at: int, end: int, width: int, count: int, out: Any) -> int:
-    """The same for BIT_PACKED levels."""
+    """Add to ``out`` (int64[m]) how often each value occurs among ``count`` BIT_PACKED levels."""
     if at + ((count * width + 7) >> 3) > end:
         return -1
     for i in range(count):
@@ -97,9 +97,9 @@ def fold_indices(
 ) -> int:
     """Fold the first ``count`` dictionary indices of a hybrid into ``out`` (int64[6]).
 
-    ``ranks`` (int64[d]) is each entry's place in their order, ``sizes`` (int64[d]) its bytes, ``nan`` (bool[d])
-    whether it is NaN. Lowest and highest rank are kept apart for NaN and the others; ``words`` is as in
-    :func:`histogram`. An index beyond the dictionary gives BAD_INDEX.
+    ``ranks`` (int64[d]) is each entry's position in sorted order, ``sizes`` (int64[d]) its bytes, ``nan`` (bool[d])
+    whether it is NaN. Lowest and highest rank are separate for NaN and other values. ``words`` is as in
+    :func:`histogram`. Returns BAD_INDEX for an index beyond the dictionary.
     """
     entries = len(ranks)
     mask = np.uint64((1 << width) - 1)
@@ -114,7 +114,7 @@ def fold_indices(
                 byte = bit >> np.uint64(3)
                 if byte < len(words):
                     index = np.int64((words[byte] >> (bit & np.uint64(7))) & mask)
-                else:  # a word would reach beyond the data
+                else:  # a word would extend beyond the data
                     index = _packed(data, begin, end, width, i)
                 if index >= entries:
                     return -2
@@ -130,18 +130,18 @@ def fold_indices(
 
 
 @kernel
-def _is_less(data: Any, one: int, one_length: int, other: int, other_length: int) -> bool:
-    for k in range(min(one_length, other_length)):
-        if data[one + k] != data[other + k]:
-            return bool(data[one + k] < data[other + k])
-    return bool(one_length < other_length)
+def _is_less(data: Any, first: int, first_length: int, other: int, other_length: int) -> bool:
+    for k in range(min(first_length, other_length)):
+        if data[first + k] != data[other + k]:
+            return bool(data[first + k] < data[other + k])
+    return bool(first_length < other_length)
 
 
 @kernel
 def span_extremes(data: Any, starts: Any, lengths: Any) -> tuple[int, int]:
-    """Which of the byte strings ``data[starts[i] : starts[i] + lengths[i]]`` is lowest, and which highest.
+    """Return the indexes of the lowest and highest byte string ``data[starts[i] : starts[i] + lengths[i]]``.
 
-    Compared as unsigned bytes. There is at least one, and all lie inside ``data``.
+    They are compared as unsigned bytes. There must be at least one, and all must be inside ``data``.
     """
     low = high = 0
     for i in range(1, len(starts)):
@@ -153,18 +153,18 @@ def span_extremes(data: Any, starts: Any, lengths: Any) -> tuple[int, int]:
 
 
 @kernel
-def _is_lower_row(data: Any, one: int, other: int, width: int, turn: Any) -> bool:
-    if data[one] != data[other]:
-        return bool(data[one] ^ turn < data[other] ^ turn)
+def _is_lower_row(data: Any, first: int, other: int, width: int, turn: Any) -> bool:
+    if data[first] != data[other]:
+        return bool(data[first] ^ turn < data[other] ^ turn)
     for k in range(1, width):
-        if data[one + k] != data[other + k]:
-            return bool(data[one + k] < data[other + k])
+        if data[first + k] != data[other + k]:
+            return bool(data[first + k] < data[other + k])
     return False
 
 
 @kernel
 def _short_row_extremes(data: Any, width: int, count: int, signed: bool) -> tuple[int, int]:
-    """Rows that fit a word, compared as words."""
+    """Like :func:`row_extremes`, for rows of at most 8 bytes, which are compared as words."""
     turn = np.uint64(0x80 << (8 * width - 8) if signed else 0)
     low = high = 0
     lowest, highest = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
@@ -182,9 +182,9 @@ def _short_row_extremes(data: Any, width: int, count: int, signed: bool) -> tupl
 
 @kernel
 def row_extremes(data: Any, width: int, count: int, signed: bool) -> tuple[int, int]:
-    """Which of ``count`` big-endian numbers of ``width`` bytes each is lowest, and which highest.
+    """Return the indexes of the lowest and highest of ``count`` big-endian numbers of ``width`` bytes in ``data``.
 
-    ``data`` is uint8[n]. ``signed``: two's complement.
+    ``data`` is uint8[n]. With ``signed``, the numbers are in two's complement.
     """
     if width <= 8:
         return _short_row_extremes(data, width, count, signed)

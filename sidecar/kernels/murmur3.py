@@ -1,7 +1,7 @@
 """MurmurHash3 x64-128 with any seed over many values at once: the hash of theta sketches (seed 9001).
 
-Only the first 64-bit half is kept: a theta sketch uses ``h1 >> 1``, the historical Parquet filter ``h1``.
-Values of 4 and 8 bytes have loops of their own; strings come as one byte array and offsets, as in Arrow.
+Only the first 64-bit half is returned: theta sketches use ``h1 >> 1``, the historical Parquet filter ``h1``.
+Values of 4 and 8 bytes have their own loops. Strings are one byte array with offsets, as in Arrow.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def _finish(h1: Any, h2: Any, length: Any) -> Any:
 
 @inlined
 def _low_bytes(word: Any, count: int) -> Any:
-    """The lowest ``count`` bytes (0 to 8) of a word."""
+    """Return the lowest ``count`` bytes (0 to 8) of a word."""
     mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64 - 8 * count) & np.uint64(63))
     return word & mask if count > 0 else np.uint64(0)
 
 
 @inlined
 def _block(data: NDArray[np.uint8], at: int, h1: Any, h2: Any) -> Any:
-    """``h1`` and ``h2`` after 16 bytes more."""
+    """Return ``h1`` and ``h2`` after the next 16 bytes."""
     h1 = (_rotl(h1 ^ _mix1(load64(data, at)), 27) + h2) * np.uint64(5) + np.uint64(0x52DCE729)
     h2 = (_rotl(h2 ^ _mix2(load64(data, at + 8)), 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
     return h1, h2
@@ -68,10 +68,10 @@ def _block(data: NDArray[np.uint8], at: int, h1: Any, h2: Any) -> Any:
 
 @inlined
 def _hash_bytes(data: NDArray[np.uint8], at: int, length: int, seed: Any) -> Any:
-    """First half of MurmurHash3 x64-128 of ``data[at : at + length]``; ``data`` has at least 16 bytes.
+    """Return the first half of MurmurHash3 x64-128 of ``data[at : at + length]``; ``data`` has at least 16 bytes.
 
-    The last two blocks are taken in any case, and kept where there are so many: lengths vary, and a branch that cannot
-    be foretold costs more than some multiplications.
+    The last two blocks are always computed, and used only if they exist: lengths vary, and a mispredicted
+    branch costs more than a few multiplications.
     """
     last = len(data) - 8
     h1, h2 = seed, seed
@@ -95,14 +95,14 @@ def _hash_bytes(data: NDArray[np.uint8], at: int, length: int, seed: Any) -> Any
 
 @kernel
 def hash_fixed4(values: NDArray[np.uint32], seed: np.uint64, out: NDArray[np.uint64]) -> None:
-    """``out[i]`` = first half of the hash of the 4 little-endian bytes of ``values[i]``."""
+    """Set ``out[i]`` to the first half of the hash of the 4 little-endian bytes of ``values[i]``."""
     for i in range(len(values)):
         out[i] = _finish(seed ^ _mix1(np.uint64(values[i])), seed, np.uint64(4))
 
 
 @kernel
 def hash_fixed8(values: NDArray[np.uint64], seed: np.uint64, out: NDArray[np.uint64]) -> None:
-    """``out[i]`` = first half of the hash of the 8 little-endian bytes of ``values[i]``."""
+    """Set ``out[i]`` to the first half of the hash of the 8 little-endian bytes of ``values[i]``."""
     for i in range(len(values)):
         out[i] = _finish(seed ^ _mix1(values[i]), seed, np.uint64(8))
 
@@ -115,7 +115,7 @@ def hash_spans(
     seed: np.uint64,
     out: NDArray[np.uint64],
 ) -> None:
-    """``out[i]`` = first half of the hash of ``data[starts[i] : starts[i] + lengths[i]]``."""
+    """Set ``out[i]`` to the first half of the hash of ``data[starts[i] : starts[i] + lengths[i]]``."""
     if len(data) < 16:
         _hash_spans(widened(data), starts, lengths, seed, out)
     else:

@@ -1,7 +1,7 @@
-"""ORC Bloom filter loops: hashes of integer and byte keys, and k bits of each in ``words`` uint64 [m / 64].
+"""ORC Bloom filter loops: hashes of integer and byte keys, and k bits of each hash in ``words`` uint64 [m / 64].
 
-The rules, and one-value twins of the hashes, stand in :mod:`sidecar.filters.orc_key_hash`; the choice of bits in
-:mod:`sidecar.filters.orc_bloom`.
+:mod:`sidecar.filters.orc_key_hash` has the rules and the same hashes for single values,
+:mod:`sidecar.filters.orc_bloom` the choice of bits.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SEED = np.uint64(104729)
 C1 = np.uint64(0x87C37B91114253D5)
 C2 = np.uint64(0x4CF5AD432745937F)
 BLOCK = 512
-"""Hashes whose positions are computed at once; they and the filter stay in the first-level cache."""
+"""Hashes whose positions are computed together. They and the filter stay in the first-level cache."""
 
 
 @kernel
 def hash_longs(keys: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
-    """``out[i]`` = hash of the integer key ``keys[i]``; signed, for the right shifts keep the sign."""
+    """Set ``out[i]`` to the hash of the integer key ``keys[i]``. Signed, because the right shifts keep the sign."""
     for i in range(len(keys)):
         k = keys[i]
         k = (~k) + (k << 21)
@@ -47,8 +47,8 @@ def _mix(k: Any) -> Any:
 
 @kernel
 def _tail(data: NDArray[np.uint8], at: int, end: int, length: int) -> Any:
-    """The last ``end - at`` (1 to 7) bytes of a value as a little-endian number."""
-    if length >= 8:  # they come with the eight bytes that end the value, shifted down
+    """Return the last ``end - at`` (1 to 7) bytes of a value as a little-endian number."""
+    if length >= 8:  # load the value's last eight bytes, and shift the earlier ones out
         return load64(data, end - 8) >> np.uint64(8 * (8 - (end - at)))
     word = np.uint64(0)
     for i in range(end - 1, at - 1, -1):
@@ -60,7 +60,7 @@ def _tail(data: NDArray[np.uint8], at: int, end: int, length: int) -> Any:
 def hash_spans(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint64]
 ) -> None:
-    """``out[i]`` = hash of the byte key ``data[starts[i] : starts[i] + lengths[i]]``."""
+    """Set ``out[i]`` to the hash of the byte key ``data[starts[i] : starts[i] + lengths[i]]``."""
     for i in range(len(out)):
         length = lengths[i]
         at = starts[i]
@@ -82,7 +82,7 @@ def hash_spans(
 
 @kernel
 def _position(sum32: Any, bits: Any) -> Any:
-    """Bit of a sum of hash halves: as int32 it wraps, and is inverted where it is negative."""
+    """Return the bit of a sum of hash halves. As int32 the sum wraps, and a negative one is inverted."""
     c = sum32 & np.uint64(0xFFFFFFFF)
     if c >> np.uint64(31):
         c ^= np.uint64(0xFFFFFFFF)
@@ -91,11 +91,11 @@ def _position(sum32: Any, bits: Any) -> Any:
 
 @kernel
 def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> None:
-    """Set the ``k`` bits of every hash; ``words`` has less than 2**31 bits.
+    """Set the ``k`` bits of every hash. ``words`` has less than 2**31 bits.
 
-    Positions of a block of hashes are computed at once: no step depends on another, so that is vector code (the
-    quotient is that of doubles, at most one off, which the two lines behind it set right), and setting bits does not
-    wait for them. numba widens sums of 32-bit numbers unless it is told not to.
+    The positions of a block of hashes are computed together: no step depends on another, so it becomes vector code, and
+    setting bits does not wait for it. The quotient is computed in doubles and off by at most one, which the two
+    lines after it correct. The many ``np.int32`` keep numba from widening sums of 32-bit numbers.
     """
     bits = np.int32(len(words) * 64)
     inverse = 1.0 / np.float64(bits)
@@ -124,7 +124,7 @@ def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> Non
 
 @kernel
 def check(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
-    """``out[i]``: whether all ``k`` bits of ``hashes[i]`` are set."""
+    """Set ``out[i]`` to whether all ``k`` bits of ``hashes[i]`` are set."""
     bits = np.uint64(len(words) * 64)
     for i in range(len(hashes)):
         upper = hashes[i] >> np.uint64(32)

@@ -1,9 +1,9 @@
-"""The run-length encodings of ORC streams, values out of ``data`` (uint8 [n]) from a run that begins at ``at``.
+"""Decode the run-length encodings of ORC streams, from ``data`` (uint8 [n]) and a run that begins at ``at``.
 
-Every loop skips ``skip`` values, fills ``out`` and returns where in ``data`` the last run that it used ends, or -1
-where the data ends before that (``out`` is then not to be used). A run may begin before the values that are wanted
-and go on behind them: ``place`` (int64 [2]) receives where the next value's run begins and how many values of that
-run come before it, which are ``at`` and ``skip`` of the next call. ORC specification, "Run Length Encoding".
+Every loop skips ``skip`` values, fills ``out`` and returns the offset in ``data`` where the last used run ends, or -1
+if the data ends before that (``out`` is then undefined). A run may begin before the wanted values
+and continue after them. So ``place`` (int64 [2]) gets the offset of the next value's run and the number of values of
+that run before it, which are ``at`` and ``skip`` of the next call. ORC specification, "Run Length Encoding".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 
 @kernel
 def _set_place(place: NDArray[np.int64], begin: int, end: int, count: int, beyond: int) -> None:
-    """Store where to go on: in the run of ``count`` values from ``begin`` if ``beyond`` are left, else at ``end``."""
+    """Store where to continue: in the run of ``count`` values at ``begin`` if ``beyond`` are left, else at ``end``."""
     place[0] = begin if beyond else end
     place[1] = count - beyond if beyond else 0
 
@@ -32,7 +32,7 @@ def _set_place(place: NDArray[np.int64], begin: int, end: int, count: int, beyon
 def bytes_rle(
     data: NDArray[np.uint8], at: int, skip: int, out: NDArray[np.uint8], place: NDArray[np.int64]
 ) -> int:
-    """Byte RLE: a control byte c, then one byte for c + 3 values if c < 128, else 256 - c bytes."""
+    """Decode byte RLE: a control byte c, then one byte for c + 3 values if c < 128, else 256 - c bytes."""
     filled = -skip
     begin = at
     count = 0
@@ -56,7 +56,7 @@ def bytes_rle(
 
 @kernel
 def _varint(data: NDArray[np.uint8], at: int) -> Any:
-    """A base-128 number, the low bits first; 64 bits of it, and where it ends (-1: nowhere)."""
+    """Return a base-128 number, low bits first, cut to 64 bits, and the offset after it (-1 if the data ends)."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < len(data):
@@ -89,7 +89,7 @@ def integers_v1(
     out: NDArray[np.int64],
     place: NDArray[np.int64],
 ) -> int:
-    """RLE version 1: c + 3 values from a base by a step of -128 to 127, or 256 - c varints."""
+    """Decode RLE version 1: c + 3 values from a base with a step of -128 to 127, or 256 - c varints."""
     filled = -skip
     begin = at
     count = 0
@@ -124,7 +124,7 @@ def integers_v1(
 
 @kernel
 def _width(code: int) -> int:
-    """Bits of a value by the five bits that stand for them."""
+    """Return the width in bits that a five-bit code means."""
     if code < 24:
         return code + 1
     if code < 28:
@@ -134,7 +134,7 @@ def _width(code: int) -> int:
 
 @kernel
 def _closest_width(bits: int) -> int:
-    """The next width that has a code."""
+    """Return the smallest width with a code that is at least ``bits``."""
     if bits <= 24:
         return max(bits, 1)
     return (bits + 1) & ~1 if bits <= 32 else (bits + 7) & ~7
@@ -150,7 +150,7 @@ def _big_endian(data: NDArray[np.uint8], at: int, width: int) -> Any:
 
 @kernel
 def _swapped(word: Any) -> Any:
-    """The word with its bytes in the other order."""
+    """Return the word with its bytes reversed."""
     word = ((word & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | (
         (word >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
     )
@@ -162,7 +162,7 @@ def _swapped(word: Any) -> Any:
 
 @kernel
 def _unpack(data: NDArray[np.uint8], at: int, width: int, count: int, out: NDArray[np.uint64]) -> None:
-    """``count`` big-endian numbers of ``width`` bits from byte ``at`` on; the caller has seen that they are there."""
+    """Unpack ``count`` big-endian numbers of ``width`` bits from byte ``at``. The caller checks the bounds."""
     bit = at * 8
     for i in range(count):
         first = bit >> 3
@@ -183,7 +183,7 @@ def _unpack(data: NDArray[np.uint8], at: int, width: int, count: int, out: NDArr
 
 @kernel
 def _patch(data: NDArray[np.uint8], at: int, width: int, third: int, fourth: int, run: Any) -> int:
-    """Put the bits above ``width`` of the patched values into ``run``; where the patch list ends, or -1."""
+    """Add the bits above ``width`` of patched values to ``run``. Returns the end of the patch list, or -1."""
     gap_width = (fourth >> 5) + 1
     patch_width = _width(third & 31)
     entry_width = _closest_width(gap_width + patch_width)
@@ -206,7 +206,7 @@ def _patch(data: NDArray[np.uint8], at: int, width: int, third: int, fourth: int
 
 @kernel
 def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) -> Any:
-    """Values of one run in ``run`` (int64 [512]): how many, and where it ends (-1: nowhere)."""
+    """Decode one run into ``run`` (int64 [512]). Returns its number of values and its end (-1 if the data ends)."""
     first = np.int64(data[at])
     kind = first >> 6
     if kind == 0:  # short repeat
@@ -286,7 +286,7 @@ def integers_v2(
     out: NDArray[np.int64],
     place: NDArray[np.int64],
 ) -> int:
-    """RLE version 2: runs of up to 512 values as short repeat, direct, patched base or delta."""
+    """Decode RLE version 2: runs of up to 512 values as short repeat, direct, patched base or delta."""
     raw = np.empty(512, np.uint64)
     run = np.empty(512, np.int64)
     filled = -skip
@@ -313,7 +313,7 @@ def integers_v2(
 def instants(seconds: NDArray[np.int64], nanos: NDArray[np.int64], base: int) -> bool:
     """Turn stored ``seconds`` since ``base`` and stored ``nanos`` into seconds since 1970 and nanoseconds, in place.
 
-    False if nanoseconds are a second or more.
+    Returns False if nanoseconds are a second or more.
     """
     most = 1_000_000_000
     for i in range(len(seconds)):
@@ -342,7 +342,7 @@ def _times_ten(upper: Any, lower: Any) -> Any:
 
 @kernel
 def _tenth(upper: Any, lower: Any) -> Any:
-    """A tenth, rounded toward zero."""
+    """Return a tenth, rounded toward zero."""
     ten = np.uint64(10)
     rest = upper % ten
     high = (rest << np.uint64(32)) | (lower >> np.uint64(32))
@@ -352,7 +352,7 @@ def _tenth(upper: Any, lower: Any) -> Any:
 
 @kernel
 def _beyond_38_digits(upper: Any, lower: Any) -> Any:
-    """Whether the number is 10**38 or more."""
+    """Return whether the number is 10**38 or more."""
     limit = np.uint64(0x4B3B4CA85A86C47A)
     return upper > limit or (upper == limit and lower >= np.uint64(0x098A224000000000))
 
@@ -361,10 +361,10 @@ def _beyond_38_digits(upper: Any, lower: Any) -> Any:
 def decimals(
     data: NDArray[np.uint8], at: int, scales: NDArray[np.int64], scale: int, out: NDArray[np.uint64]
 ) -> int:
-    """Zigzag varints of up to 128 bits, value ``i`` at ``scales[i]``, brought to ``scale``.
+    """Decode zigzag varints of up to 128 bits, value ``i`` with scale ``scales[i]``, and rescale them to ``scale``.
 
-    ``out`` (uint64 [n, 2]) receives the lower and the upper half of each in two's complement. -2 where a number has
-    more than 38 digits.
+    ``out`` (uint64 [n, 2]) gets the lower and upper half of each in two's complement. Returns the offset after the
+    last value, -1 if the data ends early, -2 if a number has more than 38 digits.
     """
     for i in range(len(scales)):
         lower, upper, shift = np.uint64(0), np.uint64(0), np.uint64(0)

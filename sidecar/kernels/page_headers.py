@@ -1,12 +1,12 @@
-"""Loops over the page headers of ordinary dictionary-encoded data pages, and over their indices.
+"""Read the page headers of ordinary dictionary-encoded data pages, and mark the indices that the pages use.
 
 A page header is a Thrift structure (compact protocol): 1 type, 2 uncompressed_page_size, 3 compressed_page_size,
 4 crc, and 5 DataPageHeader (1 num_values, 2 encoding, 3 and 4 encodings of definition and repetition levels, 5
 statistics) or 8 DataPageHeaderV2 (1 num_values, 2 num_nulls, 3 num_rows, 4 encoding, 5 and 6 bytes of definition
 and repetition levels, 7 is_compressed, 8 statistics).
 
-Only what every writer leaves is understood: these fields, in rising order, 32-bit integers. Anything else ends the
-walk in front of that page, and whoever called looks at it with the decoder that knows everything.
+Only the form that all writers use is understood: these fields, in rising order, 32-bit integers. Any other header ends
+the walk before its page, and the caller decodes that page with the complete decoder.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sidecar.kernels.rle import _little_endian, count_level, mark_used
 (TYPE, UNCOMPRESSED, COMPRESSED, CRC, NUM_VALUES, ENCODING, DEF_ENCODING, REP_ENCODING, DEF_LENGTH, REP_LENGTH,
  IS_COMPRESSED, BODY, WIDTH) = range(13)
 # fmt: on
-"""Columns of the table that :func:`walk_headers` fills; ``WIDTH`` is how many there are. ``BODY`` is an offset in
-the data. A CRC is given without a sign; ``ABSENT`` stands where a field is not there."""
+"""Columns of the table that :func:`walk_headers` fills. ``WIDTH`` is their number. ``BODY`` is an offset in
+the data. A CRC is unsigned. Missing fields are ``ABSENT``."""
 
 ABSENT = np.int64(-(1 << 40))
 
@@ -34,7 +34,7 @@ _INT32, _INT64, _BINARY, _STRUCT = 5, 6, 8, 12
 
 @kernel
 def _varint(data: Any, at: int, end: int, most: int) -> tuple[int, int]:
-    """An unsigned varint of at most ``most`` bytes, and the offset behind it (-1: broken or longer)."""
+    """Return an unsigned varint of at most ``most`` bytes, and the offset after it (-1 if broken or longer)."""
     value = 0
     for i in range(most):
         if at + i >= end:
@@ -56,7 +56,7 @@ def _int32(data: Any, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def _skip_statistics(data: Any, at: int, end: int) -> int:
-    """The offset behind a structure of booleans, integers and bytes; -1 for any other."""
+    """Return the offset after a structure of booleans, integers and bytes; -1 for other structures."""
     while at < end:
         header = np.int64(data[at])
         at += 1
@@ -78,7 +78,7 @@ def _skip_statistics(data: Any, at: int, end: int) -> int:
 
 @kernel
 def _data_header(data: Any, at: int, end: int, is_v2: bool, row: Any) -> int:
-    """Fill ``row`` from a DataPageHeader or DataPageHeaderV2; the offset behind it, or -1."""
+    """Fill ``row`` from a DataPageHeader or DataPageHeaderV2. Returns the offset after it, or -1."""
     field = 0
     while at < end:
         header = np.int64(data[at])
@@ -112,7 +112,7 @@ def _data_header(data: Any, at: int, end: int, is_v2: bool, row: Any) -> int:
 
 @kernel
 def _page_header(data: Any, at: int, end: int, row: Any) -> int:
-    """Fill ``row`` from the page header at ``at``; the offset behind it, or -1 for what is not ordinary."""
+    """Fill ``row`` from the page header at ``at``. Returns the offset after it, or -1 if it is not ordinary."""
     row[:] = ABSENT
     field = 0
     detail = 0
@@ -145,7 +145,7 @@ def _page_header(data: Any, at: int, end: int, row: Any) -> int:
 
 @kernel
 def _is_ordinary(row: Any, max_def: int, max_rep: int) -> bool:
-    """Whether the numbers of a data page are there, make sense and need no decoder for rare encodings."""
+    """Return whether a data page's numbers are present and possible, and its encodings need no rare decoder."""
     if min(row[UNCOMPRESSED], row[COMPRESSED]) < 0 or row[NUM_VALUES] <= 0:
         return False
     if row[ENCODING] != 2 and row[ENCODING] != 8:
@@ -162,10 +162,10 @@ def _is_ordinary(row: Any, max_def: int, max_rep: int) -> bool:
 
 @kernel
 def walk_headers(data: Any, at: int, max_def: int, max_rep: int, budget: int, table: Any) -> int:
-    """Fill ``table`` (int64[n, WIDTH]) with the pages from ``at`` on that lie wholly in ``data``; how many.
+    """Fill ``table`` (int64[n, WIDTH]) with the pages from ``at`` that are completely in ``data``. Returns how many.
 
-    Ends at the first page that is not an ordinary one of indices, and before the pages' uncompressed sizes
-    add up to more than ``budget``.
+    Ends at the first page that is not an ordinary page of indices, and before the uncompressed sizes of the pages
+    exceed ``budget`` bytes.
     """
     end = len(data)
     for page in range(len(table)):
@@ -182,13 +182,13 @@ def walk_headers(data: Any, at: int, max_def: int, max_rep: int, budget: int, ta
 
 @kernel
 def _count_highest(data: Any, words: Any, at: int, end: int, highest: int, count: int) -> int:
-    """How many of ``count`` levels are the highest; negative if they end early or one is too high."""
+    """Return how many of ``count`` levels equal ``highest``; negative if they end early or one is too high."""
     if highest == 0:
         return count
     width = 0
     while highest >> width:
         width += 1
-    if highest == (1 << width) - 1:  # then none of that width is too high
+    if highest == (1 << width) - 1:  # no level of that width can be too high
         return count_level(data, at, end, width, count, highest)
     out = np.zeros(highest + 1, np.int64)
     status = histogram(data, words, at, end, width, count, out)
@@ -197,10 +197,10 @@ def _count_highest(data: Any, words: Any, at: int, end: int, highest: int, count
 
 @kernel
 def mark_pages(data: Any, words: Any, starts: Any, table: Any, max_def: int, max_rep: int, used: Any) -> int:
-    """Set ``used[i]`` (bool[n]) for each index i in the pages; how many pages were sound, up to the first that is not.
+    """Set ``used[i]`` (bool[n]) for each index i in the pages. Returns how many pages are sound before a bad one.
 
-    Page p is ``data[starts[p] : starts[p + 1]]``, decompressed, its levels in front. ``words`` is
-    :func:`sidecar.kernels.rle.unaligned_words` of ``data``. A page that is not sound may have marked some.
+    Page p is ``data[starts[p] : starts[p + 1]]``, decompressed, with its levels first. ``words`` is
+    :func:`sidecar.kernels.rle.unaligned_words` of ``data``. A bad page may have marked some indices.
     """
     for page in range(len(starts) - 1):
         row = table[page]

@@ -1,12 +1,12 @@
 """Loops over Parquet's RLE / bit-packed hybrid, and over PLAIN byte arrays.
 
-The hybrid is a sequence of runs. A varint opens each: if it is odd, ``varint >> 1`` groups of eight
-values follow, packed with ``width`` bits each from the least significant bit on; if it is even, one value
-of ceil(width / 8) bytes follows that is repeated ``varint >> 1`` times. The last packed run may have more
-values than are meant, and its bytes may end with the last value that is.
+The hybrid is a sequence of runs, each with a varint header. If the header is odd, ``header >> 1`` groups of eight
+values follow, packed with ``width`` bits each, least significant bit first. If it is even, one value
+of ceil(width / 8) bytes follows, which is repeated ``header >> 1`` times. The last packed run may have more
+values than are needed, and its bytes may end with the last needed value.
 
-Every function takes ``data`` (uint8[n]) with ``at`` and ``end`` as bounds, reads nothing outside of them, and
-returns a negative number where the bytes do not hold what is asked for.
+Every function takes ``data`` (uint8[n]) with ``at`` and ``end`` as bounds, reads nothing outside them, and
+returns a negative number if the bytes are too few or an index is too large.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENDS_EARLY, BAD_INDEX = -1, -2
 
 
 def unaligned_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """A view of ``data`` as little-endian 64-bit words, one from every byte: uint64[max(n - 7, 0)]."""
+    """Return a view of ``data`` as little-endian 64-bit words, one from every byte: uint64[max(n - 7, 0)]."""
     words: npt.NDArray[np.uint64] = np.ndarray(
         (max(len(data) - 7, 0),), np.dtype("<u8"), buffer=data, strides=(1,)
     )
@@ -31,7 +31,7 @@ def unaligned_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
 
 @kernel
 def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Value of an unsigned varint of at most 32 bits, and the offset behind it (-1: broken)."""
+    """Return an unsigned varint of at most 32 bits, and the offset after it (-1 if broken)."""
     value = 0
     shift = 0
     while at < end and shift < 35:
@@ -54,7 +54,7 @@ def _little_endian(data: Any, at: int, length: int) -> int:
 
 @kernel
 def _packed(data: Any, at: int, end: int, width: int, position: int) -> int:
-    """Value ``position`` of a packed run at ``at``, byte by byte: near the end a word would overshoot."""
+    """Return value ``position`` of a packed run at ``at``, byte by byte: near the end, a word would overshoot."""
     bit = position * width
     byte = at + (bit >> 3)
     last = min(at + ((bit + width + 7) >> 3), end)
@@ -66,8 +66,8 @@ def _packed(data: Any, at: int, end: int, width: int, position: int) -> int:
 
 @kernel
 def _run(data: Any, at: int, end: int, width: int, left: int) -> tuple[int, int, int, bool]:
-    """The run at ``at``: how many of its values are meant (at most ``left``; -1: broken), where its bytes begin,
-    the offset behind it, and whether it is packed."""
+    """Return the run at ``at``: how many of its values are needed (at most ``left``; -1 if broken), the offset of its
+    bytes, the offset after it, and whether it is packed."""
     header, at = _varint(data, at, end)
     if at < 0:
         return -1, at, at, False
@@ -85,9 +85,9 @@ def _run(data: Any, at: int, end: int, width: int, left: int) -> tuple[int, int,
 
 @kernel
 def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, used: Any) -> int:
-    """Set ``used[i]`` (bool[n]) for each of the first ``count`` values of a hybrid; 0 or a negative number.
+    """Set ``used[i]`` (bool[n]) for each of the first ``count`` values of a hybrid. Returns 0 or a negative number.
 
-    ``words`` is :func:`unaligned_words` of ``data``. An index beyond ``used`` gives :data:`BAD_INDEX`.
+    ``words`` is :func:`unaligned_words` of ``data``. Returns :data:`BAD_INDEX` for an index beyond ``used``.
     """
     entries = len(used)
     mask = np.uint64((1 << width) - 1)
@@ -123,7 +123,7 @@ def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, 
 
 @kernel
 def count_level(data: Any, at: int, end: int, width: int, count: int, level: int) -> int:
-    """How many of the first ``count`` values of a hybrid equal ``level``, or a negative number."""
+    """Return how many of the first ``count`` values of a hybrid equal ``level``, or a negative number."""
     found = 0
     while count > 0:
         values, begin, at, packed = _run(data, at, end, width, count)
@@ -133,7 +133,7 @@ def count_level(data: Any, at: int, end: int, width: int, count: int, level: int
             found += _count_packed(data, begin, end, width, values, level)
         else:
             repeated = _little_endian(data, begin, at - begin)
-            if repeated >> width:  # more bits than the values have
+            if repeated >> width:  # the value has more bits than a level can have
                 return -2
             found += values if repeated == level else 0
         count -= values
@@ -159,11 +159,11 @@ def _count_packed(data: Any, at: int, end: int, width: int, values: int, level: 
 
 @kernel
 def split_byte_arrays(data: Any, words: Any, count: int, out: Any, out_words: Any, offsets: Any) -> int:
-    """Take the 4-byte lengths out of ``count`` PLAIN byte arrays.
+    """Remove the 4-byte lengths from ``count`` PLAIN byte arrays.
 
-    ``out`` (uint8[n], no shorter than ``data``) receives the values back to back and ``offsets`` (int32[count + 1])
-    where each begins; what follows the last is undefined. ``words`` and ``out_words`` are :func:`unaligned_words` of
-    both. Returns the bytes of all values, or a negative number.
+    ``out`` (uint8[n], at least as long as ``data``) gets the concatenated values, and ``offsets`` (int32[count + 1])
+    their starts; bytes after the last value are undefined. ``words`` and ``out_words`` are :func:`unaligned_words` of
+    both arrays. Returns the bytes of all values, or a negative number.
     """
     at = 0
     filled = 0
@@ -176,9 +176,7 @@ def split_byte_arrays(data: Any, words: Any, count: int, out: Any, out_words: An
         if at + length > len(data):
             return -1
         copied = 0
-        while copied < length and at + copied < len(
-            words
-        ):  # what is too much is overwritten by the next value
+        while copied < length and at + copied < len(words):  # extra bytes are overwritten by the next value
             out_words[filled + copied] = words[at + copied]
             copied += 8
         for k in range(copied, length):
@@ -191,9 +189,9 @@ def split_byte_arrays(data: Any, words: Any, count: int, out: Any, out_words: An
 
 @kernel
 def byte_array_spans(data: Any, count: int, starts: Any, lengths: Any) -> bool:
-    """Where each of ``count`` PLAIN byte arrays starts in ``data`` (uint8[n]), and its length.
+    """Set ``starts`` and ``lengths`` (int64[count]) to the place of each of ``count`` PLAIN byte arrays in ``data``.
 
-    ``starts`` and ``lengths`` are int64[count]. False if a value reaches beyond the data.
+    Returns False if a value ends beyond the data (uint8[n]).
     """
     at = 0
     for i in range(count):

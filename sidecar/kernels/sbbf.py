@@ -1,8 +1,8 @@
 """Split-block Bloom filter loops over ``blocks`` uint32 [z, 8] (C-contiguous) and ``hashes`` uint64 [n].
 
-The upper 32 bits of a hash choose the block (multiply and shift), the lower 32 bits one bit in each of its
-eight words. Parquet specification, "Bloom filter". Callers hash a chunk that fits the cache, then come
-here with it: two plain loops are faster than one fused one.
+The upper 32 bits of a hash choose the block (multiply and shift), the lower 32 bits choose one bit in each of its
+eight words. Parquet specification, "Bloom filter". Callers hash a chunk that fits the cache and then call
+these loops, because two plain loops are faster than one fused one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def insert(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> None:
 
 @kernel
 def check(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
-    """``out[i]``: whether all eight bits of ``hashes[i]`` are set."""
+    """Set ``out[i]`` to whether all eight bits of ``hashes[i]`` are set."""
     z = np.uint64(blocks.shape[0])
     for i in range(len(hashes)):
         h = hashes[i]
@@ -41,7 +41,7 @@ def check(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64], out: NDArray[n
 
 @kernel
 def fold(blocks: NDArray[np.uint32], factor: int, out: NDArray[np.uint32]) -> None:
-    """``out[i]`` = OR of the ``factor`` adjacent blocks from ``i * factor``; ``out`` is uint32 [z / factor, 8]."""
+    """Set ``out[i]`` (uint32 [z / factor, 8]) to the OR of the ``factor`` adjacent blocks from ``i * factor``."""
     for i in range(out.shape[0]):
         for j in range(8):
             out[i, j] = blocks[i * factor, j]
@@ -52,7 +52,7 @@ def fold(blocks: NDArray[np.uint32], factor: int, out: NDArray[np.uint32]) -> No
 
 @kernel
 def insert_masked(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> None:
-    """Set the eight bits of every hash in block ``upper32 & (z - 1)``: historical filters, z a power of two."""
+    """Set the eight bits of every hash in block ``upper32 & (z - 1)``, for historical filters with z a power of two."""
     mask = np.uint64(blocks.shape[0] - 1)
     for i in range(len(hashes)):
         h = hashes[i]
@@ -61,7 +61,7 @@ def insert_masked(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> Non
 
 @kernel
 def check_masked(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
-    """``out[i]``: whether all eight bits of ``hashes[i]`` are set in block ``upper32 & (z - 1)``."""
+    """Set ``out[i]`` to whether all eight bits of ``hashes[i]`` are set in block ``upper32 & (z - 1)``."""
     mask = np.uint64(blocks.shape[0] - 1)
     for i in range(len(hashes)):
         h = hashes[i]

@@ -1,4 +1,4 @@
-"""The one loop of a theta sketch: which hashes lie below the threshold."""
+"""The loop of a theta sketch: select the hashes below the threshold."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sidecar.kernels._jit import kernel
 
 @kernel
 def below(hashes: NDArray[np.uint64], theta: np.uint64, out: NDArray[np.uint64]) -> int:
-    """Copy every ``0 < h < theta`` to the front of ``out`` (at least as long); returns how many there are.
+    """Copy every ``0 < h < theta`` to the front of ``out`` (at least as long as ``hashes``). Returns their number.
 
-    Once the sketch is full nearly no hash passes, so the branch is predicted and the loop reads at the
-    speed of memory. 0 is the empty slot of DataSketches' tables and is never retained.
+    Once the sketch is full, almost no hash passes, so the branch is predicted and the loop reads at the
+    speed of memory. 0 marks empty slots in the tables of DataSketches and is never kept.
     """
     count = 0
     for i in range(len(hashes)):

@@ -1,12 +1,12 @@
-"""Bit-matrix transposition between filters and bit rows.
+"""Transpose bit matrices between filters and bit rows.
 
 ``slice_regions`` turns blocks [N, r, 4] (64-bit words of a split-block filter) into r regions of 256 bit rows:
 row b of region i has, at bit u, bit b of block i of filter u. ``unslice_regions`` is its inverse.
 
-512 filters at a time go through four tiles, one a word, of 64 x 8 words (16 KiB: the first-level cache): lane s
-of a tile holds filters 64 s to 64 s + 63; of the last filters, if they are few, two or all words share a tile. The
-recursive 64 x 64 transposition of Hacker's Delight (7-3) runs in all eight lanes at once, three of its six steps at a
-time in registers, so that its loops are plain vector code and each bit row is written 64 bytes at a time.
+512 filters at a time go through four tiles, one for each word, of 64 x 8 words (16 KiB, the first-level cache). Lane s
+of a tile has filters 64 s to 64 s + 63. If few filters are left, two or four words share a tile. The
+recursive 64 x 64 transposition of Hacker's Delight (7-3) runs in all eight lanes at once, with three of its six steps
+at a time in registers. So its loops are plain vector code, and each bit row is written 64 bytes at a time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sidecar.kernels._jit import kernel
 LANES = 8
 MEMBERS = 64 * LANES
 TILE = 64 * LANES
-"""Words of a tile."""
+"""64-bit words in a tile."""
 ROW = LANES
 BAND = 8 * LANES
 WORDS = 4
-"""64-bit words of a block."""
+"""64-bit words in a block."""
 CHUNK = 8
-"""Regions that are worked on together: their rows stay in the second-level cache from tile to tile."""
+"""Regions that are processed together, so that their rows stay in the second-level cache from tile to tile."""
 
 _S32, _S16, _S8, _S4, _S2, _S1 = (np.uint64(1 << k) for k in (5, 4, 3, 2, 1, 0))
 _M32, _M16, _M8, _M4, _M2, _M1 = (
@@ -48,9 +48,9 @@ _M32, _M16, _M8, _M4, _M2, _M1 = (
 
 
 def _memcpy(typing_context: Any, to: Any, to_at: Any, source: Any, source_at: Any, length: Any) -> Any:
-    """``memcpy`` of ``length`` bytes between two arrays at byte offsets; numba has no word for it.
+    """Emit ``memcpy`` of ``length`` bytes between two arrays at byte offsets, which numba does not offer.
 
-    A loop over bytes costs ten times as much here: LLVM does not see that the two do not overlap.
+    A byte loop costs ten times as much here, because LLVM does not know that the arrays do not overlap.
     """
     copy: Any = cgutils.raw_memcpy
     signature = types.void(to, types.intp, source, types.intp, types.intp)
@@ -82,8 +82,8 @@ def _swap(low: Any, high: Any, shift: Any, mask: Any) -> Any:
 def _transpose(tile: Any) -> None:
     """Transpose the 64 x 64 bit matrix in each of the eight lanes of ``tile`` (uint64[64 * 8]) in place.
 
-    Written out, since LLVM makes vectors of it only in this form: as one function called for both halves it is
-    nine times slower.
+    It is unrolled, because LLVM vectorises it only in this form. One function for both halves is nine times
+    slower.
     """
     for at in range(BAND):
         a0 = tile[at]
@@ -148,7 +148,7 @@ def _transpose(tile: Any) -> None:
 
 @kernel
 def _copy_row(to: Any, to_at: int, source: Any, source_at: int, width: int) -> None:
-    """Copy 1 to 64 bytes by two copies of a fixed length, which overlap: that is a few instructions and no call."""
+    """Copy 1 to 64 bytes with two overlapping copies of a fixed length: a few instructions and no call."""
     if width >= 32:
         _copy(to, to_at, source, source_at, 32)
         _copy(to, to_at + width - 32, source, source_at + width - 32, 32)
@@ -170,22 +170,22 @@ def _copy_row(to: Any, to_at: int, source: Any, source_at: int, width: int) -> N
 
 @kernel
 def _place_of(word: int, lanes: int) -> int:
-    """Where in the tiles the first lane of a word begins, if its filters take ``lanes`` of eight lanes."""
+    """Return where a word's first lane begins in the tiles, if the word's filters take ``lanes`` of eight lanes."""
     return word * lanes // LANES * TILE + word * lanes % LANES
 
 
 @kernel
 def _lanes_of(count: int) -> int:
-    """Lanes given to each word of ``count`` filters: with 2 or 4, several words share a tile."""
+    """Return the lanes for each word of ``count`` filters. With 2 or 4 lanes, several words share a tile."""
     return 8 if count > 256 else (4 if count > 128 else 2)
 
 
 @kernel
 def slice_regions(words: Any, members: int, regions: int, out: Any, row_bytes: int, row_stride: int) -> None:
-    """Write the bit rows of ``words`` (uint64[N * r * 4]) into ``out`` (uint8[r, >= 256 * row_stride]).
+    """Write the bit rows of ``words`` (uint64[N * r * 4]) to ``out`` (uint8[r, >= 256 * row_stride]).
 
-    Row b of region i starts at ``out[i, b * row_stride]`` and is ``row_bytes`` = ceil(N / 8) long; bytes between
-    rows are left alone. Bits beyond N are written 0.
+    Row b of region i starts at ``out[i, b * row_stride]`` and has ``row_bytes`` = ceil(N / 8) bytes. Bytes between
+    rows are not written. Bits beyond N are 0.
     """
     tiles = np.zeros(WORDS * TILE, np.uint64)
     region_stride = out.shape[1]
@@ -219,7 +219,7 @@ def slice_regions(words: Any, members: int, regions: int, out: Any, row_bytes: i
 def unslice_regions(
     out: Any, members: int, regions: int, words: Any, row_bytes: int, row_stride: int
 ) -> None:
-    """Inverse of :func:`slice_regions`: fill ``words`` (uint64[N * r * 4]) from ``out`` (uint8[r, ...])."""
+    """Fill ``words`` (uint64[N * r * 4]) from ``out`` (uint8[r, ...]), the inverse of :func:`slice_regions`."""
     tiles = np.zeros(WORDS * TILE, np.uint64)
     region_stride = out.shape[1]
     for chunk in range(0, regions, CHUNK):
@@ -257,7 +257,7 @@ def regions_from_blocks(
 def blocks_from_regions(
     regions: npt.NDArray[np.uint8], members: int, row_bytes: int, row_stride: int
 ) -> npt.NDArray[np.uint32]:
-    """Blocks uint32[N, r, 8] of ``regions`` (uint8[r, >= 256 * row_stride], contiguous)."""
+    """Return the blocks uint32[N, r, 8] of ``regions`` (uint8[r, >= 256 * row_stride], contiguous)."""
     blocks = np.empty((members, regions.shape[0], 8), np.uint32)
     words = blocks.reshape(-1).view(np.uint64)
     unslice_regions(regions, members, regions.shape[0], words, row_bytes, row_stride)

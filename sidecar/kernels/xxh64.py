@@ -1,7 +1,7 @@
 """XXH64 with seed 0 over many values at once, as Parquet's Bloom filters hash them.
 
-Widths 4 and 8 have loops of their own: of XXH64 only the tail step and the avalanche are left for them.
-Strings come as one byte array and offsets, the way Arrow keeps them. Specification: xxHash 0.1.1, XXH64.
+Widths 4 and 8 have their own loops, which need only the tail step and the avalanche of XXH64.
+Strings are one byte array with offsets, as in Arrow. Specification: xxHash 0.1.1, XXH64.
 
 numba widens mixed integers silently (uint64 with int64 gives float64), so every constant is a uint64.
 """
@@ -46,7 +46,7 @@ def _round(acc: Any, lane: Any) -> Any:
 
 @kernel
 def _stripes(data: NDArray[np.uint8], at: int, end: int) -> Any:
-    """The hash after the whole stripes of 32 bytes; there is at least one."""
+    """Return the hash after all whole stripes of 32 bytes. There is at least one."""
     v1, v2, v3, v4 = SEED_1, P2, np.uint64(0), SEED_4
     while at + 32 <= end:
         v1 = _round(v1, load64(data, at))
@@ -72,10 +72,10 @@ def _byte(h: Any, byte: Any) -> Any:
 
 @inlined
 def _hash_bytes(data: NDArray[np.uint8], at: int, length: int) -> Any:
-    """XXH64 of ``data[at : at + length]``; ``data`` has at least 8 bytes.
+    """Return the XXH64 of ``data[at : at + length]``. ``data`` has at least 8 bytes.
 
-    Every step of the tail is taken, and kept where it counts: lengths vary, and a branch that cannot be foretold
-    costs more than some multiplications. What is loaded for a step that does not count lies somewhere in ``data``.
+    Every step of the tail is computed, and used only if it applies: lengths vary, and a mispredicted branch costs
+    more than a few multiplications. A step that does not apply loads bytes from anywhere in ``data``.
     """
     last = len(data) - 8
     h = P5
@@ -107,7 +107,7 @@ def _hash_bytes(data: NDArray[np.uint8], at: int, length: int) -> Any:
 
 @kernel
 def hash_fixed4(values: NDArray[np.uint32], out: NDArray[np.uint64]) -> None:
-    """``out[i]`` = XXH64 of the 4 little-endian bytes of ``values[i]``."""
+    """Set ``out[i]`` to the XXH64 of the 4 little-endian bytes of ``values[i]``."""
     for i in range(len(values)):
         h = (P5 + np.uint64(4)) ^ (np.uint64(values[i]) * P1)
         out[i] = _avalanche(_rotl(h, 23) * P2 + P3)
@@ -115,7 +115,7 @@ def hash_fixed4(values: NDArray[np.uint32], out: NDArray[np.uint64]) -> None:
 
 @kernel
 def hash_fixed8(values: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
-    """``out[i]`` = XXH64 of the 8 little-endian bytes of ``values[i]``."""
+    """Set ``out[i]`` to the XXH64 of the 8 little-endian bytes of ``values[i]``."""
     for i in range(len(values)):
         h = (P5 + np.uint64(8)) ^ (_rotl(values[i] * P2, 31) * P1)
         out[i] = _avalanche(_rotl(h, 27) * P1 + P4)
@@ -123,7 +123,7 @@ def hash_fixed8(values: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
 
 @kernel
 def hash_fixed(data: NDArray[np.uint8], width: int, out: NDArray[np.uint64]) -> None:
-    """``out[i]`` = XXH64 of ``data[i * width : (i + 1) * width]``."""
+    """Set ``out[i]`` to the XXH64 of ``data[i * width : (i + 1) * width]``."""
     if len(data) < 8:
         _hash_fixed(widened(data), width, out)
     else:
@@ -140,7 +140,7 @@ def _hash_fixed(data: NDArray[np.uint8], width: int, out: NDArray[np.uint64]) ->
 def hash_spans(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint64]
 ) -> None:
-    """``out[i]`` = XXH64 of ``data[starts[i] : starts[i] + lengths[i]]``."""
+    """Set ``out[i]`` to the XXH64 of ``data[starts[i] : starts[i] + lengths[i]]``."""
     if len(data) < 8:
         _hash_spans(widened(data), starts, lengths, out)
     else:

@@ -26,11 +26,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sidecar.errors import DamagedFileError
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.footer import Footer
-from sidecar.parquet.schema import Leaf
-
-Comparable = int | float | bytes | tuple[int, int]
-"""A decoded bound: int (integers, decimals without their scale, booleans), float, bytes, or for INT96 (days, nanos)."""
+from sidecar.questions.bounds import Comparable
 
 TYPE_ORDER, IEEE_754_TOTAL_ORDER, INT96_TIMESTAMP_ORDER = 1, 2, 3
 

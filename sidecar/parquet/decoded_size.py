@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import Annotation, Leaf
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.one_column_file import decode_pages
@@ -23,7 +24,6 @@ from sidecar.parquet.pages import (
     PageHeader,
     decode_page_header,
 )
-from sidecar.parquet.schema import Annotation, Leaf
 
 DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY = 5, 7
 

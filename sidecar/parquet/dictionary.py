@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
+from sidecar.filters.leaf import Leaf
 from sidecar.kernels import rle
 from sidecar.parquet.compression import MAX_PAGE, check_page_size, decompress
 from sidecar.parquet.dictionary_runs import mark_index_pages
@@ -33,7 +34,6 @@ from sidecar.parquet.pages import (
     ChunkReader,
     PageHeader,
 )
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
 DATA_WINDOW = 512 << 10

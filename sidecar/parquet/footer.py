@@ -16,8 +16,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.encrypted.modules import FileEncryption
-from sidecar.parquet.schema import PHYSICAL, Leaf, decode_leaves
+from sidecar.parquet.schema import PHYSICAL, decode_leaves
 from sidecar.parquet.thrift import PADDING, Struct, decode_struct
 from sidecar.source import Source
 

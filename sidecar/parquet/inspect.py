@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer, read_tail
-from sidecar.parquet.schema import Leaf
 from sidecar.source import Source
 
 FilterAnswer = FoundFilter | SidecarError | None

@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.filters.leaf import Leaf
 from sidecar.kernels import levels as kernels
 from sidecar.kernels.rle import BAD_INDEX, unaligned_words
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.pages import BIT_PACKED, DATA_PAGE_V2, RLE, PageHeader
-from sidecar.parquet.schema import Leaf
 
 Histogram = npt.NDArray[np.int64]
 

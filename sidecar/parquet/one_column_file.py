@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, first_line
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.pages import DATA_PAGE, RLE
-from sidecar.parquet.schema import PHYSICAL, Leaf
+from sidecar.parquet.schema import PHYSICAL
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
 
 _MAGIC = b"PAR1"

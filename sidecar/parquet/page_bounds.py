@@ -26,7 +26,8 @@ from itertools import pairwise
 import numpy as np
 
 from sidecar.errors import DamagedFileError
-from sidecar.parquet.bounds import Comparable, Ordering, find_ordering
+from sidecar.filters.leaf import Leaf
+from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_index import (
     ASCENDING,
@@ -35,26 +36,8 @@ from sidecar.parquet.page_index import (
     ColumnIndexAnswer,
     OffsetIndex,
 )
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.thrift import Struct
-
-
-@dataclass(frozen=True)
-class PageBounds:
-    """What is certain about each page of a chunk; a list has an entry a page.
-
-    ``lower`` and ``upper``: every value that is neither null nor NaN lies between them, both included; ``None``
-    is unknown. ``all_null``: the page has no value. ``null_counts``: nulls, empty lists and absent
-    parents; ``None`` is unknown. ``may_have_nan``: never true for types without NaN. ``reason`` says why
-    bounds are unknown, if they are.
-    """
-
-    lower: list[Comparable | None]
-    upper: list[Comparable | None]
-    all_null: list[bool]
-    null_counts: list[int | None]
-    may_have_nan: list[bool]
-    reason: str = ""
+from sidecar.questions.bounds import Bounds, Comparable
 
 
 @dataclass(frozen=True)
@@ -70,7 +53,7 @@ class ChunkFacts:
 
 def page_bounds(
     footer: Footer, chunk: ColumnChunk, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
-) -> PageBounds | str:
+) -> Bounds | str:
     """What the two indexes of a chunk prove, or the reason why the column index says nothing.
 
     The offset index itself is checked by :func:`offset_index_problems`; ask that first.
@@ -80,7 +63,7 @@ def page_bounds(
 
 def proven_bounds(
     facts: ChunkFacts, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
-) -> PageBounds | str:
+) -> Bounds | str:
     """As :func:`page_bounds`, by what is known of the chunk; :func:`first_row_problems` come first."""
     if column_index is None:
         return "the column has no column index"
@@ -96,7 +79,7 @@ def _facts(footer: Footer, chunk: ColumnChunk) -> ChunkFacts:
     return ChunkFacts(chunk.leaf, ordering, num_rows, chunk.num_values, chunk.null_count)
 
 
-def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> PageBounds:
+def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> Bounds:
     all_null = list(index.null_pages)
     reason = ordering if isinstance(ordering, str) else ""
     doubtful = leaf.max_rep > 0 and not index.definition_level_histograms
@@ -113,7 +96,7 @@ def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> PageBou
         if not reason and any(_is_nan(ordering, b) for b in (*index.min_values, *index.max_values)):
             reason = "a bound is NaN"
     counts: list[int | None] = [None] * index.num_pages if index.null_counts is None else [*index.null_counts]
-    return PageBounds(lower, upper, all_null, counts, _may_have_nan(leaf, index, all_null), reason)
+    return Bounds(lower, upper, all_null, counts, _may_have_nan(leaf, index, all_null), reason)
 
 
 def _number(value: Comparable) -> Comparable | None:
@@ -309,7 +292,7 @@ def _is_nan(ordering: Ordering, bound: bytes) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> PageBounds:
+def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> Bounds:
     """What the statistics of a whole chunk prove, as of one page.
 
     Only ``min_value`` and ``max_value`` count, and only in a known order: the older ``min`` and ``max`` were
@@ -324,8 +307,10 @@ def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> PageBounds:
     may_have_nan = is_float(chunk.leaf) and nans != 0 and not all_null
     found = "the chunk has only nulls" if all_null else _statistics_bounds(footer, chunk.leaf, statistics)
     if isinstance(found, str):
-        return PageBounds([None], [None], [all_null], [nulls], [may_have_nan], found)
-    return PageBounds([found[0]], [found[1]], [False], [nulls], [may_have_nan])
+        return Bounds.of_one(
+            None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=found
+        )
+    return Bounds.of_one(*found, null_count=nulls, may_have_nan=may_have_nan)
 
 
 def _statistics_bounds(footer: Footer, leaf: Leaf, statistics: Struct) -> tuple[Comparable, Comparable] | str:
@@ -344,16 +329,3 @@ def _statistics_bounds(footer: Footer, leaf: Leaf, statistics: Struct) -> tuple[
     if not (_sortable(low) and _sortable(high)):
         return "a bound is NaN"
     return low, high
-
-
-def contradicts(pages: PageBounds, whole: PageBounds) -> str:
-    """Why bounds of pages and of the whole cannot both be right. Strings are cut, so they may lie outside."""
-    low, high = whole.lower[0], whole.upper[0]
-    if low is None or high is None or isinstance(low, bytes):
-        return ""
-    if any(bound is not None and bound < low for bound in pages.lower) or any(  # type: ignore[operator]
-        bound is not None and bound > high  # type: ignore[operator]
-        for bound in pages.upper
-    ):
-        return "bounds of a page lie outside those of the whole"
-    return ""

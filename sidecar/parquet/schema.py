@@ -9,15 +9,13 @@ physical type and its annotation: ``logicalType`` where it is set, the older ``c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import Annotation, Leaf
 from sidecar.parquet.thrift import Struct
 
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-"""Bytes of a PLAIN value of the physical types whose width is always the same."""
 
 MAX_NESTING = 256
 """Groups inside each other."""
@@ -54,52 +52,6 @@ _LOGICAL = {
     19: "FILE",
 }
 _UNITS = {1: "ms", 2: "us", 3: "ns"}
-_MOST_DIGITS = {"INT32": 9, "INT64": 18}
-
-
-@dataclass(frozen=True)
-class Annotation:
-    """What a leaf's values mean: ``kind`` is a logical type's name (``""``: none), then its parameters."""
-
-    kind: str = ""
-    scale: int = 0
-    precision: int = 0
-    unit: str = ""
-    utc: bool = False
-    signed: bool = True
-    bits: int = 0
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A leaf column. ``index`` counts leaves from 0, as ``columns`` of each row group does."""
-
-    index: int
-    parts: tuple[str, ...]
-    field_id: int | None
-    physical: str
-    type_length: int | None
-    annotation: Annotation
-    encoding: Encoding
-    max_def: int
-    max_rep: int
-    normalized_interval: bool = False
-    """The file's key-value metadata says that filters of INTERVAL columns hash normalised values."""
-
-    @property
-    def path(self) -> str:
-        """The parts joined by dots: ``a.list.element``."""
-        return ".".join(self.parts)
-
-    @property
-    def width(self) -> int | None:
-        """Bytes of a PLAIN value, ``None`` for BOOLEAN and BYTE_ARRAY."""
-        return self.type_length if self.physical == "FIXED_LEN_BYTE_ARRAY" else WIDTHS.get(self.physical)
-
-    @property
-    def iceberg_type(self) -> str:
-        """The Iceberg type that a plain file's column is taken for when a literal is compared with it."""
-        return _iceberg_type(self)
 
 
 def decode_leaves(elements: Sequence[Struct], *, normalized_interval: bool = False) -> list[Leaf]:
@@ -254,24 +206,3 @@ def _scale(annotation: Annotation) -> int:
     if not 0 <= annotation.scale <= 999:
         raise DamagedFileError("the scale of a decimal is out of range", found=annotation.scale)
     return annotation.scale
-
-
-def _iceberg_type(leaf: Leaf) -> str:
-    name, annotation = leaf.encoding.name, leaf.annotation
-    base, _, detail = name.partition("/")
-    if annotation.kind == "DECIMAL" and detail.startswith("decimal"):
-        most = _MOST_DIGITS.get(leaf.physical, 38)
-        return f"decimal({min(annotation.precision or most, 38)}, {annotation.scale})"
-    if detail.startswith("timestamp"):
-        return f"timestamp{'tz' if annotation.utc else ''}{'_ns' if annotation.unit == 'ns' else ''}"
-    if detail:
-        return detail.partition("-")[0]  # date or time
-    if base == "byte_array":
-        return "string" if annotation.kind in ("STRING", "ENUM", "JSON") else "binary"
-    if base.startswith("flba"):
-        return (
-            "uuid" if annotation.kind == "UUID" and leaf.type_length == 16 else f"fixed[{leaf.type_length}]"
-        )
-    others = {"int32": "int", "int64": "long", "uint32": "long", "uint64": "decimal(20, 0)"}
-    others |= {"int96": "timestamp", "float16": "float", "interval": "fixed[12]"}
-    return others.get(name, name)  # boolean, float, double

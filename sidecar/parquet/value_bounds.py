@@ -29,13 +29,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
+from sidecar.filters.leaf import Leaf
 from sidecar.kernels import levels as kernels
 from sidecar.kernels.rle import BAD_INDEX, byte_array_spans, unaligned_words
 from sidecar.parquet.bounds import Ordering
 from sidecar.parquet.dictionary import DictionaryPage
 from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN, RLE
-from sidecar.parquet.schema import Leaf
 
 BATCH_BYTES = 2 << 20
 """Bytes that are handed to pyarrow at once, prefixes of strings unfolded, unless a single page has more."""

@@ -53,8 +53,8 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from sidecar.iceberg.conditions import predicates
 from sidecar.planning.bound_literals import for_bounds
-from sidecar.planning.conditions import predicates
 
 Flags = npt.NDArray[np.bool_]
 Columns = Callable[[int], pa.Table | None]

@@ -10,19 +10,16 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 from pyiceberg.manifest import DataFile
 
-from sidecar.bundle.page_index_toc import PageIndexKind
-from sidecar.bundle.page_index_use import leaf_of
 from sidecar.errors import SidecarError
 from sidecar.filters.column_types import ColumnType
-from sidecar.parquet.bounds import Comparable
-from sidecar.parquet.page_bounds import PageBounds
-from sidecar.parquet.schema import Leaf
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import ComparedColumn, Leaf
+from sidecar.questions.bounds import Bounds, Comparable
 
-UNKNOWN = PageBounds([None], [None], [False], [None], [True])
+UNKNOWN = Bounds.of_one(None, None)
 _SAME_NUMBERS = {"int32", "int64"}, {"float", "double"}
 
 
@@ -30,28 +27,29 @@ class FileBounds:
     """Bounds of some columns; ``types`` has their Iceberg types by field id."""
 
     def __init__(self, types: Mapping[int, str]) -> None:
-        self._leaves = {field_id: leaf for field_id, kind in types.items() if (leaf := _leaf(field_id, kind))}
+        found = {field_id: _column(field_id, kind) for field_id, kind in types.items()}
+        self._columns = {field_id: column for field_id, column in found.items() if column is not None}
 
-    def leaf(self, field_id: int) -> Leaf | None:
-        """The leaf that the bounds of a column are those of; ``None`` for types without bounds."""
-        return self._leaves.get(field_id)
+    def column(self, field_id: int) -> ComparedColumn | None:
+        """What a column's bounds are compared as; ``None`` for types without bounds."""
+        return self._columns.get(field_id)
 
-    def of(self, data: DataFile, field_id: int) -> PageBounds:
+    def of(self, data: DataFile, field_id: int) -> Bounds:
         """What the entry says of a column."""
-        leaf = self._leaves.get(field_id)
-        if leaf is None:
+        column = self._columns.get(field_id)
+        if column is None:
             return UNKNOWN
         nulls, values = _count(data.null_value_counts, field_id), _count(data.value_counts, field_id)
         all_null = nulls is not None and nulls == values == data.record_count
-        is_float = leaf.encoding.name in ("float", "double")
+        is_float = column.encoding.name in ("float", "double")
         may_have_nan = is_float and _count(data.nan_value_counts, field_id) != 0 and not all_null
-        lower = _decode(data.lower_bounds, field_id, leaf)
-        upper = _decode(data.upper_bounds, field_id, leaf)
-        return PageBounds([lower], [upper], [all_null], [nulls], [may_have_nan])
+        lower = _decode(data.lower_bounds, field_id, column.encoding)
+        upper = _decode(data.upper_bounds, field_id, column.encoding)
+        return Bounds.of_one(lower, upper, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan)
 
-    def in_terms_of(self, data: DataFile, field_id: int, leaf: Leaf) -> PageBounds:
+    def in_terms_of(self, data: DataFile, field_id: int, leaf: Leaf) -> Bounds:
         """As :meth:`of`, for comparing with bounds of a leaf of the file; unknown where units differ."""
-        own = self._leaves.get(field_id)
+        own = self._columns.get(field_id)
         if own is None:
             return UNKNOWN
         names = {own.encoding.name, leaf.encoding.name}
@@ -60,14 +58,14 @@ class FileBounds:
         return self.of(data, field_id) if alike else UNKNOWN
 
 
-def _leaf(field_id: int, iceberg_type: str) -> Leaf | None:
+def _column(field_id: int, iceberg_type: str) -> ComparedColumn | None:
     kind = ColumnType.parse(iceberg_type)
     # the bound of a decimal has as many bytes as its number needs
     encoding = kind.encoding if kind.scale is None else f"byte_array/decimal:{kind.scale}"
     if encoding is None:
         return None
     try:
-        return leaf_of(PageIndexKind(encoding, "", max_def=1), field_id, iceberg_type)
+        return ComparedColumn(field_id, iceberg_type, Encoding.parse(encoding))
     except SidecarError:
         return None
 
@@ -76,17 +74,16 @@ def _count(counts: Mapping[int, int] | None, field_id: int) -> int | None:
     return (counts or {}).get(field_id)
 
 
-def _decode(bounds: Mapping[int, bytes] | None, field_id: int, leaf: Leaf) -> Comparable | None:
+def _decode(bounds: Mapping[int, bytes] | None, field_id: int, encoding: Encoding) -> Comparable | None:
     raw = (bounds or {}).get(field_id)
     if raw is None:
         return None
-    name: Any = leaf.encoding.name
-    if name in ("float", "double"):
+    if encoding.name in ("float", "double"):
         formats = {4: "<f", 8: "<d"}
         value: float = struct.unpack(formats[len(raw)], raw)[0] if len(raw) in formats else math.nan
         return None if math.isnan(value) else value
-    if leaf.physical in ("INT32", "INT64", "BOOLEAN"):
+    if encoding.physical in ("INT32", "INT64", "BOOLEAN"):
         return int.from_bytes(raw, "little", signed=len(raw) > 1)
-    if leaf.encoding.scale is not None:
+    if encoding.is_decimal:
         return int.from_bytes(raw, "big", signed=True) if raw else None
     return raw

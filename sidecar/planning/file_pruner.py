@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask
 
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.filter_answers import Counts, FilterAnswers, ListedPlace
 from sidecar.planning.funnel import Funnel, KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.key_pruning import FilesWithinBounds, KeyAnswer, KeyPruner
@@ -39,14 +40,14 @@ _AskedFiles = list[tuple[DataFile, list[ListedPlace]]]
 class FilePruner:
     """Keeps or drops the data files of one plan.
 
-    ``bound`` is the whole predicate, for bounds and page indexes; ``keys`` are those of a join's other side;
-    ``manifests`` are the data manifests of the snapshot.
+    ``question`` is what the whole predicate asks, of bounds and page indexes too; ``keys`` are those of a join's other
+    side; ``manifests`` are the data manifests of the snapshot.
     """
 
     def __init__(
         self,
         opened: OpenedSidecar,
-        bound: BooleanExpression | None = None,
+        question: FileQuestion | None = None,
         keys: KeySet | None = None,
         manifests: Sequence[ManifestFile] = (),
     ) -> None:
@@ -57,7 +58,7 @@ class FilePruner:
         self._narrows = opened.question is not None
         """Whether what is left is shown to page indexes."""
         self._manifests = manifests
-        self._bound = AlwaysTrue() if bound is None else bound
+        self._question = question or FileQuestion(AlwaysTrue(), opened.table.schema())
         self._kept: dict[str, KeptReason] = {}
         self._identify: dict[str, Identify] = {}
         self.answered: set[str] = set()
@@ -76,7 +77,7 @@ class FilePruner:
         opened = self._opened
         if opened.question is not None:
             opened.open_for_question()
-        elif is_worth_it(lines, self._bound, evaluators, BROAD):
+        elif is_worth_it(lines, self._question.bound, evaluators, BROAD):
             opened.ask(opened.open, None)
         if opened.answers is None:
             return {}
@@ -88,7 +89,7 @@ class FilePruner:
         self, answers: FilterAnswers, lines: Sequence[ManifestFile], evaluators: Evaluators
     ) -> AnsweredManifests:
         answers.note_manifests(self._manifests)
-        found = ListedFiles(answers, self._bound, self._opened.warn).answer(lines, evaluators)
+        found = ListedFiles(answers, self._question.bound, self._opened.warn).answer(lines, evaluators)
         answers.expect_paths_of(line for line in lines if line.manifest_path not in found.entries)
         return found
 
@@ -211,9 +212,7 @@ class FilePruner:
         return left, places_left, len(found) - len(left)
 
     def _pruner(self) -> PagePruner:
-        return PagePruner(
-            self._bound, self._opened.table.schema(), self._opened.resolution_holds, self._opened.warn
-        )
+        return PagePruner(self._question, self._opened.resolution_holds, self._opened.warn)
 
     def funnel(self, manifests: list[ManifestFile]) -> Funnel:
         """What became of the live files of ``manifests``, the data manifests of the snapshot."""

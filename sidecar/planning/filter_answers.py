@@ -23,8 +23,10 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import Coverage, ListedManifest, UnitState
 from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
-from sidecar.planning.may_match import Question, Units, leaves
 from sidecar.planning.segment_answer import Files, SegmentAnswer, answer_of, indexed_units
+from sidecar.questions.conditions import Condition
+from sidecar.questions.filter_questions import looked_up
+from sidecar.questions.narrowing import Units
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
@@ -74,7 +76,7 @@ class FilterAnswers:
     def __init__(
         self,
         segments: Iterable[Segment],
-        question: Question | None,
+        question: Condition | None,
         resolution_holds: Callable[[int, str], bool],
         warnings: Sequence[str] = (),
         moved: RelocatedFiles | None = None,
@@ -98,7 +100,7 @@ class FilterAnswers:
         return self._segments
 
     @property
-    def question(self) -> Question | None:
+    def question(self) -> Condition | None:
         """What filters are asked."""
         return self._question
 
@@ -180,7 +182,7 @@ class FilterAnswers:
     def other_places(self, number: int, ordinals: Ordinals) -> dict[int, Ordinals]:
         """Where segments whose filters can answer list files of segment ``number`` in other manifests."""
         segment, found = self._segments[number], {}
-        asked = {leaf.field_id for leaf in leaves(self._question)} if self._question else set()
+        asked = {leaf.column.index for leaf in looked_up(self._question)} if self._question else set()
         for other, own in enumerate(self._segments):
             if other != number and not self._whole[other] and asked & own.fields.keys():
                 found[other] = own.same_files(segment, ordinals)
@@ -239,11 +241,11 @@ class FilterAnswers:
 
     def _why_not_indexed(self, segment: Segment, ordinal: int) -> KeptReason:
         units = range(segment.unit_ranges[ordinal], segment.unit_ranges[ordinal + 1])
-        for leaf in leaves(self._question) if self._question else ():
-            indexed, coverage = indexed_units(segment, leaf), segment.coverage(leaf.field_id, BLOOM)
+        for leaf in looked_up(self._question) if self._question else ():
+            indexed, coverage = indexed_units(segment, leaf), segment.coverage(leaf.column.index, BLOOM)
             for unit in units:
                 if not indexed[unit]:
-                    return NotIndexed(leaf.column, state_of(coverage, unit))
+                    return NotIndexed(leaf.column.name, state_of(coverage, unit))
         return KeptBecause.NO_UNITS
 
 

@@ -27,7 +27,7 @@ from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.filter_answers import NO_FILTERS, ListedPlace
 from sidecar.planning.funnel import KeptBecause, KeptReason, NotIndexed
 from sidecar.planning.key_sets import KeySet
-from sidecar.planning.may_match import Units
+from sidecar.questions.narrowing import Units
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment

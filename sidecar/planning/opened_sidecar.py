@@ -20,10 +20,10 @@ from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.filter_answers import FilterAnswers, Verdict
 from sidecar.planning.funnel import KeptBecause, SidecarUsed
-from sidecar.planning.may_match import Question
 from sidecar.planning.relocated import RelocatedFiles
 from sidecar.planning.row_groups import StoredPages
 from sidecar.planning.task_planner import Identify
+from sidecar.questions.conditions import Condition
 from sidecar.source import open_source
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class OpenedSidecar:
         self,
         table: Table,
         snapshot: Snapshot,
-        question: Question | None,
+        question: Condition | None,
         encryption_keys: EncryptionKeys | None = None,
         fields: Iterable[int] = (),
     ) -> None:

@@ -7,7 +7,7 @@ that has one, and the bounds of the file in its manifest do not settle that part
 What a page index says counts only if the column would be found in the file today as it was then, if its bounds
 compare in a known way, if the index contradicts neither itself nor the file's bounds, and where it says nothing,
 every row of the row group may match. Row groups of ORC files have row indexes instead, which say of all their rows what
-a page index says of a page (:mod:`sidecar.planning.orc_bounds`).
+a page index says of a page.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.page_index_blob import StoredPageIndex
@@ -27,23 +25,20 @@ from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import decode_page_index, leaf_of
 from sidecar.bundle.row_index_blob import StoredRowIndex
 from sidecar.bundle.row_index_toc import RowIndexKind
+from sidecar.bundle.row_index_use import row_index_bounds
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
-from sidecar.parquet.conditions import Condition, LeafCondition
-from sidecar.parquet.page_bounds import (
-    ChunkFacts,
-    PageBounds,
-    contradicts,
-    first_row_problems,
-    proven_bounds,
-)
-from sidecar.parquet.pruning import narrow
-from sidecar.parquet.row_ranges import RowRanges, Rows
-from sidecar.parquet.schema import Leaf
-from sidecar.planning.conditions import FileQuestion, condition_of
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.iceberg.conditions import condition_of
+from sidecar.orc.bounds import compared_column
+from sidecar.parquet.page_bounds import ChunkFacts, first_row_problems, proven_bounds
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.filter_answers import ListedPlace
-from sidecar.planning.orc_bounds import zone_bounds, zone_leaf
 from sidecar.planning.row_groups import KeptRowGroups
+from sidecar.questions.bounds import Bounds, contradicts
+from sidecar.questions.conditions import Condition, LeafCondition
+from sidecar.questions.narrowing import narrow
+from sidecar.questions.row_ranges import RowRanges, Rows
 
 Stored = StoredPageIndex | StoredRowIndex
 IndexKind = PageIndexKind | RowIndexKind
@@ -68,13 +63,11 @@ class PagePruner:
 
     def __init__(
         self,
-        bound: BooleanExpression,
-        schema: Schema,
+        question: FileQuestion,
         holds: Callable[[int, str], bool],
         warn: Callable[[str], None],
     ) -> None:
-        self._question = FileQuestion(bound, schema)
-        self._names = {i: schema.find_column_name(i) or str(i) for i in self._question.types}
+        self._question = question
         self._holds = holds
         self._warn = warn
         self._conditions: dict[frozenset[tuple[int, IndexKind]], Condition | None] = {}
@@ -184,16 +177,16 @@ class PagePruner:
     def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored]) -> RowRanges:
         """The rows of a row group that page indexes leave, or its row indexes, which speak of all of its rows."""
         everything = RowRanges.all(unit.rows)
-        pages: dict[int, tuple[PageBounds, Rows]] = {}
+        pages: dict[int, tuple[Bounds, Rows]] = {}
         for field_id, index in stored.items():
             if isinstance(index, StoredRowIndex):
-                found, what = self._zone(unit, field_id, index), "row"
+                found, what = self._row_index(unit, field_id, index), "row"
             elif index.column_index is None:
                 continue  # columns with NaN have none
             else:
                 found, what = self._pages(data, unit, field_id, index), "page"
             if isinstance(found, str):
-                where = f"{data.file_path}, row group {unit.row_group}, {self._names[field_id]}"
+                where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
                 self._warn(f"the {what} index of {where} is not used: {found}")
             else:
                 pages[field_id] = found
@@ -202,7 +195,7 @@ class PagePruner:
             return everything
 
         def rows_of(leaf: LeafCondition, wanted: RowRanges) -> RowRanges:
-            bounds, first_rows = pages[leaf.leaf.index]
+            bounds, first_rows = pages[leaf.column.index]
             keep = np.fromiter((leaf.may_match(bounds, i) for i in range(len(first_rows))), np.bool_)
             return wanted & RowRanges.of_pages(first_rows, unit.rows, keep)
 
@@ -210,11 +203,11 @@ class PagePruner:
 
     def _pages(
         self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex
-    ) -> tuple[PageBounds, Rows] | str:
+    ) -> tuple[Bounds, Rows] | str:
         """What a stored page index proves, or why it proves nothing."""
         try:
             column, offset, ordering = decode_page_index(stored)
-            leaf = self._leaf(field_id, stored.kind)
+            leaf = leaf_of(stored.kind, field_id, self._question.types[field_id])
         except SidecarError as error:
             return error.what
         if offset is None:
@@ -227,26 +220,28 @@ class PagePruner:
         problem = contradicts(found, self._question.bounds.in_terms_of(data, field_id, leaf))
         return problem or (found, offset.first_row_indexes)
 
-    def _zone(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> tuple[PageBounds, Rows] | str:
+    def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> tuple[Bounds, Rows] | str:
         """What a stored row index proves of its row group, as of one page, or why it proves nothing."""
         try:
-            leaf = self._leaf(field_id, stored.kind)
+            self._column(field_id, stored.kind)
         except SidecarError as error:
             return error.what
-        found = zone_bounds(stored, unit.rows, leaf)
+        found = row_index_bounds(stored, unit.rows)
         return found if isinstance(found, str) else (found, np.zeros(1, np.int64))
 
     def _condition(self, kinds: dict[int, IndexKind]) -> Condition | None:
         key = frozenset(kinds.items())
         if key not in self._conditions:
-            leaves = {field_id: self._leaf(field_id, kind) for field_id, kind in kinds.items()}
-            self._conditions[key] = condition_of(self._question.bound, leaves.get)
+            columns = {field_id: self._column(field_id, kind) for field_id, kind in kinds.items()}
+            self._conditions[key] = condition_of(self._question.bound, columns.get)
         return self._conditions[key]
 
-    def _leaf(self, field_id: int, kind: IndexKind) -> Leaf:
+    def _column(self, field_id: int, kind: IndexKind) -> ComparedColumn:
+        """What bounds of an index are compared as; :class:`UnsupportedFeatureError` where they do not compare."""
+        iceberg_type = self._question.types[field_id]
         if isinstance(kind, RowIndexKind):
-            return zone_leaf(kind, field_id, self._question.types[field_id])
-        return leaf_of(kind, field_id, self._question.types[field_id])
+            return compared_column(kind.type, kind.scale, field_id, iceberg_type)
+        return leaf_of(kind, field_id, iceberg_type).compared
 
 
 def _problem(units: Sequence[UnitEntry], place: ListedPlace, data: DataFile) -> str:

@@ -32,9 +32,9 @@ from sidecar.iceberg.manifests import read_manifests
 from sidecar.iceberg.predicate import as_expression
 from sidecar.iceberg.refs import as_it_was, snapshot_id_of
 from sidecar.planning.file_pruner import FilePruner
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.key_sets import Keys, key_set
-from sidecar.planning.may_match import question_of
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.task_planner import plan_tasks
@@ -77,7 +77,8 @@ def plan(
     if join_keys is not None and (within := join_keys.within()) is not None:
         row_filter = And(row_filter, as_expression(within, schema))
     bound = bind(schema, row_filter, case_sensitive=True)
-    asked = question_of(bound, schema)
+    question = FileQuestion(bound, schema)
+    asked = question.for_filters
     if snapshot_id is None and table.metadata.current_snapshot() is None:
         seconds = time.perf_counter() - started
         return Plan(table, None, False, row_filter, notes=asked.notes, seconds=seconds, keys=join_keys)
@@ -85,8 +86,8 @@ def plan(
     lines = read_manifests(table.io, snapshot.manifest_list)
     data_lines = [line for line in lines if line.content == ManifestContent.DATA]
     fields = extract_field_ids(bound) | ({join_keys.field_id} if join_keys is not None else set())
-    opened = OpenedSidecar(table, snapshot, asked.question, encryption_keys, fields)
-    pruner, manifest_use = FilePruner(opened, bound, join_keys, data_lines), ManifestUse()
+    opened = OpenedSidecar(table, snapshot, asked.condition, encryption_keys, fields)
+    pruner, manifest_use = FilePruner(opened, question, join_keys, data_lines), ManifestUse()
     try:
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
         tasks, deleted = _tasks(scan, lines, pruner, manifest_use)

@@ -15,7 +15,7 @@ from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.page_index_blob import StoredPageIndex
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.parquet.row_ranges import RowRanges
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.source import Source
 
 FilePart: TypeAlias = "tuple[int, int | None]"

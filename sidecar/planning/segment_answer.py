@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ import numpy.typing as npt
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.planning.funnel import KeptBecause
-from sidecar.planning.may_match import AnyOf, HoldsAny, Question, Units, may_match
+from sidecar.questions.conditions import Condition, HoldsAny
+from sidecar.questions.narrowing import Units, matching_units
 
 if TYPE_CHECKING:
     from sidecar.bundle.sidecar_file import Segment
@@ -34,29 +35,31 @@ class SegmentAnswer:
 
 def answer_of(
     segment: Segment,
-    question: Question | None,
+    question: Condition | None,
     resolution_holds: Callable[[int, str], bool],
     warnings: Sequence[str],
 ) -> SegmentAnswer:
     """What a segment says of its units and files; ``warnings`` grows where the sidecar finds damage."""
+    units, warned = np.ones(segment.num_units, np.bool_), len(warnings)
     if question is None:  # filters are not asked
-        every, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_files, np.bool_)
-        return SegmentAnswer(every, ~none, none, KeptBecause.MAY_MATCH)
-    able = _answerable(question, lambda leaf: indexed_units(segment, leaf), segment.num_units)
-    wanted, warned = np.ones(segment.num_units, np.bool_), len(warnings)
-    units = may_match(question, _asker(segment, resolution_holds), wanted) if able.any() else wanted
+        none = np.zeros(segment.num_files, np.bool_)
+        return SegmentAnswer(units, ~none, none, KeptBecause.MAY_MATCH)
+    # A unit without a filter cannot be ruled out by it. So ask first which units would match if every filter said no.
+    unable = matching_units(question, lambda leaf: ~indexed_units(segment, leaf), segment.num_units)
+    if not unable.all():
+        units = matching_units(question, _asker(segment, resolution_holds), segment.num_units)
     without = np.diff(segment.unit_ranges) == 0  # listed, but no row group of it is known: kept
-    keep, unable = _any_unit(segment, units), _any_unit(segment, ~able)
     why = KeptBecause.DAMAGED if len(warnings) > warned else KeptBecause.MAY_MATCH
-    return SegmentAnswer(units, keep | without, ~(unable | without), why)
+    indexed = ~(_any_unit(segment, unable) | without)
+    return SegmentAnswer(units, _any_unit(segment, units) | without, indexed, why)
 
 
 def _asker(segment: Segment, resolution_holds: Callable[[int, str], bool]) -> Callable[[HoldsAny], Units]:
     def ask(leaf: HoldsAny) -> Units:
         def holds(resolution: str) -> bool:
-            return resolution_holds(leaf.field_id, resolution)
+            return resolution_holds(leaf.column.index, resolution)
 
-        return segment.might_match(leaf.field_id, partial(_probe, leaf), holds)
+        return segment.might_match(leaf.column.index, partial(_probe, leaf), holds)
 
     return ask
 
@@ -65,28 +68,17 @@ def _probe(leaf: HoldsAny, encoding: AnyEncoding) -> Probe:
     """All values of a leaf in one probe; one that is unknown makes it unknown."""
     hashes: list[int] = []
     for value in leaf.values:
-        found = probe_for(value, leaf.type, encoding)
+        found = probe_for(value, leaf.column.iceberg_type, encoding)
         if found.verdict == "unknown":
             return found
         hashes += found.hashes
     return Probe("probe", tuple(hashes)) if hashes else Probe("cannot-exist")
 
 
-def _answerable(question: Question, indexed: Callable[[HoldsAny], Units], units: int) -> Units:
-    """The units whose entries suffice to answer no."""
-    if isinstance(question, HoldsAny):
-        return indexed(question)
-    parts = [_answerable(part, indexed, units) for part in question.parts]
-    every = isinstance(question, AnyOf)
-    combine: Any = np.logical_and if every else np.logical_or
-    found: Units = combine.reduce([np.full(units, every), *parts])
-    return found
-
-
 def indexed_units(segment: Segment, leaf: HoldsAny) -> Units:
     """The units that have a filter of the leaf's column."""
     units = np.zeros(segment.num_units, np.bool_)
-    for group in segment.fields.get(leaf.field_id, ()):
+    for group in segment.fields.get(leaf.column.index, ()):
         units[group.units] = True
     return units
 

@@ -1,8 +1,8 @@
 """Puffin's two codecs: exactly one zstd or LZ4 frame, with its content size (spec, "Compression codecs").
 
-Decompression trusts nothing: the content size is read from the frame's header and bounded before memory is
-taken, and one byte after the frame is damage. A second frame, which other readers drop without a word, is so
-refused as well. Frames that we write carry a checksum of their content.
+Decompression trusts nothing: the content size in the frame's header is checked against a limit before memory is
+allocated, and a single byte after the frame is damage. This also refuses a second frame, which other readers drop
+silently. Frames written here have a checksum of their content.
 """
 
 from __future__ import annotations
@@ -21,32 +21,35 @@ ZSTD = "zstd"
 _ZSTD_MAGIC = bytes.fromhex("28b52ffd")
 _LZ4_MAGIC = bytes.fromhex("04224d18")
 _LZ4_MAX_RATIO = 255
-# The library reads a content size of 0 as "not stated", so the frame of no content stands here: header with
+# The library reads a content size of 0 as "not stated", so this is a complete frame without content: header with
 # content size 0 and content checksum, end mark, XXH32 of nothing.
 _EMPTY_LZ4_FRAME = bytes.fromhex("04224d18 4c40 0000000000000000 f3 00000000 055dcc02")
 
 
 class Compressor(Protocol):
-    """Turns pieces into one frame."""
+    """Compresses pieces into one frame."""
 
     def compress(self, data: memoryview) -> bytes:
-        """Compressed bytes that are ready; may be none."""
+        """Return the compressed bytes that are ready, possibly none."""
 
     def flush(self) -> bytes:
-        """The end of the frame."""
+        """Return the end of the frame."""
 
 
 def compressor(codec: str, length: int) -> Compressor:
-    """A compressor of one frame that states ``length`` as content size; :class:`UsageError` otherwise."""
+    """Return a compressor of one frame that states ``length`` as content size, in bytes.
+
+    Raises :class:`UsageError` for an unknown codec.
+    """
     if codec == ZSTD:
         return _zstd_compressor(length)
     if codec == LZ4:
         return _Lz4Compressor(length)
-    raise UsageError("no such compression codec", expected=f"{ZSTD} or {LZ4}", found=codec)
+    raise UsageError("unknown compression codec", expected=f"{ZSTD} or {LZ4}", found=codec)
 
 
 def decompress(codec: str | None, data: bytes, *, limit: int, file: str, offset: int) -> bytes:
-    """The content of ``data``, which stands at ``offset`` of ``file`` (both only for messages).
+    """Return the content of ``data``. ``file`` and ``offset`` are the place of ``data``, for messages.
 
     Raises :class:`UnsupportedFeatureError` for an unknown codec or a content of more than ``limit`` bytes,
     and :class:`DamagedFileError` for anything but exactly one frame with its content size.
@@ -77,7 +80,7 @@ def decompress(codec: str | None, data: bytes, *, limit: int, file: str, offset:
     else:
         if len(content) == size:
             return content
-        found = f"{len(content)} bytes where the frame says {size}"
+        found = f"{len(content)} bytes instead of the stated {size}"
     raise DamagedFileError(
         f"not one {codec} frame with its content size",
         file=file,
@@ -88,7 +91,7 @@ def decompress(codec: str | None, data: bytes, *, limit: int, file: str, offset:
 
 
 class _FrameError(ValueError):
-    """Why the bytes are not one frame."""
+    """The reason why the bytes are not exactly one frame."""
 
 
 def _zstd_compressor(length: int) -> Compressor:
@@ -116,9 +119,8 @@ class _Lz4Compressor:
 
 
 def _zstd_content_size(data: bytes) -> int:
-    """The content size of the frame that ``data`` is, to its last byte."""
-    # Skippable and legacy frames have other magics; the library would take their content size for 0 or
-    # unknown.
+    """Return the content size of a frame, after a check that the frame ends with ``data``."""
+    # Skippable and legacy frames have other magics. The library would report their content size as 0 or unknown.
     if data[:4] != _ZSTD_MAGIC:
         raise _FrameError(f"magic {data[:4].hex(' ')}")
     try:
@@ -135,10 +137,10 @@ def _zstd_content_size(data: bytes) -> int:
         last = bool(block & 1)
         at += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
         if at > len(data):
-            raise _FrameError("a frame cut short")
+            raise _FrameError("the frame is cut short")
     at += 4 if header.has_checksum else 0
     if at != len(data):
-        raise _FrameError(f"a frame of {at} bytes in {len(data)}")
+        raise _FrameError(f"the frame has {at} bytes, but the data has {len(data)}")
     return int(header.content_size)
 
 
@@ -146,7 +148,7 @@ def _zstd_content(data: bytes, size: int) -> bytes:
     decompressor = zstandard.ZstdDecompressor()
     try:
         if size == 0:
-            # The one-shot call would answer b"" without a look at the frame.
+            # The one-shot call would return b"" without checking the frame.
             return decompressor.stream_reader(data).read(1)
         return decompressor.decompress(data, max_output_size=size, allow_extra_data=False)
     except (zstandard.ZstdError, MemoryError) as error:
@@ -154,31 +156,29 @@ def _zstd_content(data: bytes, size: int) -> bytes:
 
 
 def _lz4_content_size(data: bytes) -> int:
-    # LZ4 frame format: magic, FLG (bits 7-6 version 01, bit 3 content size, bit 0 dictionary), BD, content
-    # size.
+    # LZ4 frame format: magic, FLG (bits 7-6 version 01, bit 3 content size, bit 0 dictionary), BD, content size.
     if data[:4] != _LZ4_MAGIC:
         raise _FrameError(f"magic {data[:4].hex(' ')}")
     if len(data) < 15:
-        raise _FrameError("a frame cut short")
+        raise _FrameError("the frame is cut short")
     if not data[4] & 0x08:
         raise _FrameError("no content size")
     size = int.from_bytes(data[6:14], "little")
-    # No stream of LZ4 sequences yields more than 255 bytes a byte: what claims more needs no memory to be
-    # refused.
+    # LZ4 yields at most 255 bytes for each byte of input, so a larger size can be refused without allocating it.
     if size > _LZ4_MAX_RATIO * len(data):
-        raise _FrameError(f"a content size of {size} for {len(data)} bytes")
+        raise _FrameError(f"the content size {size} is impossible for {len(data)} bytes")
     return size
 
 
 def _lz4_content(data: bytes, size: int) -> bytes:
     frame = lz4.frame.LZ4FrameDecompressor()
     try:
-        # One byte of room more than the content has: the end mark is only read while there is room.
+        # Room for one byte more than the content: the library reads the end mark only while there is room.
         content: bytes = frame.decompress(data, max_length=size + 1)
     except (RuntimeError, EOFError, MemoryError) as error:
         raise _FrameError(str(error)) from error
     if not frame.eof:
-        raise _FrameError("a frame cut short")
+        raise _FrameError("the frame is cut short")
     if frame.unused_data:
         raise _FrameError(f"{len(frame.unused_data)} bytes after the frame")
     return content

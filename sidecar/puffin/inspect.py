@@ -1,4 +1,4 @@
-"""What stands in a Puffin file, and what is wrong with its structure."""
+"""Describe a Puffin file, and verify its structure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sidecar.source import Source
 
 
 def inspect_puffin(source: Source, *, footer_length: int | None = None) -> dict[str, object]:
-    """The footer as JSON can hold it: ``blobs`` and ``properties`` under the footer's own names.
+    """Return the footer as JSON values: ``blobs`` and ``properties``, with the footer's own names.
 
-    Raises what :class:`~sidecar.puffin.reader.PuffinReader` does.
+    Raises the errors of :class:`~sidecar.puffin.reader.PuffinReader`.
     """
     reader = PuffinReader(source, footer_length=footer_length)
     return {
@@ -42,12 +42,12 @@ class ContainerProblem(Problem):
 def verify_puffin(
     source: Source, *, footer_length: int | None = None, limit: int = BLOB_LIMIT
 ) -> list[ContainerProblem]:
-    """Problems of the container, each with its offset; empty if there are none.
+    """Return the problems of the container, each with its offset; empty if there are none.
 
-    Checks framing and footer, the magic at the file's start, that no blobs overlap, that no field has two
-    theta sketches, and decompresses every compressed blob (up to ``limit`` bytes each). Plain blobs carry
-    no checksum that the container knows of; those that are ours are verified by ``sidecar.bundle``. Only
-    :class:`~sidecar.errors.StorageError` is raised.
+    Checks the framing, the footer and the magic at the file's start, that no blobs overlap, and that no field has two
+    theta sketches. Decompresses every compressed blob (up to ``limit`` bytes each). The container has no checksum
+    of plain blobs; :mod:`sidecar.bundle` verifies those of sidecar. Raises only
+    :class:`~sidecar.errors.StorageError`.
     """
     try:
         reader = PuffinReader(source, footer_length=footer_length)
@@ -71,14 +71,16 @@ def _start(reader: PuffinReader) -> list[ContainerProblem]:
 
 
 def _overlaps(reader: PuffinReader) -> list[ContainerProblem]:
-    """Neighbours suffice once the furthest end so far is carried along."""
+    """Return one problem for each blob that begins before the furthest end of the blobs before it."""
     filled = sorted((b for b in reader.metadata.blobs if b.length), key=lambda b: (b.offset, b.length))
     problems, furthest = [], filled[0] if filled else None
     for _, blob in pairwise(filled):
         assert furthest is not None
         if blob.offset < furthest.offset + furthest.length:
-            what = f"the blobs {shorten(furthest.type)} at {furthest.offset} and {shorten(blob.type)} overlap"
-            problems.append(_problem(reader.name, blob.offset, what))
+            overlap = (
+                f"the blobs {shorten(furthest.type)} at {furthest.offset} and {shorten(blob.type)} overlap"
+            )
+            problems.append(_problem(reader.name, blob.offset, overlap))
         if blob.offset + blob.length > furthest.offset + furthest.length:
             furthest = blob
     return problems
@@ -87,7 +89,11 @@ def _overlaps(reader: PuffinReader) -> list[ContainerProblem]:
 def _repeated_thetas(reader: PuffinReader) -> list[ContainerProblem]:
     counts = Counter(blob.fields for blob in reader.metadata.blobs if blob.type == types.THETA)
     return [
-        _problem(reader.name, reader.footer_offset, f"{count} theta sketches for fields {list(fields)}")
+        _problem(
+            reader.name,
+            reader.footer_offset,
+            f"{count} theta sketches for fields {list(fields)}",
+        )
         for fields, count in counts.items()
         if count > 1
     ]

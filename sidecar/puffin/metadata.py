@@ -1,10 +1,9 @@
 """The footer's payload: JSON of ``FileMetadata`` with its ``BlobMetadata`` (Puffin spec, "Footer Payload").
 
-Decoding is strict, because the footer is under no checksum: required keys, exact types (a bool is no
-integer, a float is none either), 32 bits for field ids and 64 bits for the rest, strings that UTF-8 can
-hold, no key twice, no NaN. Keys that the specification does not name are kept in ``extra`` and written
-back, so that a copied blob keeps what its writer said of it. ``"compression-codec": null`` means
-uncompressed, as in Iceberg's own reader.
+Decoding is strict, because the footer has no checksum: required keys, exact types (neither a bool nor a float is
+an integer), 32 bits for field ids and 64 bits for the rest, strings that are valid Unicode, no duplicate keys,
+no NaN. Unknown keys are kept in ``extra`` and written back, so that a copied blob keeps what its writer recorded.
+``"compression-codec": null`` means uncompressed, as in Iceberg's own reader.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from itertools import pairwise
 from sidecar.errors import DamagedFileError
 
 MAX_NESTING = 32
-"""Depth to which values of unknown keys may nest."""
+"""The most levels that values of unknown keys may nest."""
 
 _MAX_DIGITS = 20
 _INT32 = (-(2**31), 2**31 - 1)
@@ -39,7 +38,7 @@ _FILE_KEYS = ("blobs", "properties")
 
 @dataclass(frozen=True)
 class BlobMetadata:
-    """What the footer says of one blob; names are the specification's."""
+    """The footer's metadata of one blob, with the specification's names. ``offset`` and ``length`` are in bytes."""
 
     type: str
     fields: tuple[int, ...]
@@ -54,7 +53,7 @@ class BlobMetadata:
 
 @dataclass(frozen=True)
 class FileMetadata:
-    """The decoded footer: all blobs in the footer's order, and the properties of the file."""
+    """The decoded footer: all blobs in the footer's order, and the file's properties."""
 
     blobs: tuple[BlobMetadata, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -62,7 +61,7 @@ class FileMetadata:
 
 
 class InvalidMetadataError(ValueError):
-    """A value that no footer may hold. Stays in this room: to readers it is damage, to writers wrong use."""
+    """A value that a footer must not have. Readers turn it into DamagedFileError, writers into UsageError."""
 
     def __init__(self, what: str, expected: object, found: object) -> None:
         self.what = what
@@ -72,9 +71,9 @@ class InvalidMetadataError(ValueError):
 
 
 def decode_metadata(payload: bytes, *, file: str, offset: int) -> FileMetadata:
-    """``FileMetadata`` of an uncompressed payload; ``file`` and its ``offset`` there are only for messages.
+    """Decode an uncompressed payload. ``file`` and ``offset`` are its place, for messages.
 
-    Raises :class:`DamagedFileError` for anything that is not exactly one valid ``FileMetadata``.
+    Raises :class:`DamagedFileError` for anything but exactly one valid ``FileMetadata``.
     """
     try:
         document = json.loads(
@@ -97,7 +96,7 @@ def decode_metadata(payload: bytes, *, file: str, offset: int) -> FileMetadata:
 
 
 def encode_metadata(metadata: FileMetadata) -> bytes:
-    """The payload, uncompressed: compact JSON, keys in the order in which Iceberg's own writer has them."""
+    """Return the uncompressed payload: compact JSON, with keys in the order of Iceberg's own writer."""
     document: dict[str, object] = {"blobs": [blob_to_json(blob) for blob in metadata.blobs]}
     if metadata.properties:
         document["properties"] = dict(metadata.properties)
@@ -106,7 +105,7 @@ def encode_metadata(metadata: FileMetadata) -> bytes:
 
 
 def blob_to_json(blob: BlobMetadata) -> dict[str, object]:
-    """A blob as the footer's JSON object; optional keys only where they say something."""
+    """Return a blob as the footer's JSON object. Optional keys without a value are omitted."""
     document: dict[str, object] = {
         "type": blob.type,
         "fields": list(blob.fields),
@@ -124,7 +123,7 @@ def blob_to_json(blob: BlobMetadata) -> dict[str, object]:
 
 
 def file_from_json(document: object) -> FileMetadata:
-    """Validate the footer's JSON object; raises :class:`InvalidMetadataError`."""
+    """Validate the footer's JSON object. Raises :class:`InvalidMetadataError`."""
     members = _members(document, "the footer")
     blobs = _required(members, "blobs", "the footer")
     if not isinstance(blobs, list):
@@ -137,7 +136,7 @@ def file_from_json(document: object) -> FileMetadata:
 
 
 def blob_from_json(document: object, where: str = "the blob") -> BlobMetadata:
-    """Validate one blob's JSON object; raises :class:`InvalidMetadataError` naming ``where``."""
+    """Validate one blob's JSON object. Raises :class:`InvalidMetadataError` with ``where`` in the message."""
     members = _members(document, where)
     fields = _required(members, "fields", where)
     if not isinstance(fields, list):
@@ -159,7 +158,7 @@ def blob_from_json(document: object, where: str = "the blob") -> BlobMetadata:
 
 
 def shorten(value: object) -> str:
-    """A value as text for a message: one line of at most some 80 characters, whatever its size."""
+    """Return a value as text for a message: one line of at most about 80 characters."""
     if isinstance(value, (dict, list)) and value:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = ascii(value[:100] if isinstance(value, (str, bytes)) else value)
@@ -167,7 +166,7 @@ def shorten(value: object) -> str:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse an object that has a key twice: readers would differ in which one they take."""
+    """Build an object, but refuse duplicate keys, because readers differ in which value they take."""
     members = dict(pairs)
     if len(members) != len(pairs):
         keys = sorted(key for key, _ in pairs)
@@ -177,10 +176,10 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _integer(text: str) -> int:
-    # Python would take time quadratic in the number of digits, or refuse beyond 4,300 of them.
+    # Python takes time quadratic in the number of digits, and refuses more than 4,300 of them.
     if len(text) > _MAX_DIGITS:
         raise InvalidMetadataError(
-            "the footer has too long an integer", f"at most {_MAX_DIGITS} characters", text
+            "the footer has an integer that is too long", f"at most {_MAX_DIGITS} characters", text
         )
     return int(text)
 
@@ -188,12 +187,14 @@ def _integer(text: str) -> int:
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise InvalidMetadataError("the footer has a number beyond a double's range", "a finite number", text)
+        raise InvalidMetadataError(
+            "the footer has a number outside the range of doubles", "a finite number", text
+        )
     return value
 
 
 def _constant(text: str) -> object:
-    raise InvalidMetadataError("the footer has a number that JSON does not know", "a finite number", text)
+    raise InvalidMetadataError("the footer has a number that is not JSON", "a finite number", text)
 
 
 def _members(document: object, where: str) -> dict[str, object]:
@@ -204,7 +205,7 @@ def _members(document: object, where: str) -> dict[str, object]:
 
 def _required(members: dict[str, object], key: str, where: str) -> object:
     if key not in members:
-        raise InvalidMetadataError(f"{where} lacks a required key", key, "nothing")
+        raise InvalidMetadataError(f"{where} does not have a required key", key, "nothing")
     return members[key]
 
 
@@ -215,7 +216,7 @@ def _string(value: object, where: str) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """False for a lone surrogate, which JSON can escape but UTF-8 cannot hold."""
+    """Return False for text with a lone surrogate, which JSON can escape but UTF-8 cannot encode."""
     if text.isascii():
         return True
     try:
@@ -249,7 +250,7 @@ def _extra(members: dict[str, object], known: tuple[str, ...], where: str) -> di
 
 
 def _check_kept(extra: dict[str, object], where: str) -> None:
-    """Values that are only passed through must be such that they can be written again."""
+    """Check that the values of unknown keys can be written back."""
     level: list[object] = [extra]
     for _ in range(MAX_NESTING):
         below: list[object] = []

@@ -1,9 +1,9 @@
-"""Reading a Puffin file: the footer in one read, ranges of blobs in as few as there are.
+"""Read a Puffin file: the footer in one read, ranges of blobs in as few reads as possible.
 
-The tail of the file (the footer, or 32 KiB if that is more) is read once and kept: ranges that lie in it
-cost no further read. If the footer's length is not known and it is longer than the tail, one more read gets
-the rest. A footer length that was registered but is not the file's is damage, not a hint: who registered it
-meant another file. The caller then plans without the sidecar.
+The tail of the file (32 KiB, or the footer if that is longer) is read once and kept. Ranges inside it cost no
+further read. If the footer's length is not known and exceeds the tail, one more read fetches the rest. A
+registered footer length that differs from the file's is damage, because the registration means another
+file. The caller then plans without the sidecar.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sidecar.source import Source, check_range, read_ranges
 
 MAGIC = b"PFA1"
 TRAILER_LENGTH = 12
-"""Payload length, flags and magic."""
+"""Bytes of payload length, flags and magic at the file's end."""
 FRAMING_LENGTH = len(MAGIC) + TRAILER_LENGTH
-"""What a footer has besides its payload."""
+"""Bytes of a footer besides its payload."""
 TAIL_LENGTH = 32 * 1024
 FOOTER_LIMIT = 64 * 1024 * 1024
-"""Longest payload that is read, in the file and decompressed."""
+"""The longest payload in bytes that is read, both as stored and decompressed."""
 BLOB_LIMIT = 256 * 1024 * 1024
-"""Longest blob that is read as one, decompressed."""
+"""The longest blob in bytes that is read as a whole, decompressed."""
 
 _PLAIN = bytes([0, 0, 0, 0])
 _COMPRESSED = bytes([1, 0, 0, 0])
@@ -40,14 +40,13 @@ class Trailer:
 
 
 class PuffinReader:
-    """A Puffin file behind a :class:`~sidecar.source.Source`. Reads in the constructor, then only for blobs.
+    """A Puffin file behind a :class:`~sidecar.source.Source`. The constructor reads the footer.
 
-    ``footer_length`` is what Iceberg registers as ``file-footer-size-in-bytes``. Raises
-    :class:`DamagedFileError` for a foreign, truncated or contradictory file, and for a registered length
-    that is not the footer's; :class:`UnsupportedFeatureError` for reserved flags and for footers beyond
-    ``footer_limit``.
+    ``footer_length`` is Iceberg's registered ``file-footer-size-in-bytes``. Raises
+    :class:`DamagedFileError` for a foreign, truncated or contradictory file and for a wrong registered length,
+    :class:`UnsupportedFeatureError` for reserved flags and for footers longer than ``footer_limit``.
 
-    The magic at the file's start is checked where the tail reaches it; elsewhere :func:`verify_puffin` does.
+    The magic at the file's start is checked if the tail includes it; otherwise :func:`verify_puffin` checks it.
     """
 
     def __init__(
@@ -72,21 +71,21 @@ class PuffinReader:
             self.tail = source.read(self.footer_offset, self.tail_offset - self.footer_offset) + self.tail
             self.tail_offset = self.footer_offset
         self._check_magic(self.footer_offset, "the footer does not begin with the magic")
-        # Only now: where a file was cut short, the four bytes that stand in the place of flags are none.
+        # Flags are checked last: in a truncated file, the four bytes in their place are not flags.
         self.footer_compressed = self._decode_flags(trailer.flags)
         if self.tail_offset == 0:
-            self._check_magic(0, "not a Puffin file: it does not begin with the magic")
+            self._check_magic(0, "this is not a Puffin file: it does not begin with the magic")
         self.metadata: FileMetadata = self._decode_footer(footer_limit)
         for blob in self.metadata.blobs:
             self._check_blob(blob)
 
     def read_blob(self, blob: BlobMetadata, *, limit: int = BLOB_LIMIT) -> bytes:
-        """The blob's content, decompressed; :class:`UnsupportedFeatureError` beyond ``limit`` bytes."""
+        """Return the blob's content, decompressed. Raises :class:`UnsupportedFeatureError` beyond ``limit`` bytes."""
         raw = self.read_raw(blob, limit=limit)
         return codecs.decompress(blob.compression_codec, raw, limit=limit, file=self.name, offset=blob.offset)
 
     def read_raw(self, blob: BlobMetadata, *, limit: int = BLOB_LIMIT) -> bytes:
-        """The blob's bytes as the file has them; :class:`UnsupportedFeatureError` beyond ``limit`` bytes."""
+        """Return the blob's bytes as stored. Raises :class:`UnsupportedFeatureError` beyond ``limit`` bytes."""
         self._check_blob(blob)
         if blob.length > limit:
             raise UnsupportedFeatureError(
@@ -99,18 +98,18 @@ class PuffinReader:
         return self.read_at(blob.offset, blob.length)
 
     def read_range(self, blob: BlobMetadata, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset`` of a plain blob; see :meth:`read_ranges`."""
+        """Return ``length`` bytes from ``offset`` of a plain blob, see :meth:`read_ranges`."""
         return self.read_ranges(blob, [(offset, length)])[0]
 
     def read_ranges(self, blob: BlobMetadata, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of each ``(offset, length)`` of a plain blob, in the order of ``ranges``.
+        """Return the bytes of each ``(offset, length)`` of a plain blob, in the order of ``ranges``.
 
-        Offsets count from the blob's start. Ranges in the tail cost no read; near neighbours cost one.
+        Offsets count from the blob's start. Ranges in the tail need no read; near neighbours share one. Raises
         :class:`UsageError` for a compressed blob, :class:`DamagedFileError` for a range outside the blob.
         """
         if blob.compression_codec is not None:
             raise UsageError(
-                f"the blob {shorten(blob.type)} is compressed: ranges of it cannot be read",
+                f"the blob {shorten(blob.type)} is compressed, so ranges of it cannot be read",
                 file=self.name,
                 offset=blob.offset,
                 expected="no compression codec",
@@ -120,7 +119,7 @@ class PuffinReader:
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > blob.length:
                 raise DamagedFileError(
-                    f"a range lies outside the blob {shorten(blob.type)}",
+                    f"a range is outside the blob {shorten(blob.type)}",
                     file=self.name,
                     offset=blob.offset,
                     expected=f"at most {blob.length} bytes",
@@ -129,7 +128,7 @@ class PuffinReader:
         return self.read_places([(blob.offset + offset, length) for offset, length in ranges])
 
     def read_places(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of each ``(offset, length)`` of the file, as :meth:`read_ranges` has those of a blob."""
+        """Return the bytes of each ``(offset, length)`` of the file, like :meth:`read_ranges` for a blob."""
         for place in places:
             check_range(self.name, self.size, *place)
         distant = [place for place in places if place[0] < self.tail_offset and place[1]]
@@ -137,14 +136,14 @@ class PuffinReader:
         return [fetched[place] if place in fetched else self._from_tail(*place) for place in places]
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset`` of the file, out of the tail if they lie wholly inside it."""
+        """Return ``length`` bytes from ``offset`` of the file, from the tail if they are completely inside it."""
         check_range(self.name, self.size, offset, length)
         if offset >= self.tail_offset:
             return self._from_tail(offset, length)
         return self.source.read(offset, length)
 
     def _from_tail(self, offset: int, length: int) -> bytes:
-        # An empty range may stand before the tail: there is nothing to take then.
+        # An empty range may begin before the tail, where the slice would be wrong.
         start = offset - self.tail_offset
         return self.tail[start : start + length] if length else b""
 
@@ -152,18 +151,18 @@ class PuffinReader:
         smallest = len(MAGIC) + FRAMING_LENGTH
         if self.size < smallest:
             raise DamagedFileError(
-                "too short to be a Puffin file",
+                "the file is too short to be a Puffin file",
                 file=self.name,
                 offset=0,
                 expected=f"at least {smallest} bytes",
                 found=self.size,
             )
-        known = 0 if footer_length is None else footer_length
-        # A length that cannot be is told apart from one that is not the footer's before it costs a long read.
-        if footer_length is not None and not FRAMING_LENGTH <= known <= self.size - len(MAGIC):
-            raise self._wrong_footer_length(f"{FRAMING_LENGTH} to {self.size - len(MAGIC)}", known)
-        wanted = max(tail_length, TRAILER_LENGTH, min(known, footer_limit + FRAMING_LENGTH))
-        self.tail_offset = max(self.size - wanted, 0)
+        stated = 0 if footer_length is None else footer_length
+        # An impossible length is refused here, before it costs a long read. A wrong one is found after the read.
+        if footer_length is not None and not FRAMING_LENGTH <= stated <= self.size - len(MAGIC):
+            raise self._wrong_footer_length(f"{FRAMING_LENGTH} to {self.size - len(MAGIC)}", stated)
+        tail_bytes = max(tail_length, TRAILER_LENGTH, min(stated, footer_limit + FRAMING_LENGTH))
+        self.tail_offset = max(self.size - tail_bytes, 0)
         self.tail = self.source.read(self.tail_offset, self.size - self.tail_offset)
 
     def _check_footer_length(self, registered: int | None, limit: int) -> None:
@@ -188,12 +187,12 @@ class PuffinReader:
 
     def _wrong_footer_length(self, expected: str, found: int) -> DamagedFileError:
         return DamagedFileError(
-            "the registered footer length is not the file's",
+            "the registered footer length does not match the file",
             file=self.name,
             offset=self.size - TRAILER_LENGTH,
             expected=f"{expected} bytes",
             found=found,
-            hint="The statistics entry speaks of another file, or the file was changed; rebuild it.",
+            hint="The statistics entry belongs to another file, or the file was changed. Rebuild the sidecar.",
         )
 
     def _check_magic(self, offset: int, what: str) -> None:
@@ -209,7 +208,7 @@ class PuffinReader:
                 offset=self.size - 8,
                 expected=f"{_PLAIN.hex(' ')} or {_COMPRESSED.hex(' ')}",
                 found=flags.hex(" "),
-                hint="A later version of the format may have written it.",
+                hint="The file may have a later version of the format.",
             )
         return flags == _COMPRESSED
 
@@ -223,7 +222,7 @@ class PuffinReader:
     def _check_blob(self, blob: BlobMetadata) -> None:
         if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > self.footer_offset:
             raise DamagedFileError(
-                f"the blob {shorten(blob.type)} lies outside the file's blobs",
+                f"the blob {shorten(blob.type)} is outside the file's blobs",
                 file=self.name,
                 offset=blob.offset,
                 expected=f"bytes {len(MAGIC)} to {self.footer_offset}",
@@ -232,11 +231,14 @@ class PuffinReader:
 
 
 def decode_trailer(trailer: bytes, *, file: str, size: int) -> Trailer:
-    """The last 12 bytes of a file of ``size`` bytes; see :class:`PuffinReader` for the errors."""
+    """Decode the last 12 bytes of a file of ``size`` bytes. See :class:`PuffinReader` for the errors."""
     at = size - TRAILER_LENGTH
     if trailer[8:] != MAGIC:
         raise _wrong_magic(
-            "not a Puffin file, or a truncated one: it does not end with the magic", file, at + 8, trailer[8:]
+            "this is not a Puffin file, or it is truncated: it does not end with the magic",
+            file,
+            at + 8,
+            trailer[8:],
         )
     length = int.from_bytes(trailer[:4], "little", signed=True)
     if length < 0:

@@ -1,10 +1,10 @@
-"""Writing a Puffin file as a stream: blobs go to the sink as they come, the footer last.
+"""Write a Puffin file as a stream: blobs go to the sink as they arrive, the footer last.
 
-Memory is bounded by one piece of data and by the footer. The sink is any binary file-like object with
+Memory is bounded by one piece of data and the footer. The sink is any binary file-like object with
 ``write`` (pyiceberg's ``OutputStream``, a local file); the caller opens and closes it. A plain blob is a
-stream of unknown length; a compressed one is a single frame with its content size, so that its length must
-be known beforehand. The footer is plain and all flags are 0, unless LZ4 is asked for, which no engine in
-use reads.
+stream of unknown length. A compressed blob is a single frame with its content size, so its length must
+be known in advance. The footer is plain and all flags are 0, unless LZ4 is requested, which no current
+engine reads.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from sidecar.puffin.reader import FOOTER_LIMIT, FRAMING_LENGTH, MAGIC, PuffinRea
 
 CREATED_BY = "created-by"
 COPY_LENGTH = 4 * 1024 * 1024
-"""Blobs of other files are copied in pieces of this many bytes."""
+"""Bytes of another file's blob that are copied at a time."""
 
 Buffer = Any
-"""``bytes``, ``bytearray``, ``memoryview``, a contiguous array: whatever gives a :class:`memoryview`."""
+"""``bytes``, ``bytearray``, ``memoryview``, a contiguous array: anything with a :class:`memoryview`."""
 
 
 class Sink(Protocol):
-    """Where the bytes go."""
+    """A binary output stream."""
 
     def write(self, data: Any, /) -> Any:
-        """Write bytes; the number of those taken, or ``None`` for all."""
+        """Write bytes. Return how many were written, or ``None`` for all."""
 
 
 class WrittenFile(NamedTuple):
-    """A finished file: what Iceberg registers as file size and footer size, and the footer as written."""
+    """A finished file: the file size and footer size that Iceberg registers, and the footer as written."""
 
     file_size: int
     footer_size: int
@@ -52,7 +52,7 @@ class WrittenFile(NamedTuple):
 
 
 class BlobSink:
-    """An open blob of a :class:`PuffinWriter`; takes pieces, and is :attr:`metadata` when it is closed."""
+    """An open blob of a :class:`PuffinWriter` that takes pieces. :attr:`metadata` is complete when it is closed."""
 
     def __init__(self, writer: PuffinWriter, metadata: BlobMetadata, length: int | None) -> None:
         self.metadata = metadata
@@ -64,7 +64,7 @@ class BlobSink:
         self._compressor = None if codec is None else codecs.compressor(codec, length or 0)
 
     def write(self, data: Buffer) -> None:
-        """Append ``data`` to the content; :class:`UsageError` beyond the length that was stated."""
+        """Append ``data`` to the content. Raises :class:`UsageError` beyond the stated length."""
         if self._closed:
             raise UsageError("the blob is closed", found=self.metadata.type)
         view = _bytes_view(data)
@@ -83,15 +83,17 @@ class BlobSink:
         return self.metadata
 
     def _wrong_length(self) -> UsageError:
-        return UsageError("a blob has not the length stated", expected=self._expected, found=self._taken)
+        return UsageError(
+            "the blob does not have its stated length", expected=self._expected, found=self._taken
+        )
 
 
 class PuffinWriter:
-    """Writes one Puffin file to ``sink``; see the module for what it keeps in memory.
+    """Writes one Puffin file to ``sink``, with the memory that the module's docstring states.
 
-    ``properties`` are the file's, ``created_by`` is always one of them (``sidecar`` and its version by
-    default). Every method raises :class:`UsageError` for a wrong call and :class:`StorageError` when the
-    sink fails. After an error in the midst of a blob the file cannot be finished.
+    ``properties`` are the file's; ``created_by`` is always added to them (default: ``sidecar`` and its version).
+    Every method raises :class:`UsageError` for a wrong call and :class:`StorageError` if the
+    sink fails. After an error inside a blob, the file cannot be finished.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class PuffinWriter:
         """Bytes written so far."""
         self.properties = {**(properties or {}), CREATED_BY: created_by or _created_by()}
         self.blobs: list[BlobMetadata] = []
-        """Metadata of the blobs that are finished."""
+        """Metadata of the finished blobs."""
         self._sink = sink
         self._state = "ready"
         self._validate_file()
@@ -119,9 +121,9 @@ class PuffinWriter:
         *,
         length: int | None = None,
     ) -> BlobMetadata:
-        """Write one blob: ``data`` is bytes or pieces of bytes, ``codec`` None, ``"zstd"`` or ``"lz4"``.
+        """Write one blob. ``data`` is bytes or an iterable of bytes, ``codec`` ``None``, ``"zstd"`` or ``"lz4"``.
 
-        Pieces to be compressed need the ``length`` of all of them in bytes.
+        An iterable that is to be compressed needs its total ``length`` in bytes.
         """
         pieces: Iterable[Buffer] = data
         if _is_buffer(data):
@@ -146,12 +148,12 @@ class PuffinWriter:
         *,
         length: int | None = None,
     ) -> Iterator[BlobSink]:
-        """A context whose value takes the blob's pieces; one blob is open at a time.
+        """Open a blob for writing. Only one blob can be open at a time.
 
-        A plain blob may be of any length; a compressed one must state its ``length`` in bytes, uncompressed.
+        A compressed blob needs its uncompressed ``length`` in bytes; a plain blob does not.
         """
         if codec is not None and length is None:
-            raise UsageError("the length of a blob that is to be compressed must be known", found=codec)
+            raise UsageError("a compressed blob needs its length in advance", found=codec)
         metadata = BlobMetadata(
             blob_type,
             tuple(fields),
@@ -168,10 +170,9 @@ class PuffinWriter:
             self.blobs.append(sink._finish())
 
     def copy_blob(self, blob: BlobMetadata, origin: PuffinReader | Buffer) -> BlobMetadata:
-        """Copy another file's blob byte for byte: ``origin`` is that file, or the blob's bytes in it.
+        """Copy another file's blob byte for byte. ``origin`` is a reader of that file, or the blob's stored bytes.
 
-        Nothing is decompressed and, but for the offset, all that is said of the blob stays, unknown keys
-        included.
+        Nothing is decompressed. All metadata of the blob except its offset stays, including unknown keys.
         """
         with self._adding(replace(blob, offset=self.position)):
             start = self.position
@@ -179,7 +180,7 @@ class PuffinWriter:
                 self._write(piece)
             if self.position - start != blob.length:
                 raise UsageError(
-                    "the bytes are not the blob's",
+                    "the bytes do not have the blob's length",
                     expected=f"{blob.length} bytes",
                     found=self.position - start,
                 )
@@ -187,10 +188,10 @@ class PuffinWriter:
         return self.blobs[-1]
 
     def finish(self, footer_codec: str | None = None) -> WrittenFile:
-        """Write the footer, plain or (``"lz4"``) compressed, and no more; the sink stays open."""
+        """Write the footer, plain or (``"lz4"``) compressed. The sink stays open, but takes no more data."""
         if footer_codec not in (None, codecs.LZ4):
             raise UsageError(
-                "no such footer compression", expected=f"None or {codecs.LZ4}", found=footer_codec
+                "unknown footer compression", expected=f"None or {codecs.LZ4}", found=footer_codec
             )
         self._require_ready()
         metadata = self._validate_file()
@@ -201,7 +202,7 @@ class PuffinWriter:
             payload = frame.compress(memoryview(payload)) + frame.flush()
         if max(plain_length, len(payload)) > FOOTER_LIMIT:
             raise UsageError(
-                "the footer would be larger than readers take",
+                "the footer would be larger than readers accept",
                 expected=f"at most {FOOTER_LIMIT} bytes",
                 found=len(payload),
             )
@@ -213,17 +214,19 @@ class PuffinWriter:
 
     @contextmanager
     def _adding(self, metadata: BlobMetadata) -> Iterator[None]:
-        """While a blob is written nothing else may be; if that fails, the file is lost."""
+        """Allow no other write while a blob is written. If the blob fails, the file cannot be finished."""
         self._require_ready()
         _validate(metadata)
-        self._state = "in the midst of a blob"
+        self._state = "inside a blob"
         yield
         self._state = "ready"
 
     def _require_ready(self) -> None:
         if self._state != "ready":
             raise UsageError(
-                "the Puffin file takes no more blobs and no footer", expected="ready", found=self._state
+                "the Puffin file accepts neither a blob nor the footer now",
+                expected="ready",
+                found=self._state,
             )
 
     def _validate_file(self) -> FileMetadata:
@@ -250,7 +253,7 @@ class PuffinWriter:
             if not 0 < count <= view.nbytes:
                 self._state = "failed"
                 raise StorageError(
-                    "the sink takes no bytes",
+                    "the sink did not accept bytes",
                     offset=self.position,
                     expected=f"1 to {view.nbytes}",
                     found=count,
@@ -260,13 +263,13 @@ class PuffinWriter:
 
 
 def _validate(blob: BlobMetadata) -> None:
-    """Refuse what would not come back from the footer as it is."""
+    """Raise :class:`UsageError` for metadata that would change on the way through the footer."""
     try:
         same = blob_from_json(blob_to_json(blob)) == blob
     except (InvalidMetadataError, TypeError, ValueError) as error:
-        raise UsageError(f"the footer cannot hold this: {error}") from error
+        raise UsageError(f"the footer cannot store this blob's metadata: {error}") from error
     if not same:
-        raise UsageError("the footer cannot hold this blob's metadata as it is")
+        raise UsageError("the footer cannot store this blob's metadata without a change")
 
 
 def _is_buffer(data: object) -> bool:
@@ -278,12 +281,12 @@ def _is_buffer(data: object) -> bool:
 
 
 def _bytes_view(data: Buffer) -> memoryview:
-    """``data`` as bytes, without a copy."""
+    """Return ``data`` as bytes without a copy. Raises :class:`UsageError` unless it is contiguous."""
     try:
         view = memoryview(data)
         return view.cast("B") if view.nbytes else memoryview(b"")
     except TypeError as error:
-        raise UsageError(f"not contiguous bytes: {error}", found=type(data).__name__) from error
+        raise UsageError(f"the data is not contiguous bytes: {error}", found=type(data).__name__) from error
 
 
 def _raw_pieces(blob: BlobMetadata, origin: PuffinReader | Buffer) -> Iterator[Buffer]:

@@ -1,13 +1,17 @@
-"""pyiceberg's reader of data files, taken apart so that rows can come from elsewhere: its private API.
+"""pyiceberg's reader of data files as separate steps, so that rows can come from our own page reader.
 
-pyiceberg reads a data file in five steps: the file's Arrow schema becomes an Iceberg schema (by field ids, or by the
-table's name mapping), columns that the file lacks get values from its partition, the row filter is translated
-to the file's names and types, Arrow scans the row groups whose statistics allow for a match, and each batch is
-projected to the schema that was asked for: promotions, initial defaults, nulls. Position deletes are taken out before
-the filter, and then no statistics are asked.
+pyiceberg reads a data file in five steps:
 
-Here the steps are the same calls, except that Arrow is shown the footer alone. It says which row groups it would
-scan; :class:`FileView` has the rest, for rows that :mod:`sidecar.reading.table_files` reads.
+1. It turns the file's Arrow schema into an Iceberg schema, by field ids or by the table's name mapping.
+2. It takes the values of columns that the file lacks from the file's partition.
+3. It translates the row filter to the file's names and types.
+4. Arrow scans the row groups whose statistics allow a match. If the file has position deletes, all row groups are
+   scanned and deleted rows are removed before the filter.
+5. It projects each batch to the requested schema: promotions, initial defaults, nulls.
+
+This module makes the same calls, most of them private functions of pyiceberg, but shows Arrow only the footer of a
+Parquet file. Arrow says which row groups it would scan. :class:`FileView` has the other steps, for rows that
+:mod:`sidecar.reading.table_files` reads.
 """
 
 from __future__ import annotations
@@ -51,27 +55,27 @@ from sidecar.reading.residual import residual_of
 from sidecar.source import Source, SourceFile, has_cheap_ranges, open_source
 
 Deletes = Mapping[str, Mapping[str, Any]]
-"""By the path of a delete file: its positions of each data file, by path, as a chunked array of int64."""
+"""Path of a delete file -> path of a data file -> its deleted positions, a chunked array of int64."""
 
 
 @dataclass(frozen=True, eq=False)
 class FileView:
-    """One data file as pyiceberg would read it. ``file_schema`` has the file's names under the table's ids."""
+    """One data file as pyiceberg reads it. ``file_schema`` has the file's column names and the table's field ids."""
 
     physical_schema: Any
     file_schema: Schema
     projected: Schema
-    """The part of ``file_schema`` that is read: columns to project, and those of the filter."""
+    """The part of ``file_schema`` that is read: the requested columns and those of the filter."""
     row_filter: BooleanExpression
-    """Bound to the file: its names, literals in its types, absent columns decided."""
+    """The filter with the file's names and literals in the file's types; predicates on absent columns are resolved."""
     arrow_filter: Any
-    """The same as Arrow's expression; ``None`` if every row matches."""
+    """``row_filter`` as an Arrow expression; ``None`` if every row matches."""
     fragment: Any
     reader: TableReader
     missing: Mapping[int, Any]
 
     def scanned_row_groups(self) -> set[int]:
-        """Ordinals of the row groups that Arrow would scan with the filter: those its statistics allow."""
+        """Return the ordinals of the row groups whose statistics allow a match, so that Arrow would scan them."""
         if self.arrow_filter is None or self.asks_uuid:
             return set(range(self.fragment.num_row_groups))
         subset = self.fragment.subset(filter=self.arrow_filter, schema=self.physical_schema)
@@ -84,7 +88,10 @@ class FileView:
         return any(isinstance(field.field_type, UUIDType) for field in fields)
 
     def residual(self) -> Residual | None:
-        """Which rows match, as pyiceberg has Arrow evaluate it; UUIDs as their bytes. ``None``: all."""
+        """Return the filter on rows as pyiceberg evaluates it in Arrow; UUIDs are compared as bytes.
+
+        ``None`` if every row matches.
+        """
         if self.arrow_filter is None:
             return None
         if not self.asks_uuid:
@@ -96,7 +103,7 @@ class FileView:
         )
 
     def project(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows of the projected columns in the schema that was asked for."""
+        """Convert rows of the projected columns to the requested schema."""
         for batch in rows.combine_chunks().to_batches():
             yield _to_requested_schema(
                 self.reader.schema,
@@ -109,7 +116,7 @@ class FileView:
 
 
 def _matching(expression: Any, table: pa.Table) -> npt.NDArray[np.int64]:
-    """Where an expression of Arrow holds."""
+    """Return the positions (int64 [n], rising) of the rows for which an Arrow expression is true."""
     name = "row"
     while name in table.column_names:
         name += "_"
@@ -118,7 +125,7 @@ def _matching(expression: Any, table: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def column_paths(schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Field ids of all columns outside of lists and maps, with their names from the top."""
+    """Yield the field id and the path of names of each column outside of lists and maps."""
     open_: list[tuple[tuple[str, ...], Sequence[NestedField]]] = [((), schema.fields)]
     while open_:
         above, fields = open_.pop()
@@ -130,7 +137,7 @@ def column_paths(schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 class _KnownFiles(FileIO):
-    """A table's files for pyiceberg to read whole, without asking the storage for lengths that are known."""
+    """A FileIO with which pyiceberg reads whole files; it does not ask the storage for file sizes that are known."""
 
     def __init__(self, io: FileIO, encryption_keys: EncryptionKeys | None = None) -> None:
         super().__init__(io.properties)
@@ -139,12 +146,12 @@ class _KnownFiles(FileIO):
         self.sizes: dict[str, int] = {}
         """Lengths of files in bytes, by path."""
         self.parquet: set[str] = set()
-        """Paths of those that may be encrypted."""
+        """Paths of Parquet files, which may be encrypted."""
         self.with_views: set[str] = set()
-        """Paths of Parquet files that are shown without views."""
+        """Paths of Parquet files whose view types (string_view, binary_view) are shown as the usual types."""
 
-    def know(self, file: DataFile) -> None:
-        """Take note of a file that is to be read."""
+    def remember(self, file: DataFile) -> None:
+        """Remember the size and format of a file that will be read."""
         self.sizes[file.file_path] = file.file_size_in_bytes
         if file.file_format == FileFormat.PARQUET:
             self.parquet.add(file.file_path)
@@ -188,15 +195,15 @@ class _KnownFile(InputFile):
 
     def open(self, seekable: bool = True) -> Any:
         source = open_source(self.location, self._io, self._size)
-        if self._keys is None and self._shown is None and not _ends_as_it_should(source):
-            return self._io.new_input(self.location).open(seekable)  # its length is not what was registered
+        if self._keys is None and self._shown is None and not _has_end_magic(source):
+            return self._io.new_input(self.location).open(seekable)  # the size in the manifest is wrong
         plain = unlock(source, self._keys)
         file: Any = SourceFile(plain if self._shown is None else self._shown(plain))
         return pa.PythonFile(file, "r")
 
 
-def _ends_as_it_should(source: Source) -> bool:
-    """Whether there is a magic at the end of a file, which readers read first anyway."""
+def _has_end_magic(source: Source) -> bool:
+    """Return whether the file ends with a Parquet or ORC magic. Readers read the end first, so this costs little."""
     try:
         end = source.read(source.size - 4, 4)
     except SidecarError:
@@ -205,11 +212,11 @@ def _ends_as_it_should(source: Source) -> bool:
 
 
 def deletes_of(task: FileScanTask, deletes: Deletes) -> list[Any]:
-    """The deleted positions of a task's file, by its own delete files alone: chunked arrays of int64.
+    """Return the deleted positions of a task's file, from the task's own delete files: chunked arrays of int64.
 
-    A file that left the table and came back is younger than the delete files that named its path before. pyiceberg
-    joins what all delete files of a scan say of a path, and so loses rows where such a delete file belongs to another
-    task.
+    A data file can leave the table and be added again. Older delete files that name its path do not apply to it then.
+    pyiceberg combines the positions of all delete files of a scan by path, so it loses rows when such a delete file
+    belongs to another task of the scan.
     """
     path = task.file.file_path
     own = (deletes[file.file_path] for file in task.delete_files)
@@ -233,16 +240,19 @@ class TableReader:
         self._scan = ArrowScan(table.metadata, self._io, schema, row_filter)
 
     def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
-        """What each delete file of ``tasks`` says, read once. Raises whatever pyiceberg and Arrow do."""
+        """Read each delete file of ``tasks`` once. Raises the errors of pyiceberg and Arrow."""
         files = list({file for task in tasks for file in task.delete_files})
         for file in files:
-            self._io.know(file)
-        found = ExecutorFactory.get_or_create().map(partial(_read_deletes, self._io), files)
-        return {file.file_path: positions for file, positions in zip(files, found, strict=True)}
+            self._io.remember(file)
+        deletes = ExecutorFactory.get_or_create().map(partial(_read_deletes, self._io), files)
+        return {file.file_path: positions for file, positions in zip(files, deletes, strict=True)}
 
     def read_whole(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Matching rows of a whole file but its ``deletes``, by pyiceberg; one with views as if it had none."""
-        self._io.know(task.file)
+        """Yield the matching rows of a whole file without its ``deletes``, as read by pyiceberg.
+
+        pyiceberg does not handle Arrow's view types, so a Parquet file that has some is shown with the usual types.
+        """
+        self._io.remember(task.file)
         read = self._read_comparing_uuids if self._asks_uuid else self._read_whole
         batches = read(task, deletes)
         try:
@@ -272,7 +282,10 @@ class TableReader:
         return any(isinstance(schema.find_field(field_id).field_type, UUIDType) for field_id in asked)
 
     def _read_comparing_uuids(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """As pyiceberg reads a whole file, but for the filter, which Arrow cannot evaluate."""
+        """Read a whole file as pyiceberg does, but evaluate the filter here: Arrow cannot compare UUIDs.
+
+        Rows are numbered before the filter, so all row groups are read, in order.
+        """
         deleted = [positions.to_numpy() for positions in deletes]
         gone = np.unique(np.concatenate(deleted)) if deleted else np.array([], np.int64)
         with self._io.new_input(task.file.file_path).open() as file:
@@ -285,33 +298,36 @@ class TableReader:
                 rows = np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row
                 first_row += len(batch)
                 table = pa.Table.from_batches([batch]).take(rows)
-                found = table if residual is None else table.take(residual(table))
-                if found.num_rows:
-                    yield from view.project(found)
+                matching = table if residual is None else table.take(residual(table))
+                if matching.num_rows:
+                    yield from view.project(matching)
 
     @property
     def row_filter(self) -> BooleanExpression:
-        """The filter, bound to the table's schema."""
+        """The filter bound to the table's schema."""
         return self._scan._bound_row_filter
 
     @property
     def field_ids(self) -> set[int]:
-        """Field ids of the columns that are read: the schema's, and those of the filter."""
+        """Field ids of the columns that are read: those of the schema and of the filter."""
         return self._scan._projected_field_ids
 
     @cached_property
     def downcasts_ns(self) -> bool:
-        """Whether nanoseconds are read as microseconds."""
+        """Whether nanosecond timestamps are read as microseconds."""
         configured = self._scan._downcast_ns_timestamp_to_us
         return self._metadata.format_version <= 2 if configured is None else configured
 
     def view(self, task: FileScanTask, footer: bytes) -> FileView:
-        """The file of ``task``, given a Parquet file of its footer alone. Raises whatever pyiceberg and Arrow do."""
-        alone: Any = pa.BufferReader(footer)
-        return self.view_of(task, ds.ParquetFileFormat().make_fragment(alone))
+        """Return the view of the file of ``task``, given a Parquet file that consists of the footer only.
+
+        Raises the errors of pyiceberg and Arrow.
+        """
+        footer_file: Any = pa.BufferReader(footer)
+        return self.view_of(task, ds.ParquetFileFormat().make_fragment(footer_file))
 
     def view_of(self, task: FileScanTask, fragment: Any) -> FileView:
-        """As :meth:`view`, given Arrow's fragment of the file."""
+        """Return the view of the file of ``task``, given Arrow's fragment of it. Raises the errors of pyiceberg."""
         physical = fragment.physical_schema
         file_schema = pyarrow_to_schema(
             physical,

@@ -1,12 +1,12 @@
-"""A plain Parquet file's columns as an Iceberg schema, so that predicates mean for a file what they mean for a table.
+"""The columns of a plain Parquet file as an Iceberg schema, so that predicates mean the same for a file and a table.
 
-Field ids are given in the order of the schema; those in the file, if any, need not be unique. A column has the
-Iceberg type that its Parquet leaf stands for (:attr:`sidecar.parquet.schema.Leaf.iceberg_type`), with two
-differences: nanoseconds are asked in microseconds, which is what literals can say, and what Arrow reads as
-something else altogether (durations, decimals beyond 38 digits) can be asked IS NULL alone.
+Field ids are numbered in the order of the schema; ids in the file are ignored because they need not be unique. A
+column has the Iceberg type of its Parquet leaf (:attr:`sidecar.filters.leaf.Leaf.iceberg_type`), with two
+differences. Columns of nanoseconds are compared with literals in microseconds. Columns that Arrow reads as a type
+without Iceberg counterpart (durations, decimals of more than 38 digits) accept only IS NULL and IS NOT NULL.
 
-For the residual, Arrow columns are brought into the types that pyiceberg's expressions compare: dictionaries
-decoded, halves widened, times in microseconds or nanoseconds, decimals in 128 bits, UUIDs as bytes.
+For the residual, Arrow columns are converted to types that pyiceberg's expressions compare: dictionaries are
+decoded, half floats widened, dates in days, decimals in 128 bits, UUIDs as bytes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from pyiceberg.types import (
 
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType
+from sidecar.filters.leaf import ComparedColumn, Leaf
 from sidecar.parquet.scan.schema_parts import FileShape, Node
-from sidecar.parquet.schema import Leaf
 
 _PRIMITIVES: dict[str, PrimitiveType] = {
     "boolean": BooleanType(),
@@ -84,51 +84,56 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "fixed": _t.is_fixed_size_binary,
     "decimal": _t.is_decimal,
 }
-"""Arrow types that are compared as the Iceberg type of that name."""
+"""Iceberg type name (without parameters) -> whether an Arrow type can be compared as that type."""
 
 
 @dataclass(frozen=True, eq=False)
 class FileColumn:
-    """A column that a predicate can speak of; ``leaf`` is ``None`` for a struct."""
+    """A column that a predicate can name; ``leaf`` is ``None`` for a struct."""
 
     path: tuple[str, ...]
     enough: tuple[str, ...]
-    """The path to what has to be read to know the column: of a struct, where it is null."""
+    """Path of the column to read for the predicate. For a struct it is one leaf, enough to know where it is null."""
     leaf: Leaf | None
 
     def of(self, table: pa.Table) -> Any:
-        """The column, null where a parent is null."""
+        """Take this column out of a table; a value is null where a parent struct is null."""
         column = table[self.path[0]]
         return pc.struct_field(column, list(self.path[1:])) if len(self.path) > 1 else column
 
 
 @dataclass(frozen=True, eq=False)
 class FileColumns:
-    """The Iceberg schema of a file, and by field id the columns outside of lists and maps."""
+    """The Iceberg schema of a file; ``columns`` has the columns outside of lists and maps by field id."""
 
     schema: Schema
     columns: dict[int, FileColumn]
 
+    def compared(self, field_id: int) -> ComparedColumn | None:
+        """What the bounds of a column are compared as; ``None`` for a struct."""
+        leaf = self.columns[field_id].leaf
+        return None if leaf is None else leaf.compared
+
 
 def residual_name(field_id: int) -> str:
-    """The name of a column in the table that the residual is evaluated on."""
+    """Return the name of a column in the flat table on which the residual is evaluated."""
     return f"field_{field_id}"
 
 
 def file_columns(shape: FileShape, file: str) -> FileColumns:
-    """The columns of a file. Raises :class:`UnsupportedFeatureError` where two have one dotted name."""
+    """Return the columns of a file. Raises :class:`UnsupportedFeatureError` if two have the same dotted name."""
     reader = _Columns()
     fields = [reader.node(node, ()) for node in shape.nodes]
     try:
         schema = Schema(*fields)
-        schema.find_column_name(1)  # names are indexed now
+        schema.find_column_name(1)  # builds the index of names, which raises for duplicates
     except ValueError as error:
-        raise UnsupportedFeatureError(f"the columns' names are not unique: {error}", file=file) from error
+        raise UnsupportedFeatureError(f"the column names are not unique: {error}", file=file) from error
     return FileColumns(schema, reader.columns)
 
 
 class _Columns:
-    """Gives ids to the fields of a file and remembers where each column is."""
+    """Numbers the fields of a file and records the path of each column."""
 
     def __init__(self) -> None:
         self.columns: dict[int, FileColumn] = {}
@@ -147,7 +152,7 @@ class _Columns:
         return NestedField(field_id, node.field.name, kind, required=not node.field.nullable)
 
     def _type(self, kind: Any, leaves: Iterator[Leaf]) -> IcebergType:
-        """The Iceberg type of an Arrow type whose leaves come next."""
+        """Return the Iceberg type of an Arrow type; take its leaves from the iterator."""
         if _t.is_struct(kind):
             fields = [(next(self._ids), f, self._type(f.type, leaves)) for f in kind]
             return StructType(*(NestedField(i, f.name, t, required=not f.nullable) for i, f, t in fields))
@@ -161,7 +166,7 @@ class _Columns:
 
 
 def primitive_type(kind: Any, leaf: Leaf) -> PrimitiveType:
-    """The type that a leaf is compared as; unknown where Arrow makes something else of it."""
+    """Return the type as which a leaf is compared, or ``UnknownType`` if Arrow reads it as an unrelated type."""
     stored = _compared(kind)
     column = ColumnType.parse(leaf.iceberg_type)
     fits = _FITS.get(column.base)
@@ -173,7 +178,7 @@ def primitive_type(kind: Any, leaf: Leaf) -> PrimitiveType:
 
 
 def _compared(kind: Any) -> Any | None:
-    """The Arrow type that a column of type ``kind`` is compared as; ``None`` if it cannot be."""
+    """Return the Arrow type as which a column of type ``kind`` is compared; ``None`` if it cannot be compared."""
     t = _t
     if isinstance(kind, pa.BaseExtensionType):
         return _compared(kind.storage_type)
@@ -197,7 +202,7 @@ def _compared(kind: Any) -> Any | None:
 
 
 def comparable_column(column: Any) -> Any:
-    """An Arrow column in the type that pyiceberg's expressions compare; others as they are."""
+    """Convert an Arrow column to the type that pyiceberg's expressions compare; return other columns unchanged."""
     if isinstance(column.type, pa.BaseExtensionType):
         storage: Any = column.type.storage_type
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], storage)

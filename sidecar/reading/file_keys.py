@@ -1,7 +1,7 @@
-"""The keys of a join's other side on one plain Parquet file: what indexes are asked, and the rows that have a key.
+"""Adds a join's keys to the scan of a plain Parquet file: a condition for indexes and a filter on rows.
 
-Indexes are asked for the range of the keys, and of a few keys for each, by statistics, page indexes, dictionaries and
-filters as for every predicate. Of the rows that are left, those whose value is among the keys are found by search.
+Indexes get the range of the keys, and the keys themselves if there are few, and treat them as any other predicate.
+The rows that are left are searched for a key by value.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from sidecar.planning.key_sets import KeySet
 from sidecar.reading.file_columns import FileColumns, comparable_column
 
 FEW = 200
-"""Keys that are asked one by one: as many as pyiceberg compares bounds with."""
+"""Up to this many keys are given to indexes as an IN list; pyiceberg ignores longer lists when it compares bounds."""
 
 
 def with_keys(expression: BooleanExpression, keys: KeySet) -> BooleanExpression:
-    """What indexes are asked besides ``expression``."""
+    """Return ``expression`` AND a condition that holds for every row with a key: the range, and an IN list if short."""
     within = keys.within()
     if within is None:
         return expression
-    among: Any = In
-    few = among(keys.column, keys.literals(np.arange(len(keys)))) if 0 < len(keys) <= FEW else AlwaysTrue()
+    in_list: Any = In
+    few = in_list(keys.column, keys.literals(np.arange(len(keys)))) if 0 < len(keys) <= FEW else AlwaysTrue()
     return And(expression, And(within, few))
 
 
 def key_residual(residual: Residual | None, keys: KeySet, known: FileColumns) -> Residual:
-    """``residual``, and of these rows those with a key.
+    """Return a residual for rows that match ``residual`` and have a key.
 
-    Raises :class:`UnsupportedFeatureError` where the file's values are finer than keys can be (nanoseconds).
+    The residual raises :class:`UnsupportedFeatureError` for columns of nanoseconds, which keys cannot express.
     """
 
     def matching(table: pa.Table) -> npt.NDArray[np.int64]:
@@ -43,9 +43,9 @@ def key_residual(residual: Residual | None, keys: KeySet, known: FileColumns) ->
         column: Any = comparable_column(known.columns[keys.field_id].of(table))
         if getattr(column.type, "unit", "us") == "ns":
             raise UnsupportedFeatureError(
-                "keys are not compared with such values", column=keys.column, found=str(column.type)
+                "keys cannot be compared with nanoseconds", column=keys.column, found=str(column.type)
             )
-        among = keys.matching(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
-        return rows[among[rows]]
+        has_key = keys.matching(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+        return rows[has_key[rows]]
 
     return matching

@@ -1,4 +1,4 @@
-"""The rows among the keys of a plan: a semi-join on what the files gave, then the columns that were asked for."""
+"""Keeps the rows that have one of a plan's keys: a semi-join on the rows of each file, then the projection."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from sidecar.reading.table_files import FileRows
 
 
 class KeyRows:
-    """Reads the keys' column along with others, and takes it out again. ``full`` is all that can be read."""
+    """Adds the key column to the columns to read and removes it from the result if it was not requested.
+
+    ``wanted`` is the requested schema, ``full`` that of the snapshot. Raises :class:`UsageError` if the snapshot has
+    no such column.
+    """
 
     def __init__(self, keys: KeySet, wanted: Schema, full: Schema) -> None:
         path = _path(full.as_struct(), keys.field_id)
         if path is None:
-            raise UsageError("the snapshot has no such column", column=keys.column)
+            raise UsageError("the snapshot does not have the column of the keys", column=keys.column)
         self._keys, self._path, self._wanted = keys, path, wanted
         ids = {*_leaf_ids(wanted), keys.field_id}
         names = {full.find_column_name(field_id) or "" for field_id in ids}
@@ -30,11 +34,11 @@ class KeyRows:
         self._cut = {*_leaf_ids(self.schema)} != {*_leaf_ids(wanted)}
 
     def only(self, found: FileRows) -> FileRows:
-        """What a file gave, as far as it is among the keys."""
-        found.batches = [self._among(batch) for batch in found.batches]
+        """Remove the rows of a file that have none of the keys; changes ``found`` and returns it."""
+        found.batches = [self._with_key(batch) for batch in found.batches]
         return found
 
-    def _among(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_key(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         column: Any = batch.column(self._path[0])
         for name in self._path[1:]:
             column = pc.struct_field(column, name)
@@ -47,7 +51,7 @@ class KeyRows:
 
 
 def _select(column: Any, kind: object) -> Any:
-    """The fields of a struct that were asked for."""
+    """Cut a struct column down to the fields of ``kind``."""
     if not isinstance(kind, StructType):
         return column
     parts = [_select(pc.struct_field(column, own.name), own.field_type) for own in kind.fields]
@@ -55,7 +59,7 @@ def _select(column: Any, kind: object) -> Any:
 
 
 def _leaf_ids(schema: Schema) -> Sequence[int]:
-    """Field ids of all columns below which there is no struct."""
+    """Return the field ids of all columns that are not structs with fields; lists and maps count as one column."""
     found, open_ = [], list(schema.fields)
     while open_:
         own = open_.pop()
@@ -67,7 +71,7 @@ def _leaf_ids(schema: Schema) -> Sequence[int]:
 
 
 def _path(struct: StructType, field_id: int) -> tuple[str, ...] | None:
-    """Names from the top down to a column outside of lists and maps."""
+    """Return the names from the top down to a column outside of lists and maps; ``None`` if it is not there."""
     for own in struct.fields:
         if own.field_id == field_id:
             return (own.name,)

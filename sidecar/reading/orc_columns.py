@@ -1,7 +1,7 @@
-"""A plain ORC file's columns as an Iceberg schema, so that predicates mean for a file what they mean for a table.
+"""The columns of a plain ORC file as an Iceberg schema, so that predicates mean the same for a file and a table.
 
-Field ids are the ids of the columns in the file. A column has the Iceberg type of its kind, whatever the table that it
-was written for made of it: times are longs here, UUIDs bytes, as pyarrow reads them. Members of unions cannot be asked.
+Field ids are the column ids of the file. A column has the Iceberg type of its ORC kind, as pyarrow reads it: times
+are longs and UUIDs are bytes, even if an Iceberg table wrote the file. Predicates cannot name members of unions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from pyiceberg.types import (
     UnknownType,
 )
 
-from sidecar.bundle.row_index_toc import RowIndexKind
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.orc.bounds import compared_column
 from sidecar.orc.schema import MAX_DIGITS, OrcColumn
 from sidecar.orc.tail import OrcTail
-from sidecar.parquet.schema import Leaf
-from sidecar.planning.orc_bounds import zone_leaf
 from sidecar.reading.file_columns import FileColumn, FileColumns
 
 _PRIMITIVES: dict[str, PrimitiveType] = {
@@ -54,16 +53,14 @@ _PRIMITIVES: dict[str, PrimitiveType] = {
 
 
 def orc_columns(tail: OrcTail) -> FileColumns:
-    """The columns of a file. Raises :class:`UnsupportedFeatureError` where two have one dotted name."""
+    """Return the columns of a file. Raises :class:`UnsupportedFeatureError` if two have the same dotted name."""
     columns: dict[int, FileColumn] = {}
     fields = [_field(tail, child, (), columns, True) for child in tail.columns[0].children]
     try:
         schema = Schema(*fields)
-        schema.find_column_name(1)  # names are indexed now
+        schema.find_column_name(1)  # builds the index of names, which raises for duplicates
     except ValueError as error:
-        raise UnsupportedFeatureError(
-            f"the columns' names are not unique: {error}", file=tail.name
-        ) from error
+        raise UnsupportedFeatureError(f"the column names are not unique: {error}", file=tail.name) from error
     return FileColumns(schema, columns)
 
 
@@ -96,27 +93,25 @@ def _type(
 
 
 def column_name(tail: OrcTail, column: OrcColumn) -> str:
-    """The last part of a column's path, dots of its own included."""
+    """Return the name of a column below its parent; the name itself may contain dots."""
     above = tail.columns[column.parent or 0]
     return column.path[len(above.path) + 1 :] if above.id else column.path
 
 
-def orc_leaf(tail: OrcTail, columns: FileColumns, number: int) -> Leaf | None:
-    """The leaf that statistics of a column are compared as; ``None`` where they say nothing."""
+def compared_orc_column(tail: OrcTail, columns: FileColumns, number: int) -> ComparedColumn | None:
+    """Return what statistics of a column are compared as; ``None`` if they cannot be used."""
     column = tail.columns[number]
     if column.is_compound or column.encrypted or number not in columns.columns:
         return None
-    described = RowIndexKind(
-        "", column.kind, "", False, False, 0, 0, scale=column.scale or 0, repeated=column.nested_in_repeated
-    )
+    iceberg_type = str(columns.schema.find_field(number).field_type)
     try:
-        return zone_leaf(described, number, str(columns.schema.find_field(number).field_type))
+        return compared_column(column.kind, column.scale or 0, number, iceberg_type)
     except UnsupportedFeatureError:
         return None
 
 
 def selected_schema(tail: OrcTail, schema: pa.Schema, chosen: set[int] | None) -> pa.Schema:
-    """What is left of pyarrow's schema of the file when only ``chosen`` columns are read, all of them by ``None``."""
+    """Return pyarrow's schema of the file cut down to the columns ``chosen`` (ids); ``None`` chooses all."""
     if chosen is None:
         return schema
     kept = []

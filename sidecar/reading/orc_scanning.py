@@ -1,13 +1,14 @@
-"""Scans of plain ORC files: stripes and row groups that may match, and of these the columns that are wanted.
+"""Scans plain ORC files: finds the stripes and row groups that may match, and reads their columns.
 
-For each stripe: its statistics in the file's metadata; then, in one read a column, its row index and its filters,
-minimum and maximum before any filter. A stripe of which nothing is left is not read any further. Of the others,
-columns at the top are decoded (:mod:`sidecar.orc.decode`, :mod:`sidecar.orc.compound`): a leaf by its positions where
-at most half of the stripe's row groups are left, all else from the stripe's first row on, in steps. The columns that
-the predicate asks come first, the rest only of row groups in which some row matches.
+For each stripe the scan asks its statistics in the file's metadata. Then it reads, for each column of the predicate,
+row index and filters with one read, and asks minimum and maximum before filters. A stripe without row groups left is
+not read further. In the other stripes top-level columns are decoded (:mod:`sidecar.orc.decode`,
+:mod:`sidecar.orc.compound`). A leaf is read by positions if at most half of the stripe's row groups are left. All
+other columns are read from the stripe's first row on, in steps. Columns of the predicate come first, the other
+columns only for row groups with a matching row.
 
-A TIMESTAMP is the wall clock of its writer, as pyarrow has it, but for those before 1970 with a fraction of a second,
-of which pyarrow takes off a second too many (see :mod:`sidecar.orc.decode`).
+A TIMESTAMP is the wall clock time of its writer, as in pyarrow. One case differs: for timestamps before 1970 with a
+fraction of a second pyarrow subtracts one second too many (see :mod:`sidecar.orc.decode`).
 """
 
 from __future__ import annotations
@@ -18,30 +19,26 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.expressions import (
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    BoundEqualTo,
-    BoundIn,
-    Or,
-)
-from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.orc_values import probe_orc
+from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
+from sidecar.orc.bounds import row_group_bounds, stripe_bounds
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, StripeStatistics, read_stripe_statistics, read_tail
-from sidecar.parquet.conditions import Condition, leaf_conditions
 from sidecar.parquet.scan.page_scan import FoundRows, Residual, ScanReport
-from sidecar.planning.conditions import asked_fields, condition_of, predicates
-from sidecar.planning.orc_survivors import RowGroupBounds, StripeBounds, holds
+from sidecar.questions.bounds import Bounds
+from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition, leaf_conditions
+from sidecar.questions.filter_questions import looked_up
+from sidecar.questions.narrowing import holds
 from sidecar.reading.file_columns import FileColumns
-from sidecar.reading.orc_columns import column_name, orc_columns, orc_leaf, selected_schema
+from sidecar.reading.orc_columns import column_name, compared_orc_column, orc_columns, selected_schema
 from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader
 from sidecar.reading.residual import residual_of
 from sidecar.source import CountingSource, Source
@@ -56,7 +53,7 @@ def plan_orc_scan(
     limit: int | None,
     case_sensitive: bool,
 ) -> OrcScan:
-    """A scan of an ORC file, see :func:`sidecar.reading.file_scanning.open_scan`; only its tail has been read."""
+    """Plan the scan of an ORC file, see :func:`sidecar.reading.file_scanning.open_scan`; reads only the tail."""
     counted = CountingSource(source)
     tail = read_tail(counted)
     known = orc_columns(tail)
@@ -70,44 +67,32 @@ def _choosable(tail: OrcTail, name: str) -> OrcColumn:
     column = find_column(tail, name)
     if column.nested_in_repeated:
         raise UnsupportedFeatureError(
-            "a part of a list or map is not read alone", file=tail.name, column=column.path
+            "a column inside a list or map cannot be read alone", file=tail.name, column=column.path
         )
     return column
 
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What is asked: of indexes (``condition``, ``bound``) and of rows (``residual`` over the columns ``ids``)."""
+    """A predicate in the forms for indexes (``condition``) and for rows (``residual`` over the columns ``ids``)."""
 
-    bound: BooleanExpression
     condition: Condition | None
     ids: list[int]
-    """Columns that the predicate speaks of."""
-    equal_ids: frozenset[int]
-    """Those that filters can be asked for."""
+    """Ids of the columns in the predicate; ``residual`` needs them."""
     residual: Residual | None
-    known: FileColumns
 
     @classmethod
     def of(cls, asked: BooleanExpression, tail: OrcTail, known: FileColumns) -> _Question:
-        bound = rewrite_not(asked)
-        ids = asked_fields(bound)
-        equal = (
-            p.term.ref().field.field_id for p in predicates(bound) if isinstance(p, BoundEqualTo | BoundIn)
-        )
-        # As it was asked: NOT (x > 1) holds for NaN, which x <= 1 does not.
-        residual = None if isinstance(bound, AlwaysTrue) else residual_of(asked, known, ids)
-        condition = condition_of(bound, lambda number: orc_leaf(tail, known, number))
-        return cls(bound, condition, ids, frozenset(equal), residual, known)
-
-    def type_of(self, number: int) -> str:
-        """The Iceberg type that a column is compared as."""
-        return str(self.known.schema.find_field(number).field_type)
+        ids = sorted(extract_field_ids(asked))
+        # Without rewrite_not: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
+        residual = None if isinstance(asked, AlwaysTrue) else residual_of(asked, known, ids)
+        condition = condition_of(asked, lambda number: compared_orc_column(tail, known, number))
+        return cls(condition, ids, residual)
 
 
 @dataclass(eq=False)
 class OrcScan:
-    """A scan of one file: iterate :meth:`found` once; ``report`` fills in meanwhile."""
+    """The scan of one file. Iterate :meth:`found` once; ``report`` is filled in meanwhile."""
 
     source: Source
     tail: OrcTail
@@ -125,19 +110,19 @@ class OrcScan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the result."""
+        """The Arrow schema of the result."""
         return selected_schema(self.tail, self.handle.schema, self.chosen)
 
     @property
     def _top(self) -> list[OrcColumn]:
-        """The columns at the top of the file of which something is wanted, in the order of the result."""
+        """The top-level columns that are in the result, at least in part, in the order of the result."""
         tops = [self.tail.columns[number] for number in self.tail.columns[0].children]
         if self.chosen is None:
             return tops
         return [top for top in tops if self.chosen.intersection(self.tail.subtree(top.id))]
 
     def found(self) -> Iterator[FoundRows]:
-        """Matching rows with their positions, a stripe or, where that is large, a part of it at a time."""
+        """Yield the matching rows with their positions, by stripes or parts of large stripes."""
         left = self.tail.num_rows if self.limit is None else self.limit
         whole = self._stripe_statistics()
         for stripe in self.tail.stripes:
@@ -160,7 +145,7 @@ class OrcScan:
                     return
 
     def _stripe_statistics(self) -> StripeStatistics | None:
-        """Statistics of all stripes, if they are worth a read."""
+        """Read the statistics of all stripes; ``None`` if they cannot help or cannot be used."""
         if self.question.condition is None:
             return None
         try:
@@ -173,7 +158,7 @@ class OrcScan:
     def _survivors(
         self, stripe: Stripe, whole: StripeStatistics | None
     ) -> tuple[StripeReader, list[OrcRowGroup]] | None:
-        """What is left of a stripe."""
+        """Return a reader and the row groups of a stripe that may match; ``None`` if none may."""
         groups = stripe.row_groups
         condition, dropped = self.question.condition, self.report.dropped
         if condition is not None and whole is not None and not self._may_match(condition, stripe, whole):
@@ -183,9 +168,9 @@ class OrcScan:
         reader = StripeReader(self.handle, stripe, footer)
         if condition is not None:
             indexes = self._indexes(stripe, footer, condition)
-            kept = [g for g in groups if holds(condition, RowGroupBounds(self.tail, footer, indexes, g))]
+            kept = [g for g in groups if self._by_row_index(condition, footer, indexes, g)]
             dropped["row_index"] += len(groups) - len(kept)
-            groups = [g for g in kept if self._by_filters(self.question.bound, indexes, g.ordinal)]
+            groups = [g for g in kept if self._by_filters(condition, indexes, g.ordinal)]
             dropped["filter"] += len(kept) - len(groups)
             reader.indexes = indexes
         if not groups:
@@ -199,15 +184,18 @@ class OrcScan:
             columns = whole.columns(stripe.ordinal)
             if len(columns) != len(self.tail.columns):
                 return True
-            return holds(condition, StripeBounds(self.tail, stripe, columns))
+            return holds(
+                condition,
+                lambda leaf: _may_match(leaf, stripe_bounds(self.tail, stripe, columns, leaf.column.index)),
+            )
         except DamagedFileError as error:
             self._doubt(error)
             return True
 
     def _indexes(self, stripe: Stripe, footer: StripeFooter, condition: Condition) -> dict[int, StripeIndex]:
-        """Row indexes of the columns that are asked, with the filters of those that filters can be asked for."""
-        asked = {leaf.leaf.index for leaf in leaf_conditions(condition)}
-        equal = asked & self.question.equal_ids
+        """Read row indexes of the columns in the condition, and filters of those that filters can be asked about."""
+        asked = {leaf.column.index for leaf in leaf_conditions(condition)}
+        equal = {leaf.column.index for leaf in looked_up(condition) if leaf.is_for_filters}
         arguments = (self.handle.index, self.tail, stripe, footer)
         found = read_indexes(*arguments, sorted(equal)) | read_indexes(
             *arguments, sorted(asked - equal), bloom=False
@@ -218,29 +206,37 @@ class OrcScan:
                     self._doubt(problem)
         return found
 
-    def _by_filters(self, bound: BooleanExpression, indexes: Mapping[int, StripeIndex], group: int) -> bool:
-        """Whether filters leave a row group; parts that they cannot answer hold."""
-        if isinstance(bound, And):
-            return self._by_filters(bound.left, indexes, group) and self._by_filters(
-                bound.right, indexes, group
-            )
-        if isinstance(bound, Or):
-            return self._by_filters(bound.left, indexes, group) or self._by_filters(
-                bound.right, indexes, group
-            )
-        if not isinstance(bound, BoundEqualTo | BoundIn):
+    def _by_row_index(
+        self,
+        condition: Condition,
+        footer: StripeFooter,
+        indexes: Mapping[int, StripeIndex],
+        group: OrcRowGroup,
+    ) -> bool:
+        """Return whether a row group may match by the row indexes."""
+
+        def may_match(leaf: LeafCondition) -> bool:
+            return _may_match(leaf, row_group_bounds(self.tail, footer, indexes[leaf.column.index], group))
+
+        return holds(condition, may_match)
+
+    def _by_filters(self, condition: Condition, indexes: Mapping[int, StripeIndex], group: int) -> bool:
+        """Return whether a row group may match by its filters; parts that they cannot answer count as true."""
+
+        def may_match(leaf: LeafCondition) -> bool:
+            return not isinstance(leaf, HoldsAny) or self._may_hold(leaf, indexes[leaf.column.index], group)
+
+        return holds(condition, may_match)
+
+    def _may_hold(self, leaf: HoldsAny, index: StripeIndex, group: int) -> bool:
+        if not leaf.is_for_filters or index.filters is None or index.column.nested_in_repeated:
             return True
-        number = bound.term.ref().field.field_id
-        index = indexes.get(number)
-        if index is None or index.filters is None or index.column.nested_in_repeated:
-            return True
-        literals = bound.literals if isinstance(bound, BoundIn) else [bound.literal]
         found = index.filters[group]
         if not found.trusted or found.filter is None or found.encoding is None:
             self._note(f"a filter of column {index.column.path} is not used: {found.reason}")
             return True
-        for literal in literals:
-            probe = probe_orc(literal.value, self.question.type_of(number), found.encoding)
+        for value in leaf.values:
+            probe = probe_orc(value, leaf.column.iceberg_type, found.encoding)
             if probe.verdict == "unknown":
                 return True
             if probe.verdict == "probe" and any(found.filter.might_contain_hash(h) for h in probe.hashes):
@@ -248,7 +244,7 @@ class OrcScan:
         return False
 
     def _read(self, reader: StripeReader, groups: list[OrcRowGroup], most: int) -> FoundRows | None:
-        """The matching rows of some row groups of a stripe, at most so many; ``None`` without any."""
+        """Read the matching rows of some row groups of a stripe, at most ``most``; ``None`` if no row matches."""
         positions = np.concatenate(
             [np.arange(g.first_row, g.first_row + g.rows, dtype=np.int64) for g in groups]
         )
@@ -281,7 +277,7 @@ class OrcScan:
         return FoundRows(found, pa.table(rows, schema=self.schema))
 
     def _columns(self) -> Iterator[tuple[OrcColumn, set[int] | None]]:
-        """The columns at the top that are read, and what is wanted of them."""
+        """Yield the top-level columns that are read, with the chosen ids."""
         columns = self.tail.columns
         if self.question.residual is not None:
             for top in map(columns.__getitem__, columns[0].children):
@@ -306,3 +302,8 @@ class OrcScan:
             self.handle.index.reads,
         )
         self.report.data_bytes, self.report.data_reads = self.handle.data.bytes_read, self.handle.data.reads
+
+
+def _may_match(leaf: LeafCondition, bounds: Bounds | str) -> bool:
+    """Where nothing is proven, rows may match."""
+    return isinstance(bounds, str) or leaf.may_match(bounds, 0)

@@ -1,4 +1,4 @@
-"""Columns of one stripe of an ORC file, row groups of them, in the Arrow types that pyarrow gives them."""
+"""Reads columns of one stripe of an ORC file, by row groups, in the Arrow types that pyarrow gives them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sidecar.source import CountingSource, Source, SourceFile
 
 
 class OrcHandle:
-    """An open file whose reads of indexes and of data are counted apart."""
+    """An open ORC file that counts reads of indexes and reads of data separately."""
 
     def __init__(self, source: Source, tail: OrcTail) -> None:
         self.tail = tail
@@ -34,8 +34,9 @@ class OrcHandle:
     def schema(self) -> Any:
         """The Arrow schema that pyarrow gives the file.
 
-        pyarrow ends the process on types that it has no counterpart for, so they are looked at before. Raises
-        :class:`UnsupportedFeatureError` for these, and :class:`DamagedFileError`.
+        pyarrow aborts the process on ORC types that Arrow does not have, so types are checked first. Raises
+        :class:`UnsupportedFeatureError` for such a type and :class:`DamagedFileError` if pyarrow cannot open the
+        file.
         """
         check_known_types(self.tail.columns, self.tail.name)
         try:
@@ -47,10 +48,10 @@ class OrcHandle:
 
 
 class StripeReader:
-    """Columns of one stripe, read from its first row on.
+    """Reads columns of one stripe forward, from its first row on.
 
-    Rows are asked for as row groups, or as parts of them: row groups that are too large to be decoded at once are cut
-    by :meth:`steps`.
+    Callers name rows by row groups or parts of them: :meth:`steps` cuts row groups that are too large to decode at
+    once.
     """
 
     def __init__(self, file: OrcHandle, stripe: Stripe, footer: StripeFooter) -> None:
@@ -59,17 +60,18 @@ class StripeReader:
         self._stripe = stripe
         self._footer = footer
         self._arrays: dict[tuple[tuple[int, ...], OrcRowGroup], Any] = {}
-        """Arrays by the ids of their columns and their rows."""
+        """Decoded arrays of the current step, by column ids and rows."""
         self._cursors: dict[tuple[int, ...], ColumnCursor] = {}
         self._few: set[OrcRowGroup] = set()
-        """Row groups that are read by their positions: they are few, and no larger than a step."""
+        """Row groups that are read by the positions in the row index: few row groups, none larger than a step."""
 
     def steps(
         self, groups: list[OrcRowGroup], asked: Iterable[tuple[OrcColumn, set[int] | None]]
     ) -> Iterator[list[OrcRowGroup]]:
-        """``groups`` cut into parts, and collected into runs that are read together in little memory.
+        """Yield ``groups`` in runs that fit into little memory when read together; large groups are cut into parts.
 
-        ``asked``: the columns that will be read, as for :meth:`read`.
+        ``asked`` are the columns that will be read, with the chosen ids, as for :meth:`read`. Arrays are dropped
+        after each run.
         """
         if 2 * len(groups) <= self._stripe.num_row_groups and all(g.rows <= STEP for g in groups):
             self._few = set(groups)
@@ -90,9 +92,9 @@ class StripeReader:
             self._arrays.clear()
 
     def read(self, top: OrcColumn, chosen: set[int] | None, groups: list[OrcRowGroup]) -> Any:
-        """A column at the top of the file in these row groups, as pyarrow has it; of a struct what is ``chosen``.
+        """Read a top-level column in these row groups, as pyarrow reads it; of a struct only the ids in ``chosen``.
 
-        Row groups come in their order, and no row before one that was read: the file is read in one direction.
+        The file is read in one direction: row groups come in file order and never before one that was read already.
         """
         numbers = self._numbers(top, chosen)
         missing = [group for group in groups if (numbers, group) not in self._arrays]
@@ -104,7 +106,7 @@ class StripeReader:
         return pa.chunked_array([self._arrays[numbers, group] for group in groups])
 
     def _numbers(self, top: OrcColumn, chosen: set[int] | None) -> tuple[int, ...]:
-        """What is wanted of a column at the top: itself, or the columns below it that are chosen."""
+        """Return the id of a top-level column, or the ids of the columns below it that are chosen."""
         if chosen is None or top.id in chosen:
             return (top.id,)
         return tuple(number for number in self._file.tail.subtree(top.id) if number in chosen)
@@ -126,13 +128,13 @@ class StripeReader:
         return self._cursors[numbers]
 
     def _next(self, top: OrcColumn, chosen: set[int] | None, group: OrcRowGroup) -> Any:
-        """Rows that come behind those that were read of the column so far."""
+        """Read rows after the last row that was read of the column; skip the rows between."""
         cursor = self._cursor(top, chosen)
         cursor.skip_to(group.first_row - self._stripe.first_row)
         return cursor.take(group.rows)
 
     def _at(self, column: OrcColumn, row_index: Any, group: OrcRowGroup) -> Any:
-        """A leaf in a whole row group, by its positions."""
+        """Read a leaf in a whole row group, by the positions in the row index."""
         file = self._file
         array = read_row_group(
             file.data, file.tail, self._stripe, self._footer, {column.id: row_index}, group.ordinal, column
@@ -157,6 +159,6 @@ class StripeReader:
 
 
 def _parts(group: OrcRowGroup, most: int) -> Iterator[OrcRowGroup]:
-    """A row group as it is, or cut into parts of at most so many rows."""
+    """Yield a row group in parts of at most ``most`` rows."""
     for start in range(0, group.rows, most):
         yield OrcRowGroup(group.ordinal, group.first_row + start, min(most, group.rows - start))

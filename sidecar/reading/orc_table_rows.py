@@ -1,11 +1,11 @@
-"""The rows of one ORC file of a table, from the row groups that a plan leaves.
+"""Reads the rows of one ORC file of a table, from the row groups that a plan keeps.
 
-The steps are pyiceberg's (:mod:`sidecar.reading.arrow_reader`): columns by field ids or name mapping, deleted rows
-taken out by their positions, the filter on what is left, the projection. Columns at the top are decoded from the row
-groups that are left. Every value must be the one that pyiceberg gives, so a file whose timestamps may lie before 1970
-is not read here: pyarrow takes a second too many off fractions of a second there.
+The steps are those of pyiceberg (:mod:`sidecar.reading.arrow_reader`): match columns by field ids or name mapping,
+remove deleted rows by position, filter, project. Top-level columns are decoded in the kept row groups only. Values
+must equal those that pyiceberg gives. pyarrow takes one second too many off timestamps before 1970 that have a
+fraction of a second, so files that may have such timestamps are not read here.
 
-Whatever is in doubt raises an error, and the caller has pyiceberg read the file whole.
+A file that is in doubt raises an error, and the caller lets pyiceberg read the whole file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ Positions = npt.NDArray[np.int64]
 
 
 class OrcFileRows:
-    """Matching rows of one file: iterate :meth:`batches` once; ``report`` fills in meanwhile."""
+    """The matching rows of one file. Iterate :meth:`batches` once; ``report`` is filled in meanwhile.
+
+    ``deleted`` are the deleted positions, int64 [n]. Raises :class:`UnsupportedFeatureError` if the file is in doubt.
+    """
 
     def __init__(
         self,
@@ -65,20 +68,20 @@ class OrcFileRows:
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Matching rows in the schema that was asked for, a stripe at a time."""
+        """Yield the matching rows in the requested schema, stripe by stripe."""
         residual = self._view.residual()
         for stripe, groups in self._groups:
             footer = read_stripe_footer(self._handle.index, self._tail, stripe)
             reader = StripeReader(self._handle, stripe, footer)
             arrays = {name: reader.read(top, None, groups) for name, top in self._columns.items()}
             table = pa.table(arrays).take(self._wanted(groups))
-            found = table if residual is None else table.take(residual(table))
-            self._count(groups, found.num_rows)
-            if found.num_rows:
-                yield from self._view.project(found)
+            matching = table if residual is None else table.take(residual(table))
+            self._count(groups, matching.num_rows)
+            if matching.num_rows:
+                yield from self._view.project(matching)
 
     def _wanted(self, groups: Sequence[OrcRowGroup]) -> npt.NDArray[np.int64]:
-        """The rows of these row groups, counted from the first of them, that are neither deleted nor someone else's."""
+        """Return the rows to read, counted from the first of ``groups``: not deleted and in our part of the file."""
         positions = np.concatenate([np.arange(g.first_row, g.first_row + g.rows) for g in groups])
         wanted = ~np.isin(positions, self._deleted)
         if self._part is not None:
@@ -96,11 +99,16 @@ class OrcFileRows:
 
 
 def _left_of(tail: OrcTail, kept: KeptRowGroups) -> list[tuple[Stripe, list[OrcRowGroup]]]:
-    """The row groups that are left, by stripe. Raises where the file has others than the sidecar says."""
+    """Return the kept row groups by stripe.
+
+    Raises :class:`UnsupportedFeatureError` if the row groups of the file differ from those in the sidecar.
+    """
     all_groups = [(stripe, group) for stripe in tail.stripes for group in stripe.row_groups]
     known = [(unit.first_row, unit.rows) for unit in kept.units]
     if known != [(group.first_row, group.rows) for _, group in all_groups]:
-        raise UnsupportedFeatureError("the file has other row groups than the sidecar says", file=tail.name)
+        raise UnsupportedFeatureError(
+            "the row groups of the file differ from those in the sidecar", file=tail.name
+        )
     left: dict[int, tuple[Stripe, list[OrcRowGroup]]] = {}
     for (stripe, group), rows in zip(all_groups, kept.rows, strict=True):
         if rows:
@@ -109,16 +117,19 @@ def _left_of(tail: OrcTail, kept: KeptRowGroups) -> list[tuple[Stripe, list[OrcR
 
 
 def _columns(tail: OrcTail, names: Sequence[str]) -> dict[str, OrcColumn]:
-    """The columns at the top of the file by name. Raises where a name is not that of just one."""
+    """Return the top-level columns by name.
+
+    Raises :class:`UnsupportedFeatureError` if a name does not match exactly one column.
+    """
     tops = [tail.columns[number] for number in tail.columns[0].children]
     found = {name: [top for top in tops if column_name(tail, top) == name] for name in names}
     if not found or any(len(same) != 1 for same in found.values()):
-        raise UnsupportedFeatureError("columns of the file are not known by their names", file=tail.name)
+        raise UnsupportedFeatureError("a column name is missing from the file or not unique", file=tail.name)
     return {name: same[0] for name, same in found.items()}
 
 
 def _refuse_early_times(tail: OrcTail, tops: Iterable[OrcColumn]) -> None:
-    """Raise :class:`UnsupportedFeatureError` where a column may have instants before 1970, by the file's statistics."""
+    """Raise :class:`UnsupportedFeatureError` unless the file's statistics rule out timestamps before 1970."""
     statistics = tail.footer.messages(7)
     for number in (below for top in tops for below in tail.subtree(top.id)):
         column = tail.columns[number]

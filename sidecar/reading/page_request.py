@@ -1,7 +1,7 @@
-"""From a plan and pyiceberg's view of a Parquet file to a request for its pages.
+"""Turns a plan and pyiceberg's view of a Parquet file into a request for its pages.
 
-What the sidecar says of rows and pages is used where the file is as it says. Where it is not, that is a doubt for the
-report, and the file's own indexes are read.
+What the sidecar says of rows and pages is used only if it agrees with the file. If not, the report gets a warning,
+and the file's own indexes are read.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.expressions.visitors import extract_field_ids, rewrite_not
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.types import NestedField, StructType
 
 from sidecar.bundle.page_index_use import decode_page_index, page_index_kind
 from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.filters.leaf import ComparedColumn, Leaf
+from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.scan.known_indexes import KnownIndex
 from sidecar.parquet.scan.page_scan import PageRequest
 from sidecar.parquet.scan.schema_parts import FileShape, read_shape
-from sidecar.parquet.schema import Leaf
-from sidecar.planning.conditions import condition_of
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.reading.arrow_reader import FileView, column_paths
 
 Path = tuple[str, ...]
 
 
 class PagePlanner:
-    """From pyiceberg's view of a file to a request for its pages."""
+    """Makes the request for the pages of one file. Raises :class:`UnsupportedFeatureError` if it is in doubt."""
 
     def __init__(self, view: FileView, footer: Footer) -> None:
         self._view = view
         self._footer = footer
         self.doubts: list[str] = []
-        """Why something of the plan was not used."""
+        """Warnings: which part of the plan was not used, and why."""
         self._shape = read_shape(footer)
         if not self._shape.schema.equals(view.physical_schema):
-            raise UnsupportedFeatureError("pyiceberg reads columns of the file as other types")
+            raise UnsupportedFeatureError("pyiceberg reads columns of the file with different types")
         if not view.projected.fields:
-            raise UnsupportedFeatureError("no column of the file is read")
+            raise UnsupportedFeatureError("the file has none of the requested columns")
         self._paths = dict(column_paths(view.file_schema))
         self._leaves = {leaf.parts: leaf for leaf in footer.columns}
 
@@ -53,10 +53,11 @@ class PagePlanner:
         filters: bool,
         too_much: float,
     ) -> PageRequest:
-        """The request for what the plan left of the file.
+        """Return the request for the rows that the plan keeps of the file.
 
-        ``deleted`` are positions of deleted rows, rising; ``filters``: whether those of the file are asked;
-        ``too_much`` is the share of its rows from which on its pages are not worth it, unless it is read in parts.
+        ``deleted`` are positions of deleted rows (int64 [n], rising). ``filters`` says whether the file's own filters
+        are used. If at least the share ``too_much`` of the rows is left, pages are not read, unless the plan has only
+        a part of the file.
         """
         view = self._view
         known, limits = self._known(kept), self._limits(kept)
@@ -73,7 +74,7 @@ class PagePlanner:
 
         return PageRequest(
             shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
-            condition=condition_of(rewrite_not(view.row_filter), self._leaf),
+            condition=condition_of(view.row_filter, self._compared),
             asked=self._asked(),
             residual=view.residual(),
             wanted=wanted,
@@ -88,27 +89,27 @@ class PagePlanner:
         )
 
     def _asked(self) -> FileShape | None:
-        """What has to be read to evaluate the filter: of a struct that is asked itself, where it is null."""
+        """Return the columns to read for the filter; for IS NULL on a struct, one leaf of it."""
         paths = [self._paths[field_id] for field_id in sorted(extract_field_ids(self._view.row_filter))]
         return self._shape.select_paths([self._shape.enough(path) for path in paths]) if paths else None
 
-    def _leaf(self, field_id: int) -> Leaf | None:
-        """The leaf of a column outside of lists and maps."""
+    def _compared(self, field_id: int) -> ComparedColumn | None:
+        """Return what bounds of a column outside of lists and maps are compared as, else ``None``."""
         path = self._paths.get(field_id)
         leaf = None if path is None else self._leaves.get(path)
-        return None if leaf is None or leaf.max_rep else leaf
+        return None if leaf is None or leaf.max_rep else leaf.compared
 
     def _limits(self, kept: KeptRowGroups | None) -> dict[int, RowRanges]:
         if kept is None:
             return {}
         groups = self._footer.row_groups
         if [tuple(unit) for unit in kept.units] != [(g.ordinal, g.first_row, g.num_rows) for g in groups]:
-            self.doubts.append("the file has other row groups than the sidecar says")
+            self.doubts.append("the row groups of the file differ from those in the sidecar")
             return {}
         return {unit.row_group: rows for unit, rows in zip(kept.units, kept.rows, strict=True)}
 
     def _known(self, kept: KeptRowGroups | None) -> dict[tuple[int, int], KnownIndex]:
-        """The sidecar's page indexes of this file, for those leaves that are stored as it says."""
+        """Return the page indexes that the sidecar has of this file, by row group and leaf; stale ones are left out."""
         known: dict[tuple[int, int], KnownIndex] = {}
         for (field_id, row_group), stored in dict(kept.stored if kept else {}).items():
             leaf = self._stored_leaf(field_id, stored.kind.resolution)
@@ -117,7 +118,7 @@ class PagePlanner:
             try:
                 decoded = decode_page_index(stored)
             except SidecarError as error:
-                self.doubts.append(f"page index of the sidecar not used: {leaf.path}: {error.what}")
+                self.doubts.append(f"a page index of the sidecar is not used: {leaf.path}: {error.what}")
                 continue
             known[row_group, leaf.index] = KnownIndex(decoded.column_index, decoded.offset_index)
         return known
@@ -132,19 +133,19 @@ class PagePlanner:
 
 
 def _of_part(part: FilePart, group: RowGroup) -> RowRanges:
-    """The rows of a row group, counted from its first, that lie in a part of the file."""
+    """Return the rows of a row group (counted from its first) that are in a part of the file."""
     end = group.num_rows if part[1] is None else part[1] - group.first_row
     return RowRanges([(max(part[0] - group.first_row, 0), min(end, group.num_rows))])
 
 
 def _within(positions: npt.NDArray[np.int64], group: RowGroup) -> npt.NDArray[np.int64]:
-    """Positions in the file that lie in a row group, counted from its first row."""
+    """Return the positions that are in a row group, counted from its first row."""
     start, end = np.searchsorted(positions, [group.first_row, group.first_row + group.num_rows])
     return positions[start:end] - group.first_row
 
 
 def _leaf_paths(fields: Sequence[NestedField], above: Path = ()) -> Iterator[Path]:
-    """The paths to what is projected: down to the fields of structs, lists and maps as a whole."""
+    """Yield the paths of the projected columns: fields of structs one by one, lists and maps whole."""
     for column in fields:
         path = (*above, column.name)
         if isinstance(column.field_type, StructType) and column.field_type.fields:

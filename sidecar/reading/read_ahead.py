@@ -1,7 +1,8 @@
-"""Files read ahead by threads, in order, and never more of them than agreed.
+"""Reads files ahead in threads, in order, with a limit on how many results exist at once.
 
-A thread reads one file and ends. So nothing lingers where a stream of rows is left half-way: Arrow does not tell the
-generator behind a ``RecordBatchReader`` when the reader is closed, only when it is let go of.
+Each file gets a thread of its own, which ends with the file. So nothing keeps running when a consumer abandons a
+stream: Arrow does not notify the generator behind a ``RecordBatchReader`` when the reader is closed, only when it is
+freed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ Result = TypeVar("Result")
 def read_ahead(
     read: Callable[[Item], Result], items: Iterable[Item], at_once: int, stopped: Event
 ) -> Generator[Result, None, None]:
-    """``read(item)`` of each item in order; at most ``at_once`` are being read, wait, or are in the caller's hands.
+    """Yield ``read(item)`` of each item, in order. At most ``at_once`` results are being read, waiting or in use.
 
-    Closing the iterator, or an error of ``read``, which is raised in its turn, sets ``stopped``, for ``read`` to cut
-    itself short, and waits for the threads.
+    An error of ``read`` is raised in its turn. After an error, or when the iterator is closed, ``stopped`` is set, so
+    that ``read`` can end early, and the threads are joined.
     """
     waiting, running = iter(items), deque[tuple[Future[Result], Thread]]()
 
@@ -43,7 +44,7 @@ def read_ahead(
             running.popleft()
             del future
             yield result
-            del result  # the caller is done with it, so there is room for one more
+            del result  # the caller has dropped it, so one more file fits into memory
             start(1)
     finally:
         stopped.set()

@@ -1,4 +1,4 @@
-"""What a scan of a table read: one object for programs, the same as a dict for the command line."""
+"""Reports what a scan of a table read: an object for programs, and the same as a dict for the command line."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sidecar.reading.table_files import FileRows
 
 @dataclass
 class TableScanReport:
-    """What a scan of a table read of its data files, and of the sidecar after the plan was made."""
+    """Counts of what a table scan read from data files and, after planning, from the sidecar."""
 
     files: int = 0
     whole_files: Counter[str] = field(default_factory=Counter)
-    """Files that pyiceberg read, by why."""
+    """Number of files that pyiceberg read whole, by reason."""
     row_groups: int = 0
     row_groups_read: int = 0
     data_pages: int = 0
     rows_found: int = 0
     file_bytes: int = 0
-    """Sizes of the files that were read in part; what pyiceberg read of the others is not known."""
+    """Total size of the files that were read in part; files that pyiceberg read are not counted."""
     footer_bytes: int = 0
     index_bytes: int = 0
     data_bytes: int = 0
@@ -31,7 +31,7 @@ class TableScanReport:
     warnings: list[str] = field(default_factory=list)
 
     def add(self, found: FileRows) -> None:
-        """Count a file."""
+        """Add the counts of one file."""
         own = found.report
         self.files += 1
         self.rows_found += sum(batch.num_rows for batch in found.batches)
@@ -49,7 +49,7 @@ class TableScanReport:
         self.reads += own.index_reads + own.data_reads
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return the counts as a dict for JSON."""
         return {
             "files": self.files,
             "whole_files": dict(self.whole_files),

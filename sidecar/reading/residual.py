@@ -1,4 +1,4 @@
-"""A predicate on the rows of a plain file: what pyiceberg's expressions mean in Arrow, with the zeros equal."""
+"""Evaluates a predicate on the rows of a plain file, with pyiceberg's translation to Arrow and equal zeros."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ from sidecar.reading.file_columns import FileColumns, comparable_column, residua
 def residual_of(
     bound: BooleanExpression, known: FileColumns, ids: list[int], zeros_are_equal: bool = True
 ) -> Residual:
-    """The predicate on a flat table of its columns, by pyiceberg's own translation.
+    """Return a function from a table to the positions (int64 [n], rising) of the rows that match ``bound``.
 
-    ``zeros_are_equal`` in lists too, where pyiceberg tells them apart.
+    ``ids`` are the field ids of the predicate's columns. ``zeros_are_equal`` makes 0.0 equal to -0.0 in IN lists too,
+    in which pyiceberg distinguishes them. Raises :class:`UsageError` for deep nesting; the function raises
+    :class:`UnsupportedFeatureError` if Arrow cannot evaluate the predicate.
     """
     fields = [known.schema.find_field(field_id) for field_id in ids]
     flat = Schema(*(NestedField(f.field_id, residual_name(f.field_id), _flat_type(f)) for f in fields))
@@ -65,7 +67,7 @@ _not_null: Callable[..., BooleanExpression] = NotNull
 
 
 def _zeros_made_equal(expression: BooleanExpression) -> BooleanExpression:
-    """Lists that hold a zero of either sign as comparisons: Arrow looks lists up by bits, in which the zeros differ."""
+    """Replace IN lists that have a zero by comparisons: Arrow looks lists up by bits, in which 0.0 and -0.0 differ."""
     if isinstance(expression, And | Or):
         return type(expression)(_zeros_made_equal(expression.left), _zeros_made_equal(expression.right))
     if isinstance(expression, Not):
@@ -77,7 +79,7 @@ def _zeros_made_equal(expression: BooleanExpression) -> BooleanExpression:
     found: BooleanExpression = AlwaysFalse()
     for literal in expression.literals:
         found = Or(found, _equal_to(expression.term, literal))
-    found = And(found, _not_null(expression.term))  # NULL is in no list, so NOT IN holds for it
+    found = And(found, _not_null(expression.term))  # IN is false for NULL in Arrow, so NOT IN is true
     return Not(found) if isinstance(expression, NotIn) else found
 
 

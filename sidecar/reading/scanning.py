@@ -1,8 +1,8 @@
-"""Rows for a predicate, read from the files, row groups and pages that can hold them.
+"""Reads the rows of a table that match a predicate, from the files, row groups and pages that can hold them.
 
-Each file of a :class:`~sidecar.planning.plan.Plan` is read by :mod:`sidecar.reading.table_files`, several at a time
-(:mod:`sidecar.reading.read_ahead`), and handed over in the order of the plan: the same rows, in the same types, as
-pyiceberg's own reader gives for the same files. So the result is that of ``table.scan(predicate).to_arrow()``.
+:mod:`sidecar.reading.table_files` reads each file of a :class:`~sidecar.planning.plan.Plan`, several files at a time
+(:mod:`sidecar.reading.read_ahead`). Rows come in the order of the plan and in the types that pyiceberg gives, so the
+result equals that of ``table.scan(predicate).to_arrow()``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sidecar.errors import (
     foreign_reason,
 )
 from sidecar.iceberg.resolve import resolve_columns
-from sidecar.planning.conditions import FileQuestion
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.key_sets import Keys
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import equality_deletes_error, plan
@@ -45,7 +45,7 @@ from sidecar.source import local_path
 log = logging.getLogger(__name__)
 
 MOST_THREADS = 8
-"""Files that are read at once unless the caller says otherwise."""
+"""The most files that are read at once by default."""
 
 _Batches = Generator[pa.RecordBatch, None, None]
 
@@ -63,12 +63,13 @@ def scan(
     keys: Mapping[str, Keys] | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> pa.Table:
-    """The rows of a snapshot (that of a branch or tag ``ref``, or the current one) that match ``predicate``.
+    """Return the rows of a snapshot that match ``predicate``, by default of the current snapshot.
 
-    ``columns`` are read in the order of the schema, all of them by default; ``limit`` is the most rows wanted;
-    ``threads`` is the number of files that are read at once (see :func:`threads_of`). Warnings of the plan are
-    logged; who wants the plan too calls :func:`sidecar.planning.planner.plan`, then its ``to_arrow``. Errors are
-    those of both.
+    ``ref`` names a branch or tag instead of a snapshot. ``columns`` come in the order of the schema; all are read by
+    default. ``limit`` is the largest number of rows to return. ``threads`` is the number of files that are read at
+    once (see :func:`threads_of`). Warnings of the plan are logged. To get the plan as well, call
+    :func:`sidecar.planning.planner.plan` and then its ``to_arrow``. Raises the errors of ``plan`` and of
+    :func:`read`.
     """
     found = plan(
         table,
@@ -96,7 +97,7 @@ def scan_batches(
     keys: Mapping[str, Keys] | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> pa.RecordBatchReader:
-    """The rows of :func:`scan` as a stream: see :func:`read_batches`."""
+    """Return the rows of :func:`scan` as a stream, see :func:`read_batches`."""
     found = plan(
         table,
         predicate,
@@ -119,10 +120,10 @@ def read(
     threads: int | None = None,
     report: TableScanReport | None = None,
 ) -> pa.Table:
-    """The rows that ``planned`` leads to; ``report`` is filled in with what was read for them, warnings
-    included, which are logged without one.
+    """Return the matching rows of the files in ``planned``.
 
-    Raises :class:`UsageError` for an unknown column, a negative limit or no thread, :class:`StorageError`,
+    ``report`` is filled in with what was read, warnings included; without a report, warnings are logged. Raises
+    :class:`UsageError` for an unknown column, a negative limit or fewer than one thread, and :class:`StorageError`,
     :class:`DamagedFileError` or :class:`UnsupportedFeatureError` for data files that cannot be read.
     """
     schema, rows = _rows(planned, columns, limit, case_sensitive, threads, report)
@@ -130,7 +131,7 @@ def read(
     if not tables:
         return schema_to_pyarrow(schema, include_field_ids=False).empty_table()
     with _our_errors():
-        return pa.concat_tables(tables, promote_options="permissive")  # files may differ in large types
+        return pa.concat_tables(tables, promote_options="permissive")  # string and large_string may mix
 
 
 def read_batches(
@@ -142,12 +143,12 @@ def read_batches(
     threads: int | None = None,
     report: TableScanReport | None = None,
 ) -> pa.RecordBatchReader:
-    """The rows of :func:`read` as a stream, to be read once, in the order of the plan's tasks.
+    """Return the rows of :func:`read` as a stream that can be read once, in the order of the plan's tasks.
 
-    Types are those of pyiceberg's ``to_arrow_batch_reader`` (large strings throughout). Memory holds the matching rows
-    of at most ``threads`` files, that of the batch at hand among them; nothing is read before the first batch is
-    asked for, and nothing more once the reader is let go of. Errors are those of :func:`read`; those of data files
-    are raised by the batch that cannot be had.
+    Types are those of pyiceberg's ``to_arrow_batch_reader`` (large strings everywhere). Memory holds the matching
+    rows of at most ``threads`` files, including the file of the current batch. Reading starts with the first batch
+    and ends when the reader is freed. Raises the errors of :func:`read`; an error of a data file is raised by the
+    batch that needs it.
     """
     schema, rows = _rows(planned, columns, limit, case_sensitive, threads, report)
     wanted = schema_to_pyarrow(schema, include_field_ids=False)
@@ -155,15 +156,16 @@ def read_batches(
 
 
 def threads_of(threads: int | None, remote: bool = False) -> int:
-    """The number of files to read at once: pyiceberg's setting ``max-workers``, else one a processor, at most 8.
+    """Return the number of files to read at once: ``threads`` if given, else pyiceberg's setting ``max-workers``.
 
-    8 of ``remote`` files, which are waited for more than they are worked on.
+    The default is one file per processor, at most 8. It is 8 if files are ``remote``, because reading these is mostly
+    waiting. Raises :class:`UsageError` if ``threads`` is less than 1.
     """
     if threads is None:
         at_once = MOST_THREADS if remote else min(MOST_THREADS, os.cpu_count() or 1)
         return ExecutorFactory.max_workers() or at_once
     if threads < 1:
-        raise UsageError("files are read by at least one thread", found=threads)
+        raise UsageError("the number of threads must be at least 1", found=threads)
     return threads
 
 
@@ -175,7 +177,7 @@ def _rows(
     threads: int | None,
     report: TableScanReport | None,
 ) -> tuple[Schema, _Batches]:
-    """The schema that was asked for, and the rows; what is wrong with the call is said at once."""
+    """Check the call; return the requested schema and the rows, of which nothing is read yet."""
     if limit is not None and limit < 0:
         raise UsageError("a limit cannot be negative", found=limit)
     if planned.equality_deletes:
@@ -213,18 +215,21 @@ def _cast(rows: _Batches, wanted: pa.Schema) -> _Batches:
 def _batches(
     planned: Plan, schema: Schema, limit: int | None, at_once: int, report: TableScanReport
 ) -> _Batches:
-    """Matching rows, at most ``limit``, in the order of the tasks."""
+    """Yield the matching rows, at most ``limit``, in the order of the tasks."""
     tasks, left = list(planned.tasks), limit
     if not tasks or left == 0:
         return
     with _our_errors():
-        among = _key_rows(planned, schema)
+        key_rows = _key_rows(planned, schema)
         table_reader = TableReader(
-            planned.table, among.schema if among else schema, planned.row_filter, planned.encryption_keys
+            planned.table,
+            key_rows.schema if key_rows else schema,
+            planned.row_filter,
+            planned.encryption_keys,
         )
         question = FileQuestion(table_reader.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
-        most = None if among else limit
+        most = None if key_rows else limit
         reader = DataFileReader(table_reader, planned.table.io, deletes, most, question, planned.is_locked)
         if planned.stored is not None:
             _fetch_pages(planned, reader, report)
@@ -233,12 +238,12 @@ def _batches(
             path = task.file.file_path
             with _our_errors(path):
                 found = reader.read(task, planned.row_groups.get(path), path in planned.answered)
-            return among.only(found) if among else found
+            return key_rows.only(found) if key_rows else found
 
         with closing(read_ahead(rows_of, tasks, at_once, reader.stopped)) as files:
             for found in files:
                 report.add(found)
-                while found.batches:  # none is kept once it is handed over
+                while found.batches:  # a batch is freed once the caller is done with it
                     part = found.batches.pop(0).slice(0, left)
                     left = None if left is None else left - part.num_rows
                     yield part
@@ -256,7 +261,7 @@ def _key_rows(planned: Plan, schema: Schema) -> KeyRows | None:
 
 
 def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport) -> None:
-    """Page indexes of the projected columns from the sidecar; without them, files have their own."""
+    """Read page indexes of the projected columns from the sidecar. If that fails, those of the files are used."""
     assert planned.stored is not None
     kept = ((task, planned.row_groups.get(task.file.file_path)) for task in planned.tasks)
     files = [found for task, found in kept if found is not None and not reader.much_is_left(task, found)]
@@ -271,7 +276,7 @@ def _fetch_pages(planned: Plan, reader: DataFileReader, report: TableScanReport)
 
 @contextmanager
 def _our_errors(file: str | None = None) -> Iterator[None]:
-    """Foreign errors as ours, with the file that is being read, if it is one."""
+    """Turn foreign errors into :class:`SidecarError`; ``file`` is the path of the file that is being read, if any."""
     try:
         yield
     except SidecarError:
@@ -289,5 +294,5 @@ def _select(schema: Schema, columns: Sequence[str], case_sensitive: bool) -> Sch
     try:
         return schema.select(*columns, case_sensitive=case_sensitive)
     except ValueError as error:
-        resolve_columns(schema, columns, case_sensitive)  # says which one, and what there is instead
-        raise UsageError(f"these columns cannot be read: {foreign_reason(error)}") from error
+        resolve_columns(schema, columns, case_sensitive)  # raises a better error for an unknown name
+        raise UsageError(f"the columns cannot be selected: {foreign_reason(error)}") from error

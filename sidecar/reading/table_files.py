@@ -1,14 +1,14 @@
-"""The rows of one data file of a table, from as few of its pages as the indexes allow.
+"""Reads the rows of one data file of a table, from as few of its pages as the indexes allow.
 
-:mod:`sidecar.reading.arrow_reader` says how pyiceberg sees the file, :mod:`sidecar.parquet.scan.page_scan` reads it:
-row groups that the plan and Arrow's statistics leave, pages that the indexes leave, deleted rows taken out by their
-position in the file, then the filter, then the projection. Page indexes come from the sidecar where it has them.
+:mod:`sidecar.reading.arrow_reader` has pyiceberg's view of the file, :mod:`sidecar.parquet.scan.page_scan` reads it.
+It starts with the row groups that the plan and Arrow's statistics keep, takes from them the pages that indexes keep,
+removes deleted rows by position, filters, and projects. Page indexes come from the sidecar if it has them.
 
-ORC files are read by the row groups that the plan leaves (:mod:`sidecar.reading.orc_table_rows`).
+ORC files are read by the row groups that the plan keeps (:mod:`sidecar.reading.orc_table_rows`).
 
-pyiceberg gets the whole file wherever anything is in doubt: other formats, types that Arrow reads in two ways
-(INT96), encryption, columns that cannot be found. It also gets those whose rows indexes cannot rule out: filters that
-none can help, for which none is read, and files of which so much is left that pages are the slower way.
+pyiceberg reads the whole file if anything is in doubt: other formats, types that Arrow reads in two ways (INT96),
+columns that are not found. It also reads files for which indexes do not pay: no index can help with the
+filter, the file is small, or indexes leave so much of it that reading pages is slower.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.scan.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
-from sidecar.planning.conditions import FileQuestion
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.row_groups import FilePart, KeptRowGroups
 from sidecar.reading.arrow_reader import Deletes, TableReader, deletes_of
 from sidecar.reading.orc_table_rows import OrcFileRows
@@ -48,12 +48,12 @@ from sidecar.reading.page_request import PagePlanner
 from sidecar.source import REMOTE_TAIL, CountingSource, Source, open_source
 
 SMALL = REMOTE_TAIL
-"""Bytes of a file that are one request, and that pyiceberg reads in the time that looking for its pages takes: it gets
-the file whole, unless the plan knows its pages."""
+"""Files of at most this many bytes are read whole by pyiceberg unless the plan knows their pages: one request has
+them, and finding pages takes as long as reading everything."""
 
 TOO_MUCH = 0.5
-"""Share of the rows of a file from which on pyiceberg gets it whole, of those in row groups that Arrow would scan:
-reading pages costs about twice as much a row."""
+"""If indexes leave at least this share of the rows in row groups that Arrow would scan, pyiceberg reads the file
+whole: reading pages costs about twice as much per row."""
 
 MUCH_IS_LEFT = "much of it is left"
 
@@ -62,7 +62,7 @@ _Part = TypeVar("_Part")
 
 @dataclass
 class FileRows:
-    """Matching rows of a data file, and how they were read: ``whole`` says why by pyiceberg, if so."""
+    """Matching rows of a data file. ``whole`` is the reason why pyiceberg read the file; empty if it did not."""
 
     batches: list[pa.RecordBatch]
     report: ScanReport = field(default_factory=ScanReport)
@@ -72,7 +72,7 @@ class FileRows:
 
 @dataclass(frozen=True, eq=False)
 class DataFileReader:
-    """Reads data files of one table for one filter and schema. Safe to share between threads."""
+    """Reads data files of one table for one filter and schema. Threads can share it."""
 
     reader: TableReader
     io: FileIO
@@ -80,17 +80,18 @@ class DataFileReader:
     limit: int | None
     question: FileQuestion
     is_locked: bool = False
-    """Whether columns that are asked are known to be encrypted: each file is looked at before pyiceberg gets it."""
+    """Whether some of the columns that are read are encrypted: then each file is checked before pyiceberg reads it."""
     stopped: Event = field(default_factory=Event)
-    """Set when nobody wants the rows any more: reading ends at the next row group or batch."""
+    """Set when the rows are no longer needed: reading ends at the next row group or batch."""
     met_often: Event = field(default_factory=Event)
-    """Set when much of a file met what few rows might have met: the next ones are not tried."""
+    """Set when many rows of a file matched an equality: the next files are not sampled for few matches."""
 
     def read(self, task: FileScanTask, kept: KeptRowGroups | None, answered: bool) -> FileRows:
-        """The rows of ``task``'s file. ``answered``: the sidecar's filters have been asked, the file's need not be.
+        """Return the matching rows of ``task``'s file.
 
-        Raises :class:`StorageError`, :class:`WrongChecksumError`, and whatever
-        pyiceberg raises for a file that it gets whole.
+        ``answered`` says that the plan has used the sidecar's filters for this file, so its own filters are not read.
+        Raises :class:`StorageError`, :class:`WrongChecksumError`, and the errors of pyiceberg for a file that it reads
+        whole.
         """
         part = None if kept is None else kept.part
         whole = partial(self._whole, task, part)
@@ -123,13 +124,13 @@ class DataFileReader:
             return whole(MUCH_IS_LEFT)
         except (_LockedError, StorageError, WrongChecksumError):
             raise
-        except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
+        except Exception as error:  # pyiceberg decides whether the file can be read
             return whole(_why(error))
         finally:
             source.close()
 
     def _orc(self, task: FileScanTask, kept: KeptRowGroups) -> FileRows:
-        """From the row groups that the plan left; by pyiceberg where these are most of the file, or in doubt."""
+        """Read an ORC file by the row groups that the plan keeps; whole if these are most of it, or in doubt."""
         if len(kept.kept) > TOO_MUCH * kept.total:
             return self._whole(task, kept.part, MUCH_IS_LEFT)
         try:
@@ -139,11 +140,11 @@ class DataFileReader:
                 return FileRows(batches, rows.report)
         except StorageError:
             raise
-        except Exception as error:  # whatever it is, pyiceberg decides what it means for the query
+        except Exception as error:  # pyiceberg decides whether the file can be read
             return self._whole(task, kept.part, _why(error))
 
     def _up_to_limit(self, found: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Batches until they have the rows of the limit."""
+        """Read batches until they have at least ``limit`` rows."""
         batches, rows = list[pa.RecordBatch](), 0
         for batch in found:
             batches.append(batch)
@@ -158,20 +159,20 @@ class DataFileReader:
         _check_readable(footer, self.reader.field_ids, task.file.file_path)
 
     def much_is_left(self, task: FileScanTask, kept: KeptRowGroups) -> bool:
-        """Whether the plan settles that too much is left: it has asked all page indexes that can help."""
+        """Return whether too much is left for certain: the plan has used all page indexes that can help."""
         if self.question.asks_for_few or kept.may_match < TOO_MUCH * kept.num_rows:
             return False
         return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in list(kept.stored)}
 
     def _whole(self, task: FileScanTask, part: FilePart | None, why: str) -> FileRows:
-        """By pyiceberg; of a part of a file, all other rows are deleted for it."""
+        """Let pyiceberg read the file; for a part of a file, pass all other rows to it as deleted."""
         report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
         deletes = deletes_of(task, self.deletes)
         if part is not None:
-            others = np.r_[
+            outside = np.r_[
                 : part[0], task.file.record_count if part[1] is None else part[1] : task.file.record_count
             ]
-            deletes.append(pa.chunked_array([others]))
+            deletes.append(pa.chunked_array([outside]))
         batches = self._up_to_limit(self._until_stopped(self.reader.read_whole(task, deletes)))
         return FileRows(batches, report, whole=why)
 
@@ -194,7 +195,7 @@ class DataFileReader:
         return FileRows(batches, report, planner.doubts + report.warnings)
 
     def _deleted(self, task: FileScanTask) -> npt.NDArray[np.int64] | None:
-        """Deleted positions, rising; ``None`` if pyiceberg knows of no delete for the file."""
+        """Return the deleted positions (int64 [n], rising); ``None`` if no delete file names the data file."""
         arrays = deletes_of(task, self.deletes)
         if not arrays:
             return None
@@ -203,18 +204,19 @@ class DataFileReader:
 
 
 def _why(error: Exception) -> str:
-    """Why pyiceberg reads a file whole, after an error of our own reading."""
+    """Return why pyiceberg reads a file whole after our own reading raised ``error``."""
     return error.what if isinstance(error, SidecarError) else advisory(error)
 
 
 class _LockedError(UnsupportedFeatureError):
-    """Columns that cannot be read without a key: Arrow, asked for them, may wait for ever or end the process."""
+    """A column cannot be read without a key. Arrow must not be asked for it: it may hang or abort the process."""
 
 
 def _check_readable(footer: Footer, field_ids: set[int], path: str) -> None:
-    """Raise an error where a column that is read is encrypted and its key not at hand."""
+    """Raise :class:`UnsupportedFeatureError` if a column that is read is encrypted and its key was not given."""
     for group in footer.row_groups:
         for chunk in group.columns:
+            # A leaf without field id may be any of the columns, by the name mapping.
             if chunk.encrypted and chunk.leaf.field_id in {None, *field_ids}:
                 raise _LockedError(
                     "the column is encrypted and its key was not given",

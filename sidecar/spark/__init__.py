@@ -1,1 +1,6 @@
-"""The same stages on Spark."""
+"""Spark: the engine that builds sidecars on a cluster, and two ways for Spark to read tables by their sidecars.
+
+The stages of a build are in :mod:`sidecar.indexing`, plans in :mod:`sidecar.planning`; only this room imports
+pyspark. Start with :mod:`sidecar.spark.engine` for builds. Reads are in :mod:`sidecar.spark.native` (Iceberg's own
+reader) and :mod:`sidecar.spark.datasource` (``format("sidecar")``).
+"""

@@ -1,7 +1,7 @@
-"""Predicates of Iceberg as columns of Spark: the same comparison, evaluated by Spark's own rules.
+"""Converts Iceberg predicates and keys to Spark columns, which Spark evaluates by its own rules.
 
-Spark decides what NULL and NaN mean on the rows (NULL is in no list and outside of none, NaN equals NaN and is larger
-than all numbers); planning keeps whatever may match under any engine's rules.
+Spark's rules for NULL and NaN decide which rows match: IN and NOT IN are NULL for NULL; NaN equals NaN and is greater
+than all numbers. Planning keeps every file that may match under the rules of any engine.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1)
 KEY = "sidecar key"
-"""The column of :func:`key_frame`."""
+"""Name of the column of :func:`key_frame`."""
 
 _COMPARISONS: dict[type[BoundPredicate], Callable[[Any, Any], Any]] = {
     BoundEqualTo: lambda column, value: column == value,
@@ -77,9 +77,9 @@ _TESTS: dict[type[BoundPredicate], Callable[[Any], Any]] = {
 
 
 def spark_column(bound: BooleanExpression, schema: Schema) -> Column:
-    """``bound``, a predicate bound to ``schema``, as a condition of Spark.
+    """Convert ``bound``, a predicate bound to ``schema``, to a Spark condition.
 
-    Raises :class:`UnsupportedFeatureError` for what Spark has no type for.
+    Raises :class:`UnsupportedFeatureError` for an unknown predicate and for a literal that Spark cannot express.
     """
     from pyspark.sql import functions as f
 
@@ -96,7 +96,7 @@ def spark_column(bound: BooleanExpression, schema: Schema) -> Column:
 
 
 def _chain(bound: And | Or) -> list[BooleanExpression]:
-    """The parts of a chain of one operator: pyiceberg nests them as deep as the list is long."""
+    """Return the operands of nested ANDs or ORs as one list; recursion would fail on long chains."""
     parts, open_ = [], [bound.right, bound.left]
     while open_:
         top = open_.pop()
@@ -112,23 +112,23 @@ def _leaf(bound: BoundPredicate, schema: Schema) -> Column:
 
     field = bound.term.ref().field
     column = f.col(quoted_name(schema, field.field_id))
-    found: Column
+    condition: Column
     if type(bound) in _TESTS:
-        found = _TESTS[type(bound)](column)
-        return found
+        condition = _TESTS[type(bound)](column)
+        return condition
     if isinstance(bound, BoundIsNaN | BoundNotNaN):
         return f.isnan(column) if isinstance(bound, BoundIsNaN) else ~f.isnan(column)
     if isinstance(bound, BoundSetPredicate) and isinstance(bound, BoundIn | BoundNotIn):
-        found = column.isin([_literal(one.value, field.field_type) for one in bound.literals])
-        return found if isinstance(bound, BoundIn) else ~found
+        condition = column.isin([_literal(literal.value, field.field_type) for literal in bound.literals])
+        return condition if isinstance(bound, BoundIn) else ~condition
     if isinstance(bound, BoundLiteralPredicate) and type(bound) in _COMPARISONS:
-        found = _COMPARISONS[type(bound)](column, _literal(bound.literal.value, field.field_type))
-        return found
+        condition = _COMPARISONS[type(bound)](column, _literal(bound.literal.value, field.field_type))
+        return condition
     raise UnsupportedFeatureError("an unknown kind of predicate", found=type(bound).__name__)
 
 
 def key_frame(session: Any, column: PredicateColumn, keys: Any) -> DataFrame:
-    """Keys of a column (:func:`sidecar.planning.key_sets.key_array`) as a frame, in the type that Spark reads it as."""
+    """Return the keys of a column (:func:`sidecar.planning.key_sets.key_array`) as a frame, in Spark's type of it."""
     if isinstance(column.type, UUIDType):
         keys = pa.array([str(UUID(bytes=key)) for key in keys.to_pylist()], pa.string())
     elif isinstance(column.type, FixedType):
@@ -138,18 +138,18 @@ def key_frame(session: Any, column: PredicateColumn, keys: Any) -> DataFrame:
 
 
 def quoted_name(schema: Schema, field_id: int) -> str:
-    """The column as Spark is asked for it: each part of a nested name in backticks."""
+    """Return the name of a column for Spark: each part of a nested name in backticks."""
     name = schema.find_column_name(field_id) or ""
     whole = any(field.name == name for field in schema.fields)
     return ".".join(f"`{part.replace('`', '``')}`" for part in ([name] if whole else name.split(".")))
 
 
 def _literal(value: Any, kind: IcebergType) -> Column:
-    """A literal bound to ``kind``, in the type that Spark reads such a column as."""
+    """Convert a literal of a column of type ``kind`` to a Spark column of the type that Spark reads."""
     from pyspark.sql import functions as f
 
     if isinstance(kind, DateType):
-        # as days: Python has no dates before year 1, which Iceberg and Spark have
+        # days since 1970: Python has no dates before year 1, Iceberg and Spark do
         return f.date_add(f.lit(date(1970, 1, 1)), f.lit(value))
     if isinstance(kind, TimestamptzType):
         return f.timestamp_micros(f.lit(value).cast("bigint"))
@@ -157,9 +157,9 @@ def _literal(value: Any, kind: IcebergType) -> Column:
         try:
             return f.lit((EPOCH + timedelta(microseconds=value)).isoformat()).cast("timestamp_ntz")
         except OverflowError as error:
-            raise UnsupportedFeatureError("Spark is not asked for timestamps beyond year 9999") from error
+            raise UnsupportedFeatureError("timestamps beyond year 9999 cannot be passed to Spark") from error
     if isinstance(kind, UUIDType):
-        return f.lit(str(UUID(bytes=value)))  # as Spark reads them
+        return f.lit(str(UUID(bytes=value)))  # Spark reads UUID columns as strings
     if isinstance(kind, FixedType | BinaryType):
         return f.lit(bytearray(value)).cast("binary")
     casts = {"int": "int", "long": "bigint", "float": "float", "double": "double"}

@@ -1,15 +1,15 @@
-"""``spark.read.format("sidecar")``: a table through its sidecar in any session, Spark Connect included.
+"""``spark.read.format("sidecar")``: reads a table by its sidecar in any session, Spark Connect included.
 
-The rows that match the option ``predicate``, in partitions of the row groups that may hold some
-(:mod:`sidecar.spark.partitions`). They are read as :func:`sidecar.scan` reads them, as Arrow batches, so deletes,
-renamed and promoted columns are as ever, and so is what NULL and NaN mean in the predicate. What else is asked of the
-frame is up to Spark, on these rows.
+The frame has the rows that match the option ``predicate``, in partitions of the row groups that may match
+(:mod:`sidecar.spark.partitions`). Workers read them as :func:`sidecar.scan` does, as Arrow batches. So deletes,
+renamed and promoted columns are handled as usual, and NULL and NaN in the predicate follow Iceberg's rules. Spark
+applies all other operations of the query to these rows.
 
-Spark can push filters down to Python data sources (``pushFilters``), and this one does not take them. PySpark 4.1 keeps
-what a pushed filter left, partitions and read function both, with the relation that all uses of a frame share: a
-later query without a filter, or another branch of the same query, gets them again and lacks rows, without an error.
-Python is not asked a second time, so nothing that a reader does can mend it. Spark asks a Python data source for all
-columns of its schema; the option ``columns`` makes that schema smaller.
+Spark can push filters down to Python data sources (``pushFilters``); this one does not accept them. PySpark 4.1
+stores the result of a pushed filter, both partitions and read function, with the relation that all uses of a frame
+share. A later query without the filter, or another branch of the same query, gets these partitions again and silently
+lacks rows. Spark does not call Python a second time, so a reader cannot correct this. Spark asks a Python data source
+for all columns of its schema; the option ``columns`` makes that schema smaller.
 """
 
 from __future__ import annotations
@@ -45,43 +45,48 @@ CATALOG_PROPERTY = "catalog."
 
 
 def register_spark(session: Any) -> None:
-    """Make ``session.read.format("sidecar")`` known to a session, classic or Connect."""
+    """Register the format ``sidecar`` in a session, classic or Connect."""
     session.dataSource.register(SidecarDataSource)
 
 
 class SidecarDataSource(DataSource):
-    """Options: ``table`` (``namespace.table``, or ``load("namespace.table")``), ``catalog`` (a name in pyiceberg's
-    configuration), ``catalog.<key>`` (properties of that catalog), ``predicate`` (as ``sidecar scan`` takes it),
-    ``snapshot-id`` or ``ref`` (a branch or tag), ``columns`` (comma-separated), ``target-bytes`` (what a partition
-    reads, about; 128 MiB by default), ``encryption-keys`` (a JSON file or ``env:NAME``, as ``--encryption-keys`` takes
-    it; read by the driver and by every worker, so that no key is among the options or in what is sent).
+    """The data source behind ``format("sidecar")``. Its options are:
+
+    - ``table``: ``namespace.table``; ``load("namespace.table")`` sets it too.
+    - ``catalog``: a name in pyiceberg's configuration; ``catalog.<key>``: properties of that catalog.
+    - ``predicate``: a text, as ``sidecar scan`` takes it.
+    - ``snapshot-id`` or ``ref``: a snapshot, or a branch or tag.
+    - ``columns``: names, separated by commas.
+    - ``target-bytes``: about how many bytes a partition reads, 128 MiB by default.
+    - ``encryption-keys``: a JSON file or ``env:NAME``, as for ``--encryption-keys``. The driver and every worker read
+      it themselves, so keys are neither in the options nor sent to workers.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "sidecar"
 
     def schema(self) -> StructType:
-        """The table's columns, or those of the option ``columns``, in the types that pyiceberg reads them as."""
+        """Return the table's columns, or those of the option ``columns``, in the types that pyiceberg reads."""
         return _spark_schema(self._open()[1])
 
     def reader(self, schema: StructType) -> SidecarReader:
-        """A reader of the table, whose columns come in the order of ``schema``, which is what :meth:`schema` said.
+        """Plan the scan and return a reader with columns in the order of ``schema``, the result of :meth:`schema`.
 
-        Raises :class:`UsageError` where the table no longer has these columns: Spark takes them by their position.
+        Raises :class:`UsageError` if the table no longer has exactly these columns: Spark takes columns by position.
         """
         options = self._options()
         target = options.get("target-bytes", str(TARGET_BYTES))
         if not target.isdecimal() or int(target) == 0:
-            raise UsageError("the option target-bytes is no number of bytes", found=target[:40])
+            raise UsageError("the option target-bytes is not a positive whole number", found=target[:40])
         table, projected, snapshot_id = self._open()
         _require_columns(schema, _spark_schema(projected))
-        place = options.get("encryption-keys")
-        keys = None if place is None else encryption_keys_from(place)
+        keys_place = options.get("encryption-keys")
+        keys = None if keys_place is None else encryption_keys_from(keys_place)
         predicate = options.get("predicate") or AlwaysTrue()
-        found = plan(table, predicate, snapshot_id=snapshot_id, encryption_keys=keys)
-        return SidecarReader(found, schema.names, int(target), place)
+        planned = plan(table, predicate, snapshot_id=snapshot_id, encryption_keys=keys)
+        return SidecarReader(planned, schema.names, int(target), keys_place)
 
     def _options(self) -> dict[str, str]:
         return {key.lower(): str(value) for key, value in self.options.items()}
@@ -90,7 +95,7 @@ class SidecarDataSource(DataSource):
         options = self._options()
         name = options.get("table") or options.get("path")
         if not name:
-            raise UsageError("no table is named", hint='Say .option("table", "namespace.table").')
+            raise UsageError("the option table is missing", hint='Add .option("table", "namespace.table").')
         properties = {
             key.removeprefix(CATALOG_PROPERTY): value
             for key, value in options.items()
@@ -99,7 +104,7 @@ class SidecarDataSource(DataSource):
         table = open_table(name, options.get("catalog"), **properties)
         text = options.get("snapshot-id")
         if text is not None and not text.lstrip("-").isdecimal():
-            raise UsageError("the option snapshot-id is no number", found=text[:40])
+            raise UsageError("the option snapshot-id is not a number", found=text[:40])
         snapshot_id = snapshot_id_of(table, None if text is None else int(text), options.get("ref"))
         schema = table.scan(snapshot_id=snapshot_id).projection()
         if "columns" in options:
@@ -107,7 +112,7 @@ class SidecarDataSource(DataSource):
             try:
                 schema = schema.select(*names)
             except ValueError:
-                resolve_columns(schema, names)  # says which one, and what there is instead
+                resolve_columns(schema, names)  # raises a better error for an unknown name
                 raise
         return table, schema, snapshot_id
 
@@ -121,7 +126,7 @@ def _require_columns(wanted: StructType, present: StructType) -> None:
     expected, found = ({f.name: f.dataType.simpleString() for f in s.fields} for s in (wanted, present))
     if expected != found:
         raise UsageError(
-            "the table's columns are not those that the frame was made with",
+            "the columns of the table have changed since the frame was made",
             expected=str(expected),
             found=str(found),
             hint="Load the frame again.",
@@ -134,7 +139,7 @@ class _Partition(InputPartition):
 
 
 class SidecarReader(DataSourceReader):
-    """Made of a plan on the driver, reads on the workers; pickled in between."""
+    """Reads the rows of a plan. The driver makes it from the plan, pickles it and sends it to the workers."""
 
     def __init__(
         self,
@@ -150,14 +155,14 @@ class SidecarReader(DataSourceReader):
         self._shares = shares(planned, target)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Surviving row groups, about ``target`` bytes in each."""
+        """Return the partitions: kept row groups, about ``target`` bytes in each."""
         return [_Partition(share) for share in self._shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The matching rows of a partition, deletes applied."""
+        """Yield the matching rows of a partition, without deleted rows."""
         assert isinstance(partition, _Partition)
         rows = self._reading.read(partition.share)
-        # Spark takes columns by position, and knows no large lists, as which pyiceberg reads every list
+        # Spark takes columns by position. It rejects large lists, the type that pyiceberg gives to all lists.
         wanted = to_arrow_schema(from_arrow_schema(pa.schema(map(rows.schema.field, self._columns))))
         for batch in rows:
             yield batch.select(self._columns).cast(wanted)

@@ -1,11 +1,11 @@
 """The Spark engine: both stages of a build as two short DataFrame pipelines.
 
-    tasks -> mapInArrow(stage 1) -> kept -> the driver reads all but the filters and fixes positions
-    kept x positions -> cut into (group, block range) -> groupBy + applyInArrow(stage 2) -> kept -> in order
+    tasks -> mapInArrow(stage 1) -> cached -> the driver reads everything but filters and assigns positions
+    cached x positions -> cut into (group, block range) -> groupBy + applyInArrow(stage 2) -> cached -> in order
 
-Only the DataFrame API is used, so that a classic session and Spark Connect run the same code. The functions
-that run on workers are those of the in-process engine. Properties of a FileIO may hold secrets: they travel
-inside the functions that Spark ships, never in a column, a log line or an error.
+Only the DataFrame API is used, so the same code runs in a classic session and on Spark Connect. Workers run the same
+functions as the in-process engine. Properties of a FileIO may hold secrets: they are sent inside the functions that
+Spark ships, never in a column, a log line or an error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ RESULTS = pa.schema(
         described=pa.string(),
     )
 )
-"""One row for each :class:`sidecar.indexing.tasks.Record`; applyInArrow knows ``binary`` alone."""
+"""Schema of stage 1: one row for each :class:`sidecar.indexing.tasks.Record`. Bytes are ``binary``, the only type for
+bytes that applyInArrow accepts."""
 
 POSITIONS = pa.schema(
     Names(file=pa.int32(), row_group=pa.int32(), field_id=pa.int32(), group=pa.int32(), position=pa.int32())
@@ -67,11 +68,11 @@ SLICES = pa.schema(Names(group=pa.int32(), part=pa.int32(), data=pa.binary()))
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 FLUSH_BYTES = 16 << 20
-"""Rows go back to Spark in batches of about this size."""
+"""Size in bytes of the batches that go back to Spark, about."""
 
 
 class SparkEngine:
-    """Runs both stages on a Spark session, classic or Connect; the session stays the caller's."""
+    """Runs both stages on a Spark session, classic or Connect. The caller owns the session; it is not stopped here."""
 
     name = "spark"
 
@@ -82,7 +83,7 @@ class SparkEngine:
         self._indexed: Any = None
 
     def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan, progress: Progress) -> list[Record]:
-        """See :meth:`sidecar.indexing.engine.Engine.index`."""
+        """Run stage 1, see :meth:`sidecar.indexing.engine.Engine.index`."""
         if not tasks:
             return []
         progress("indexing on Spark (starting workers takes a few seconds)", None, len(tasks))
@@ -99,13 +100,14 @@ class SparkEngine:
         return _records(self._indexed.selectExpr(*others, sketches).toArrow())
 
     def slices(self, groups: Sequence[GroupTask], progress: Progress) -> Iterator[tuple[int, bytes]]:
-        """See :meth:`sidecar.indexing.engine.Engine.slices`."""
+        """Run stage 2, see :meth:`sidecar.indexing.engine.Engine.slices`."""
         ranges = [(group.number, part) for group in groups for part in range(group.parts)]
         if not ranges:
             return
         progress("slicing on Spark", 0, len(ranges))
         done = 0
         with _spark_errors():
+            # A missing row ends the loop early; the count below reports it.
             for (number, part), row in zip(ranges, self._slice(groups), strict=False):
                 if (row["group"], row["part"]) != (number, part):
                     break
@@ -113,7 +115,7 @@ class SparkEngine:
                 done += 1
                 progress("slicing on Spark", done, len(ranges))
         if done != len(ranges):
-            raise StorageError("Spark lost slices of the index", expected=len(ranges), found=done)
+            raise StorageError("Spark returned too few slices of the index", expected=len(ranges), found=done)
 
     def _slice(self, groups: Sequence[GroupTask]) -> Iterator[Any]:
         frame = self._indexed.where("kind = 'column' and data is not null")
@@ -123,12 +125,12 @@ class SparkEngine:
         by_number = {group.number: replace(group, keys=()) for group in groups}
         pieces = placed.select("group", "position", "data").mapInArrow(_cut(by_number), _ddl(PIECES))
         sliced = self._keep(pieces.groupBy("group", "part").applyInArrow(_stage_two(by_number), _ddl(SLICES)))
-        # Kept, so that the sample which sorting takes does not slice everything once more.
+        # Cached, because sorting samples its input first and would otherwise run stage 2 twice.
         rows: Iterator[Any] = sliced.orderBy("group", "part").toLocalIterator(prefetchPartitions=True)
         return rows
 
     def page_indexes(self, keys: Sequence[Key]) -> Iterator[bytes]:
-        """See :meth:`sidecar.indexing.engine.Engine.page_indexes`."""
+        """Read page indexes back, see :meth:`sidecar.indexing.engine.Engine.page_indexes`."""
         if not keys:
             return
         table = pa.table(
@@ -149,7 +151,7 @@ class SparkEngine:
                 yield bytes(row["data"])
                 done += 1
         if done != len(keys):
-            raise StorageError("Spark lost page indexes", expected=len(keys), found=done)
+            raise StorageError("Spark returned too few page indexes", expected=len(keys), found=done)
 
     def close(self) -> None:
         """Drop the cached frames."""
@@ -165,7 +167,7 @@ class SparkEngine:
 
 @contextmanager
 def _spark_errors() -> Iterator[None]:
-    """What Spark raises as one of our errors, by its kind and first line."""
+    """Turn errors of Spark into :class:`StorageError`, with their class and first line."""
     try:
         yield
     except SidecarError:
@@ -193,7 +195,7 @@ def _stage_one(plan: BuildPlan, opener: Opener) -> ArrowMap:
 
 
 def _records(table: pa.Table) -> list[Record]:
-    """Records in the order of their tasks, whatever order Spark returned."""
+    """Return the records in the order of their tasks; Spark returns rows in any order."""
     rows = table.sort_by([("task", "ascending"), ("ordinal", "ascending")]).to_pylist()
     return [Record(**{name: row[name] for name in Record._fields}) for row in rows]
 
@@ -205,7 +207,7 @@ def _positions(groups: Sequence[GroupTask]) -> pa.Table:
 
 
 def _cut(groups: Mapping[int, GroupTask]) -> ArrowMap:
-    """Each filter into the blocks of each range of its group, not yet widened."""
+    """Return a function that cuts each filter into the block ranges of its group; pieces are not yet widened."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -235,7 +237,7 @@ def _stage_two(groups: Mapping[int, GroupTask]) -> Callable[[pa.Table], pa.Table
 
 
 def _ddl(schema: pa.Schema) -> str:
-    """A schema as Spark's DDL text."""
+    """Return a schema as Spark's DDL text."""
     names = {
         pa.int32(): "int",
         pa.int64(): "bigint",

@@ -1,11 +1,11 @@
-"""What Spark's own scan of a name reads, and the same scan over fewer files.
+"""Finds out what Spark's own scan of a name reads, and makes the same scan over fewer files.
 
-Spark resolves the name: a suffix of the identifier (``t.branch_dev``, ``t.tag_old``, ``t.snapshot_id_1``,
-``t.at_timestamp_1``), ``spark.wap.branch``, the current catalog and a temporary view of the same name all decide what
-is read. So snapshot and schema are those of the relation in Spark's analysed plan, never those of the table.
+Spark resolves the name. Many things decide what it reads: a suffix (``t.branch_dev``, ``t.tag_old``,
+``t.snapshot_id_1``, ``t.at_timestamp_1``), ``spark.wap.branch``, the current catalog, a temporary view of the same
+name. So snapshot and schema are always taken from the relation in Spark's analysed plan, never from the table.
 
-Which tasks are kept is decided inside the JVM, by a predicate made of method handles: asking each task from Python
-would take a round trip for every file.
+A predicate made of method handles chooses the tasks inside the JVM, because a call from Python for each task would
+cost a round trip for every file.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SOURCE = f"{_ICEBERG}.spark.source"
 
 
 class IcebergScan:
-    """A frame that is one scan of an Iceberg table, as Iceberg's runtime in the session's JVM has it.
+    """A frame that is one scan of an Iceberg table, as Iceberg's runtime in the session's JVM sees it.
 
-    ``snapshot_id`` is the snapshot that the scan reads (``None``: the table has none), ``schema`` the schema that its
-    rows come in, ``uuid`` the table's UUID, ``name_mapping`` the table's name mapping in JSON, if it has one.
+    ``snapshot_id`` is the snapshot that the scan reads (``None`` if the table has no snapshot), ``schema`` the schema
+    of its rows, ``uuid`` the table's UUID, ``name_mapping`` the table's name mapping as JSON, if it has one.
 
-    Raises :class:`UnsupportedFeatureError` for a frame that is anything else, and what py4j raises for a runtime that
-    is not known.
+    Raises :class:`UnsupportedFeatureError` for any other frame, and errors of py4j for an unknown version of
+    Iceberg's runtime.
     """
 
     def __init__(self, session: Any, frame: DataFrame) -> None:
@@ -45,9 +45,9 @@ class IcebergScan:
         self._loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         relation = _relation(frame)
         scanned = relation.table()
-        _require_class(scanned, f"{_SOURCE}.SparkTable", "not a table of Iceberg")
+        _require_class(scanned, f"{_SOURCE}.SparkTable", "the name is not an Iceberg table")
         scan = scanned.newScanBuilder(relation.options()).build()
-        _require_class(scan, f"{_SOURCE}.SparkBatchQueryScan", "not a scan of one snapshot")
+        _require_class(scan, f"{_SOURCE}.SparkBatchQueryScan", "the scan does not read one snapshot")
         self._table = scanned.table()
         self._schema = self._pinned_schema(scanned)
         snapshot_id = scanned.snapshotId()
@@ -59,15 +59,15 @@ class IcebergScan:
         self.name_mapping: str | None = self._table.properties().get(TableProperties.DEFAULT_NAME_MAPPING)
 
     def _pinned_schema(self, scanned: Any) -> Any:
-        """The schema that Spark reads by: that of the snapshot where time is travelled, else the table's."""
+        """Return the schema that Spark reads with: the snapshot's for time travel, else the table's."""
         field = self._class(f"{_SOURCE}.SparkTable").getDeclaredField("schema")
         field.setAccessible(True)
         return field.get(scanned)
 
     def over(self, paths: Iterable[str], stack: ExitStack) -> DataFrame:
-        """The scan over the tasks of these data files alone; they are staged until ``stack`` closes.
+        """Return the scan over the tasks of these data files only; the tasks are staged until ``stack`` closes.
 
-        Raises :class:`UnsupportedFeatureError` where staged tasks would be read in another schema.
+        Raises :class:`UnsupportedFeatureError` if Spark would read the staged tasks with a different schema.
         """
         from pyspark.sql import functions as f
 
@@ -84,12 +84,12 @@ class IcebergScan:
         frame: DataFrame = self._session.read.format("iceberg").load(task_set)
         if not self._table.schema().sameSchema(
             self._schema
-        ):  # staged tasks come in the table's present schema
+        ):  # Iceberg reads staged tasks with the table's present schema
             raise UnsupportedFeatureError("the snapshot has an older schema than the table")
         return frame
 
     def _tasks(self, paths: Iterable[str]) -> Any:
-        """Iceberg's scan tasks of these files, chosen without leaving the JVM."""
+        """Return Iceberg's scan tasks of these files, a Java list; they are chosen inside the JVM."""
         planned = self._table.newScan().useSnapshot(self.snapshot_id).planFiles()
         try:
             chosen = self._jvm.org.apache.iceberg.io.CloseableIterable.filter(
@@ -101,7 +101,7 @@ class IcebergScan:
             planned.close()
 
     def _reads_one_of(self, paths: Iterable[str]) -> Any:
-        """``task -> paths.contains(task.file().location())`` as a java.util.function.Predicate."""
+        """Build the java.util.function.Predicate ``task -> paths.contains(task.file().location())``."""
         jvm = self._jvm
         wanted = jvm.java.util.HashSet()
         for path in paths:
@@ -126,7 +126,7 @@ class IcebergScan:
         )
 
     def _table_cache(self) -> Any:
-        """``SparkTableCache.get()``, which py4j cannot call: an instance method has the same name."""
+        """Call ``SparkTableCache.get()`` by reflection: py4j confuses it with the instance method of that name."""
         java = self._jvm.java.lang
         no_types = self._gateway.new_array(java.Class, 0)
         no_values = self._gateway.new_array(java.Object, 0)
@@ -141,12 +141,15 @@ class IcebergScan:
 
 
 def _relation(frame: DataFrame) -> Any:
-    """The one relation that a frame consists of: views may have been made of it at another time."""
+    """Return the relation that the frame consists of.
+
+    Raises :class:`UnsupportedFeatureError` for anything else: a view, for example, may read an older snapshot.
+    """
     node = frame._jdf.queryExecution().analyzed()
     while node.nodeName() == "SubqueryAlias":
         node = node.child()
     if not node.getClass().getName().endswith(".DataSourceV2Relation"):
-        raise UnsupportedFeatureError("it is not the name of a table in Spark", found=node.nodeName())
+        raise UnsupportedFeatureError("the name is not a table in Spark", found=node.nodeName())
     return node
 
 

@@ -1,17 +1,17 @@
-"""Reads by Iceberg's own Spark reader, of the files that a sidecar leaves over.
+"""Reads a table with Iceberg's own Spark reader, restricted to the files that a sidecar keeps.
 
-Iceberg's runtime can be handed scan tasks instead of planning them: a list of tasks is staged under an id
-(``ScanTaskSetManager``), the table is known under the same id (``SparkTableCache``), and loading that id reads those
-tasks with the vectorised reader, deletes, projections and filters as ever. The tasks are those of Iceberg's own
-planning, so deletes of every kind come with them; ours only says which of them to keep
+Iceberg's runtime accepts scan tasks instead of planning them. A list of tasks is staged under an id
+(``ScanTaskSetManager``), and the table is registered under the same id (``SparkTableCache``). A load of that id reads
+these tasks with the vectorised reader, and deletes, projections and filters work as usual. Iceberg itself plans the
+tasks, so deletes of every kind come with them. Our plan only says which tasks to keep
 (:mod:`sidecar.spark.iceberg_scan`).
 
-Spark says which snapshot is read and in which schema, because a name can mean a branch, a tag, an older snapshot or,
-with ``spark.wap.branch`` set, a branch that the name does not show. pyiceberg's table is brought to that
-snapshot and that schema before anything is planned with it.
+Spark says which snapshot is read and with which schema, because a name can mean a branch, a tag, an older snapshot
+or, if ``spark.wap.branch`` is set, a branch that the name does not show. pyiceberg's table gets that snapshot and
+that schema before anything is planned.
 
-It needs a classic session (Spark Connect has no JVM to talk to) with Iceberg's runtime. Everything else reads as always
-and says so.
+This needs a classic session with Iceberg's runtime: Spark Connect does not give access to the JVM. In all other cases
+the table is read in full and a warning is logged.
 """
 
 from __future__ import annotations
@@ -52,28 +52,31 @@ def spark_read(
     case_sensitive: bool = True,
     keys: Mapping[str, Keys] | None = None,
 ) -> Iterator[DataFrame]:
-    """The rows of a table that match ``predicate``, as a DataFrame over the files that can hold them.
+    """Yield the rows of a table that match ``predicate``, as a DataFrame over the files that can hold them.
 
         with sidecar.spark_read(spark, "cat.db.orders", table, "o_comment = 'x'") as frame:
             frame.groupBy("o_status").count().show()
 
-    ``name`` is what the session calls the table, ``table`` the same table as pyiceberg loads it. ``name`` may name a
-    branch, a tag or a snapshot too (``t.branch_dev``, ``t.tag_old``, ``t.snapshot_id_1``, ``t.at_timestamp_1``). The
-    rows are those of the snapshot that Spark reads under that name, ``spark.wap.branch`` included, and
-    ``predicate``, ``columns`` and ``keys`` name columns as Spark's schema of it does. ``table`` is refreshed where it
-    is older. Run what needs the frame inside the block: at its end the staged tasks are gone. Where the files cannot
-    be handed over (a view, a snapshot with an older schema than the table), the frame is the normal read and a
-    warning is logged. ``keys`` are as in :func:`sidecar.planning.planner.plan`: Spark joins the rows with them (a
-    semi-join). Iceberg applies deletes of every kind, equality deletes among them.
+    ``name`` is the table's name in the session, ``table`` the same table as loaded by pyiceberg. ``name`` may have
+    the suffix of a branch, a tag or a snapshot (``t.branch_dev``, ``t.tag_old``, ``t.snapshot_id_1``,
+    ``t.at_timestamp_1``). The rows are those of the snapshot that Spark reads under that name, also with
+    ``spark.wap.branch`` set. ``predicate``, ``columns`` and ``keys`` name columns as in Spark's schema of it.
+    ``table`` is refreshed if it is older.
 
-    Raises :class:`UsageError` for a predicate, column or keys that do not fit, and for two different tables.
+    Use the frame inside the block only: the staged tasks are removed at its end. If Spark cannot take the files (a
+    view, a snapshot with an older schema than the table), the frame is the normal read and a warning is logged.
+    ``keys`` are as in :func:`sidecar.planning.planner.plan`; Spark applies them as a semi-join. Iceberg applies
+    deletes of every kind, equality deletes included.
+
+    Raises :class:`UsageError` for a predicate, column or keys that do not fit, and if ``name`` and ``table`` are
+    different tables.
     """
     with ExitStack() as stack:
         frame = session.table(name)
         scan = _scan_of(session, name, frame)
         if scan is not None and scan.uuid != str(table.metadata.table_uuid):
             raise UsageError(
-                "the two are not the same table",
+                "the name in Spark and the table of pyiceberg are different tables",
                 expected=f"{name} of Spark: {scan.uuid}",
                 found=str(table.metadata.table_uuid),
             )
@@ -103,15 +106,15 @@ def _selected(schema: Schema, columns: Sequence[str], case_sensitive: bool) -> l
 
 
 def _scan_of(session: Any, name: str, frame: DataFrame) -> IcebergScan | None:
-    """What Spark's own scan reads, ``None`` with a warning where that is not known."""
+    """Return what Spark's own scan reads; log a warning and return ``None`` if that cannot be found out."""
     if not hasattr(session, "_jsparkSession"):
-        log.warning("Spark Connect cannot be handed files: %s is read as a whole", name)
+        log.warning("Spark Connect cannot take a list of files: %s is read in full", name)
         return None
     try:
         return IcebergScan(session, frame)
-    except Exception as error:  # no runtime of Iceberg, or none that is known: whatever py4j says of it
+    except Exception as error:  # Iceberg's runtime is missing or unknown; py4j raises errors of many types
         reason = error if isinstance(error, SidecarError) else foreign_reason(error)
-        log.warning("%s is read as a whole: %s", name, reason)
+        log.warning("%s is read in full: %s", name, reason)
         return None
 
 
@@ -123,7 +126,7 @@ def _pruned(
     keys: Mapping[str, Keys] | None,
     stack: ExitStack,
 ) -> DataFrame | None:
-    """The scan over the surviving files, ``None`` where it cannot be had; what it stages is undone by ``stack``."""
+    """Return the scan over the kept files, or log a warning and return ``None``; ``stack`` removes the staged tasks."""
     if scan.snapshot_id is None:
         return None
     try:
@@ -133,25 +136,25 @@ def _pruned(
             log.warning("%s", warning)
         return scan.over(planned.kept_files, stack)
     except SidecarError as error:
-        log.warning("%s is read as a whole: %s", name, error)
+        log.warning("%s is read in full: %s", name, error)
     except Exception as error:
         log.warning(
-            "%s is read as a whole: Iceberg's runtime did not take the files: %s", name, foreign_reason(error)
+            "%s is read in full: Iceberg's runtime did not take the files: %s", name, foreign_reason(error)
         )
     return None
 
 
 def _as_spark_sees_it(table: Table, scan: IcebergScan) -> Table:
-    """The table with the scan's schema as its present one; refreshed where it does not have what Spark has.
+    """Return the table with the scan's schema as its current schema; refresh it if it lacks the snapshot or schema.
 
-    Raises :class:`UsageError` where it does not have that after a refresh either.
+    Raises :class:`UsageError` if it still lacks them after the refresh.
     """
     found = _with_schema_of(scan, table)
     if found is None:
         table.refresh()
         found = _with_schema_of(scan, table)
     if found is None:
-        raise UsageError("Spark has another snapshot, schema or name mapping of the table than its catalog")
+        raise UsageError("snapshot, schema or name mapping of the table differ between Spark and catalog")
     return found
 
 

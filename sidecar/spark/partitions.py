@@ -1,12 +1,13 @@
-"""What is left of a plan, cut into partitions for Spark and carried to its workers.
+"""Cuts what a plan keeps into partitions for Spark, and reads a partition on a worker.
 
-A worker has neither the catalog nor the sidecar that the plan was made with. It gets the table's metadata (of the
-one snapshot that is read), the properties to open files with, and scan tasks with what the plan left of their files.
-From these it makes a plan again, and reads it as every plan is read (:mod:`sidecar.reading.scanning`).
+A worker has neither the catalog nor the sidecar of the plan. It gets the table's metadata (cut down to the one
+snapshot that is read), the properties to open files with, and scan tasks with what the plan keeps of their files.
+From these it makes a plan again and reads it like any plan (:mod:`sidecar.reading.scanning`).
 
-Small files share a partition: each counts its bytes that may match and what opening it costs. A large Parquet file
-whose row groups are known is cut between surviving row groups. Each partition then has a range of the file's rows, all
-ranges together are the file, and so no row is lost or read twice, however a worker comes to read its part.
+Small files share a partition; each counts with its bytes that may match plus the cost of opening it. A large Parquet
+file whose row groups are known is cut between kept row groups. Each partition then has a range of the file's rows.
+Together the ranges are the whole file, so no row is lost or read twice, even if a worker has pyiceberg read its
+range.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.reading.scanning import read_batches
 
 TARGET_BYTES = 128 * 1024 * 1024
-"""Bytes that a partition reads, about, as in Spark's own file sources."""
+"""About how many bytes a partition reads, the default of Spark's own file sources."""
 OPENING = 4 * 1024 * 1024
-"""Bytes that could be read in the time that opening a file takes, as Spark's file sources have it."""
+"""Cost of opening a file, in bytes that could be read meanwhile; the default of Spark's own file sources."""
 FILES_AT_ONCE = 2
-"""A task of Spark has one processor; a second file is on its way meanwhile."""
+"""A Spark task has one processor: it decodes one file while it waits for the next."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowGroupShare:
-    """What one partition reads: tasks, and by path what the plan left of their files, as far as it is known."""
+    """The input of one partition: scan tasks, and by path what the plan keeps of their files, if that is known."""
 
     tasks: tuple[FileScanTask, ...]
     row_groups: Mapping[str, KeptRowGroups]
@@ -48,7 +49,7 @@ class RowGroupShare:
 
 @dataclass(frozen=True, eq=False)
 class PartitionReading:
-    """What all partitions have in common; to be pickled."""
+    """The part of a plan that all partitions share. It is pickled and sent to the workers."""
 
     identifier: tuple[str, ...]
     metadata: TableMetadata
@@ -60,13 +61,13 @@ class PartitionReading:
     keys: KeySet | None
     columns: tuple[str, ...] | None
     keys_place: str | None
-    """Where a worker finds the keys of encrypted files; keys themselves are not sent."""
+    """Where a worker finds the keys of encrypted files (a file or ``env:NAME``); keys themselves are not sent."""
 
     @classmethod
     def of(
         cls, planned: Plan, columns: Sequence[str] | None, keys_place: str | None = None
     ) -> PartitionReading:
-        """What reading ``planned`` takes, apart from its tasks."""
+        """Return what is needed to read ``planned``, except its tasks."""
         table, chosen = planned.table, planned.snapshot_id
         snapshots = [s for s in table.metadata.snapshots if s.snapshot_id == chosen]
         metadata = table.metadata.model_copy(
@@ -92,7 +93,7 @@ class PartitionReading:
         )
 
     def read(self, share: RowGroupShare) -> pa.RecordBatchReader:
-        """The matching rows of a share, as a stream."""
+        """Return the matching rows of a share as a stream."""
         io = load_file_io(dict(self.io_properties), self.metadata_location)
         table = Table(self.identifier, self.metadata, self.metadata_location, io, NoopCatalog("sidecar"))
         planned = Plan(
@@ -110,7 +111,7 @@ class PartitionReading:
 
 
 def shares(planned: Plan, target: int = TARGET_BYTES) -> list[RowGroupShare]:
-    """The plan's tasks in shares of about ``target`` bytes, in their order."""
+    """Cut the plan's tasks into shares of about ``target`` bytes, in the order of the plan."""
     found: list[RowGroupShare] = []
     tasks: list[FileScanTask] = []
     row_groups: dict[str, KeptRowGroups] = {}
@@ -126,6 +127,7 @@ def shares(planned: Plan, target: int = TARGET_BYTES) -> list[RowGroupShare]:
     for task in planned.tasks:
         for kept, length in _parts(task, planned.row_groups.get(task.file.file_path), target):
             path = task.file.file_path
+            # A share has one entry per path, so two parts of a file are never in the same share.
             if tasks and (size + length > target or path in row_groups):
                 close()
                 size = 0
@@ -140,12 +142,12 @@ def shares(planned: Plan, target: int = TARGET_BYTES) -> list[RowGroupShare]:
 def _parts(
     task: FileScanTask, kept: KeptRowGroups | None, target: int
 ) -> Iterator[tuple[KeptRowGroups | None, int]]:
-    """A file, or parts of it of at least ``target`` bytes, and what each costs."""
+    """Yield a file, or parts of a large one of about ``target`` bytes, each with its cost in bytes."""
     file = task.file
     if kept is None:
         yield None, file.file_size_in_bytes + OPENING
         return
-    kept = replace(kept, places=())  # they lead into the sidecar
+    kept = replace(kept, places=())  # offsets in the sidecar, which a worker does not have
     a_row = file.file_size_in_bytes / max(file.record_count, 1)
     if file.file_format != FileFormat.PARQUET or kept.may_match * a_row < 2 * target:
         yield kept, int(kept.may_match * a_row) + OPENING

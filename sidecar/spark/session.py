@@ -1,4 +1,4 @@
-"""The embedded Spark session, and the sentence to say where it cannot start."""
+"""Starts the embedded Spark session, and says why it cannot start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sidecar.errors import UsageError
 
 
 def java_runtime() -> str | None:
-    """The ``java`` that Spark would start, by JAVA_HOME or the path; ``None`` if there is none."""
+    """Return the path of the ``java`` that Spark would start, by JAVA_HOME or PATH; ``None`` without one."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -22,15 +22,15 @@ def java_runtime() -> str | None:
 
 
 def unavailable() -> str | None:
-    """Why no embedded session can start, in a few words; ``None`` if one can."""
-    for package in ("pyspark", "pandas"):  # mapInArrow asks for pandas although it is not used
+    """Return why an embedded session cannot start, in a few words; ``None`` if it can."""
+    for package in ("pyspark", "pandas"):  # mapInArrow imports pandas even though it does not use it
         if find_spec(package) is None:
             return f"the package {package} is not installed"
     return None if java_runtime() else "there is no Java runtime"
 
 
 def check_available() -> None:
-    """Raise :class:`UsageError`, one sentence that says what to do, where pyspark or Java is missing."""
+    """Raise :class:`UsageError` with a hint what to install if pyspark, pandas or Java is missing."""
     why = unavailable()
     if why is not None:
         raise UsageError(
@@ -40,9 +40,9 @@ def check_available() -> None:
 
 
 def embedded_session(threads: int | None = None) -> Any:
-    """The active session, or a new one on this machine: ``local[threads]``, no web page, loopback only.
+    """Return the active session, or start one on this machine: ``local[threads]``, without web page, loopback only.
 
-    Raises :class:`UsageError` where pyspark or Java is missing.
+    Raises :class:`UsageError` if pyspark, pandas or Java is missing.
     """
     check_available()
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def embedded_session(threads: int | None = None) -> Any:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    # The workers would otherwise be the first python3 on the path, which need not have our packages.
+    # By default workers run the first python3 on the PATH, which may lack our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",

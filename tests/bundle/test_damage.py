@@ -289,7 +289,7 @@ def test_a_bundle_without_its_units_and_a_segment_of_another_table_are_unknown()
     first, *_ = raw_blobs(data)
     sidecar = open_bytes(combine([(SBBF, (1,), SEGMENT, bytes(first))]))
     assert not sidecar.segments
-    assert any("without its units" in warning for warning in sidecar.warnings)
+    assert any("the units blob of an index is missing" in warning for warning in sidecar.warnings)
     other = open_bytes(data, footer, table_uuid="another")
     assert not other.segments
     assert any("another table" in warning for warning in other.warnings)

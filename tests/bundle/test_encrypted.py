@@ -411,7 +411,7 @@ def test_impossible_keys_are_refused():
     with pytest.raises(UsageError):
         FieldKey(MASTER, bytes(1 << 17), TABLE, SEGMENT, 1)
     groups = plan_groups([GroupMember(0, "int64", "id", 64)])
-    with pytest.raises(UsageError, match="planned for other pieces"):
+    with pytest.raises(UsageError, match="planned for pieces with another overhead"):
         pages_of(groups, [np.zeros((2, 8), np.uint32)], key_of().place)
 
 

@@ -412,7 +412,9 @@ def test_a_changed_piece_with_a_good_seal_is_not_the_one_that_was_written(sound)
     assert [p for p in problems if "fingerprints" in p["problem"]]
     sidecar = open_bytes(data, encryption_keys=KEYS)
     assert sidecar.segments[0].file_ordinal(file_table().files[1].identity) is None
-    assert any("not the one that the table of contents names" in warning for warning in sidecar.warnings)
+    assert any(
+        "does not match its digest in the table of contents" in warning for warning in sidecar.warnings
+    )
 
 
 def test_segments_that_swap_their_names():

@@ -203,7 +203,7 @@ def test_wrong_calls() -> None:
     groups = plan_page_indexes([PageIndexMember(0, LONG, 1, 1)])
     for entries in ([], [(b"", b"x")]):
         puffin, bad = PuffinWriter(io.BytesIO()), FieldPageIndexes(1, groups, entries)
-        with pytest.raises(UsageError, match="length stated"):
+        with pytest.raises(UsageError, match="stated length"):
             write_segment(
                 puffin, segment_header(), units_table(1), [], [bad], snapshot_id=1, sequence_number=1
             )

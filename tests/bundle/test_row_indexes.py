@@ -215,7 +215,7 @@ def test_wrong_calls() -> None:
     groups = plan_row_indexes([RowIndexMember(0, LONG, 1)])
     for entries in ([], [(b"xx",)], [(b"x", b"")]):
         puffin, bad = PuffinWriter(io.BytesIO()), FieldRowIndexes(1, groups, entries)
-        with pytest.raises(UsageError, match="length stated"):
+        with pytest.raises(UsageError, match="stated length"):
             write_segment(puffin, segment_header(), units_table(1), [], [bad], **PLACE)
 
 

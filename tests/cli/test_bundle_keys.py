@@ -162,9 +162,9 @@ def test_extract_and_embed_from_a_sidecar_with_the_keys(shell):
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ({"bundle_keys": {"ssn": "ssn key"}}, "not among keys"),
-        ({"keys": {"ssn key": "env:MASTER"}, "bundle_keys": {"ssn": 7}}, "no JSON object from columns"),
-        ({"keys": {"ssn key": "env:MASTER"}, "bundle_keys": ["ssn"]}, "no JSON object from columns"),
+        ({"bundle_keys": {"ssn": "ssn key"}}, "not in keys"),
+        ({"keys": {"ssn key": "env:MASTER"}, "bundle_keys": {"ssn": 7}}, "not a JSON object from columns"),
+        ({"keys": {"ssn key": "env:MASTER"}, "bundle_keys": ["ssn"]}, "not a JSON object from columns"),
         ({**NAMED, "bundle_key": {}}, "known parts"),
     ],
 )

@@ -170,6 +170,6 @@ def test_the_present_form_and_an_existing_target_are_refused(tmp_path: Path) -> 
 
 def test_inspect_and_verify_of_a_filter_alone() -> None:
     assert "the historical one" in run("inspect", OLD).stdout
-    assert "not said in the file" in run("inspect", NEW).stdout
+    assert "not stored in the file" in run("inspect", NEW).stdout
     assert "fine" in run("verify", OLD).stdout
     assert run("probe", OLD, "nosuch", "x").exit_code == 2

@@ -117,7 +117,7 @@ def test_a_table_of_version_1_is_one_sentence(lake: Any) -> None:
     lake.create_table("db.old", SCHEMA, properties={"format-version": "1"})
     result = run("db.old", *WANTED)
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: the table is of format version 1: ")
+    assert result.stderr.startswith("error: the table has format version 1: ")
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_probe_takes_values_as_a_person_writes_them(
         (("plan", "db.t", "k = 1", "--snapshot", "5"), "5"),
         (("plan", "db.nosuch", "k = 1"), "no table 'db.nosuch'"),
         (("plan", "nosuch.t", "k = 1"), "no namespace 'nosuch'"),
-        (("plan", "t", "k = 1"), "'t' is no table name"),
+        (("plan", "t", "k = 1"), "'t' is not a table name"),
         (("scan", "db.t", "k = 1", "--columns", "nosuch"), "nosuch"),
         (("probe", "db.t", "nosuch", "1"), "nosuch"),
         (("probe", "db.t", "k", "1.5"), "1.5"),

@@ -529,7 +529,7 @@ def test_commits_that_keep_coming_end_in_a_conflict_and_leave_nothing(
     table: Table, catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts = before_commit(monkeypatch, lambda _: other(catalog, table).append(rows(9)))
-    with pytest.raises(CommitConflictError, match="6 times another commit"):
+    with pytest.raises(CommitConflictError, match="other commits interfered with all 6 attempts"):
         embed(table)
     assert len(attempts) == replace.ATTEMPTS
     table.refresh()
@@ -687,7 +687,7 @@ def test_files_of_a_commit_of_unknown_outcome_are_kept_and_named(
     failing_commit(monkeypatch, error, lands=False)
     with pytest.raises(
         CommitUnknownError,
-        match=r"were left, because a commit failed that may yet appear.*-sidecar-.* and 3 more",
+        match=r"may still take effect, so the new files were kept.*-sidecar-.* and 3 more",
     ):
         embed(table)
     assert len(on_disk(table)) == 2 * FILES

@@ -64,7 +64,7 @@ def test_a_table_opens_by_the_configuration_file(properties: dict[str, str], tmp
     [
         ("db.catalog_orderz", "has no table 'db.catalog_orderz'. Did you mean db.catalog_orders?"),
         ("nowhere.orders", "has no namespace 'nowhere'"),
-        ("orders", "'orders' is no table name. Write it as namespace.table."),
+        ("orders", "'orders' is not a table name. Write it as namespace.table."),
         ("/nowhere/v1.metadata.json", "the metadata file does not exist; file /nowhere/v1.metadata.json"),
     ],
 )
@@ -143,7 +143,7 @@ def test_an_unknown_registered_blob_type_is_left_out(catalog: Any, tmp_path: Pat
 def test_broken_metadata_is_damage(catalog: Any, tmp_path: Path) -> None:
     path = tmp_path / "v1.metadata.json"
     path.write_text(json.dumps({**read_metadata(catalog), "schemas": "?"}))
-    with pytest.raises(DamagedFileError, match=r"its metadata is not valid .1 faults.; file"):
+    with pytest.raises(DamagedFileError, match=r"its metadata is invalid .1 errors.; file"):
         open_table(str(path))
 
 

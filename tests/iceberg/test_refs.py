@@ -98,7 +98,7 @@ def test_what_is_listed_decides_and_not_age(table: Table, catalog: Any) -> None:
 def test_wrong_names_are_told(table: Table) -> None:
     with pytest.raises(UsageError, match=r"no branch or tag 'sied'.*It has side"):
         sidecar.plan(table, "k = 1", ref="sied")
-    with pytest.raises(UsageError, match="one of them is enough"):
+    with pytest.raises(UsageError, match="give only one of them"):
         sidecar.scan(table, "k = 1", ref="side", snapshot_id=5)
 
 

@@ -207,7 +207,7 @@ def test_the_theta_of_another_writer_stays_and_ours_is_left_out(table: Table) ->
     done = register(table, head(table), THETAS, write_ours)
     assert registered(table) == {1: "777", 2: "30"}
     assert blobs_of(done.statistics_path)[THETA, (1,)] == theirs[THETA, (1,)]
-    assert done.notes == ("field 1: the theta sketch of another writer stays, ours is left out",)
+    assert done.notes == ("field 1: the theta sketch of another writer is kept, ours is left out",)
 
 
 def test_our_blobs_of_an_earlier_build_are_replaced_but_for_other_sketches(table: Table) -> None:
@@ -274,7 +274,9 @@ def test_an_unreadable_statistics_file_refuses_with_what_would_be_lost(
     path = set_foreign(table, {1: "11", 3: "333"})
     damage(path, how)
     before = entry(table)
-    with pytest.raises(DamagedFileError, match=r"registering would lose it.*theta sketches of fields 1, 3"):
+    with pytest.raises(
+        DamagedFileError, match=r"a registration would lose it.*theta sketches of fields 1, 3"
+    ):
         register(table, head(table), THETAS, write_ours)
     assert entry(table) == before
     assert stats_files(table) == {path}
@@ -287,7 +289,7 @@ def test_an_unreadable_statistics_file_refuses_with_what_would_be_lost(
 def test_a_missing_statistics_file_refuses_as_a_storage_error(table: Table) -> None:
     path = set_foreign(table, {})
     Path(path.removeprefix("file:")).unlink()
-    with pytest.raises(StorageError, match="It holds blobs that are not known"):
+    with pytest.raises(StorageError, match="It has unknown blobs"):
         register(table, head(table), THETAS, write_ours)
     register(table, head(table), THETAS, write_ours, force=True)
     assert registered(table) == {1: "3", 2: "30"}
@@ -354,7 +356,7 @@ def test_a_file_that_storage_cut_short_is_never_registered(
         real(table, path, written)
 
     monkeypatch.setattr(write_statistics, "_read_back", cut)
-    with pytest.raises(DamagedFileError, match="not stored whole"):
+    with pytest.raises(DamagedFileError, match="not stored completely"):
         register(table, sid, THETAS, write_ours)
     assert stats_files(table) == set()
 
@@ -515,7 +517,7 @@ def test_a_failed_commit_is_tried_again_and_its_file_deleted(
 def test_commits_that_keep_failing_end_in_a_conflict(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     sid = head(table)
     fail_commits(table, monkeypatch, 1000, CommitFailedException("another process"))
-    with pytest.raises(CommitConflictError, match="6 times another commit came between"):
+    with pytest.raises(CommitConflictError, match="other commits interfered with all 6 attempts"):
         register(table, sid, THETAS, write_ours)
     assert stats_files(table) == set()
 
@@ -553,7 +555,9 @@ def test_a_commit_of_unknown_outcome_is_looked_up(table: Table, monkeypatch: pyt
         raise ConnectionError("no answer")
 
     monkeypatch.setattr(table.catalog, "commit_table", commit)
-    with pytest.raises(StorageError, match="may yet appear; the file was left: ConnectionError: no answer"):
+    with pytest.raises(
+        StorageError, match="may still take effect, so the file was kept: ConnectionError: no answer"
+    ):
         register(table, sid, THETAS, write_ours)
     (left,) = stats_files(table)
     done.append(None)

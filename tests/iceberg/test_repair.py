@@ -88,7 +88,7 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
 
     opened = open_again(catalog, "db.trino")
     assert isinstance(opened, PartlyLoaded)
-    assert "sidecar repair mends that" in caplog.text
+    assert "sidecar repair fixes that" in caplog.text
     for table in (opened, opened.refresh(), sidecar.open_table(location)):
         plan = sidecar.plan(table, "k = 7")
         assert (plan.files_total, plan.files_kept) == (2, 0)
@@ -147,9 +147,9 @@ def test_entries_that_break_planners_are_mended_for_all_snapshots(catalog: Any) 
         "reasons": ["the file is gone"],
     }
     assert found[second]["reasons"] == [
-        "field 1: its ndv 'about 100' is no whole number, the sketch says 200",
+        "field 1: its ndv 'about 100' is not a whole number, the sketch says 200",
         "a theta sketch of field 2, which the table has dropped, is registered",
-        "a theta sketch of no field is registered",
+        "a theta sketch without a field is registered",
     ]
     assert "register anew" in CliRunner().invoke(app, ["status", path]).stdout
     sidecar.repair(table)

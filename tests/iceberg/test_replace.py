@@ -171,7 +171,7 @@ def test_a_commit_is_given_up_if_a_replaced_file_is_not_what_it_was(
     assert (parent.snapshot_id, len(current.files)) == (table.metadata.current_snapshot_id, 2)
     parts = {name: value for name, value in differs.items() if name in DataFileIdentity._fields}
     was = changed(file, **({"known_as": file.known_as._replace(**parts)} if parts else differs))
-    with pytest.raises(CommitConflictError, match="listed the file anew"):
+    with pytest.raises(CommitConflictError, match="added the file again"):
         _rebase(table, listing, {file.path: was}, new_files)
 
 

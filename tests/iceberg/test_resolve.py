@@ -91,9 +91,9 @@ def test_names_resolve_to_ids_types_and_paths() -> None:
         ("Price", "the table has no column 'Price'. Did you mean price?"),
         ("prise", "the table has no column 'prise'. Did you mean price?"),
         ("zzz", "the table has no column 'zzz'. It has: id, price, code"),
-        ("at", "the column 'at' is a struct. Name a part of it: at.x, at.y."),
-        ("tags", "the column 'tags' is a list. Name a part of it: tags.element."),
-        ("attributes", "is a map. Name a part of it: attributes.key, attributes.value."),
+        ("at", "the column 'at' is a struct. Name one of its columns: at.x, at.y."),
+        ("tags", "the column 'tags' is a list. Name one of its columns: tags.element."),
+        ("attributes", "is a map. Name one of its columns: attributes.key, attributes.value."),
     ],
 )
 def test_a_wrong_name_is_answered_with_what_is_meant(name: str, sentence: str) -> None:
@@ -103,7 +103,7 @@ def test_a_wrong_name_is_answered_with_what_is_meant(name: str, sentence: str) -
 
 
 def test_naming_no_column_is_wrong_usage() -> None:
-    with pytest.raises(UsageError, match="no column is named"):
+    with pytest.raises(UsageError, match="no column was given"):
         resolve_columns(SCHEMA, [])
 
 
@@ -131,9 +131,7 @@ def test_without_ids_the_name_mapping_decides_never_the_schema() -> None:
     assert resolve(leaves, 1) == ("id", "name:id")
     assert resolve(leaves, 1, None) == NO_IDS_NO_MAPPING
     assert resolve(leaves, 1, NameMapping([MappedField(field_id=1, names=["other"])])) == UnitState.ABSENT
-    assert resolve(leaves, 1, NameMapping([])) == (
-        "name mapping does not name the column, or not in a way that is certain"
-    )
+    assert resolve(leaves, 1, NameMapping([])) == ("name mapping does not name the column, or is ambiguous")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_nested_names_resolve_through_the_groups_of_parquet(path: str, field_id:
 )
 def test_nesting_that_the_mapping_does_not_describe_is_not_resolved(path: str, field_id: int) -> None:
     reason = resolve([Leaf("id"), Leaf(path)], field_id)
-    assert reason == "nesting of the column in the file is not what the name mapping describes"
+    assert reason == "nesting of the column in the file differs from the name mapping"
 
 
 def test_two_columns_under_names_of_one_field_are_not_resolved() -> None:

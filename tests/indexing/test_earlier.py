@@ -220,7 +220,7 @@ def test_units_of_another_version_answer_nothing_and_are_built_anew(
     table = table.catalog.load_table(table.name())
     planned = sidecar.plan(table, f"k = {2**59 + 1}")
     assert planned.files_kept == 3
-    assert any("units of another version" in warning for warning in planned.warnings)
+    assert any("the units have an unknown version" in warning for warning in planned.warnings)
     report, table = _build(table, "k")
     assert (report.units, len(_segments(table))) == (3, 1)
     planned = sidecar.plan(table, f"k = {2**59 + 1}")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sidecar.errors import DamagedFileError
-from sidecar.orc.bounds import as_bound, cannot_hold
+from sidecar.orc.bounds import cannot_hold, literal_span
 from sidecar.orc.index_streams import statistics_of
 from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, decode, encode, zigzag
 from sidecar.orc.schema import OrcColumn
@@ -244,7 +244,7 @@ def test_values_outside_of_the_bounds_are_excluded() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_kept(kind: str, iceberg_type: str, value: Any) -> None:
-    assert as_bound(value, iceberg_type, column(kind)) is None
+    assert literal_span(value, iceberg_type, column(kind)) is None
 
 
 def test_microseconds_are_compared_with_nanoseconds() -> None:

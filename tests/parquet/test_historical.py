@@ -180,7 +180,7 @@ def test_files_are_recognised_by_their_front_door(tmp_path: Path) -> None:
     assert "XXH64" in sidecar.inspect_file(str(NEW))["form"]
     verified = sidecar.verify_file(str(path))
     assert (verified["checked"], verified["problems"]) == (1, [])
-    assert verified["scope"] == "structure only; nothing says which values it has"
+    assert verified["scope"] == "structure only; the file does not say which values it has"
     assert sidecar.probe_file(str(path), "string", "hello")["units"][0] == {
         "row_group": None,
         "might_contain": True,

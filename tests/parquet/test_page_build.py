@@ -15,11 +15,12 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet import value_bounds
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_bounds import PageBounds, page_bounds
+from sidecar.parquet.page_bounds import page_bounds
 from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.page_index_build import build_page_index
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
+from sidecar.questions.bounds import Bounds
 from sidecar.source import BytesSource, CountingSource, LocalSource
 from tests.parquet.foreign import DATA, WRITERS, leaf_values
 from tests.parquet.page_files import CODECS, LZO, check_index, rewrite, write
@@ -471,7 +472,7 @@ def test_no_value_that_was_written_lies_outside_its_page(name: str) -> None:
             if built.column_index is None or built.offset_index is None or isinstance(ordering, str):
                 continue
             bounds = page_bounds(footer, chunk, built.column_index, built.offset_index)
-            assert isinstance(bounds, PageBounds)
+            assert isinstance(bounds, Bounds)
             starts = [*map(int, built.offset_index.first_row_indexes), group.num_rows]
             for page, (start, end) in enumerate(pairwise(starts)):
                 plain = leaf_values(chunk.leaf.path, group.first_row + start, end - start)

@@ -20,7 +20,6 @@ from sidecar.parquet.bounds import (
 )
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_bounds import (
-    PageBounds,
     chunk_bounds,
     column_index_problems,
     offset_index_problems,
@@ -38,6 +37,7 @@ from sidecar.parquet.page_index import (
     read_page_indexes,
 )
 from sidecar.parquet.thrift import BINARY, BOOL, BOOL_FALSE, I32, I64, LIST, Items, Struct, encode_struct
+from sidecar.questions.bounds import Bounds
 from sidecar.source import BytesSource, CountingSource, LocalSource
 from tests.parquet.foreign import DATA, WRITERS, expected, same_column_index
 
@@ -64,7 +64,7 @@ def indexes(name: str, path: str, group: int = 0) -> tuple[Footer, ColumnChunk, 
     return footer, chunk, column, offset
 
 
-def verdict(name: str, path: str, group: int = 0) -> PageBounds | str:
+def verdict(name: str, path: str, group: int = 0) -> Bounds | str:
     return page_bounds(*indexes(name, path, group))
 
 
@@ -207,7 +207,7 @@ def test_a_column_index_needs_its_offset_index() -> None:
 
 def test_an_unknown_column_order_leaves_the_null_counts() -> None:
     found = verdict("variants/p15_unknown_column_order", "null_page", 1)
-    assert isinstance(found, PageBounds)
+    assert isinstance(found, Bounds)
     assert found.lower == found.upper == [None] * 3
     assert found.null_counts == [0, 0, 0]
     assert "column order 9 is unknown" in found.reason
@@ -215,20 +215,20 @@ def test_an_unknown_column_order_leaves_the_null_counts() -> None:
 
 def test_nan_is_possible_where_nobody_counted() -> None:
     found = verdict("variants/nan_gt", "x")
-    assert isinstance(found, PageBounds)
+    assert isinstance(found, Bounds)
     assert found.may_have_nan == [True] * 8
     assert found.lower[1] is not None
     counted = verdict("j118_v1_none", "f64_clean")
-    assert isinstance(counted, PageBounds)
+    assert isinstance(counted, Bounds)
     assert not any(counted.may_have_nan)
     with_nan = verdict("j118_v1_none", "f32_nan")
-    assert isinstance(with_nan, PageBounds)
+    assert isinstance(with_nan, Bounds)
     assert any(with_nan.may_have_nan)
 
 
 def test_missing_null_counts_are_unknown() -> None:
     found = verdict("variants/p12_no_null_counts", "null_page")
-    assert isinstance(found, PageBounds)
+    assert isinstance(found, Bounds)
     assert found.null_counts == [None]
     assert found.all_null == [False]
 
@@ -331,7 +331,7 @@ def test_a_null_page_of_a_repeated_column_needs_a_histogram() -> None:
             [True] + [False] * (pages - 1), *bounds, 0, nulls, definition_level_histograms=nothing
         )
         found = page_bounds(footer, chunk, bare, offset)
-        assert isinstance(found, PageBounds)
+        assert isinstance(found, Bounds)
         assert found.all_null == [False] * pages
         assert found.lower[0] is None
         assert found.lower[1] is not None
@@ -392,7 +392,7 @@ def test_any_bytes_give_an_index_or_our_error(path: str) -> None:
             except SidecarError:
                 continue
             if isinstance(found, ColumnIndex):
-                assert isinstance(page_bounds(footer, chunk, found, offset), PageBounds | str)
+                assert isinstance(page_bounds(footer, chunk, found, offset), Bounds | str)
             else:
                 list(offset_index_problems(footer, chunk, found))
                 page_bounds(footer, chunk, column, found)

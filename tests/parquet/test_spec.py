@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import Annotation, Leaf
 from sidecar.kernels import levels as kernels
 from sidecar.kernels.rle import unaligned_words
 from sidecar.parquet.bounds import Ordering
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.page_index_build import build_page_index
-from sidecar.parquet.schema import Annotation, Leaf
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.parquet.value_bounds import PageFolder
 from sidecar.source import BytesSource

@@ -32,15 +32,16 @@ from pyiceberg.types import (
 
 import sidecar
 from sidecar.bundle.row_index_blob import StoredRowIndex
-from sidecar.bundle.row_index_toc import RowIndexKind
-from sidecar.bundle.row_index_use import decode_row_index
+from sidecar.bundle.row_index_use import decode_row_index, row_index_bounds
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.find_sidecar import find_sidecar
-from sidecar.planning.orc_bounds import statistics_bounds, zone_bounds, zone_leaf
+from sidecar.orc.bounds import compared_column, statistics_bounds
+from sidecar.orc.tail import read_tail
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable
 from tests.iceberg.mixed_tables import append_orc
+from tests.orc.files import source
 
 EPOCH = dt.datetime(2000, 1, 1)
 STRIDE, FILE_ROWS = 50, 200
@@ -169,18 +170,17 @@ def stored(table: Table, name: str, unit: int = 0) -> StoredRowIndex:
 
 def test_what_is_not_believed(table: Table) -> None:
     entry = stored(table, "s")
-    leaf = zone_leaf(entry.kind, 6, "string")
-    bounds = zone_bounds(entry, STRIDE, leaf)
+    bounds = row_index_bounds(entry, STRIDE)
     assert not isinstance(bounds, str)
     assert bounds.lower in ([b"00008400"], [b"00008401"])  # the last file stands first
-    char = zone_bounds(entry._replace(kind=entry.kind._replace(type="CHAR")), STRIDE, leaf)
+    char = row_index_bounds(entry._replace(kind=entry.kind._replace(type="CHAR")), STRIDE)
     assert not isinstance(char, str)
     assert (char.lower, char.null_counts) == ([None], bounds.null_counts)
     assert (
-        zone_bounds(entry, 10, leaf) == f"it counts {STRIDE - (bounds.null_counts[0] or 0)} values in 10 rows"
+        row_index_bounds(entry, 10) == f"it counts {STRIDE - (bounds.null_counts[0] or 0)} values in 10 rows"
     )
-    assert isinstance(zone_bounds(entry._replace(entry=b"\xff"), STRIDE, leaf), str)
-    repeated = zone_bounds(entry._replace(kind=entry.kind._replace(repeated=True)), 10, leaf)
+    assert isinstance(row_index_bounds(entry._replace(entry=b"\xff"), STRIDE), str)
+    repeated = row_index_bounds(entry._replace(kind=entry.kind._replace(repeated=True)), 10)
     assert not isinstance(repeated, str)
     assert repeated.null_counts == [None]
 
@@ -189,9 +189,12 @@ def test_only_a_count_of_0_says_that_all_is_null(table: Table) -> None:
     entry = stored(table, "s")
     statistics = decode_row_index(entry).statistics
     assert statistics is not None
+    number = read_tail(source("java_none_utf8.orc")).column("c_int")
+    assert number is not None
+    strings = replace(number, kind="STRING")
     for count, all_null, nulls in ((None, False, None), (0, True, STRIDE), (1, False, STRIDE - 1)):
         said = replace(statistics, num_values=count)
-        found = statistics_bounds(said, "STRING", False, STRIDE, zone_leaf(entry.kind, 6, "string"))
+        found = statistics_bounds(said, strings, STRIDE)
         assert not isinstance(found, str)
         assert (found.all_null, found.null_counts) == ([all_null], [nulls])
 
@@ -207,7 +210,7 @@ def test_only_a_count_of_0_says_that_all_is_null(table: Table) -> None:
 )
 def test_kinds_that_compare_with_no_literal(table: Table, kind: str, column: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match="no bounds"):
-        zone_leaf(RowIndexKind("id", kind, "DIRECT_V2", True, True, 0, 9), 1, column)
+        compared_column(kind, 0, 1, column)
 
 
 def test_a_damaged_entry_keeps_its_row_group(table: Table) -> None:

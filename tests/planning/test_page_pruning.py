@@ -30,8 +30,8 @@ from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import leaf_of
 from sidecar.bundle.segment import Segment
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning.conditions import FileQuestion
 from sidecar.planning.file_bounds import FileBounds
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, oracle
@@ -224,7 +224,7 @@ def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_inde
     changed = replace(planned, row_groups={path: lying})
     report = sidecar.TableScanReport()
     assert comparable(read(changed, report=report)) == comparable(oracle(table, planned.row_filter))
-    assert "other row groups" in report.warnings[0]
+    assert "row groups of the file differ" in report.warnings[0]
 
 
 def test_a_column_that_would_be_found_otherwise_is_not_asked(

@@ -21,15 +21,18 @@ import sidecar
 from sidecar import errors
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import opened_sidecar
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.filter_answers import FilterAnswers
 from sidecar.planning.funnel import KeptBecause
-from sidecar.planning.may_match import AllOf, AnyOf, HoldsAny, question_of
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF
+from sidecar.questions.conditions import AllOf, AnyOf, HoldsAny
 from sidecar.reading.scanning import read
 from sidecar.source import BytesSource
 from tests.iceberg.cases import (
@@ -523,12 +526,16 @@ def live(path: str) -> DataFileIdentity:
     return DataFileIdentity(path, 0, 0, added_snapshot_id=1)
 
 
+def column(field_id: int, name: str) -> ComparedColumn:
+    return ComparedColumn(field_id, "long", Encoding.parse("int64"), name)
+
+
 def keeps(verdicts: FilterAnswers) -> list[bool]:
     return [verdicts.verdict_on(live(str(n))).keep for n in range(4)]
 
 
 def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match() -> None:
-    one = HoldsAny(1, "a", "long", (1,))
+    one = HoldsAny(column(1, "a"), (1,))
     holds = [hashes_of(9), hashes_of(1), hashes_of(9), hashes_of(9)]
     everything = FakeSegment(holds, {1: [0, 1, 2, 3]})
     assert keeps(FilterAnswers([everything], one, lambda *_: True)) == [True, False, True, False]
@@ -546,7 +553,7 @@ def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match()
 
 
 def test_each_segment_that_lists_a_file_can_drop_it() -> None:
-    question = AllOf((HoldsAny(1, "a", "long", (1,)), HoldsAny(2, "b", "long", (2,))))
+    question = AllOf((HoldsAny(column(1, "a"), (1,)), HoldsAny(column(2, "b"), (2,))))
     first = FakeSegment([hashes_of(1)] * 4, {1: [0, 1, 2, 3]})
     second = FakeSegment([hashes_of(2), hashes_of(2), hashes_of(9), hashes_of(2)], {2: [0, 1, 2, 3]})
     assert keeps(FilterAnswers([first, second], question, lambda *_: True)) == [True, False, True, True]
@@ -594,5 +601,5 @@ def test_notes_come_from_the_question(table: Table) -> None:
 
     schema = table.schema()
     text = " or ".join(f"k = {n}" for n in range(150))
-    asked = question_of(bind(schema, parse_predicate(text, schema), True), schema)
+    asked = FileQuestion(bind(schema, parse_predicate(text, schema), True), schema).for_filters
     assert plan(table, text).notes == asked.notes != ()

@@ -137,5 +137,5 @@ def test_a_sidecar_that_stayed_behind_is_told(copied: Table) -> None:
     table = Table(copied.name(), stayed, copied.metadata_location, copied.io, copied.catalog)
     plan = sidecar.plan(table, "k = 41")
     assert plan.files_kept == 3
-    assert any("it may have moved without this file" in warning for warning in plan.warnings)
+    assert any("it may have been moved without this file" in warning for warning in plan.warnings)
     assert sidecar.repair(table, dry_run=True)["repairs"][0]["reasons"] == ["the file is gone"]

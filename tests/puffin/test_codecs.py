@@ -149,7 +149,7 @@ def test_a_claimed_content_size_is_checked_before_memory_is_taken() -> None:
     frame = bytearray(pack("lz4", b"content"))
     frame[6:14] = (1 << 23).to_bytes(8, "little")
     frame[14] = xxhash.xxh32_intdigest(bytes(frame[4:14])) >> 8 & 0xFF
-    with pytest.raises(DamagedFileError, match="a content size of 8388608 for"):
+    with pytest.raises(DamagedFileError, match="the content size 8388608 is impossible for"):
         unpack("lz4", bytes(frame))
     # zstd: single segment, 8 bytes of content size.
     frame = bytearray(
@@ -184,7 +184,7 @@ def test_a_frame_that_says_it_is_empty_and_is_not_is_damage() -> None:
     descriptor = bytes([0x68, 0x40]) + bytes(8)
     checksum = bytes([xxhash.xxh32_intdigest(descriptor) >> 8 & 0xFF])
     block = (1 | 1 << 31).to_bytes(4, "little") + b"a"
-    with pytest.raises(DamagedFileError, match="1 bytes where the frame says 0"):
+    with pytest.raises(DamagedFileError, match="1 bytes instead of the stated 0"):
         unpack("lz4", bytes.fromhex("04224d18") + descriptor + checksum + block + bytes(4))
 
 
@@ -204,5 +204,5 @@ def test_no_codec_is_no_change_and_other_codecs_are_unknown() -> None:
     for codec in ("", "ZSTD", "snappy", "gzip"):
         with pytest.raises(UnsupportedFeatureError, match="unknown compression codec"):
             unpack(codec, pack("zstd", b"abc"))
-        with pytest.raises(UsageError, match="no such compression codec"):
+        with pytest.raises(UsageError, match="unknown compression codec"):
             compressor(codec, 3)

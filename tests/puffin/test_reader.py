@@ -270,7 +270,7 @@ def test_wrong_values_of_a_blob_are_damage(change: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("key", BLOB)
 def test_a_missing_key_of_a_blob_is_damage(key: str) -> None:
-    with pytest.raises(DamagedFileError, match=f"lacks a required key.*{key}"):
+    with pytest.raises(DamagedFileError, match=f"does not have a required key.*{key}"):
         decode({"blobs": [{k: v for k, v in BLOB.items() if k != key}]})
 
 

@@ -168,6 +168,6 @@ def test_a_file_with_other_row_groups_than_the_plan_says_is_read_whole(table: Ta
     report = TableScanReport()
     found = read(planned, ["id"], report=report)
     assert found["id"].to_pylist() == [110]
-    assert list(report.whole_files) == ["the file has other row groups than the sidecar says"]
+    assert list(report.whole_files) == ["the row groups of the file differ from those in the sidecar"]
     assert parse_predicate("id = 110", table.schema()) == planned.row_filter
     assert path in planned.kept_files

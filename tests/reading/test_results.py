@@ -272,7 +272,7 @@ def test_what_is_wrong_with_a_call_is_said_at_once(table: Table) -> None:
             read(limit=-1)
         with pytest.raises(UsageError, match="no column 'nope'"):
             read(["nope"])
-        with pytest.raises(UsageError, match="at least one thread"):
+        with pytest.raises(UsageError, match="number of threads must be at least 1"):
             read(threads=0)
 
 

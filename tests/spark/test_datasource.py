@@ -204,9 +204,9 @@ def test_wrong_options_are_one_sentence(table: Any, catalog: Any) -> None:
     for option, value, said in (
         ("table", "db.nowhere", "db.nowhere"),
         ("columns", "nothing", "the table has no column 'nothing'"),
-        ("snapshot-id", "x", "snapshot-id is no number"),
-        ("table", "", "no table is named"),
-        ("target-bytes", "0", "target-bytes is no number of bytes"),
+        ("snapshot-id", "x", "snapshot-id is not a number"),
+        ("table", "", "the option table is missing"),
+        ("target-bytes", "0", "target-bytes is not a positive whole number"),
         ("ref", "nowhere", "no branch or tag"),
         ("predicate", "nothing = 1", "nothing"),
     ):
@@ -273,5 +273,5 @@ def test_columns_swapped_since_the_frame_was_made(spark: Any, source: Any, catal
     assert [row.asDict() for row in swapped.collect()] == [{"a": 100, "b": 1}]
     with table.update_schema() as update:
         update.rename_column("a", "d")
-    with pytest.raises(Exception, match="not those that the frame was made with"):
+    with pytest.raises(Exception, match="columns of the table have changed since the frame was made"):
         renamed.collect()

@@ -280,7 +280,7 @@ def test_a_newer_snapshot_in_spark_is_what_is_read(spark: Any, catalog: Any) -> 
 def test_another_table_is_refused(spark: Any, table: Any, catalog: Any) -> None:
     other = catalog.create_table("db.native_other", SCHEMA)
     with (
-        pytest.raises(UsageError, match="not the same table"),
+        pytest.raises(UsageError, match="are different tables"),
         sidecar.spark_read(spark, NAME, other, "k = 1"),
     ):
         pass
@@ -300,4 +300,4 @@ def test_what_cannot_be_handed_over_is_read_as_always(
         sidecar.spark_read(Connect(), NAME, table, "k = 77", ["k"]) as frame,
     ):
         assert [row["k"] for row in frame.collect()] == [77]
-    assert "Connect cannot be handed files" in caplog.text
+    assert "Connect cannot take a list of files" in caplog.text

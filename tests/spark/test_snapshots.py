@@ -147,7 +147,7 @@ def test_a_view_of_the_same_name_is_read_as_it_is(
         spark.sql(f"create temp view {short} as select * from {name} version as of 'dev'")
         with caplog.at_level(logging.WARNING):
             assert both(spark, short, table, "k = 50") == ([(50, "s50")], [(50, "s50")])
-        assert "is read as a whole: it is not the name of a table in Spark" in caplog.text
+        assert "is read in full: the name is not a table in Spark" in caplog.text
         spark.read.option("versionAsOf", "old").table(name).createOrReplaceTempView(short)
         assert both(spark, short, table, "k = 2") == ([(2, "s2")], [(2, "s2")])
         assert both(spark, short, table, "k = 4") == ([], [])
@@ -165,7 +165,7 @@ def test_names_of_any_case(spark: Any, branched: tuple[str, Table]) -> None:
 def test_metadata_tables_are_other_tables(spark: Any, branched: tuple[str, Table]) -> None:
     name, table = branched
     with (
-        pytest.raises(UsageError, match="not the same table"),
+        pytest.raises(UsageError, match="are different tables"),
         sidecar.spark_read(spark, f"{name}.files", table, "record_count = 1"),
     ):
         pass
@@ -271,4 +271,4 @@ def test_a_table_that_cannot_be_refreshed(spark: Any, catalog: Any, caplog: pyte
         wanted, found = both(spark, name, old, "a = 100")
     assert found == wanted
     assert len(found) == 1
-    assert "is read as a whole" in caplog.text
+    assert "is read in full" in caplog.text

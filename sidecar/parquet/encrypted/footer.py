@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.encrypted.modules import (
     MAX_ORDINALS,
     SIGNATURE_BYTES,
@@ -22,7 +23,7 @@ from sidecar.parquet.encrypted.modules import (
     decode_declaration,
 )
 from sidecar.parquet.footer import Tail, read_tail
-from sidecar.parquet.schema import Leaf, decode_leaves
+from sidecar.parquet.schema import decode_leaves
 from sidecar.parquet.thrift import STRUCT, Struct, decode_struct
 from sidecar.source import Source
 

@@ -24,7 +24,6 @@ from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.page_bounds import offset_index_problems
 from sidecar.parquet.page_index import OffsetIndex, OffsetIndexAnswer
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE
-from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.part_file import (
     LeafPages,
@@ -37,6 +36,7 @@ from sidecar.parquet.scan.part_file import (
     split_chunk,
 )
 from sidecar.parquet.scan.schema_parts import FileShape, SchemaPart
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.source import Source, read_ranges
 
 _DENSE = 0.9

@@ -26,15 +26,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.parquet.conditions import Condition
 from sidecar.parquet.footer import Footer, RowGroup
-from sidecar.parquet.pruning import asks_for_few
-from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.scan.known_indexes import Known, KnownPageIndexes
 from sidecar.parquet.scan.page_reader import MAX_ROWS, PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import TooManyRows
 from sidecar.parquet.scan.schema_parts import FileShape, SchemaPart, assemble
 from sidecar.parquet.scan.survivors import IndexUse, Survivors, Wanted
+from sidecar.questions.conditions import Condition
+from sidecar.questions.narrowing import asks_for_few
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.source import CountingSource, Source
 
 

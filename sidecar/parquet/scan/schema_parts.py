@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, first_line
+from sidecar.filters.leaf import Leaf
 from sidecar.parquet.footer import Footer
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
 
 MAGIC = b"PAR1"

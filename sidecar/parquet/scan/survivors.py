@@ -16,25 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.values import plain_forms
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.compression import decompress
-from sidecar.parquet.conditions import Condition, HoldsAny, LeafCondition, evaluate
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.one_column_file import decode_pages
-from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, contradicts, page_bounds
+from sidecar.parquet.page_bounds import chunk_bounds, page_bounds
 from sidecar.parquet.page_index import ColumnIndexAnswer, OffsetIndex
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, wholly_dictionary
-from sidecar.parquet.pruning import helpful, narrow
-from sidecar.parquet.row_ranges import RowRanges
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import read_page
-from sidecar.parquet.schema import Leaf
+from sidecar.questions.bounds import Bounds, contradicts
+from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition
+from sidecar.questions.narrowing import helpful, holds, narrow
+from sidecar.questions.row_ranges import RowRanges
 from sidecar.source import CountingSource
-
-MAX_VALUES = 100
-"""Values that a filter or dictionary is asked for at once: of more, some pass by chance."""
 
 _BATCH = 64
 """Row groups whose page indexes are read together."""
@@ -91,7 +89,7 @@ class Survivors:
     def _judge(
         self, condition: Condition, verdicts: list[_GroupVerdict]
     ) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
-        left = [verdict for verdict in verdicts if evaluate(condition, verdict.may_match)]
+        left = [verdict for verdict in verdicts if holds(condition, verdict.may_match)]
         self._dropped["statistics"] += len(verdicts) - len(left)
         self._read_page_indexes(condition, left)
         for verdict in left:
@@ -139,36 +137,32 @@ class _GroupVerdict:
         self.reader = reader
         self._indexes = indexes
         self._footer = footer
-        self._bounds: dict[int, PageBounds] = {}
-        self._pages: dict[int, tuple[PageBounds, OffsetIndex]] = {}
+        self._bounds: dict[int, Bounds] = {}
+        self._pages: dict[int, tuple[Bounds, OffsetIndex]] = {}
 
-    def chunk(self, leaf: Leaf) -> ColumnChunk:
-        """The chunk of a leaf."""
-        return self.group.columns[leaf.index]
-
-    def statistics(self, leaf: Leaf) -> PageBounds:
-        """What the chunk's statistics prove, as of one page."""
-        if leaf.index not in self._bounds:
-            self._bounds[leaf.index] = chunk_bounds(self._footer, self.chunk(leaf))
-        return self._bounds[leaf.index]
+    def statistics(self, index: int) -> Bounds:
+        """What the statistics of a leaf's chunk prove, as of one page."""
+        if index not in self._bounds:
+            self._bounds[index] = chunk_bounds(self._footer, self.group.columns[index])
+        return self._bounds[index]
 
     def may_match(self, condition: LeafCondition) -> bool:
         """Whether the statistics leave room for a row."""
-        return condition.may_match(self.statistics(condition.leaf), 0)
+        return condition.may_match(self.statistics(condition.column.index), 0)
 
     def helpful(self, condition: Condition) -> set[int] | None:
         """Leaves whose page indexes can narrow the condition down; ``None`` if nothing can."""
-        return helpful(condition, self.statistics, lambda leaf: self._indexes.has_both(self.chunk(leaf)))
+        return helpful(condition, self.statistics, lambda i: self._indexes.has_both(self.group.columns[i]))
 
     def know_pages(self, chunk: ColumnChunk, column: ColumnIndexAnswer, offset: OffsetIndex) -> str:
         """Keep a chunk's page index; the reason if it proves nothing."""
         found = page_bounds(self._footer, chunk, column, offset)
         if isinstance(found, str):
             return found
-        problem = contradicts(found, self.statistics(chunk.leaf))
+        problem = contradicts(found, self.statistics(chunk.leaf.index))
         if problem:
             return problem
-        if not self.statistics(chunk.leaf).may_have_nan[0]:
+        if not self.statistics(chunk.leaf.index).may_have_nan[0]:
             found = replace(found, may_have_nan=[False] * offset.num_pages)
         self._pages[chunk.leaf.index] = found, offset
         return ""
@@ -177,18 +171,18 @@ class _GroupVerdict:
         """The rows among ``wanted`` whose pages may meet the condition."""
         if not self.may_match(condition):
             return RowRanges()
-        known = self._pages.get(condition.leaf.index)
+        known = self._pages.get(condition.column.index)
         if known is None:
             return wanted
         bounds, offset = known
         keep = np.fromiter((condition.may_match(bounds, i) for i in range(offset.num_pages)), np.bool_)
         return wanted & RowRanges.of_pages(offset.first_row_indexes, self.group.num_rows, keep)
 
-    def page_bytes(self, leaf: Leaf, rows: RowRanges) -> int:
-        """Bytes of the leaf's pages that hold ``rows``, as far as is known."""
-        known = self._pages.get(leaf.index)
+    def page_bytes(self, chunk: ColumnChunk, rows: RowRanges) -> int:
+        """Bytes of a chunk's pages that hold ``rows``, as far as is known."""
+        known = self._pages.get(chunk.leaf.index)
         if known is None:
-            return self.chunk(leaf).total_compressed_size
+            return chunk.total_compressed_size
         offset = known[1]
         touched = rows.touches(np.append(offset.first_row_indexes, self.group.num_rows))
         return int(offset.compressed_page_sizes[touched].sum())
@@ -217,12 +211,12 @@ class _Filters:
         return RowRanges() if self._known[condition] else rows
 
     def _is_absent(self, condition: HoldsAny, rows: RowRanges) -> bool:
-        leaf, chunk = condition.leaf, self._verdict.chunk(condition.leaf)
-        if len(condition.values) > MAX_VALUES or chunk.encrypted or chunk.file_path is not None:
+        column, chunk = condition.column, self._verdict.group.columns[condition.column.index]
+        if not condition.is_for_filters or chunk.encrypted or chunk.file_path is not None:
             return False
         forms: list[bytes] = []
         for value in condition.values:
-            found = plain_forms(value, leaf.iceberg_type, leaf.encoding)
+            found = plain_forms(value, column.iceberg_type, column.encoding)
             if found is None:
                 return False
             forms += found
@@ -234,25 +228,25 @@ class _Filters:
             self.by_dictionary = self._dictionary_denies(forms, chunk)
             return self.by_dictionary
         except SidecarError as error:
-            self._counts.doubts.append(f"row group {chunk.row_group}, {leaf.path}: not used: {error.what}")
+            self._counts.doubts.append(f"row group {chunk.row_group}, {column.name}: not used: {error.what}")
             return False
 
     def _filter_denies(self, condition: HoldsAny, chunk: ColumnChunk, rows: RowRanges) -> bool:
-        leaf, length = condition.leaf, chunk.bloom_filter_length
-        if not chunk.bloom_filter_offset or leaf.physical == "BOOLEAN":
+        column, length = condition.column, chunk.bloom_filter_length
+        if not chunk.bloom_filter_offset or column.iceberg_type == "boolean":
             return False
-        if length is not None and length >= self._verdict.page_bytes(leaf, rows):
+        if length is not None and length >= self._verdict.page_bytes(chunk, rows):
             return False
         found = read_bloom_filter(self._index, chunk)
         if found is None:
             return False
         if found.defect:
             self._counts.doubts.append(
-                f"row group {chunk.row_group}, {leaf.path}: Bloom filter not used: {found.defect}"
+                f"row group {chunk.row_group}, {column.name}: Bloom filter not used: {found.defect}"
             )
             return False
         might = found.filter.might_contain
-        return not any(might(value, leaf.iceberg_type, leaf.encoding) for value in condition.values)
+        return not any(might(value, column.iceberg_type, column.encoding) for value in condition.values)
 
     def _dictionary_denies(self, forms: list[bytes], chunk: ColumnChunk) -> bool:
         length = chunk.data_page_offset - chunk.start

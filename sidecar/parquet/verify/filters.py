@@ -23,11 +23,11 @@ import numpy.typing as npt
 
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
+from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_index_build import take_values
-from sidecar.parquet.schema import Leaf
 from sidecar.parquet.stored_values import FixedValues, StoredValues, Values
 from sidecar.source import Source
 

@@ -12,8 +12,9 @@ from sidecar.errors import SidecarError
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
-from sidecar.parquet.page_bounds import PageBounds, chunk_bounds, is_float
+from sidecar.parquet.page_bounds import chunk_bounds, is_float
 from sidecar.parquet.page_index_build import ScannedPage, scan_chunk
+from sidecar.questions.bounds import Bounds
 from sidecar.source import Source
 
 
@@ -37,7 +38,7 @@ def statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> I
         yield from _bound_problems(chunk, ordering, bounds, scanned.pages)
 
 
-def _null_problems(chunk: ColumnChunk, bounds: PageBounds, pages: list[ScannedPage]) -> Iterator[str]:
+def _null_problems(chunk: ColumnChunk, bounds: Bounds, pages: list[ScannedPage]) -> Iterator[str]:
     """Nulls of flat columns; writers differ in what of a list is a null."""
     levels = [page.levels for page in pages if page.levels is not None]
     if len(levels) < len(pages):
@@ -50,7 +51,7 @@ def _null_problems(chunk: ColumnChunk, bounds: PageBounds, pages: list[ScannedPa
 
 
 def _bound_problems(
-    chunk: ColumnChunk, ordering: Ordering, bounds: PageBounds, pages: list[ScannedPage]
+    chunk: ColumnChunk, ordering: Ordering, bounds: Bounds, pages: list[ScannedPage]
 ) -> Iterator[str]:
     low, high = bounds.lower[0], bounds.upper[0]
     nans = sum(page.values.nan_count for page in pages if page.values is not None)

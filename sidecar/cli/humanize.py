@@ -1,10 +1,10 @@
-"""Numbers, sizes and times as people read them."""
+"""Numbers, sizes and times as text for people."""
 
 from __future__ import annotations
 
 
 def count(number: int | None) -> str:
-    """``1,234,567``; a dash where nothing is known."""
+    """``1,234,567``; a dash if the number is not known."""
     return "–" if number is None else f"{number:,}"
 
 

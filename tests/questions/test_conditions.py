@@ -19,9 +19,9 @@ import pytest
 
 from sidecar.bundle.page_index_toc import PageIndexKind
 from sidecar.bundle.page_index_use import leaf_of
-from sidecar.parquet.conditions import Compares, HasNull, HoldsAny, Operator
-from sidecar.parquet.page_bounds import PageBounds
 from sidecar.parquet.thrift import I64, Struct, decode_struct, encode_struct
+from sidecar.questions.bounds import Bounds
+from sidecar.questions.conditions import Compares, HasNull, HoldsAny, Operator
 from sidecar.reading.file_scanning import open_scan
 from sidecar.source import BytesSource
 
@@ -62,7 +62,7 @@ def pages(values: list[Any]) -> list[list[Any]]:
     return [values[a:b] for a, b in itertools.combinations(range(len(values) + 1), 2)]
 
 
-def column(values: list[Any], kind: Any) -> Any:
+def stored_column(values: list[Any], kind: Any) -> Any:
     if pa.types.is_decimal(kind):
         return pa.array([Decimal(value).scaleb(-2) for value in values], kind)
     return pa.array(values, kind)
@@ -81,7 +81,7 @@ def literals_of(value: Any, kind: Any) -> list[Any]:
 
 def matches(compare: Any, values: list[Any], kind: Any, value: Any) -> list[list[bool]]:
     """Which values match, in each way of comparing."""
-    stored = column(values, kind)
+    stored = stored_column(values, kind)
     if pa.types.is_time(kind):
         stored = stored.cast(pa.time64("us"))
     return [compare(stored, literal).to_pylist() for literal in literals_of(value, kind)]
@@ -91,11 +91,11 @@ def matches(compare: Any, values: list[Any], kind: Any, value: Any) -> list[list
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_page_with_a_matching_row_is_never_ruled_out(name: str, operator: Operator) -> None:
     encoding, iceberg_type, stored, kind = STORED[name]
-    leaf = leaf_of(PageIndexKind(encoding, ""), 1, iceberg_type)
+    column = leaf_of(PageIndexKind(encoding, ""), 1, iceberg_type).compared
     ruled_out = 0
     for values, value in itertools.product(pages(stored), LITERALS[name]):
-        bounds = PageBounds([values[0]], [values[-1]], [False], [0], [False])
-        condition = Compares(leaf, operator, value)
+        bounds = Bounds([values[0]], [values[-1]], [False], [0], [False])
+        condition = Compares(column, operator, value)
         found = matches(OPERATORS[operator], values, kind, value)
         may_match = condition.may_match(bounds, 0)
         ruled_out += not may_match
@@ -107,25 +107,25 @@ def test_a_page_with_a_matching_row_is_never_ruled_out(name: str, operator: Oper
 @pytest.mark.parametrize("name", STORED)
 def test_a_page_that_holds_the_value_is_never_ruled_out(name: str) -> None:
     encoding, iceberg_type, stored, kind = STORED[name]
-    leaf = leaf_of(PageIndexKind(encoding, ""), 1, iceberg_type)
+    column = leaf_of(PageIndexKind(encoding, ""), 1, iceberg_type).compared
     for values, value in itertools.product(pages(stored), LITERALS[name]):
-        bounds = PageBounds([values[0]], [values[-1]], [False], [0], [False])
-        condition = HoldsAny(leaf, (value,))
+        bounds = Bounds([values[0]], [values[-1]], [False], [0], [False])
+        condition = HoldsAny(column, (value,))
         found = matches(pc.equal, values, kind, value)
         assert condition.may_match(bounds, 0) or not any(map(any, found)), (values, value)
 
 
 def test_a_page_with_a_null_or_nan_is_never_ruled_out_for_is_null() -> None:
     """Some engines take NaN for NULL: pyarrow says which rows match where they do."""
-    leaf = leaf_of(PageIndexKind("double", ""), 1, "double")
+    column = leaf_of(PageIndexKind("double", ""), 1, "double").compared
     for values in itertools.product([0.5, 2.5, float("nan"), None], repeat=2):
         numbers = sorted(value for value in values if value is not None and value == value)
         lower, upper = (numbers[0], numbers[-1]) if numbers else (None, None)
         nulls, all_null = values.count(None), values == (None, None)
         has_nan = any(value is not None and value != value for value in values)
-        bounds = PageBounds([lower], [upper], [all_null], [nulls], [has_nan])
+        bounds = Bounds([lower], [upper], [all_null], [nulls], [has_nan])
         expected = pc.is_null(pa.array(values, pa.float64()), nan_is_null=True).to_pylist()
-        assert HasNull(leaf).may_match(bounds, 0) == any(expected), values
+        assert HasNull(column).may_match(bounds, 0) == any(expected), values
 
 
 def test_scans_find_rows_on_both_sides_of_a_literal_between_two_values() -> None:

@@ -1,4 +1,4 @@
-"""May-match sets: never a false negative against rows, asked no more than needed."""
+"""What filters are asked, and which units are left: never a false negative, and asked no more than needed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, StructType
 
 from sidecar.iceberg.predicate import parse_predicate
-from sidecar.planning.may_match import (
-    MAX_VALUES,
-    AllOf,
-    FilterQuestion,
-    HoldsAny,
-    Question,
-    Units,
-    leaves,
-    may_match,
-    question_of,
-)
+from sidecar.planning.file_question import FileQuestion
+from sidecar.questions.conditions import MAX_VALUES, AllOf, AnyOf, Condition, HoldsAny
+from sidecar.questions.filter_questions import FilterQuestion, looked_up
+from sidecar.questions.narrowing import Units, matching_units
 
 SCHEMA = Schema(
     NestedField(1, "a", LongType()),
@@ -37,14 +30,15 @@ SCHEMA = Schema(
 
 
 def asked(text: str) -> FilterQuestion:
-    return question_of(bind(SCHEMA, parse_predicate(text, SCHEMA), True), SCHEMA)
+    return FileQuestion(bind(SCHEMA, parse_predicate(text, SCHEMA), True), SCHEMA).for_filters
 
 
-def shown(question: Question | None) -> str:
+def shown(question: Condition | None) -> str:
     if question is None:
         return "-"
     if isinstance(question, HoldsAny):
-        return f"{question.column}~{','.join(map(str, question.values))}"
+        return f"{question.column.name}~{','.join(map(str, question.values))}"
+    assert isinstance(question, AllOf | AnyOf)
     name = "and" if isinstance(question, AllOf) else "or"
     return f"{name}({' '.join(sorted(map(shown, question.parts)))})"
 
@@ -81,18 +75,18 @@ def shown(question: Question | None) -> str:
     ],
 )
 def test_what_a_predicate_asks(text: str, question: str) -> None:
-    assert shown(asked(text).question) == question
+    assert shown(asked(text).condition) == question
 
 
 def test_long_lists_are_not_asked_and_said_so() -> None:
     fits = ", ".join(map(str, range(MAX_VALUES)))
-    assert len(next(leaves(asked(f"a in ({fits})").question)).values) == MAX_VALUES  # type: ignore[arg-type]
+    assert len(next(looked_up(asked(f"a in ({fits})").condition)).values) == MAX_VALUES  # type: ignore[arg-type]
     too_many = asked(f"a in ({fits}, 1000)")
-    assert too_many.question is None
+    assert too_many.condition is None
     assert str(MAX_VALUES) in too_many.notes[0]
     chain = " or ".join(f"a = {n}" for n in range(MAX_VALUES + 1))
-    assert asked(chain).question is None
-    assert shown(asked(f"({chain}) and b = 2").question) == "b~2"
+    assert asked(chain).condition is None
+    assert shown(asked(f"({chain}) and b = 2").condition) == "b~2"
 
 
 class Index:
@@ -104,13 +98,13 @@ class Index:
 
     def ask(self, leaf: HoldsAny) -> Units:
         self.calls += 1
-        held = (unit[leaf.field_id] for unit in self.units)
+        held = (unit[leaf.column.index] for unit in self.units)
         return np.array([values is None or bool(values & {*leaf.values}) for values in held], np.bool_)
 
     def answer(self, text: str) -> list[bool]:
-        question = asked(text).question
+        question = asked(text).condition
         assert question is not None
-        return may_match(question, self.ask, np.ones(len(self.units), np.bool_)).tolist()
+        return matching_units(question, self.ask, len(self.units)).tolist()
 
 
 def test_answers_compose_and_unknown_keeps() -> None:
@@ -160,7 +154,7 @@ def predicates(draw: st.DrawFn, depth: int = 3) -> str:
 )
 def test_never_a_false_negative(text: str, units: list[list[tuple[int | None, ...]]], random: Any) -> None:
     expression: BooleanExpression = parse_predicate(text, SCHEMA)
-    question = question_of(bind(SCHEMA, expression, True), SCHEMA).question
+    question = FileQuestion(bind(SCHEMA, expression, True), SCHEMA).for_filters.condition
     if question is None:
         return
     index = Index(
@@ -172,7 +166,7 @@ def test_never_a_false_negative(text: str, units: list[list[tuple[int | None, ..
             for rows in units
         ]
     )
-    found = may_match(question, index.ask, np.ones(len(units), np.bool_))
+    found = matching_units(question, index.ask, len(units))
     matches = expression_evaluator(SCHEMA, expression, True)
     for unit, rows in enumerate(units):
         if any(_safe(matches, row) for row in rows):

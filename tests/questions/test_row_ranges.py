@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.parquet.row_ranges import RowRanges
+from sidecar.questions.row_ranges import RowRanges
 
 MOST = 60
 sets = st.sets(st.integers(0, MOST - 1))

@@ -1,0 +1,149 @@
+"""Where a predicate becomes a condition: what indexes are asked about it, for plain files and for data files of tables.
+
+Negation is pushed down first. A column that nothing is known of, and one whose bounds are not certainly compared as the
+column's values are, make no condition: rows may match.
+
+To add a predicate, say below which condition it becomes (``_UNARY``, ``_OPERATORS`` or ``_leaf_condition``). Plans
+and scans ask indexes about nothing but conditions. If no condition asks the same yet, add one to
+:mod:`sidecar.questions.conditions`. Tests to extend: ``tests/questions/test_conditions.py``,
+``tests/planning/test_page_pruning.py``, and the forms of ``tests/iceberg/cases.py`` and
+``tests/reading/random_predicates.py``, which random plans and scans use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    And,
+    BooleanExpression,
+    BoundEqualTo,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIn,
+    BoundIsNaN,
+    BoundIsNull,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundLiteralPredicate,
+    BoundNotNull,
+    BoundPredicate,
+    BoundStartsWith,
+    Or,
+)
+from pyiceberg.expressions.visitors import rewrite_not
+
+from sidecar.filters.column_types import ColumnType
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.questions.conditions import (
+    AllOf,
+    AnyOf,
+    Compares,
+    Condition,
+    HasNaN,
+    HasNull,
+    HasValue,
+    HoldsAny,
+    Operator,
+    StartsWith,
+    leaf_conditions,
+)
+
+ColumnOf = Callable[[int], ComparedColumn | None]
+"""What the column of a field id is compared as, if it is known."""
+
+_OPERATORS: dict[type[BoundLiteralPredicate], Operator] = {
+    BoundLessThan: "<",
+    BoundLessThanOrEqual: "<=",
+    BoundGreaterThan: ">",
+    BoundGreaterThanOrEqual: ">=",
+}
+_UNARY: dict[type[BoundPredicate], Callable[[ComparedColumn], Condition]] = {
+    BoundIsNull: HasNull,
+    BoundNotNull: HasValue,
+    BoundIsNaN: HasNaN,
+}
+
+
+def condition_of(
+    bound: BooleanExpression, column_of: ColumnOf, lost: list[Condition] | None = None
+) -> Condition | None:
+    """What indexes can be asked about a bound expression; ``None`` if nothing.
+
+    ``lost`` gets the parts of ORs of which another part cannot be asked, so that none of their answers matters.
+    """
+    return _condition(rewrite_not(bound), column_of, [] if lost is None else lost)
+
+
+def predicates(expression: BooleanExpression) -> Iterator[BoundPredicate]:
+    """All leaves of an expression without NOT; chains of thousands are no problem."""
+    open_ = [expression]
+    while open_:
+        top = open_.pop()
+        if isinstance(top, And | Or):
+            open_ += [top.right, top.left]
+        elif isinstance(top, BoundPredicate):
+            yield top
+
+
+def _condition(bound: BooleanExpression, column_of: ColumnOf, lost: list[Condition]) -> Condition | None:
+    if isinstance(bound, AlwaysFalse):
+        return AnyOf(())
+    if isinstance(bound, And | Or):
+        operator = And if isinstance(bound, And) else Or
+        parts = [_condition(part, column_of, lost) for part in _chain(bound, operator)]
+        asked = sorted((part for part in parts if part is not None), key=_asks_filters)
+        if operator is And:
+            return AllOf(tuple(asked)) if asked else None
+        if len(asked) == len(parts):
+            return AnyOf(tuple(asked))
+        lost += asked
+        return None
+    if not isinstance(bound, BoundPredicate):
+        return None
+    field = bound.term.ref().field
+    column = column_of(field.field_id)
+    return None if column is None else _leaf_condition(bound, column, str(field.field_type))
+
+
+def _chain(expression: BooleanExpression, operator: type[And] | type[Or]) -> list[BooleanExpression]:
+    """The parts of a chain of one operator, however it is nested."""
+    parts, open_ = [], [expression]
+    while open_:
+        top = open_.pop()
+        if isinstance(top, operator):
+            open_ += [top.right, top.left]
+        else:
+            parts.append(top)
+    return parts
+
+
+def _asks_filters(condition: Condition) -> bool:
+    """Such parts come last: filters are read only if the others leave something."""
+    return any(isinstance(leaf, HoldsAny) for leaf in leaf_conditions(condition))
+
+
+def _leaf_condition(bound: BoundPredicate, column: ComparedColumn, column_type: str) -> Condition | None:
+    unary = _UNARY.get(type(bound))
+    if unary is not None:
+        return unary(column)
+    if not column.compares_with(column_type):
+        return None
+    units = ColumnType.parse(column_type).unit, ColumnType.parse(column.iceberg_type).unit
+    factor = 1000 if units == ("us", "ns") else 1
+
+    def value(literal: Any) -> Any:
+        """In the type of the stored values: predicates speak of microseconds where a file counts nanoseconds."""
+        return literal.value * factor if factor > 1 else literal.value
+
+    if isinstance(bound, BoundEqualTo):
+        return HoldsAny(column, (value(bound.literal),))
+    if isinstance(bound, BoundIn):
+        return HoldsAny(column, tuple(sorted({*map(value, bound.literals)})))
+    if isinstance(bound, BoundStartsWith):
+        return StartsWith(column, str(bound.literal.value).encode())
+    if type(bound) in _OPERATORS and isinstance(bound, BoundLiteralPredicate):
+        return Compares(column, _OPERATORS[type(bound)], value(bound.literal))
+    return None

@@ -1,0 +1,51 @@
+"""What a predicate asks of the indexes of a table's data files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import extract_field_ids
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.iceberg.conditions import condition_of
+from sidecar.planning.file_bounds import FileBounds
+from sidecar.questions.conditions import Condition
+from sidecar.questions.filter_questions import filter_question
+from sidecar.questions.narrowing import asks_for_few, helpful
+
+
+class FileQuestion:
+    """What a predicate, bound to a table's schema, asks of data files: what their bounds say, filters, and pages."""
+
+    def __init__(self, bound: BooleanExpression, schema: Schema) -> None:
+        self.bound = bound
+        columns = {i: schema.find_field(i) for i in sorted(extract_field_ids(bound))}
+        self.types = {i: str(column.field_type) for i, column in columns.items()}
+        """Iceberg types of the columns that are asked, by field id."""
+        self.names = {i: schema.find_column_name(i) or column.name for i, column in columns.items()}
+        self.bounds = FileBounds(self.types)
+        lost: list[Condition] = []
+        self._condition = condition_of(bound, self._column, lost)
+        self.for_filters = filter_question(self._condition, lost)
+
+    def helpful_fields(
+        self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True
+    ) -> set[int]:
+        """The columns whose indexes may say more of a file than its bounds do."""
+        if self._condition is None:
+            return set()
+        return helpful(self._condition, partial(self.bounds.of, data), has_pages) or set()
+
+    @property
+    def asks_for_few(self) -> bool:
+        """Whether rows must have one of some values."""
+        return self._condition is not None and asks_for_few(self._condition)
+
+    def _column(self, field_id: int) -> ComparedColumn | None:
+        column = self.bounds.column(field_id)
+        return None if column is None else replace(column, name=self.names[field_id])

@@ -1,0 +1,90 @@
+"""The examples of the help texts run, on a small table and small files with the names that they use."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import sidecar
+from sidecar.cli.app import app
+from sidecar.cli.reference import examples
+from sidecar.filters import historical
+
+PARSERS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+EXAMPLES = [example for parser in PARSERS.values() for example in examples(parser)]
+
+
+def lineitem(part: int) -> pa.Table:
+    numbers = list(range(part, 400, 2))
+    return pa.table(
+        {
+            "l_orderkey": numbers,
+            "l_partkey": [number * 7 for number in numbers],
+            "l_comment": [f"comment {number}" for number in numbers],
+            "l_shipdate": [datetime.date(1995, 1, 1) + datetime.timedelta(number) for number in numbers],
+            "l_tax": [number % 9 / 100 for number in numbers],
+        }
+    )
+
+
+def make_files(folder: Path) -> None:
+    (folder / "bare").mkdir()
+    for part in (0, 1):
+        bare, indexed = folder / "bare" / f"part-{part}.parquet", folder / f"part-{part}.parquet"
+        pq.write_table(lineitem(part), bare, use_dictionary=False)
+        sidecar.embed_file(str(bare), str(indexed), bloom=["l_partkey"], page_index=True)
+    parts = [str(folder / f"part-{part}.parquet") for part in (0, 1)]
+    sidecar.extract_files(parts, str(folder / "indexes.puffin"))
+    pyarrow.orc.write_table(lineitem(0), folder / "part-0.orc")
+    events = pa.table({"id": list(range(100)), "name": [f"event {n}" for n in range(100)]})
+    pyarrow.orc.write_table(events, folder / "events.orc", bloom_filter_columns=[0, 1])
+    keys, int64 = lineitem(0)["l_partkey"].combine_chunks(), sidecar.Encoding.parse("int64")
+    old = historical.HistoricalBloomFilter.from_arrow(keys, int64)
+    (folder / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
+    (folder / "parts.csv").write_text("key\n14\n21\n")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder with the files; the default catalog has the table ``db.lineitem``."""
+    folder = tmp_path_factory.mktemp("examples")
+    make_files(folder)
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    catalog = SqlCatalog("default", uri=f"sqlite:///{warehouse}/cat.db", warehouse=f"file:{warehouse}")
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.lineitem", lineitem(0).schema)
+    for part in (0, 1):
+        table.append(lineitem(part))
+    sidecar.build(table, ["l_partkey"], engine="local")
+    with pytest.MonkeyPatch.context() as patch:
+        # pyiceberg reads its configuration once, when it is imported.
+        patch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", catalog.properties["uri"])
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        yield folder
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_of_the_help_runs(
+    example: str, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, name, *arguments = shlex.split(example)
+    monkeypatch.chdir(shutil.copytree(lake, tmp_path / "copy"))
+    given = PARSERS[name].make_context(name, list(arguments)).params
+    for destination in (given.get("destination"), *(given.get("paths") or ())[-1:]):
+        if destination is not None:
+            Path(destination).unlink(missing_ok=True)  # another example reads it
+    result = CliRunner().invoke(app, [name, *arguments], prog_name="sidecar")
+    assert result.exit_code == 0, result.output
+    assert result.stdout
