@@ -12,7 +12,8 @@ When Iceberg gets a new type:
    ``filters/arrow_types.py``, and nothing else to be written, hashed and compared.
 3. A new family needs an entry in each table that is keyed by families: how a person writes a value
    (``filters/literals.py``), its PLAIN bytes (``filters/values.py``), its keys in ORC (``filters/orc_values.py``), its
-   place among bounds (``questions/literal_spans.py``), and its keys in a join (``planning/key_lists.py``, ``key_sets.py``).
+   place among bounds (``questions/literal_spans.py``), and its keys in a join (``planning/key_lists.py``,
+   ``key_sets.py``).
 4. Extend ``tests/filters/test_column_types.py`` (pyiceberg is the oracle), ``test_values.py``, ``test_orc_values.py``,
    ``test_array_hash.py`` and ``test_literals.py``; ``tests/filters/test_writers.py`` compares with foreign writers.
 """
