@@ -23,7 +23,9 @@ import xxhash
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.envelope import encode_toc
-from sidecar.bundle.fingerprints import fingerprint
+from sidecar.bundle.filters.positions import GroupMember, plan_groups
+from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
+from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.model import (
     UNLISTED,
     Coverage,
@@ -36,13 +38,9 @@ from sidecar.bundle.model import (
     UnitsTable,
     UnitState,
 )
-from sidecar.bundle.page_index_blob import FieldPageIndexes
-from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.positions import GroupMember, plan_groups
-from sidecar.bundle.row_index_blob import FieldRowIndexes
-from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
-from sidecar.bundle.rules import SPLIT_BLOCK, OrcRule
-from sidecar.bundle.slicing import gather_blocks, group_pages
+from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.units.fingerprints import fingerprint
 from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter

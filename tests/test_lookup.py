@@ -13,7 +13,7 @@ import pytest
 
 import sidecar
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.bundle.key_lookup import rate_of
+from sidecar.bundle.filters.key_lookup import rate_of
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.listing import ListedFile, list_snapshot

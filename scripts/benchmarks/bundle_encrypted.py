@@ -20,11 +20,11 @@ import numpy as np
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
+from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
+from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.bundle.model import UNLISTED, FileEntry, SegmentHeader, UnitEntry, UnitsTable
-from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
-from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.slicing import slice_blocks
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys

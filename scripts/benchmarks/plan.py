@@ -33,6 +33,9 @@ from pyiceberg.typedef import Record
 
 import sidecar
 from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
+from sidecar.bundle.filters.rules import SPLIT_BLOCK
+from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.bundle.model import (
     INDEXED,
     Coverage,
@@ -44,9 +47,6 @@ from sidecar.bundle.model import (
     UnitEntry,
     UnitsTable,
 )
-from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
-from sidecar.bundle.rules import SPLIT_BLOCK
-from sidecar.bundle.slicing import slice_blocks
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.filters.encoding import Encoding

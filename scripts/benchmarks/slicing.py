@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
-from sidecar.bundle.slicing import slice_blocks, unslice_pages
+from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
+from sidecar.bundle.filters.slicing import slice_blocks, unslice_pages
 from sidecar.kernels.transpose import regions_from_blocks
 
 PLACE = BlobContext(bytes(16), 1)

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.bundle.checksum import CONTEXT, BlobContext
 from sidecar.bundle.envelope import encode_toc
-from sidecar.bundle.layout import BLOCK_BITS
+from sidecar.bundle.filters.layout import BLOCK_BITS
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 

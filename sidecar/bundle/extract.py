@@ -11,11 +11,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.filter_bundle import FilterBundle
-from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.bundle.pages import PIECE_BYTES, bare_group, open_pages, read_own_blocks, read_tails, walk_pages
+from sidecar.bundle.filters.filter_bundle import FilterBundle
+from sidecar.bundle.filters.filter_toc import StoredGroup
+from sidecar.bundle.filters.pages import (
+    PIECE_BYTES,
+    bare_group,
+    open_pages,
+    read_own_blocks,
+    read_tails,
+    walk_pages,
+)
+from sidecar.bundle.filters.slicing import unslice_pages
 from sidecar.bundle.sidecar_file import Segment
-from sidecar.bundle.slicing import unslice_pages
 from sidecar.errors import DamagedFileError, UsageError
 
 

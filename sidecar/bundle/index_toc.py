@@ -1,6 +1,6 @@
 """The table of contents of blobs with page indexes or row indexes, which keep each entry as the data file has it.
 
-Page indexes (``page_index_toc``) and row indexes (``row_index_toc``) are blobs of this kind. They differ in the
+Page indexes (``page_indexes``) and row indexes (``row_indexes``) are blobs of this kind. They differ in the
 parts of an entry and in the facts about the files that a reader needs. A table of contents has
 
 kind           "page-index", "row-index"       version       1; encrypted blobs 3
@@ -53,10 +53,10 @@ from sidecar.bundle.envelope import (
     segment_bytes,
     toc_digest,
 )
-from sidecar.bundle.filter_toc import MAX_GROUPS, decode_lock, units_digest
+from sidecar.bundle.filters.filter_toc import MAX_GROUPS, decode_lock, units_digest
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units, unit_ordinals
-from sidecar.bundle.units import MAX_UNITS
+from sidecar.bundle.units.reader import MAX_UNITS
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 
 MEMBERS_PER_PIECE = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sidecar.bundle.filter_toc import FilterToc, StoredGroup
+from sidecar.bundle.filters.filter_toc import FilterToc, StoredGroup
 from sidecar.bundle.index_toc import IndexToc
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.source import Source

@@ -17,15 +17,15 @@ import pyarrow as pa
 
 from sidecar.bundle.encryption import digest_of
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.bundle.filter_bundle import FilterBundle
-from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.bundle.fingerprints import FingerprintIndex
+from sidecar.bundle.filters.filter_bundle import FilterBundle
+from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
-from sidecar.bundle.page_index_blob import PageIndexBlob, StoredPageIndex
-from sidecar.bundle.row_index_blob import RowIndexBlob, StoredRowIndex
+from sidecar.bundle.page_indexes import PageIndexBlob, StoredPageIndex
+from sidecar.bundle.row_indexes import RowIndexBlob, StoredRowIndex
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.toc import TocEntry
-from sidecar.bundle.units import UnitsReader
+from sidecar.bundle.units.fingerprints import FingerprintIndex
+from sidecar.bundle.units.reader import UnitsReader
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe

@@ -25,18 +25,16 @@ from sidecar.bundle.envelope import (
     segment_bytes,
     toc_digest,
 )
-from sidecar.bundle.filter_bundle import FilterBundle
-from sidecar.bundle.filter_toc import FilterToc, decode_filter_toc
+from sidecar.bundle.filters.filter_bundle import FilterBundle
+from sidecar.bundle.filters.filter_toc import FilterToc, decode_filter_toc
+from sidecar.bundle.filters.rules import RULES, IndexRule, OrcRule, SplitBlockRule
 from sidecar.bundle.index_blob import IndexBlob, read_together
 from sidecar.bundle.index_toc import IndexToc, decode_index_toc
-from sidecar.bundle.page_index_blob import PageIndexBlob, StoredPageIndex
-from sidecar.bundle.page_index_toc import PAGE_INDEXES
-from sidecar.bundle.row_index_blob import RowIndexBlob
-from sidecar.bundle.row_index_toc import ROW_INDEXES
-from sidecar.bundle.rules import RULES, IndexRule, OrcRule, SplitBlockRule
+from sidecar.bundle.page_indexes import PAGE_INDEXES, PageIndexBlob, StoredPageIndex
+from sidecar.bundle.row_indexes import ROW_INDEXES, RowIndexBlob
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
 from sidecar.bundle.toc import TOC_PROPERTY, DirectoryPlace, TocEntry, parse_place, read_toc
-from sidecar.bundle.units import UnitsReader, decode_units_toc
+from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata

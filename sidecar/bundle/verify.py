@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from sidecar.bundle.envelope import HEADER_BYTES, VERSION, decode_toc, header_for
-from sidecar.bundle.filter_bundle import FilterBundle
-from sidecar.bundle.pages import open_pages, read_own_blocks, read_tails, walk_pages
+from sidecar.bundle.filters.filter_bundle import FilterBundle
+from sidecar.bundle.filters.pages import open_pages, read_own_blocks, read_tails, walk_pages
 from sidecar.bundle.segment import ColumnNames
 from sidecar.bundle.sidecar_file import MAGICS, Segment, SidecarFile
 from sidecar.bundle.toc import TOC_PROPERTY, TocEntry, parse_place

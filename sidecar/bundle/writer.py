@@ -18,16 +18,16 @@ from typing import Any
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import ENCRYPTED_VERSION, FieldKey
 from sidecar.bundle.envelope import VERSION, header_for
-from sidecar.bundle.filter_toc import encode_filter_toc
+from sidecar.bundle.filters.filter_toc import encode_filter_toc
+from sidecar.bundle.filters.positions import BundleGroup
+from sidecar.bundle.filters.rules import IndexRule
+from sidecar.bundle.filters.slicing import own_blocks_piece
 from sidecar.bundle.index_blob import FieldIndexes, index_pieces
 from sidecar.bundle.index_toc import IndexGroup, encode_index_toc
 from sidecar.bundle.model import SegmentHeader, UnitsTable
-from sidecar.bundle.positions import BundleGroup
-from sidecar.bundle.rules import IndexRule
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.bundle.slicing import own_blocks_piece
 from sidecar.bundle.toc import TocEntry, write_toc
-from sidecar.bundle.units_writer import UnitsBlob, encode_units_blob
+from sidecar.bundle.units.writer import UnitsBlob, encode_units_blob
 from sidecar.errors import UsageError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.types import UNITS

@@ -19,16 +19,14 @@ import numpy.typing as npt
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
+from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcRule, rule_of
+from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.index_blob import FieldIndexes
-from sidecar.bundle.layout import BLOCK_BYTES
 from sidecar.bundle.model import Coverage, CoverageState, FileEntry, SegmentHeader, UnitsTable, UnitState
-from sidecar.bundle.page_index_blob import FieldPageIndexes
-from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
-from sidecar.bundle.row_index_blob import FieldRowIndexes
-from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
-from sidecar.bundle.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcRule, rule_of
-from sidecar.bundle.slicing import gather_blocks, group_pages
+from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
 from sidecar.convert.outcome import BLOOM, KINDS, PAGE_INDEX

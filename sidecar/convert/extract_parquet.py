@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from sidecar.bundle.model import UnitState
-from sidecar.bundle.page_index_use import page_index_kind
+from sidecar.bundle.page_indexes import page_index_kind
 from sidecar.convert.collection import Collection, Key, key_of
 from sidecar.convert.identity import file_entry, identity_of_parquet
 from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, Outcome

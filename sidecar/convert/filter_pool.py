@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.extract import extract_blocks, take_own_blocks
-from sidecar.bundle.filter_bundle import FilterBundle
-from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.pages import read_own_blocks, read_tails
-from sidecar.bundle.rules import AnyFilter
+from sidecar.bundle.filters.filter_bundle import FilterBundle
+from sidecar.bundle.filters.filter_toc import StoredGroup
+from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.bundle.filters.pages import read_own_blocks, read_tails
+from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.convert.collection import KeptFilter
 from sidecar.convert.spool import Spool

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
-from sidecar.bundle.filter_toc import StoredGroup
+from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitState
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.collection import BY_NAME, Collection, Key

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sidecar.bundle.rules import AnyFilter
+from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.convert.collection import Collection as Gathered
 from sidecar.convert.collection import Key
 from sidecar.convert.extract import Extractor

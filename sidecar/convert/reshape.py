@@ -1,11 +1,10 @@
 """Other sizes for filters that are there: folded, widened, merged over row groups or files.
 
 Merging: the OR of two filters of one size is the filter of both sets; the larger one is folded first. Folding by an
-integer factor only adds false positives, widening changes no answer (the lemmas stand in
-:mod:`sidecar.filters.sbbf` and :mod:`sidecar.bundle.positions`). ORC filters take positions modulo a number of bits
-that is no power of two: they merge where they are of one size, and neither fold nor widen. So nothing here ever denies
-a value that was there. What has no filter cannot be merged: the unit of which it is a part has none either, and is
-kept.
+integer factor only adds false positives, widening changes no answer (the lemmas stand in :mod:`sidecar.filters.sbbf`
+and :mod:`sidecar.bundle.filters.positions`). ORC filters take positions modulo a number of bits that is no power of
+two: they merge where they are of one size, and neither fold nor widen. So nothing here ever denies a value that was
+there. What has no filter cannot be merged: the unit of which it is a part has none either, and is kept.
 
 A merged unit speaks of all rows of a file: its row group is -1. Files merged into one stand in the units table as one
 entry with their common folder as path.
@@ -19,8 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
-from sidecar.bundle.rules import AnyFilter
 from sidecar.convert.collection import CollectedColumn, Collection, KeptFilter, Key
 from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, PAGE_INDEX, WIDENED, IndexPlace, Outcome
 from sidecar.errors import UsageError

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sidecar.bundle.filter_toc import StoredGroup
-from sidecar.bundle.page_index_blob import StoredPageIndex
-from sidecar.bundle.page_index_use import decode_page_index
-from sidecar.bundle.row_index_blob import StoredRowIndex
-from sidecar.bundle.rules import SplitBlockRule
+from sidecar.bundle.filters.filter_toc import StoredGroup
+from sidecar.bundle.filters.rules import SplitBlockRule
+from sidecar.bundle.page_indexes import StoredPageIndex, decode_page_index
+from sidecar.bundle.row_indexes import StoredRowIndex
 from sidecar.convert.collection import BY_ID, BY_NAME
 from sidecar.convert.filter_pool import PooledFilters
 from sidecar.convert.match import Match

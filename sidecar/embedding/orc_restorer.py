@@ -13,8 +13,8 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.model import UnitState
-from sidecar.bundle.rules import OrcRule
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.identity import first_units, identity_of_orc
 from sidecar.convert.match import Finder, Match

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.rules import AnyFilter
+from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.convert.harvest import why_not_harvested
 from sidecar.convert.outcome import IndexPlace, Outcome
 from sidecar.convert.protection import NO_SKETCH

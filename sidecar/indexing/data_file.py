@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.page_index_toc import PageIndexKind
-from sidecar.bundle.row_index_toc import RowIndexKind
+from sidecar.bundle.page_indexes import PageIndexKind
+from sidecar.bundle.row_indexes import RowIndexKind
 from sidecar.iceberg.resolve import FileLeaf
 from sidecar.indexing.columns import ColumnResult
 

@@ -6,12 +6,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.index_blob import FieldIndexes
-from sidecar.bundle.page_index_blob import FieldPageIndexes
-from sidecar.bundle.page_index_toc import PageIndexGroup, PageIndexMember, plan_page_indexes
-from sidecar.bundle.positions import GroupMember, plan_groups
-from sidecar.bundle.row_index_blob import FieldRowIndexes
-from sidecar.bundle.row_index_toc import RowIndexGroup, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexGroup, PageIndexMember, plan_page_indexes
+from sidecar.bundle.row_indexes import (
+    FieldRowIndexes,
+    RowIndexGroup,
+    RowIndexKind,
+    RowIndexMember,
+    plan_row_indexes,
+)
 from sidecar.convert.protection import properties_of
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import Indexed, SegmentUnit

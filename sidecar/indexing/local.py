@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 
-from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.convert.spool import Spool
 from sidecar.indexing.engine import Progress
 from sidecar.indexing.formats import Metadata, read_metadata

@@ -7,9 +7,8 @@ its own row indexes.
 from __future__ import annotations
 
 from sidecar.bundle.model import UnitState
-from sidecar.bundle.page_index_use import page_index_kind
-from sidecar.bundle.row_index_toc import RowIndexKind
-from sidecar.bundle.row_index_use import row_index_kind
+from sidecar.bundle.page_indexes import page_index_kind
+from sidecar.bundle.row_indexes import RowIndexKind, row_index_kind
 from sidecar.convert.harvest import NEVER
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError

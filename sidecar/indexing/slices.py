@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.layout import BLOCK_BYTES
-from sidecar.bundle.positions import BundleGroup
-from sidecar.bundle.slicing import ALL_ONES, slice_blocks
+from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.bundle.filters.positions import BundleGroup
+from sidecar.bundle.filters.slicing import ALL_ONES, slice_blocks
 
 PART_BYTES = 8 << 20
 """Blocks of all positions that one part holds, in bytes (more only if a single page is larger)."""

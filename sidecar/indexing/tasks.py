@@ -25,9 +25,9 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from sidecar.bundle.layout import BLOCK_BYTES
+from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.model import UnitEntry, UnitState
-from sidecar.bundle.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.convert.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError, advisory

@@ -10,9 +10,9 @@ from typing import TypedDict
 from pyiceberg.table import Table
 
 from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.filters.slicing import tail_piece
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.slicing import tail_piece
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
 from sidecar.convert.protection import Protection, properties_of

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import DataFile
 
-from sidecar.bundle.key_lookup import KeyRuns, rate_of, units_with_some_key
+from sidecar.bundle.filters.key_lookup import KeyRuns, rate_of, units_with_some_key
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for

@@ -20,12 +20,8 @@ import numpy as np
 from pyiceberg.manifest import DataFile
 
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.page_index_blob import StoredPageIndex
-from sidecar.bundle.page_index_toc import PageIndexKind
-from sidecar.bundle.page_index_use import decode_page_index, leaf_of
-from sidecar.bundle.row_index_blob import StoredRowIndex
-from sidecar.bundle.row_index_toc import RowIndexKind
-from sidecar.bundle.row_index_use import row_index_bounds
+from sidecar.bundle.page_indexes import PageIndexKind, StoredPageIndex, decode_page_index, leaf_of
+from sidecar.bundle.row_indexes import RowIndexKind, StoredRowIndex, row_index_bounds
 from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import ComparedColumn

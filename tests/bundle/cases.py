@@ -11,6 +11,9 @@ import numpy.typing as npt
 import xxhash
 
 from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
+from sidecar.bundle.filters.rules import OrcRule
+from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.model import (
     Coverage,
     CoverageState,
@@ -22,10 +25,7 @@ from sidecar.bundle.model import (
     UnitsTable,
     UnitState,
 )
-from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
-from sidecar.bundle.rules import OrcRule
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.slicing import gather_blocks, group_pages
 from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.probes import AnyEncoding

@@ -19,14 +19,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sidecar.bundle.checksum import CHECKED, ENCRYPTED, BlobContext
 from sidecar.bundle.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
+from sidecar.bundle.filters.layout import Layout
+from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.inspect import inspect_sidecar
-from sidecar.bundle.key_lookup import KeyRuns, units_with_some_key
-from sidecar.bundle.layout import Layout
-from sidecar.bundle.page_index_blob import FieldPageIndexes
-from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.positions import GroupMember, plan_groups
-from sidecar.bundle.row_index_blob import FieldRowIndexes
-from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
@@ -381,8 +379,8 @@ def test_carried_as_bytes_they_stay_readable_and_keep_their_properties():
 
 def test_damaged_tables_of_contents_keep_everything():
     """Every change of the encryption object in a table of contents means that the units are kept."""
-    from sidecar.bundle.filter_toc import decode_filter_toc
-    from sidecar.bundle.rules import SplitBlockRule
+    from sidecar.bundle.filters.filter_toc import decode_filter_toc
+    from sidecar.bundle.filters.rules import SplitBlockRule
     from sidecar.errors import SidecarError
 
     filters = dict(enumerate(random_filters(np.random.default_rng(9), [2] * 70)))

@@ -13,11 +13,11 @@ import pytest
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.extract import extract_filter
+from sidecar.bundle.filters.positions import GroupMember, plan_groups
+from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.model import UNLISTED, UnitsTable
-from sidecar.bundle.positions import GroupMember, plan_groups
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.slicing import slice_blocks
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import COPY_BYTES, FieldBundle, copy_segments, write_segment, write_toc
 from sidecar.errors import DamagedFileError

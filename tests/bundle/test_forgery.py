@@ -20,16 +20,14 @@ import pytest
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import FieldKey
 from sidecar.bundle.extract import extract_filters
-from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
-from sidecar.bundle.key_lookup import KeyRuns, units_with_some_key
-from sidecar.bundle.page_index_blob import FieldPageIndexes
-from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.positions import GroupMember, plan_groups
-from sidecar.bundle.row_index_blob import FieldRowIndexes
-from sidecar.bundle.row_index_toc import RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
+from sidecar.bundle.filters.positions import GroupMember, plan_groups
+from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
 from sidecar.bundle.sections import Section
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
+from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sidecar.bundle.filter_bundle import BundlePiece
-from sidecar.bundle.key_lookup import READ_COST, KeyRuns, _read, units_with_some_key
+from sidecar.bundle.filters.filter_bundle import BundlePiece
+from sidecar.bundle.filters.key_lookup import READ_COST, KeyRuns, _read, units_with_some_key
 from sidecar.filters.values import Probe
 from tests.bundle.cases import field_bundle, filter_of, hash_of, open_bytes, units_table, write_file
 

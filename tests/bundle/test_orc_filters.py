@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from sidecar.bundle.checksum import BlobContext, PieceKind, is_sealed
 from sidecar.bundle.extract import extract_filter, extract_filters
+from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
+from sidecar.bundle.filters.rules import OrcRule, SplitBlockRule
+from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.model import UNLISTED, UnitsTable
-from sidecar.bundle.positions import BundleGroup, GroupMember, plan_groups
-from sidecar.bundle.rules import OrcRule, SplitBlockRule
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.slicing import slice_blocks
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment

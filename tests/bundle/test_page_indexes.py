@@ -11,14 +11,15 @@ import pytest
 
 from sidecar.bundle.index_toc import MEMBERS_PER_PIECE
 from sidecar.bundle.inspect import inspect_sidecar
-from sidecar.bundle.page_index_blob import FieldPageIndexes
-from sidecar.bundle.page_index_toc import (
+from sidecar.bundle.page_indexes import (
     PAGE_INDEXES,
+    FieldPageIndexes,
     PageIndexKind,
     PageIndexMember,
+    decode_page_index,
+    ordering_of,
     plan_page_indexes,
 )
-from sidecar.bundle.page_index_use import decode_page_index, ordering_of
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 
 from sidecar.bundle.index_toc import MEMBERS_PER_PIECE
 from sidecar.bundle.inspect import inspect_sidecar
-from sidecar.bundle.page_index_blob import FieldPageIndexes
-from sidecar.bundle.page_index_toc import PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.row_index_blob import FieldRowIndexes, StoredRowIndex
-from sidecar.bundle.row_index_toc import ROW_INDEXES, RowIndexKind, RowIndexMember, plan_row_indexes
-from sidecar.bundle.row_index_use import decode_row_index, row_index_kind
+from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.row_indexes import (
+    ROW_INDEXES,
+    FieldRowIndexes,
+    RowIndexKind,
+    RowIndexMember,
+    StoredRowIndex,
+    decode_row_index,
+    plan_row_indexes,
+    row_index_kind,
+)
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc

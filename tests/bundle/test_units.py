@@ -12,13 +12,13 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.bundle.coverage import decode_coverage, encode_coverage
 from sidecar.bundle.file_identity import DataFileIdentity, is_same_file
-from sidecar.bundle.fingerprints import FINGERPRINT, FingerprintIndex, fingerprint
 from sidecar.bundle.model import UNLISTED, Coverage, CoverageState, UnitsTable, UnitState
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units
-from sidecar.bundle.units import UnitsReader, decode_units_toc
-from sidecar.bundle.units_writer import encode_units_blob
+from sidecar.bundle.units.coverage import decode_coverage, encode_coverage
+from sidecar.bundle.units.fingerprints import FINGERPRINT, FingerprintIndex, fingerprint
+from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
+from sidecar.bundle.units.writer import encode_units_blob
 from sidecar.errors import DamagedFileError, UsageError
 from tests.bundle.cases import segment_header, units_table
 
@@ -273,7 +273,7 @@ def test_any_bytes_as_coverage_are_our_error(data):
 
 
 def test_large_tables_go_through_a_temporary_file(monkeypatch):
-    monkeypatch.setattr("sidecar.bundle.units_writer._SPOOL_BYTES", 1000)
+    monkeypatch.setattr("sidecar.bundle.units.writer._SPOOL_BYTES", 1000)
     blob = encode_units_blob(segment_header(), units_table(200))
     sink = io.BytesIO()
     for piece in blob.pieces():

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.types import LongType
 
 import sidecar
-from sidecar.bundle import units_writer
+from sidecar.bundle.units.reader import writer
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
 from sidecar.source import LocalSource, local_path
@@ -215,7 +215,7 @@ def test_units_of_another_version_answer_nothing_and_are_built_anew(
 ) -> None:
     """As a file that was written before units said who added a file."""
     with monkeypatch.context() as patch:
-        patch.setattr(units_writer, "UNITS_VERSION", 1)
+        patch.setattr(writer, "UNITS_VERSION", 1)
         sidecar.build(table, ["k"], engine="local")
     table = table.catalog.load_table(table.name())
     planned = sidecar.plan(table, f"k = {2**59 + 1}")

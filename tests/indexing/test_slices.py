@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.positions import GroupMember, plan_groups
-from sidecar.bundle.slicing import gather_blocks, group_pages
+from sidecar.bundle.filters.positions import GroupMember, plan_groups
+from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.convert.spool import Spool
 from sidecar.indexing import slices
 from sidecar.indexing.slices import GroupTask, cut, gather, gather_spooled, part_step

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.bundle.fingerprints import FINGERPRINT_BYTES
+from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.indexing.driver import build
 from sidecar.planning.planner import plan

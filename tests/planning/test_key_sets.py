@@ -16,7 +16,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
 import sidecar
-from sidecar.bundle.key_lookup import KeyRuns
+from sidecar.bundle.filters.key_lookup import KeyRuns
 from sidecar.errors import UsageError
 from sidecar.iceberg.predicate import as_expression
 from sidecar.planning import key_pruning

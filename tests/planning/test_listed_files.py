@@ -34,7 +34,7 @@ from pyiceberg.types import (
 import sidecar
 from sidecar.bundle.model import FieldBounds, FileEntry
 from sidecar.bundle.segment import Segment
-from sidecar.bundle.units import UnitsReader
+from sidecar.bundle.units.reader import UnitsReader
 from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import file_pruner, listed_files
 from sidecar.planning.bound_columns import may_match

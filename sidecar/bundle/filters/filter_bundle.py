@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.encryption import KeyRing
-from sidecar.bundle.filter_toc import FilterToc, StoredGroup
-from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
+from sidecar.bundle.filters.filter_toc import FilterToc, StoredGroup
+from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES
 from sidecar.bundle.sections import ReadRanges
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.probes import AnyEncoding

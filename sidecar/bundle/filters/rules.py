@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from sidecar.bundle.checksum import CHECKED, PieceKind, PieceOverhead
 from sidecar.bundle.envelope import ORC_BLOOM_MAGIC, SBBF_MAGIC, integer, member
-from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, ROW_SEALED_FROM, Layout
+from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES, MAX_BLOCKS, ROW_SEALED_FROM, Layout
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_bloom import MAX_HASHES, OrcBloomFilter, positions

@@ -17,9 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from sidecar.bundle import arrow_tables
 from sidecar.bundle.checksum import BlobContext, seal
-from sidecar.bundle.coverage import encode_coverage
 from sidecar.bundle.envelope import (
     HEADER_BYTES,
     MAX_INT64,
@@ -29,7 +27,6 @@ from sidecar.bundle.envelope import (
     encode_toc,
     header_for,
 )
-from sidecar.bundle.fingerprints import FINGERPRINT_BYTES, fingerprint
 from sidecar.bundle.model import UNLISTED, FieldBounds, FileEntry, SegmentHeader, UnitsTable
 from sidecar.bundle.sections import (
     BOUNDS,
@@ -47,6 +44,9 @@ from sidecar.bundle.sections import (
     UNIT_COUNTS,
     Section,
 )
+from sidecar.bundle.units import arrow_tables
+from sidecar.bundle.units.coverage import encode_coverage
+from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES, fingerprint
 from sidecar.errors import UsageError
 
 TAIL_FINGERPRINTS = 12 << 10

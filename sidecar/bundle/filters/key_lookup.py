@@ -17,8 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.filter_bundle import Bits, BundlePiece, FilterBundle, members_in_all, piece_of, rows_of
-from sidecar.bundle.filter_toc import StoredGroup
+from sidecar.bundle.filters.filter_bundle import (
+    Bits,
+    BundlePiece,
+    FilterBundle,
+    members_in_all,
+    piece_of,
+    rows_of,
+)
+from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.errors import SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe

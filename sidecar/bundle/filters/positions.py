@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import CHECKED, PieceOverhead
-from sidecar.bundle.layout import BLOCK_BYTES, Layout
-from sidecar.bundle.rules import RULES, SPLIT_BLOCK, IndexRule
+from sidecar.bundle.filters.layout import BLOCK_BYTES, Layout
+from sidecar.bundle.filters.rules import RULES, SPLIT_BLOCK, IndexRule
 from sidecar.errors import UsageError
 
 FREE_BYTES = 1 << 20

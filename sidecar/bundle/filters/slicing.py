@@ -1,6 +1,6 @@
 """Convert filters to the bytes of a group and back, for builds. Uses numba through the kernels.
 
-The bytes are described in :mod:`sidecar.bundle.layout`, the checksums in :mod:`sidecar.bundle.checksum`.
+The bytes are described in :mod:`sidecar.bundle.filters.layout`, the checksums in :mod:`sidecar.bundle.checksum`.
 
     plan_groups(members)                            positions, fixed before the first byte
     slice_blocks(group, first_block, blocks, place) finished pages of a range of blocks, with checksums
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import BlobContext, PieceKind
-from sidecar.bundle.layout import BLOCK_BITS, BLOCK_BYTES
-from sidecar.bundle.positions import BundleGroup
+from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES
+from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.seals import contexts_of, seal_pieces
 from sidecar.errors import UsageError
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks

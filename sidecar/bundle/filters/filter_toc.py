@@ -52,12 +52,12 @@ from sidecar.bundle.envelope import (
     segment_bytes,
     toc_digest,
 )
-from sidecar.bundle.layout import Layout
+from sidecar.bundle.filters.layout import Layout
+from sidecar.bundle.filters.positions import BundleGroup
+from sidecar.bundle.filters.rules import IndexRule
 from sidecar.bundle.model import SegmentHeader
-from sidecar.bundle.positions import BundleGroup
-from sidecar.bundle.rules import IndexRule
 from sidecar.bundle.unit_set import count_units, decode_units, encode_units, unit_ordinals
-from sidecar.bundle.units import MAX_UNITS
+from sidecar.bundle.units.reader import MAX_UNITS
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
 MAX_GROUPS = 1 << 16

@@ -10,11 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sidecar.bundle import arrow_tables
 from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.coverage import decode_coverage
 from sidecar.bundle.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
-from sidecar.bundle.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
 from sidecar.bundle.model import Coverage, FieldBounds, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sections import (
     BOUNDS,
@@ -33,6 +30,9 @@ from sidecar.bundle.sections import (
     SectionReader,
     decode_sections,
 )
+from sidecar.bundle.units import arrow_tables
+from sidecar.bundle.units.coverage import decode_coverage
+from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
 MAX_UNITS = 1 << 28

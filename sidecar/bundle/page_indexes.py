@@ -1,0 +1,205 @@
+"""``sidecar-page-index-v1``: ColumnIndex and OffsetIndex of one field's units, as unchanged Thrift bytes.
+
+``index_toc`` describes the byte layout. An entry is ColumnIndex and OffsetIndex, the Thrift bytes as the file has them
+(either may be empty). The table of contents also has for each group
+
+    encoding   how the files store the column: a name in the fixed registry
+    resolution how the column was found in the files: "id" or "name:<path>"
+    comparison how bounds compare: "signed:4", "bytes", "float:8", ...; "" if their order is unknown
+    order      the files' column order: 1 TYPE_ORDER, 2 IEEE_754_TOTAL_ORDER, 3 INT96_TIMESTAMP_ORDER, 0 unknown
+    max_def, max_rep   highest definition and repetition level
+
+``comparison`` has the form ``KIND:WIDTH`` of :class:`sidecar.parquet.bounds.Ordering`, or just ``bytes`` or ``decimal``
+for values without a fixed width. Nothing here checks an entry against its data file;
+:mod:`sidecar.parquet.page_bounds` decides whether its bounds can be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from sidecar.bundle.checksum import PieceKind
+from sidecar.bundle.envelope import PAGE_INDEX_MAGIC, integer, member
+from sidecar.bundle.index_blob import FieldIndexes, IndexBlob
+from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
+from sidecar.errors import SidecarError, UsageError
+from sidecar.filters.column_types import ColumnType
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import Annotation, Leaf
+from sidecar.parquet.bounds import Ordering, find_ordering
+from sidecar.parquet.footer import Footer
+from sidecar.parquet.page_index import ColumnIndex, OffsetIndex, decode_column_index, decode_offset_index
+from sidecar.puffin.types import PAGE_INDEX
+
+
+class PageIndexKind(NamedTuple):
+    """The facts that the members of a group share: all that a reader needs to know about their files."""
+
+    encoding: str
+    resolution: str
+    comparison: str = ""
+    order: int = 0
+    max_def: int = 0
+    max_rep: int = 0
+
+
+PageIndexGroup: TypeAlias = IndexGroup[PageIndexKind]
+
+
+@dataclass(frozen=True)
+class PageIndexMember:
+    """The page index of one unit to be planned. Lengths are in bytes; 0 if the structure is missing."""
+
+    unit: int
+    kind: PageIndexKind
+    column_length: int
+    offset_length: int
+
+
+def _decode_kind(content: dict[str, Any]) -> PageIndexKind:
+    return PageIndexKind(
+        encoding=member(content, "encoding", str),
+        resolution=member(content, "resolution", str),
+        comparison=member(content, "comparison", str),
+        order=integer(content, "order", 0, 255),
+        max_def=integer(content, "max_def", 0, 1 << 15),
+        max_rep=integer(content, "max_rep", 0, 1 << 15),
+    )
+
+
+PAGE_INDEXES = IndexForm(
+    name="page-index",
+    what="page index",
+    blob_type=PAGE_INDEX,
+    magic=PAGE_INDEX_MAGIC,
+    entry=PieceKind.PAGE_INDEX,
+    table=PieceKind.PAGE_INDEX_TABLE,
+    parts=2,
+    decode_kind=_decode_kind,
+)
+
+
+def plan_page_indexes(members: Iterable[PageIndexMember]) -> list[PageIndexGroup]:
+    """Group one field's page indexes. Raises :class:`UsageError` if a unit occurs twice or has nothing."""
+    return plan_index_groups(PAGE_INDEXES, map(_checked, members))
+
+
+def _checked(index: PageIndexMember) -> tuple[int, PageIndexKind, tuple[int, int]]:
+    if not index.column_length and not index.offset_length:
+        raise UsageError(
+            "a page index has neither a ColumnIndex nor an OffsetIndex", found=f"unit {index.unit}"
+        )
+    return index.unit, index.kind, (index.column_length, index.offset_length)
+
+
+class StoredPageIndex(NamedTuple):
+    """The page index of one unit: Thrift bytes, ``None`` for a structure that the file lacks."""
+
+    column_index: bytes | None
+    offset_index: bytes | None
+    kind: PageIndexKind
+
+
+class PageIndexBlob(IndexBlob[PageIndexKind, StoredPageIndex]):
+    """The page indexes of one field of one segment."""
+
+    form = PAGE_INDEXES
+
+    @staticmethod
+    def _stored(parts: Sequence[bytes], kind: PageIndexKind) -> StoredPageIndex:
+        column, offset = parts
+        return StoredPageIndex(column or None, offset or None, kind)
+
+
+@dataclass(frozen=True)
+class FieldPageIndexes(FieldIndexes):
+    """The page indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
+
+    ``entries`` has, for each unit of each of ``groups`` in order, ColumnIndex and OffsetIndex.
+    """
+
+    form = PAGE_INDEXES
+
+    field_id: int
+    groups: Sequence[PageIndexGroup]
+    entries: Iterable[tuple[bytes, bytes]]
+
+
+_KINDS = ("boolean", "signed", "unsigned", "float", "int96", "bytes", "decimal")
+
+
+class DecodedPageIndex(NamedTuple):
+    """Both structures of a unit (``None`` if missing), and how its bounds compare or why they do not."""
+
+    column_index: ColumnIndex | None
+    offset_index: OffsetIndex | None
+    ordering: Ordering | str
+
+
+def page_index_kind(footer: Footer, leaf: Leaf, resolution: str) -> PageIndexKind:
+    """Return what a sidecar records about a file's column together with its page indexes."""
+    ordering = find_ordering(footer, leaf)
+    comparison, order = "", 0
+    if not isinstance(ordering, str):
+        comparison = ordering.kind if ordering.width is None else f"{ordering.kind}:{ordering.width}"
+        order = ordering.column_order
+    return PageIndexKind(leaf.encoding.name, resolution, comparison, order, leaf.max_def, leaf.max_rep)
+
+
+def leaf_of(kind: PageIndexKind, field_id: int, iceberg_type: str) -> Leaf:
+    """Return the leaf that a group's encoding describes in a column of ``iceberg_type``. Its index is the field id.
+
+    Raises :class:`UnsupportedFeatureError` for an unknown encoding.
+    """
+    encoding = Encoding.parse(kind.encoding)
+    length = encoding.width if encoding.physical == "FIXED_LEN_BYTE_ARRAY" else None
+    annotation = _annotation(encoding, iceberg_type)
+    levels = kind.max_def, kind.max_rep
+    return Leaf(field_id, (), field_id, encoding.physical, length, annotation, encoding, *levels)
+
+
+def _annotation(encoding: Encoding, iceberg_type: str) -> Annotation:
+    if encoding.scale is not None:
+        return Annotation("DECIMAL", scale=encoding.scale)
+    detail = encoding.name.partition("/")[2]
+    if detail:
+        kind, _, unit = detail.partition("-")
+        return Annotation(kind.upper(), unit=unit, utc=ColumnType.parse(iceberg_type).zoned)
+    if encoding.name.startswith("uint"):
+        return Annotation("INTEGER", signed=False)
+    if encoding.name in ("float16", "interval"):
+        return Annotation(encoding.name.upper())
+    column = ColumnType.parse(iceberg_type)
+    is_named = column.family in ("string", "uuid") and encoding.name == column.encoding
+    return Annotation(column.family.upper() if is_named else "")
+
+
+def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:
+    """Decode an entry. Raises :class:`DamagedFileError` for bytes that are not a page index."""
+    column, offset = stored.column_index, stored.offset_index
+    return DecodedPageIndex(
+        None if column is None else decode_column_index(column),
+        None if offset is None else decode_offset_index(offset),
+        ordering_of(stored.kind),
+    )
+
+
+def ordering_of(kind: PageIndexKind) -> Ordering | str:
+    """Return how the bounds of a group compare, or the reason why this is unknown."""
+    if not kind.comparison:
+        return "the order of the bounds is unknown"
+    name, _, width = kind.comparison.partition(":")
+    if name not in _KINDS or not (width.isdecimal() or not width) or len(width) > 4:
+        return f"the order '{kind.comparison[:40]}' of the bounds is not understood"
+    return Ordering(name, int(width) if width else None, kind.order)
+
+
+def problem_of(stored: StoredPageIndex) -> str:
+    """Return why an entry's bytes are not a page index; empty if they are one."""
+    try:
+        decode_page_index(stored)
+    except SidecarError as error:
+        return error.what
+    return ""

@@ -1,0 +1,236 @@
+"""``sidecar-row-index-v1``: the RowIndexEntry messages of one field's units in ORC files, as unchanged bytes.
+
+``index_toc`` describes the byte layout. An entry is one RowIndexEntry (statistics and positions of one row group), the
+protobuf bytes as the stripe's ROW_INDEX stream has them. An entry cannot be understood without facts from elsewhere in
+the file, so the table of contents also has for each group
+
+    resolution how the column was found in the files: "id" or "name:<path>"
+    type       the column's ORC type: "INT", "STRING", "DECIMAL", ...
+    precision, scale   of a decimal; 0 for other types or if the file does not state them
+    repeated   whether the column is inside a list, map or union, so that a row can have any number of values
+    nested     whether the column is inside any type but the root; where that is null, the column has no value
+    column_encoding    how the stripe encodes it: "DIRECT", "DICTIONARY", "DIRECT_V2", "DICTIONARY_V2"
+    has_present        whether the stripe has a PRESENT stream for it; positions begin with those of that stream
+    compressed         whether streams are compressed; a position is then a chunk and an offset in it
+    timezone   the stripe's writer timezone, "" if it names none; statistics of timestamps may be in it
+    calendar   for dates and timestamps: "unknown", "julian_gregorian", "proleptic_gregorian"
+    writer, writer_version   numbers of Footer.writer and PostScript.writerVersion
+    software_version   text, "" if the file states none
+    file_version       "0.11", "0.12", or "1.9999", which writers call UNSTABLE-PRE-2.0
+
+Nothing here checks an entry against its data file; :mod:`sidecar.orc.statistics` decides whether its statistics can be
+believed. The facts above are all that it needs, so an entry can be decoded without opening the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from sidecar.bundle.checksum import PieceKind
+from sidecar.bundle.envelope import ROW_INDEX_MAGIC, integer, member
+from sidecar.bundle.index_blob import FieldIndexes, IndexBlob
+from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
+from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.orc.bounds import statistics_bounds
+from sidecar.orc.row_index import decode_entry, take_apart
+from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics import ColumnStatistics, decode_statistics
+from sidecar.orc.stripe import ColumnEncoding, StripeFooter
+from sidecar.orc.tail import OrcTail
+from sidecar.puffin.types import ROW_INDEX
+from sidecar.questions.bounds import Bounds
+
+_U32 = (1 << 32) - 1
+
+
+class RowIndexKind(NamedTuple):
+    """The facts that the members of a group share: all that a reader needs to know about their files and stripes."""
+
+    resolution: str
+    type: str
+    column_encoding: str
+    has_present: bool
+    compressed: bool
+    writer: int
+    writer_version: int
+    software_version: str = ""
+    file_version: str = "0.12"
+    calendar: str = "unknown"
+    timezone: str = ""
+    precision: int = 0
+    scale: int = 0
+    repeated: bool = False
+    nested: bool = False
+
+
+RowIndexGroup: TypeAlias = IndexGroup[RowIndexKind]
+
+
+@dataclass(frozen=True)
+class RowIndexMember:
+    """The row index of one unit to be planned. ``length`` is the bytes of its RowIndexEntry."""
+
+    unit: int
+    kind: RowIndexKind
+    length: int
+
+
+def _decode_kind(content: dict[str, Any]) -> RowIndexKind:
+    return RowIndexKind(
+        resolution=member(content, "resolution", str),
+        type=member(content, "type", str),
+        column_encoding=member(content, "column_encoding", str),
+        has_present=member(content, "has_present", bool),
+        compressed=member(content, "compressed", bool),
+        writer=integer(content, "writer", 0, _U32),
+        writer_version=integer(content, "writer_version", 0, _U32),
+        software_version=member(content, "software_version", str),
+        file_version=member(content, "file_version", str),
+        calendar=member(content, "calendar", str),
+        timezone=member(content, "timezone", str),
+        precision=integer(content, "precision", 0, _U32),
+        scale=integer(content, "scale", 0, _U32),
+        repeated=member(content, "repeated", bool),
+        nested=member(content, "nested", bool),
+    )
+
+
+ROW_INDEXES = IndexForm(
+    name="row-index",
+    what="row index",
+    blob_type=ROW_INDEX,
+    magic=ROW_INDEX_MAGIC,
+    entry=PieceKind.ROW_INDEX,
+    table=PieceKind.ROW_INDEX_TABLE,
+    parts=1,
+    decode_kind=_decode_kind,
+)
+
+
+def plan_row_indexes(members: Iterable[RowIndexMember]) -> list[RowIndexGroup]:
+    """Group one field's row indexes. Raises :class:`UsageError` if a unit occurs twice."""
+    return plan_index_groups(ROW_INDEXES, ((index.unit, index.kind, (index.length,)) for index in members))
+
+
+class StoredRowIndex(NamedTuple):
+    """The row index of one unit: the protobuf bytes of its RowIndexEntry."""
+
+    entry: bytes
+    kind: RowIndexKind
+
+
+class RowIndexBlob(IndexBlob[RowIndexKind, StoredRowIndex]):
+    """The row indexes of one field of one segment."""
+
+    form = ROW_INDEXES
+
+    @staticmethod
+    def _stored(parts: Sequence[bytes], kind: RowIndexKind) -> StoredRowIndex:
+        return StoredRowIndex(parts[0], kind)
+
+
+@dataclass(frozen=True)
+class FieldRowIndexes(FieldIndexes):
+    """The row indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
+
+    ``entries`` has, for each unit of each of ``groups`` in order, a 1-tuple with the RowIndexEntry.
+    """
+
+    form = ROW_INDEXES
+
+    field_id: int
+    groups: Sequence[RowIndexGroup]
+    entries: Iterable[tuple[bytes]]
+
+
+class DecodedRowIndex(NamedTuple):
+    """The start of a row group in each stream of the column, and its statistics (``None`` if missing).
+
+    ``positions`` are as :func:`sidecar.orc.row_index.take_apart` returns them.
+    """
+
+    positions: dict[str, tuple[int, ...]]
+    statistics: ColumnStatistics | None
+
+
+def row_index_kind(tail: OrcTail, footer: StripeFooter, column: OrcColumn, resolution: str) -> RowIndexKind:
+    """Return what a sidecar records about a stripe's column together with its row indexes.
+
+    Raises :class:`UsageError` for an encrypted column, because its row index must not leave the encrypted file.
+    """
+    if column.encrypted:
+        raise UsageError("the row index of an encrypted column must not leave its file", column=column.path)
+    encoding = footer.encodings[column.id]
+    return RowIndexKind(
+        resolution=resolution,
+        type=column.kind,
+        column_encoding=encoding.kind,
+        has_present=footer.stream(column.id, "PRESENT") is not None,
+        compressed=tail.compression != "NONE",
+        writer=tail.writer,
+        writer_version=tail.writer_version,
+        software_version=tail.software_version or "",
+        file_version=".".join(map(str, tail.file_version)),
+        calendar=tail.calendar,
+        timezone=footer.writer_timezone or "",
+        precision=column.precision or 0,
+        scale=column.scale or 0,
+        repeated=column.nested_in_repeated,
+        nested=column.nullable_parent,
+    )
+
+
+def decode_row_index(stored: StoredRowIndex) -> DecodedRowIndex:
+    """Decode an entry. Raises :class:`DamagedFileError` for bytes that are not a row index."""
+    kind, entry = stored.kind, decode_entry(stored.entry)
+    column = _column(kind)
+    positions = take_apart(
+        entry,
+        column,
+        ColumnEncoding(kind.column_encoding, 0, None),
+        has_present=kind.has_present,
+        compressed=kind.compressed,
+        file_version=_version(kind.file_version),
+    )
+    message = entry.statistics
+    statistics = None if message is None else decode_statistics(message, column, kind, kind.timezone or None)
+    return DecodedRowIndex(positions, statistics)
+
+
+def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | str:
+    """What the row index of a unit of ``rows`` rows proves, as of one page, or why it proves nothing."""
+    try:
+        statistics = decode_row_index(stored).statistics
+    except SidecarError as error:
+        return error.what
+    if statistics is None:
+        return "it has no statistics"
+    return statistics_bounds(statistics, _column(stored.kind), rows)
+
+
+def _column(kind: RowIndexKind) -> OrcColumn:
+    """Return the column as far as a group's description knows it."""
+    return OrcColumn(
+        id=0,
+        path="",
+        kind=kind.type,
+        field_id=None,
+        required=False,
+        precision=kind.precision or None,
+        scale=kind.scale,
+        max_length=None,
+        parent=None,
+        children=(),
+        nested_in_repeated=kind.repeated,
+        nullable_parent=kind.nested,
+        encrypted=False,
+    )
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    if not (major.isdecimal() and minor.isdecimal() and len(text) <= 20):
+        raise DamagedFileError("a row index has an impossible file version", found=text[:40])
+    return int(major), int(minor)
