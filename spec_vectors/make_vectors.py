@@ -27,7 +27,6 @@ from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.model import (
-    INDEXED,
     UNLISTED,
     Coverage,
     CoverageState,
@@ -37,6 +36,7 @@ from sidecar.bundle.model import (
     SegmentHeader,
     UnitEntry,
     UnitsTable,
+    UnitState,
 )
 from sidecar.bundle.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
 from sidecar.bundle.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
@@ -321,12 +321,13 @@ def small() -> tuple[bytes, dict[str, Any]]:
         for unit in (0, 5, 40)
     ]
     third = [make_filter(70, "int64", 3, [1, 2, 3])]
-    yes, no = CoverageState(INDEXED, "id"), CoverageState("the column is absent from the file")
+    yes, no = CoverageState(UnitState.INDEXED, "id"), CoverageState("the column is absent from the file")
     coverage = [
         Coverage.of(
             1,
             "bloom",
-            [yes] * 66 + [CoverageState(INDEXED, "name:a.b") if unit % 2 else no for unit in range(66, 72)],
+            [yes] * 66
+            + [CoverageState(UnitState.INDEXED, "name:a.b") if unit % 2 else no for unit in range(66, 72)],
         )
     ]
     table = table_of(counts, coverage)
@@ -352,7 +353,7 @@ def rows() -> tuple[bytes, dict[str, Any]]:
     """One file of 2,050 units, long enough for rows with checksums of their own."""
     segment = bytes.fromhex("f0e1d2c3b4a5968778695a4b3c2d1e0f")
     filters = [make_filter(unit, "int64", 1, [unit, unit + 5000]) for unit in range(2050)]
-    table = table_of([2050], [Coverage.of(1, "bloom", [CoverageState(INDEXED, "id")] * 2050)])
+    table = table_of([2050], [Coverage.of(1, "bloom", [CoverageState(UnitState.INDEXED, "id")] * 2050)])
     header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
     expected = {
         "table_uuid": TABLE,
@@ -388,7 +389,7 @@ def pages() -> tuple[bytes, dict[str, Any]]:
                 1,
                 "page-index",
                 [
-                    CoverageState(INDEXED, kinds[u].resolution)
+                    CoverageState(UnitState.INDEXED, kinds[u].resolution)
                     if u in kinds
                     else CoverageState("a page is damaged")
                     for u in range(1040)
@@ -473,7 +474,7 @@ def orc() -> tuple[bytes, dict[str, Any]]:
         1: {unit: (other if unit % 50 == 3 else kinds[1], b"entry of unit %d" % unit) for unit in range(299)},
         4: {299: (kinds[4], b"")},
     }
-    table = table_of([100, 199, 1], [Coverage.of(2, "bloom", [CoverageState(INDEXED, "id")] * 300)])
+    table = table_of([100, 199, 1], [Coverage.of(2, "bloom", [CoverageState(UnitState.INDEXED, "id")] * 300)])
     header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
     fields = {1: first, 2: second, 3: third}
     blobs = [row_index_bundle(field_id, units) for field_id, units in rows.items()]
@@ -529,7 +530,7 @@ def encrypted() -> tuple[bytes, dict[str, Any]]:
         for unit in (0, 5, 40)
     ]
     fourth: list[AnyFilter] = [make_orc(unit, "orc/long", 256, 3, [unit, unit + 700]) for unit in range(510)]
-    table = table_of([2060], [Coverage.of(2, "bloom", [CoverageState(INDEXED, "id")] * 2060)])
+    table = table_of([2060], [Coverage.of(2, "bloom", [CoverageState(UnitState.INDEXED, "id")] * 2060)])
     header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
     keys = {
         field_id: FieldKey(masters[name], name.encode(), TABLE, segment, field_id)

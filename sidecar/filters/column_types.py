@@ -15,7 +15,7 @@ When Iceberg gets a new type:
    place among bounds (``questions/literal_spans.py``), and its keys in a join (``planning/key_lists.py``,
    ``key_sets.py``).
 4. Extend ``tests/filters/test_column_types.py`` (pyiceberg is the oracle), ``test_values.py``, ``test_orc_values.py``,
-   ``test_hashing.py`` and ``test_literals.py``; ``tests/filters/test_writers.py`` compares with foreign writers.
+   ``test_array_hash.py`` and ``test_literals.py``; ``tests/filters/test_writers.py`` compares with foreign writers.
 """
 
 from __future__ import annotations

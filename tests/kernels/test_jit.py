@@ -2,26 +2,108 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "sidecar"
-SCRIPT = """
-import sys
+SERVER = """
+import json, os, sys
 import numpy as np
-from sidecar.kernels import theta
-out = np.zeros(3, np.uint64)
-hashes = np.array([7, 1, 9], np.uint64)
-hashes.setflags(write=sys.argv[1] != "read-only")  # another type to numba
-assert theta.below(hashes, np.uint64(8), out) == 2
-assert out.tolist() == [7, 1, 0]
-print(theta.__file__, theta.below.stats.cache_hits.total())
+from numba import njit
+from numba.core import config
+
+def work(job):
+    os.environ.update(job["environment"])
+    os.chdir(job["root"])
+    sys.path.insert(0, job["root"])
+    config.reload_config()
+    from sidecar.kernels import theta
+    out = np.zeros(3, np.uint64)
+    hashes = np.array([7, 1, 9], np.uint64)
+    hashes.setflags(write=job["kind"] != "read-only")  # another type to numba
+    assert theta.below(hashes, np.uint64(8), out) == 2
+    assert out.tolist() == [7, 1, 0]
+    return theta.__file__, theta.below.stats.cache_hits.total()
+
+def fork(job):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            answer = work(job)
+        except BaseException as error:
+            answer = None, repr(error)
+        os.write(writing, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writing)
+    return reading
+
+njit(nogil=True)(lambda n: n + 1)(1)  # numba is loaded and warm: children compile the kernel and no more
+for line in sys.stdin:
+    pipes = [fork(job) for job in json.loads(line)]
+    answers = []
+    for pipe in pipes:
+        answers.append(json.loads(os.read(pipe, 1 << 16) or b'[null, "no answer"]'))
+        os.close(pipe)
+        os.wait()
+    print(json.dumps(answers), flush=True)
 """
+
+
+class Workers:
+    """Processes that import the copied package: children of one that has loaded numba, and nothing of the package."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "PYTHONPATH"))}
+        environment.pop("XDG_CACHE_HOME", None)
+        self.server = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
+            env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def hits(self, root: Path, caches: Sequence[str | None] = (None,), kind: str = "writable") -> list[int]:
+        """How many kernels came from the cache, in a worker for each of ``caches``, all at once.
+
+        Fails unless the answers of the kernels are right.
+        """
+        jobs = []
+        for cache in caches:
+            environment = {"HOME": str(root / "no-home")} | ({"NUMBA_CACHE_DIR": cache} if cache else {})
+            jobs.append({"root": str(root), "kind": kind, "environment": environment})
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps(jobs) + "\n")
+        self.server.stdin.flush()
+        counts = []
+        for file, count in json.loads(self.server.stdout.readline()):
+            assert file is not None, count
+            assert Path(file).is_relative_to(root), "the copy was not the package that ran"
+            counts.append(int(count))
+        return counts
+
+    def hit(self, root: Path, cache: str | None = None, kind: str = "writable") -> int:
+        """:meth:`hits` of one worker."""
+        return self.hits(root, [cache], kind)[0]
+
+    def close(self) -> None:
+        self.server.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    workers = Workers(tmp_path_factory.mktemp("elsewhere"))
+    yield workers
+    workers.close()
 
 
 @pytest.fixture
@@ -36,34 +118,9 @@ def copied(tmp_path: Path) -> Path:
     return root
 
 
-def start(root: Path, cache: str | None = None, kind: str = "writable") -> subprocess.Popen[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
-    environment |= {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(root / "no-home")}
-    environment.pop("XDG_CACHE_HOME", None)
-    if cache is not None:
-        environment["NUMBA_CACHE_DIR"] = cache
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, kind],
-        env=environment,
-        cwd=root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def hits(process: subprocess.Popen[str], root: Path) -> int:
-    """How many kernels came from the cache; fails unless the answers were right."""
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    file, count = out.rsplit(maxsplit=1)
-    assert Path(file).is_relative_to(root), "the copy was not the package that ran"
-    return int(count)
-
-
-def test_compiled_code_is_cached(copied: Path) -> None:
-    assert hits(start(copied), copied) == 0
-    assert hits(start(copied), copied) == 1
+def test_compiled_code_is_cached(workers: Workers, copied: Path) -> None:
+    assert workers.hit(copied) == 0
+    assert workers.hit(copied) == 1
 
 
 def blocked(path: Path) -> str:
@@ -72,44 +129,42 @@ def blocked(path: Path) -> str:
     return str(path / "below")
 
 
-def test_no_writable_folder_compiles_without_cache(copied: Path) -> None:
+def test_no_writable_folder_compiles_without_cache(workers: Workers, copied: Path) -> None:
     """A read-only package folder and an unusable NUMBA_CACHE_DIR, several workers at once."""
     blocked(copied / "sidecar" / "kernels" / "__pycache__")
     blocked(copied / "no-home")
     os.chmod(copied / "sidecar" / "kernels", 0o555)
-    workers = [start(copied, cache=blocked(copied / "cache")) for _ in range(3)]
-    assert [hits(worker, copied) for worker in workers] == [0, 0, 0]
+    assert workers.hits(copied, [blocked(copied / "cache")] * 3) == [0, 0, 0]
 
 
-def test_many_workers_start_cold_on_one_folder(copied: Path, tmp_path: Path) -> None:
+def test_many_workers_start_cold_on_one_folder(workers: Workers, copied: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    workers = [start(copied, cache=str(shared)) for _ in range(4)]
-    assert all(hits(worker, copied) in (0, 1) for worker in workers)
-    assert hits(start(copied, cache=str(shared)), copied) == 1
+    assert set(workers.hits(copied, [str(shared)] * 4)) <= {0, 1}
+    assert workers.hit(copied, str(shared)) == 1
 
 
-def test_damaged_index_compiles_again_and_heals(copied: Path, tmp_path: Path) -> None:
+def test_damaged_index_compiles_again_and_heals(workers: Workers, copied: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    assert hits(start(copied, cache=str(shared)), copied) == 0
+    assert workers.hit(copied, str(shared)) == 0
     for damage in (b"", b"garbage that is no pickle", None):
         (index,) = shared.rglob("theta.below*.nbi")
         whole = index.read_bytes()
         index.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
-        assert hits(start(copied, cache=str(shared)), copied) == 0
-        assert hits(start(copied, cache=str(shared)), copied) == 1
+        assert workers.hit(copied, str(shared)) == 0
+        assert workers.hit(copied, str(shared)) == 1
 
 
-def test_lost_index_never_leads_to_other_code(copied: Path, tmp_path: Path) -> None:
+def test_lost_index_never_leads_to_other_code(workers: Workers, copied: Path, tmp_path: Path) -> None:
     """Two workers read the same empty index, compile for different types, and write one after the other."""
     shared = tmp_path / "shared"
     shared.mkdir()
-    assert hits(start(copied, str(shared), "writable"), copied) == 0
+    assert workers.hit(copied, str(shared), "writable") == 0
     (index,) = shared.rglob("theta.below*.nbi")
     first = index.read_bytes()
     index.unlink()
-    assert hits(start(copied, str(shared), "read-only"), copied) == 0
+    assert workers.hit(copied, str(shared), "read-only") == 0
     index.write_bytes(first)
     assert len(list(shared.rglob("theta.below*.nbc"))) == 2
-    assert hits(start(copied, str(shared), "writable"), copied) == 1
+    assert workers.hit(copied, str(shared), "writable") == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,62 +12,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo, In
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, DoubleType, LongType
 
 import sidecar
-from sidecar import errors
-from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import UnsupportedFeatureError, UsageError
-from sidecar.filters.encoding import Encoding
-from sidecar.filters.leaf import ComparedColumn
-from sidecar.iceberg.predicate import parse_predicate
 from sidecar.planning import opened_sidecar
-from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.filter_answers import FilterAnswers
 from sidecar.planning.funnel import KeptBecause
-from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
-from sidecar.puffin.reader import PuffinReader
-from sidecar.puffin.types import SBBF
-from sidecar.questions.conditions import AllOf, AnyOf, HoldsAny
 from sidecar.reading.scanning import read
-from sidecar.source import BytesSource
 from tests.iceberg.cases import (
     INDEXED,
     append,
-    comparable,
     create,
     delete_by_equality,
-    local,
     matching_files,
-    oracle,
     predicate,
-    replaced,
 )
+from tests.planning.plan_cases import LONGS, assert_right, create_longs, key, longs
+from tests.tables import create_with_rows
 
 IDS = 240
-LONGS = pa.schema([("k", pa.int64()), ("v", pa.string())])
-
-
-def longs(seed: int, count: int = 200) -> pa.Table:
-    """Random even keys, so that every odd key is absent and within bounds."""
-    keys = np.random.default_rng(seed).integers(-(2**60), 2**60, count) * 2
-    return pa.table({"k": keys, "v": [f"{seed}-{n}" for n in range(count)]}, schema=LONGS)
-
-
-def key(seed: int, row: int = 17) -> int:
-    return int(longs(seed)["k"][row].as_py())
-
-
-def create_longs(catalog: Any, name: str, files: int = 5, build: bool = True) -> Table:
-    table: Table = catalog.create_table(name, LONGS)
-    for seed in range(files):
-        table.append(longs(seed))
-    if build:
-        sidecar.build(table, ["k"], kinds=["bloom"], engine="local")
-    return catalog.load_table(name)
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +50,6 @@ def history(catalog: Any) -> Table:
     append(made, IDS, 40)
     made.delete("id in (41, 42, 43, 250)")
     return made
-
-
-def statistics_file(table: Table) -> Path:
-    return local(table.metadata.statistics[-1].statistics_path)
-
-
-def assert_right(table: Table, planned: Plan, snapshot_id: int | None = None) -> None:
-    assert comparable(read(planned)) == comparable(oracle(table, planned.row_filter, snapshot_id))
 
 
 def test_a_point_lookup_keeps_the_file_that_has_it(table: Table) -> None:
@@ -154,11 +110,8 @@ def test_a_query_that_no_index_can_help_reads_none_of_it(
 
 
 def test_bounds_come_before_filters_in_small_tables(catalog: Any) -> None:
-    clustered = catalog.create_table("db.plan_clustered", pa.schema([("k", pa.int64())]))
-    for n in range(3):
-        clustered.append(pa.table({"k": np.arange(n * 1000, n * 1000 + 1000)}))
-    sidecar.build(clustered, ["k"], kinds=["bloom"], engine="local")
-    clustered.refresh()
+    thousands = (pa.table({"k": np.arange(n * 1000, n * 1000 + 1000)}) for n in range(3))
+    clustered = create_with_rows(catalog, "db.plan_clustered", thousands, columns=["k"])
     for text, kept in (("k = 1500", 1), ("k = 5000", 0)):
         planned = plan(clustered, text)
         assert (planned.files_kept, planned.funnel.dropped_by_metadata, planned.funnel.dropped_by_filter) == (
@@ -343,80 +296,6 @@ def test_names_that_move_to_other_columns_of_imported_files(catalog: Any, tmp_pa
     assert dropped[-1] == 0
 
 
-@pytest.mark.parametrize("what", ["missing", "empty", "truncated", "garbage", "other puffin"])
-def test_a_sidecar_that_is_no_use_keeps_everything_and_says_why(
-    table: Table, what: str, tmp_path: Path
-) -> None:
-    path = statistics_file(table)
-    whole = path.read_bytes()
-    data = {"missing": None, "empty": b"", "truncated": whole[:-9], "garbage": bytes(len(whole))}.get(
-        what, b"PFA1" + whole[4:-4] + b"PFA2"
-    )
-    with replaced(path, data):
-        planned = plan(table, f"k = {key(3)}")
-        assert planned.files_kept == planned.files_total == 5
-        assert str(path) in planned.warnings[0]
-        assert planned.funnel.kept_because == {"index unreadable": 5}
-        assert "warning: " in planned.explain()
-        assert_right(table, planned)
-
-
-def test_damaged_bytes_never_lose_a_row(table: Table) -> None:
-    """Flipped bits anywhere in the file: the right file stays, and what is kept for it comes with a warning."""
-    path = statistics_file(table)
-    whole = path.read_bytes()
-    wanted = {n: matching_files(table, parse_predicate(f"k = {key(n)}", table.schema())) for n in range(5)}
-    rng = random.Random(23)
-    warned = 0
-    for position in sorted(rng.sample(range(len(whole)), 160)) + list(range(len(whole) - 40, len(whole))):
-        data = bytearray(whole)
-        data[position] ^= 1 << rng.randrange(8)
-        with replaced(path, bytes(data)):
-            number = rng.randrange(5)
-            planned = plan(table, f"k = {key(number)}")
-        assert wanted[number] <= set(planned.kept_files), position
-        assert planned.files_kept == 1 or planned.warnings, position
-        warned += bool(planned.warnings)
-    assert warned > 20
-
-
-def test_a_damaged_filter_keeps_its_units_and_is_named_in_the_funnel(table: Table) -> None:
-    path = statistics_file(table)
-    whole = path.read_bytes()
-    [bundle] = [b for b in PuffinReader(BytesSource(whole)).metadata.blobs if b.type == SBBF]
-    data = bytearray(whole)
-    for position in range(bundle.offset + 32, bundle.offset + bundle.length - 600, 64):
-        data[position] ^= 1
-    with replaced(path, bytes(data)):
-        planned = plan(table, f"k = {key(3)}")
-    assert planned.funnel.kept_because == {KeptBecause.DAMAGED.text: 5}
-    assert "checksum" in planned.warnings[0]
-    assert planned.files_covered == 5
-
-
-def test_nothing_an_index_does_fails_a_query(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise ZeroDivisionError("a fault of ours")
-
-    monkeypatch.setattr(errors, "reraise_foreign", False)
-    for target in ("verdict_on", "counts"):
-        with monkeypatch.context() as patch:
-            patch.setattr(FilterAnswers, target, fail)
-            planned = plan(table, f"k = {key(3)}")
-            assert "ZeroDivisionError" in planned.warnings[0]
-            assert_right(table, planned)
-    with monkeypatch.context() as patch:
-        patch.setattr(opened_sidecar, "find_sidecar", fail)
-        assert plan(table, f"k = {key(3)}").files_kept == 5
-
-
-def test_a_statistics_entry_of_another_engine_is_passed_over(catalog: Any) -> None:
-    table = create_longs(catalog, "db.plan_none", files=2, build=False)
-    planned = plan(table, f"k = {key(1)}")
-    assert (planned.files_kept, planned.sidecar, planned.warnings) == (2, None, ())
-    assert planned.funnel.kept_because == {"no sidecar": 2}
-
-
 def test_an_empty_table_has_an_empty_plan(catalog: Any) -> None:
     table = catalog.create_table("db.plan_empty", LONGS)
     planned = plan(table, "k = 1")
@@ -487,119 +366,3 @@ def test_a_plan_as_json_and_as_text(table: Table) -> None:
     assert "5  data files in the snapshot" in text
     assert "-4  dropped by filter" in text
     assert "5 files listed, 5 indexed" in text
-
-
-class FakeSegment:
-    """A segment of four files: two row groups, one, none that is known, one."""
-
-    def __init__(self, holds: list[set[int]], fields: dict[int, list[int]]) -> None:
-        self.holds = holds
-        self.num_units = 4
-        self.unit_ranges = np.array([0, 2, 3, 3, 4])
-        self.fields = {
-            field: [type("Group", (), {"units": np.array(units)})] for field, units in fields.items()
-        }
-        self.listed_manifests: list[Any] = []
-
-    def file_ordinal(self, file: DataFileIdentity) -> int | None:
-        return int(file.path) if file.path.isdigit() else None
-
-    def coverage(self, _field: int, _kind: str) -> None:
-        return None
-
-    def might_match(self, field_id: int, probe: Any, _holds: Any) -> np.ndarray:
-        from sidecar.filters.encoding import Encoding
-
-        hashes = set(probe(Encoding.parse("int64")).hashes)
-        known = {unit for group in self.fields.get(field_id, []) for unit in group.units.tolist()}
-        return np.array([unit not in known or bool(hashes & held) for unit, held in enumerate(self.holds)])
-
-
-def hashes_of(*values: int) -> set[int]:
-    from sidecar.filters.encoding import Encoding
-    from sidecar.filters.values import probe_hashes
-
-    return {h for value in values for h in probe_hashes(value, "long", Encoding.parse("int64")).hashes}
-
-
-def live(path: str) -> DataFileIdentity:
-    return DataFileIdentity(path, 0, 0, added_snapshot_id=1)
-
-
-def column(field_id: int, name: str) -> ComparedColumn:
-    return ComparedColumn(field_id, "long", Encoding.parse("int64"), name)
-
-
-def keeps(answers: FilterAnswers) -> list[bool]:
-    return [answers.verdict_on(live(str(n))).keep for n in range(4)]
-
-
-def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match() -> None:
-    one = HoldsAny(column(1, "a"), (1,))
-    holds = [hashes_of(9), hashes_of(1), hashes_of(9), hashes_of(9)]
-    everything = FakeSegment(holds, {1: [0, 1, 2, 3]})
-    assert keeps(FilterAnswers([everything], one, lambda *_: True)) == [True, False, True, False]
-    partly = FakeSegment([set()] * 4, {1: [0, 2, 3]})
-    assert keeps(FilterAnswers([partly], one, lambda *_: True)) == [True, False, True, False]
-    assert FilterAnswers([partly], one, lambda *_: True).verdict_on(live("elsewhere")) == (
-        True,
-        KeptBecause.NOT_LISTED,
-    )
-    assert (
-        FilterAnswers([partly], one, lambda *_: True)
-        .verdict_on(live("2"))
-        .reason.text.startswith("not indexed")
-    )
-
-
-def test_each_segment_that_lists_a_file_can_drop_it() -> None:
-    question = AllOf((HoldsAny(column(1, "a"), (1,)), HoldsAny(column(2, "b"), (2,))))
-    first = FakeSegment([hashes_of(1)] * 4, {1: [0, 1, 2, 3]})
-    second = FakeSegment([hashes_of(2), hashes_of(2), hashes_of(9), hashes_of(2)], {2: [0, 1, 2, 3]})
-    assert keeps(FilterAnswers([first, second], question, lambda *_: True)) == [True, False, True, True]
-    for unknown in (None, live("1")._replace(added_snapshot_id=None)):
-        asked = FilterAnswers([first, second], question, lambda *_: True)
-        assert (asked.verdict_on(unknown), asked.places(unknown)) == ((True, KeptBecause.NOT_LISTED), [])
-    either = AnyOf(question.parts)
-    assert keeps(FilterAnswers([second], either, lambda *_: True)) == [True] * 4
-
-
-def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:
-    from sidecar.iceberg.find_sidecar import find_sidecar
-    from sidecar.iceberg.manifests import read_manifests
-    from sidecar.planning.filter_answers import is_listed
-
-    found = find_sidecar(table)
-    assert found is not None
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    line: ManifestFile = read_manifests(table.io, snapshot.manifest_list)[0]
-    entry = next(m for m in found.sidecar.segments[0].listed_manifests if m.path == line.manifest_path)
-    found.sidecar.close()
-    assert is_listed(line, entry)
-    for position, value in (
-        (0, "other"),
-        (1, 1),
-        (2, 5),
-        (3, 1),
-        (4, 99),
-        (6, 99),
-        (6, None),
-        (7, 99),
-        (10, 99),
-    ):
-        changed = type(line)(*line._data)
-        changed._data[position] = value
-        assert not is_listed(changed, entry), position
-    unknown = type(line)(*line._data)
-    unknown._data[6] = 0
-    assert not is_listed(unknown, replace(entry, added_snapshot_id=0))
-
-
-def test_notes_come_from_the_question(table: Table) -> None:
-    from pyiceberg.expressions.visitors import bind
-
-    schema = table.schema()
-    text = " or ".join(f"k = {n}" for n in range(150))
-    asked = FileQuestion(bind(schema, parse_predicate(text, schema), True), schema).for_filters
-    assert plan(table, text).notes == asked.notes != ()

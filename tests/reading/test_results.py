@@ -26,6 +26,7 @@ from sidecar.reading.scanning import MOST_THREADS, scan, scan_batches, threads_o
 from sidecar.reading.table_files import DataFileReader, FileRows
 from tests.iceberg.cases import comparable, local, oracle, predicate, replaced
 from tests.iceberg.table_cases import ASKED, delete_by_position, with_a_past
+from tests.tables import create_with_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])
 FILES, ROWS = 12, 200
@@ -47,11 +48,8 @@ def rows(seed: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
-    made = catalog.create_table("db.results", SCHEMA)
-    for seed in range(FILES):
-        made.append(rows(seed))
-    sidecar.build(made, ["k", "name"], kinds=["bloom", "page-index"], engine="local")
-    made.refresh()
+    kinds = ("bloom", "page-index")
+    made = create_with_rows(catalog, "db.results", map(rows, range(FILES)), SCHEMA, ["k", "name"], kinds)
     return made
 
 

@@ -21,6 +21,7 @@ from sidecar.reading import table_files
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.scanning import read, scan
 from tests.iceberg.cases import comparable, local, matching_files, oracle, replaced
+from tests.tables import create_with_rows
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("name", pa.string()), ("st", pa.struct([("x", pa.int64()), ("y", pa.float64())]))]
@@ -39,11 +40,7 @@ def key(seed: int, row: int = 7) -> int:
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
-    made = catalog.create_table("db.scan", SCHEMA)
-    for seed in range(4):
-        made.append(rows(seed))
-    sidecar.build(made, ["k", "name"], kinds=["bloom"], engine="local")
-    made.refresh()
+    made = create_with_rows(catalog, "db.scan", map(rows, range(4)), SCHEMA, ["k", "name"])
     made.delete(f"k = {key(2, 3)}")  # rewrites the file
     return made
 

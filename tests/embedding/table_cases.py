@@ -1,0 +1,78 @@
+"""A small table of plain files, what its commits and files hold, and changes that come before its commit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from sidecar.embedding.table import embed_table
+from sidecar.iceberg import replace
+from sidecar.parquet.bloom import read_bloom_filter
+from sidecar.parquet.footer import read_footer
+from sidecar.source import LocalSource, local_path
+from tests.tables import create_with_rows
+
+ARROW = pa.schema([("k", pa.int64()), ("s", pa.string())])
+FILES, ROWS = 4, 300
+table_numbers = itertools.count()
+
+
+def rows(part: int) -> pa.Table:
+    numbers = [(part + FILES * row) * 7919 % 100_003 for row in range(ROWS)]
+    return pa.table({"k": numbers, "s": [f"text {n}" for n in numbers]}, schema=ARROW)
+
+
+def create(catalog: Any, files: int = FILES, **properties: str) -> Table:
+    name = f"db.embed{next(table_numbers)}"
+    return create_with_rows(catalog, name, map(rows, range(files)), ARROW, **properties)
+
+
+def on_disk(table: Table, ending: str = ".parquet") -> set[Path]:
+    return {p for p in Path(local_path(table.location()) or "").rglob(f"*{ending}") if p.is_file()}
+
+
+def data_files(table: Table) -> list[DataFile]:
+    """In the order of partition and first value, which a path does not change."""
+    files = [task.file for task in table.scan().plan_files()]
+    return sorted(files, key=lambda f: (repr(f.partition), repr(sorted((f.lower_bounds or {}).items()))))
+
+
+def filters_of(file: DataFile) -> set[str]:
+    source = LocalSource(local_path(file.file_path) or "")
+    footer = read_footer(source)
+    assert footer.row_groups
+    return {
+        chunk.leaf.path
+        for group in footer.row_groups
+        for chunk in group.columns
+        if read_bloom_filter(source, chunk) is not None
+    }
+
+
+def embed(table: Table, **options: Any) -> Any:
+    return embed_table(table, **{"bloom": ["k", "s"], "even_if_dictionary": True, **options})
+
+
+def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> list[int]:
+    """Run ``act`` with the number of the attempt when all is written and the commit is about to be sent."""
+    attempts: list[int] = []
+    commit = replace.ReplaceProducer.commit
+
+    def acting(self: Any) -> None:
+        attempts.append(len(attempts))
+        act(attempts[-1])
+        commit(self)
+
+    monkeypatch.setattr(replace.ReplaceProducer, "commit", acting)
+    return attempts
+
+
+def once(act: Callable[[], Any]) -> Callable[[int], None]:
+    return lambda attempt: act() if attempt == 0 else None

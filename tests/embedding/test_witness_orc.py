@@ -1,0 +1,93 @@
+"""ORC files get no filters of other files out of a sidecar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.orc
+import pytest
+
+import sidecar
+from sidecar.convert.identity import identity_of_orc
+from sidecar.convert.match import BY_DIGEST
+from sidecar.convert.orc_witness import ask_row_groups
+from sidecar.errors import UsageError
+from sidecar.filters.orc_bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.orc.stripe import read_stripe_footer
+from sidecar.orc.tail import read_tail
+from sidecar.orc.verify import verify_file as verify_orc
+from sidecar.orc.verify_values import RowGroupSampler
+from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.source import LocalSource
+from tests.embedding.witness_cases import ROWS, extracted, keys_of
+
+
+def write_orc(path: Path, seed: int) -> Path:
+    """Texts of one length: of numbers the tail has the sum, which would tell the files apart."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    keys = keys_of(seed)
+    table = pa.table({"s": [f"{key:020}" for key in keys], "b": [f"{key:030}".encode() for key in keys]})
+    pyarrow.orc.write_table(table, path, compression="uncompressed", dictionary_key_size_threshold=0)
+    return path
+
+
+@pytest.fixture
+def orc(tmp_path: Path) -> Path:
+    target = tmp_path / "one" / "a.orc"
+    target.parent.mkdir()
+    bare = write_orc(tmp_path / "bare" / "a.orc", 1)
+    sidecar.embed_file(str(bare), str(target), bloom=["s", "b"])
+    return target
+
+
+def _sound(path: str) -> bool:
+    source = LocalSource(path)
+    check: RowGroupSampler = ValueCheck()
+    return verify_orc(source, check) == []
+
+
+def test_orc_data_is_known_by_its_digest(orc: Path, tmp_path: Path) -> None:
+    puffin, bare = extracted(orc), tmp_path / "bare" / "a.orc"
+    sources = [LocalSource(str(path)) for path in (orc, bare)]
+    digests = [identity_of_orc(source, read_tail(source)).digest() for source in sources]
+    assert digests[0] == digests[1]
+    report = sidecar.embed_from(puffin, str(bare), str(tmp_path / "out.orc"))
+    assert report.ways()["bloom"].keys() == {"exact"}
+    assert report.witness.proof == BY_DIGEST
+    assert (report.witness.chunks, report.witness.pages) == (2, 2)
+    write_orc(bare, 2)
+    with pytest.raises(UsageError, match="rewritten since it was indexed"):
+        sidecar.embed_from(puffin, str(bare), str(tmp_path / "no.orc"))
+
+
+def test_orc_values_that_are_denied_are_those_of_another_file(orc: Path, tmp_path: Path) -> None:
+    puffin = extracted(orc, digest=False)
+    right = sidecar.embed_from(puffin, str(tmp_path / "bare" / "a.orc"), str(tmp_path / "right.orc"))
+    assert right.ways()["bloom"].keys() == {"exact"}
+    assert (right.witness.proof, right.witness.values) == ("", 2 * ROWS)
+    other = write_orc(tmp_path / "bare" / "a.orc", 2)
+    wrong = sidecar.embed_from(puffin, str(other), str(tmp_path / "wrong.orc"))
+    assert wrong.ways()["bloom"].keys() == {"values"}
+    assert any("they belong to another file" in text for text in wrong.warnings())
+    assert _sound(wrong.target)
+    with pytest.raises(UsageError, match="belong to another file"):
+        sidecar.embed_from(puffin, str(other), str(tmp_path / "no.orc"), way="exact")
+    assert not (tmp_path / "no.orc").exists()
+
+
+def test_row_groups_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Path) -> None:
+    path = tmp_path / "nulls.orc"
+    values = pa.array([None] * 3000 + [f"{n:05}" for n in range(3000)])
+    pyarrow.orc.write_table(pa.table({"s": values}), path, row_index_stride=1000, compression="uncompressed")
+    source = LocalSource(str(path))
+    tail = read_tail(source)
+    (stripe,) = tail.stripes
+    column = tail.column("s")
+    assert column is not None
+    footer = read_stripe_footer(source, tail, stripe)
+    empty = OrcBloomFilter.empty(*size_for(1000, 0.01)), OrcEncoding.parse("orc/bytes")
+    for whole in (False, True):
+        said = ask_row_groups(source, tail, footer, column, [empty] * stripe.num_row_groups, whole=whole)
+        assert (said.pages, said.denial) == (4, "the filter denies 1000 of 1000 values")

@@ -1,0 +1,128 @@
+"""Finding a sidecar: of the snapshot or of an ancestor, in a file that others have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from sidecar.iceberg import find_sidecar as finding
+from sidecar.iceberg import registering
+from sidecar.iceberg.find_sidecar import find_sidecar
+from sidecar.iceberg.registering import register
+from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import TOC
+from tests.iceberg.registering_cases import (
+    ROWS,
+    damage,
+    entry,
+    head,
+    serial,
+    set_foreign,
+    write_ours,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def table(catalog: Any) -> Table:
+    table: Table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
+    table.append(ROWS)
+    return table
+
+
+class FakeSidecarFile:
+    """Stands for the bundle's reader: a Puffin file with a table of contents is a sidecar of one segment."""
+
+    warnings: tuple[str, ...] = ()
+
+    def __init__(self, source: Any, segments: list[BlobMetadata]) -> None:
+        self.source, self.segments = source, segments
+
+    @classmethod
+    def open(cls, source: Any, *, file_size: int, footer_length: int, table_uuid: str, columns: Any) -> Any:
+        reader = PuffinReader(source, footer_length=footer_length)
+        return cls(source, [blob for blob in reader.metadata.blobs if blob.type == TOC])
+
+    def close(self) -> None:
+        self.source.close()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "SidecarFile", FakeSidecarFile)
+
+
+@pytest.mark.usefixtures("opened")
+class TestFindSidecar:
+    """The sidecar of the snapshot, else of the nearest ancestor that has one."""
+
+    def test_the_snapshots_own_is_found(self, table: Table) -> None:
+        done = register(table, head(table), [], write_ours)
+        found = find_sidecar(table.refresh())
+        assert found is not None
+        assert (found.snapshot_id, found.statistics.statistics_path) == (head(table), done.statistics_path)
+
+    def test_the_nearest_ancestors_is_found(self, table: Table) -> None:
+        first = head(table)
+        register(table, first, [], write_ours)
+        table.append(ROWS)
+        second = head(table)
+        register(table, second, [], write_ours)
+        table.append(ROWS)
+        set_foreign(table, {1: "1"})
+        warnings: list[str] = []
+        for asked, expected in ((None, second), (second, second), (first, first)):
+            found = find_sidecar(table.refresh(), asked, warnings=warnings)
+            assert found is not None
+            assert found.snapshot_id == expected
+        assert warnings == []
+
+    def test_damage_is_a_warning_and_the_ancestor_is_taken(self, table: Table) -> None:
+        first = head(table)
+        register(table, first, [], write_ours)
+        table.append(ROWS)
+        done = register(table, head(table), [], write_ours)
+        for how in (lambda data: data[:-1], lambda data: data[:-12] + b"\xff" * 12):
+            damage(done.statistics_path, how)
+            warnings: list[str] = []
+            found = find_sidecar(table.refresh(), warnings=warnings)
+            assert found is not None
+            assert found.snapshot_id == first
+            assert len(warnings) == 1
+            assert done.statistics_path.removeprefix("file:") in warnings[0]
+
+    def test_without_any_there_is_none(self, table: Table, catalog: Any) -> None:
+        assert find_sidecar(table) is None
+        set_foreign(table, {1: "1"})
+        assert find_sidecar(table.refresh()) is None
+        assert find_sidecar(table.refresh(), 5) is None
+        assert find_sidecar(catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)) is None
+
+
+def test_a_file_of_foreign_blobs_is_no_sidecar_and_one_of_broken_ones_is_a_warning(table: Table) -> None:
+    """With the bundle's own reader."""
+    set_foreign(table, {1: "1"}, [("their-index-v1", [1], b"index")])
+    warnings: list[str] = []
+    assert find_sidecar(table.refresh(), warnings=warnings) is None
+    assert warnings == []
+    register(table, head(table), [], write_ours)
+    assert find_sidecar(table.refresh(), warnings=warnings) is None
+    assert warnings
+    assert all(f"snapshot {head(table)} is not used" in warning for warning in warnings)
+    for how in (lambda data: data[:-1], lambda data: b""):
+        damage(entry(table).statistics_path, how)
+        warnings.clear()
+        assert find_sidecar(table.refresh(), warnings=warnings) is None
+        assert len(warnings) == 1
+    Path(entry(table).statistics_path.removeprefix("file:")).unlink()
+    warnings.clear()
+    assert find_sidecar(table.refresh(), warnings=warnings) is None
+    assert "cannot open the file" in warnings[0]

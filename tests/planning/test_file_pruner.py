@@ -1,0 +1,142 @@
+"""A file is dropped only if all its row groups are known not to match; where the sidecar is no use, notes say why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+
+from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.iceberg.predicate import parse_predicate
+from sidecar.planning.file_question import FileQuestion
+from sidecar.planning.filter_answers import FilterAnswers
+from sidecar.planning.funnel import KeptBecause
+from sidecar.planning.planner import plan
+from sidecar.questions.conditions import AllOf, AnyOf, HoldsAny
+from tests.planning.plan_cases import create_longs
+
+
+@pytest.fixture(scope="module")
+def table(catalog: Any) -> Table:
+    """Five files, indexed."""
+    return create_longs(catalog, "db.file_pruner")
+
+
+class FakeSegment:
+    """A segment of four files: two row groups, one, none that is known, one."""
+
+    def __init__(self, holds: list[set[int]], fields: dict[int, list[int]]) -> None:
+        self.holds = holds
+        self.num_units = 4
+        self.unit_ranges = np.array([0, 2, 3, 3, 4])
+        self.fields = {
+            field: [type("Group", (), {"units": np.array(units)})] for field, units in fields.items()
+        }
+        self.listed_manifests: list[Any] = []
+
+    def file_ordinal(self, file: DataFileIdentity) -> int | None:
+        return int(file.path) if file.path.isdigit() else None
+
+    def coverage(self, _field: int, _kind: str) -> None:
+        return None
+
+    def might_match(self, field_id: int, probe: Any, _holds: Any) -> np.ndarray:
+
+        hashes = set(probe(Encoding.parse("int64")).hashes)
+        known = {unit for group in self.fields.get(field_id, []) for unit in group.units.tolist()}
+        return np.array([unit not in known or bool(hashes & held) for unit, held in enumerate(self.holds)])
+
+
+def column(field_id: int, name: str) -> ComparedColumn:
+    return ComparedColumn(field_id, "long", Encoding.parse("int64"), name)
+
+
+def hashes_of(*values: int) -> set[int]:
+    from sidecar.filters.values import probe_hashes
+
+    return {h for value in values for h in probe_hashes(value, "long", Encoding.parse("int64")).hashes}
+
+
+def live(path: str) -> DataFileIdentity:
+    return DataFileIdentity(path, 0, 0, added_snapshot_id=1)
+
+
+def keeps(answers: FilterAnswers) -> list[bool]:
+    return [answers.verdict_on(live(str(n))).keep for n in range(4)]
+
+
+def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match() -> None:
+    one = HoldsAny(column(1, "a"), (1,))
+    holds = [hashes_of(9), hashes_of(1), hashes_of(9), hashes_of(9)]
+    everything = FakeSegment(holds, {1: [0, 1, 2, 3]})
+    assert keeps(FilterAnswers([everything], one, lambda *_: True)) == [True, False, True, False]
+    partly = FakeSegment([set()] * 4, {1: [0, 2, 3]})
+    assert keeps(FilterAnswers([partly], one, lambda *_: True)) == [True, False, True, False]
+    assert FilterAnswers([partly], one, lambda *_: True).verdict_on(live("elsewhere")) == (
+        True,
+        KeptBecause.NOT_LISTED,
+    )
+    assert (
+        FilterAnswers([partly], one, lambda *_: True)
+        .verdict_on(live("2"))
+        .reason.text.startswith("not indexed")
+    )
+
+
+def test_each_segment_that_lists_a_file_can_drop_it() -> None:
+    question = AllOf((HoldsAny(column(1, "a"), (1,)), HoldsAny(column(2, "b"), (2,))))
+    first = FakeSegment([hashes_of(1)] * 4, {1: [0, 1, 2, 3]})
+    second = FakeSegment([hashes_of(2), hashes_of(2), hashes_of(9), hashes_of(2)], {2: [0, 1, 2, 3]})
+    assert keeps(FilterAnswers([first, second], question, lambda *_: True)) == [True, False, True, True]
+    for unknown in (None, live("1")._replace(added_snapshot_id=None)):
+        asked = FilterAnswers([first, second], question, lambda *_: True)
+        assert (asked.verdict_on(unknown), asked.places(unknown)) == ((True, KeptBecause.NOT_LISTED), [])
+    either = AnyOf(question.parts)
+    assert keeps(FilterAnswers([second], either, lambda *_: True)) == [True] * 4
+
+
+def test_a_line_of_the_manifest_list_must_be_the_listed_manifest(table: Table) -> None:
+    from sidecar.iceberg.find_sidecar import find_sidecar
+    from sidecar.iceberg.manifests import read_manifests
+    from sidecar.planning.filter_answers import is_listed
+
+    found = find_sidecar(table)
+    assert found is not None
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    line: ManifestFile = read_manifests(table.io, snapshot.manifest_list)[0]
+    entry = next(m for m in found.sidecar.segments[0].listed_manifests if m.path == line.manifest_path)
+    found.sidecar.close()
+    assert is_listed(line, entry)
+    for position, value in (
+        (0, "other"),
+        (1, 1),
+        (2, 5),
+        (3, 1),
+        (4, 99),
+        (6, 99),
+        (6, None),
+        (7, 99),
+        (10, 99),
+    ):
+        changed = type(line)(*line._data)
+        changed._data[position] = value
+        assert not is_listed(changed, entry), position
+    unknown = type(line)(*line._data)
+    unknown._data[6] = 0
+    assert not is_listed(unknown, replace(entry, added_snapshot_id=0))
+
+
+def test_notes_come_from_the_question(table: Table) -> None:
+    from pyiceberg.expressions.visitors import bind
+
+    schema = table.schema()
+    text = " or ".join(f"k = {n}" for n in range(150))
+    asked = FileQuestion(bind(schema, parse_predicate(text, schema), True), schema).for_filters
+    assert plan(table, text).notes == asked.notes != ()
