@@ -27,6 +27,11 @@ class ComparedColumn:
     name: str = ""
     """The name for messages."""
 
+    @property
+    def may_have_filters(self) -> bool:
+        """Whether files can have filters of the column: there are none of booleans."""
+        return ColumnType.parse(self.iceberg_type).family != "boolean"
+
     def compares_with(self, iceberg_type: str) -> bool:
         """Return whether literals of ``iceberg_type`` can be compared with the column's bounds."""
         return ColumnType.parse(iceberg_type).compares_with(ColumnType.parse(self.iceberg_type))

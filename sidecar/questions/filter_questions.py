@@ -52,8 +52,8 @@ def _answerable(condition: Condition, notes: list[str]) -> Condition | None:
         return _joined(AllOf, known) if known else None
     if isinstance(condition, AnyOf):
         return _any_of([_answerable(part, notes) for part in condition.parts], notes)
-    if not isinstance(condition, HoldsAny) or condition.column.iceberg_type == "boolean":
-        return None  # no file has filters of booleans
+    if not isinstance(condition, HoldsAny) or not condition.column.may_have_filters:
+        return None
     return _limited(condition, notes)
 
 

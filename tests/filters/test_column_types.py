@@ -270,7 +270,7 @@ EXCEPTIONS = {
     "filters/column_types.py": "the table itself",
     "filters/encoding.py": "names of encodings such as int32/decimal:2",
     "filters/orc_encoding.py": "names of encodings such as orc/decimal:2",
-    "parquet/schema.py": "names of encodings; it makes a type of a Parquet leaf and reads none",
+    "filters/leaf.py": "names of encodings; it makes a type of a Parquet leaf and reads none",
     "filters/arrow_types.py": "Arrow's types by name",
     "reading/file_columns.py": "Arrow's and pyiceberg's types by name",
 }

@@ -233,7 +233,7 @@ class _Filters:
 
     def _filter_denies(self, condition: HoldsAny, chunk: ColumnChunk, rows: RowRanges) -> bool:
         column, length = condition.column, chunk.bloom_filter_length
-        if not chunk.bloom_filter_offset or column.iceberg_type == "boolean":
+        if not chunk.bloom_filter_offset or not column.may_have_filters:
             return False
         if length is not None and length >= self._verdict.page_bytes(chunk, rows):
             return False
