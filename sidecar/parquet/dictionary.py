@@ -142,7 +142,9 @@ def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
     if page.type != DICTIONARY_PAGE:
         raise DamagedFileError("the column chunk does not begin with a dictionary page", found=page.type)
     if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
-        raise UnsupportedFeatureError("dictionary pages of this encoding are not read", found=page.encoding)
+        raise UnsupportedFeatureError(
+            "dictionary pages of this encoding are not supported", found=page.encoding
+        )
     smallest = chunk.leaf.width or 4
     if page.num_values * smallest > page.uncompressed_size:
         raise DamagedFileError(
@@ -199,7 +201,7 @@ def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
                 return used
         if values != chunk.num_values:
             raise DamagedFileError(
-                "the pages of a column chunk have another number of values",
+                "the pages of a column chunk have a different number of values than the footer says",
                 expected=chunk.num_values,
                 found=values,
             )

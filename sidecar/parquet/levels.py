@@ -109,7 +109,7 @@ def _levels_v1(
         begin = at
         end = at + (count * highest.bit_length() + 7) // 8
     else:
-        raise UnsupportedFeatureError("levels of this encoding are not read", found=encoding)
+        raise UnsupportedFeatureError("levels of this encoding are not supported", found=encoding)
     if end > len(data) or begin > len(data):
         raise DamagedFileError("the levels of a page are longer than the page", found=end - begin)
     return _levels(data, begin, end, encoding, count, highest), end

@@ -84,7 +84,7 @@ class ChunkReader:
         without_pages = chunk.num_values == chunk.total_compressed_size == 0  # then any offset will do
         if not (without_pages or 0 < self.start <= self.end <= source.size):
             raise DamagedFileError(
-                "the column chunk lies outside the file",
+                "the column chunk is outside the file",
                 offset=self.start,
                 expected=f"at most {source.size} bytes",
                 found=f"{chunk.total_compressed_size} bytes from {self.start}",
@@ -242,7 +242,7 @@ def _by_page_headers(source: Source, chunk: ColumnChunk) -> bool:
             dictionaries += 1
             if number or dictionaries > 1:
                 raise DamagedFileError(
-                    "a dictionary page that is not the chunk's first page",
+                    "a dictionary page is not the chunk's first page",
                     file=source.name,
                     column=chunk.leaf.path,
                     offset=page.offset,
@@ -253,7 +253,7 @@ def _by_page_headers(source: Source, chunk: ColumnChunk) -> bool:
                 return False
     if values != chunk.num_values:
         raise DamagedFileError(
-            "the pages of a column chunk have another number of values",
+            "the pages of a column chunk have a different number of values than the footer says",
             file=source.name,
             column=chunk.leaf.path,
             expected=chunk.num_values,
