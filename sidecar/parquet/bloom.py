@@ -166,9 +166,7 @@ def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
     if chunk.encrypted:
         raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption), its filter too")
     if chunk.file_path is not None:
-        raise UnsupportedFeatureError(
-            "the column chunk names another file (file_path), its filter is not here"
-        )
+        raise UnsupportedFeatureError("the column chunk is in another file (file_path), and so is its filter")
     first = _first_range(source, chunk)
     if first is None:
         raise DamagedFileError("the filter's offset lies outside the file", expected=f"1 to {source.size}")

@@ -36,7 +36,7 @@ GOOD = [
 BAD = {
     "m03_len_minus10": "bloom_filter_length is 262, but header and bitset have 272 bytes",
     "m03_len_plus32": "bloom_filter_length is 304, but header and bitset have 272 bytes",
-    "m12_filepath_other": "names another file",
+    "m12_filepath_other": "is in another file",
     "m14_alg_unknown": "algorithm is not known",
 }
 

@@ -197,7 +197,7 @@ class RowGroupReader:
             if chunk.encrypted:
                 raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption)", **place)
             if chunk.file_path is not None:
-                raise UnsupportedFeatureError("the column chunk names another file (file_path)", **place)
+                raise UnsupportedFeatureError("the column chunk is in another file (file_path)", **place)
             if not 0 < chunk.start <= chunk.start + chunk.total_compressed_size <= self._footer.offset:
                 raise DamagedFileError(
                     "the column chunk is outside the file",
