@@ -192,7 +192,7 @@ def test_columns_without_key_stay_locked_and_the_others_do_not() -> None:
     assert {unit["might_contain"] for unit in probe(view, "str", "nothing like it")} == {None}
     problems = verify(view)
     assert {(p["column"], p["problem"]) for p in problems} == {
-        (column, "the column is encrypted and cannot be checked: its key is not at hand")
+        (column, "the column is encrypted and cannot be checked: its key is missing")
         for column in ("f64_clean", "str")
     }
 

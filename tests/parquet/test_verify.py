@@ -42,7 +42,7 @@ DEFECTIVE = {
     "rs_enc_bloom": "the footer is encrypted",
     "er_enc_pf_badsig": "the column is encrypted",
     "er_enc_pf_signed": "the column is encrypted",
-    "f16_2byte": "lacks 4-byte floats, by which DuckDB asks",
+    "f16_2byte": "lacks the 4-byte floats that DuckDB looks up",
     "nn_bloom": "lacks the canonical NaN",
     "nan_gt": "have NaN, but there are no nan_counts",
     "m03_len_minus10": "bloom_filter_length is 262, but header and bitset have 272 bytes",

@@ -97,7 +97,7 @@ class InClear:
 
 @dataclass(frozen=True, repr=False)
 class Sealed:
-    """An encrypted file whose footer key is at hand."""
+    """An encrypted file whose footer key is available."""
 
     source: Source
     metadata: Struct

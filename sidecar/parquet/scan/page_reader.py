@@ -43,7 +43,7 @@ _DENSE = 0.9
 """Whole chunks are read if at least this share of a row group's rows is wanted, short gaps included."""
 
 _SHORT_GAP = 64
-"""Gaps of up to this many rows between wanted rows count as wanted: hardly a page lies wholly inside one."""
+"""Gaps of up to this many rows between wanted rows count as wanted: hardly any page is inside one."""
 
 BUDGET = 32 << 20
 """Bytes that the decoded values of all parts of one read may take. Large pages may take more

@@ -104,7 +104,7 @@ def _statistics_problems(source: Source, footer: Footer, chosen: set[int]) -> It
 
 
 def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
-    yield "the column is encrypted and cannot be checked: its key is not at hand"
+    yield "the column is encrypted and cannot be checked: its key is missing"
     if stands_in_clear(source, chunk):
         yield f"Bloom filter: {IN_CLEAR}"
 
