@@ -110,5 +110,5 @@ def test_a_hostile_sidecar_of_a_table_keeps_every_file(catalog: Any, name: str) 
 def test_row_group_statistics_that_lie_are_named() -> None:
     path = str(HOSTILE / "parquet_statistics_lie.parquet")
     found = [p["problem"] for p in sidecar.verify_file(path, data=True)["problems"] if p["column"] == "k"]
-    assert found == ["statistics: there is a value above max_value"]
+    assert found == ["statistics: the pages have a value above max_value"]
     assert not any("statistics" in p["problem"] for p in sidecar.verify_file(path)["problems"])

@@ -1,11 +1,11 @@
-"""Values of column chunks as flat Arrow arrays, read through pyarrow.
+"""Reads the values of column chunks as flat Arrow arrays, through pyarrow.
 
-One leaf of the Parquet schema gives one array a batch: lists, maps and structs are flattened to the values
-of their leaf, and a parent that is null hides what lies below it. Page checksums are verified where the
-writer left them. A local file is opened by pyarrow itself; any other source through its ranged reads.
+Each leaf of the Parquet schema gives one array a batch: lists, maps and structs are flattened to the values of their
+leaves, and a null parent hides its children. Page checksums are verified if there are any. pyarrow opens local files
+itself, and reads all other sources through :class:`sidecar.source.SourceFile`.
 
-Whatever pyarrow raises while it decodes is about the column chunks that were asked for, so callers may ask
-for several leaves at once and, upon an error, for each leaf alone.
+An error of pyarrow concerns only the requested column chunks. So callers may request several leaves at once and, after
+an error, each leaf alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sidecar.parquet.pages import PageHeader, walk_pages
 from sidecar.source import BytesSource, Source, SourceFile, local_path
 
 BATCH_ROWS = 32 * 1024
-"""Rows decoded at a time: few enough that hashes stay in the cache, enough to hide the cost of a call."""
+"""Rows of a batch: few enough that hashes stay in the CPU cache, enough to hide the cost of a call."""
 
 OPTIONS: dict[str, Any] = {
     "page_checksum_verification": True,
@@ -35,15 +35,14 @@ OPTIONS: dict[str, Any] = {
     "coerce_int96_timestamp_unit": "us",
     "arrow_extensions_enabled": False,
 }
-"""How pyarrow opens files: checksums count, and nothing is read that was not asked for."""
+"""Options for pyarrow: checksums are verified, and only the requested columns are read."""
 
 
 def check_pages(source: Source, chunk: ColumnChunk) -> None:
-    """Raise for a column chunk whose pages pyarrow must not be handed: it inflates a page whatever its size.
+    """Check that pyarrow can decode a column chunk without too much memory, because pyarrow has no limits itself.
 
-    Nor must it be handed strings with prefixes that unfold into more than :data:`MAX_PREFIXED` bytes a batch.
-    Errors are :class:`UnsupportedFeatureError` and :class:`DamagedFileError`. Headers of pages are read, and pages in
-    the encoding DELTA_BYTE_ARRAY.
+    Raises :class:`UnsupportedFeatureError` for a page that is too large, or whose prefixes decode to more than
+    :data:`MAX_PREFIXED` bytes a batch, and :class:`DamagedFileError`. Reads page headers and DELTA_BYTE_ARRAY pages.
     """
     for page in walk_pages(source, chunk):
         with located(source.name, chunk.leaf.path, page.offset):
@@ -57,17 +56,14 @@ def _check_batch(source: Source, chunk: ColumnChunk, page: PageHeader) -> None:
     size = BATCH_ROWS * prefix_bytes_a_value(chunk, page, raw)
     if size > MAX_PREFIXED:
         raise UnsupportedFeatureError(
-            "the values of a page are too large to be decoded in batches",
+            "the values of a page are too large to decode in batches",
             expected=f"at most {MAX_PREFIXED} bytes",
             found=size,
         )
 
 
 class ValueReader:
-    """Leaf values of one Parquet file.
-
-    Not to be shared between threads: each task opens its own.
-    """
+    """Reads leaf values of one Parquet file. Threads must not share it: each task opens its own."""
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
@@ -83,11 +79,10 @@ class ValueReader:
     def batches(
         self, row_group: int, leaves: Sequence[int], batch_rows: int = BATCH_ROWS
     ) -> Iterator[list[pa.Array[Any]]]:
-        """Arrays of the leaf columns ``leaves`` (ascending ordinals in the file's schema), batch by batch.
+        """Yield one array for each leaf of ``leaves`` (ascending ordinals in the file's schema), batch by batch.
 
-        Each array has the file's own Arrow type; the arrays of a batch differ in length where lists are
-        involved, and nulls may remain. Raises :class:`DamagedFileError` for anything that pyarrow cannot
-        decode.
+        Each array has the file's own Arrow type and may have nulls. Lists make the arrays of a batch differ in length.
+        Raises :class:`DamagedFileError` for anything that pyarrow cannot decode.
         """
         reader = self._file.reader
         missing = self._file.metadata.row_group(row_group).num_rows
@@ -101,12 +96,12 @@ class ValueReader:
                 missing -= batch.num_rows
                 yield arrays
             if missing:
-                raise pa.ArrowInvalid(f"the row group has {missing} rows less than its footer says")
+                raise pa.ArrowInvalid(f"the row group has {missing} fewer rows than the footer says")
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DamagedFileError(f"pyarrow cannot decode: {first_line(error)}", file=self.name) from error
 
     def path(self, leaf: int) -> str | None:
-        """Dotted path of a leaf column as pyarrow sees it, ``None`` if there is no such leaf."""
+        """Return the dotted path of a leaf in pyarrow's schema; ``None`` if there is no such leaf."""
         schema = self._file.schema
         return schema.column(leaf).path if leaf < len(schema) else None
 

@@ -1,8 +1,8 @@
-"""Files that are one Bloom filter and nothing else: a header and its bitset, as tools and tests exchange them.
+"""Reads files that have one Bloom filter and nothing else, a header and a bitset, as tools and tests exchange them.
 
-The header is that of the present form (Thrift) or of the historical one (three little-endian u32), and the file
-ends where the bitset does. It does not say which column it is of, nor the type of the values: who asks it
-must know, and by a wrong type gets a wrong answer.
+The header has the current form (Thrift) or the historical form (three little-endian u32). The file ends where the
+bitset ends. It does not name the column or the type of the values: the caller must know the type, because a wrong type
+gives a wrong answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sidecar.source import Source
 
 
 def is_bare_filter(source: Source) -> bool:
-    """Whether the file begins as a filter does; whether it also ends as one, :func:`read_bare_filter` tells."""
+    """Return whether the file begins with a filter's header. :func:`read_bare_filter` also checks the length."""
     try:
         _decode_header(source)
     except SidecarError:
@@ -33,12 +33,12 @@ def is_bare_filter(source: Source) -> bool:
 
 
 def read_bare_filter(source: Source) -> FoundFilter:
-    """The filter; :class:`DamagedFileError` where the file is none or has another length than its header says."""
+    """Return the filter. Raises :class:`DamagedFileError` if the file is not a filter or has the wrong length."""
     with located(source.name, None, 0):
         form, header_length, num_bytes = _decode_header(source)
         if header_length + num_bytes != source.size:
             raise DamagedFileError(
-                "the file begins as a Bloom filter, but has another length",
+                "the file begins with the header of a Bloom filter, but has the wrong length",
                 expected=f"{header_length + num_bytes} bytes",
                 found=source.size,
             )
@@ -49,7 +49,10 @@ def read_bare_filter(source: Source) -> FoundFilter:
 def _decode_header(
     source: Source,
 ) -> tuple[type[SplitBlockBloomFilter] | type[HistoricalBloomFilter], int, int]:
-    """Form, length of the header, length of the bitset; an error for anything that is not known for certain."""
+    """Return the form, the length of the header and of the bitset in bytes.
+
+    Raises :class:`DamagedFileError` unless the header is certainly that of a filter.
+    """
     data = source.read(0, min(MAX_HEADER, source.size))
     if historical.is_header(data):
         return HistoricalBloomFilter, historical.HEADER_LENGTH, historical.decode_header(data)
@@ -60,7 +63,7 @@ def _decode_header(
 
 
 def inspect_bare_filter(source: Source) -> dict[str, Any]:
-    """The filter as :func:`sidecar.parquet.inspect.describe_found` says it, and its ``form`` in words."""
+    """Describe the filter as :func:`sidecar.parquet.inspect.describe_found` does, with its ``form`` in words."""
     found = read_bare_filter(source)
     return {
         "file": source.name,
@@ -72,7 +75,7 @@ def inspect_bare_filter(source: Source) -> dict[str, Any]:
 
 
 def verify_bare_filter(source: Source) -> list[Problem]:
-    """What is wrong with the file; a bitset has no checksum, and any bits are a filter."""
+    """Return the defects of the file. Wrong bits cannot be found, because a bitset has no checksum."""
     try:
         read_bare_filter(source)
     except SidecarError as error:
@@ -83,9 +86,9 @@ def verify_bare_filter(source: Source) -> list[Problem]:
 def probe_bare_filter(source: Source, value_type: str, literal: LiteralValue) -> list[ProbedUnit]:
     """Ask the filter for a value of Iceberg type ``value_type``, which may name an encoding: ``TYPE as ENCODING``.
 
-    Without one it is asked in the encoding that Iceberg's own writers give the type; the reason says which
-    that was. ``literal`` as for :func:`sidecar.parquet.inspect.probe_file`. Raises :class:`UsageError` for what is
-    no type and for a literal that does not fit it, :class:`UnsupportedFeatureError` for an unknown encoding.
+    The default encoding is that of Iceberg's own writers; the reason names it. ``literal`` is as for
+    :func:`sidecar.parquet.inspect.probe_file`. Raises :class:`UsageError` for an unknown type and for a literal that
+    does not fit it, and :class:`UnsupportedFeatureError` for an unknown encoding.
     """
     value_type, named, name = value_type.partition(" as ")
     encoding = Encoding.parse(name) if named else usual_encoding(value_type)
@@ -99,11 +102,14 @@ def probe_bare_filter(source: Source, value_type: str, literal: LiteralValue) ->
 
 
 def usual_encoding(value_type: str) -> Encoding:
-    """The encoding in which Iceberg's own writers store a type; :class:`UsageError` if it is none with filters."""
+    """Return the encoding in which Iceberg's own writers store a type.
+
+    Raises :class:`UsageError` for an unknown type and for a type that filters do not support.
+    """
     kind = ColumnType.parse(value_type)
     if kind.encoding is None or kind.family == "boolean":
         raise UsageError(
             f"'{value_type}' is not the type of a filter's values",
-            hint="A filter file names no column: say the type instead, such as string, long or decimal(9, 2).",
+            hint="A filter file has no column: give the type instead, such as string, long or decimal(9, 2).",
         )
     return Encoding.parse(kind.encoding)

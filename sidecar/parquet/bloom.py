@@ -1,26 +1,24 @@
-"""Bloom filters of a Parquet file, wherever a writer placed them.
+"""Reads the Bloom filters of a Parquet file, wherever the writer put them, and decides whether to trust them.
 
-``bloom_filter_offset`` of a column chunk points at a Thrift structure ``BloomFilterHeader`` (1 numBytes,
-2 algorithm, 3 hash, 4 compression; the last three are unions whose only known member is field 1), and the
-bitset of ``numBytes`` follows it without padding. ``bloom_filter_length``, which older writers leave out,
-is header + bitset.
+``bloom_filter_offset`` of a column chunk is the offset of a Thrift structure ``BloomFilterHeader`` (1 numBytes,
+2 algorithm, 3 hash, 4 compression; the last three are unions whose only known member is field 1). The bitset of
+``numBytes`` bytes follows it without padding. ``bloom_filter_length`` is header + bitset; older writers leave it out.
 
-Where an old writer left a filter of the historical form (:mod:`sidecar.filters.historical`), usually at the start
-of the column chunk, the offset points at that form's own header. It is read, but never trusted: whoever takes
-it for the present form denies what it holds. Those who know it ask for its ``defect``.
+Old writers left filters of the historical form (:mod:`sidecar.filters.historical`), usually at the start of the column
+chunk. The offset is then that of the historical header. Such a filter is never *trusted*, because a reader that takes
+it for the current form denies its values. Code that knows both forms checks ``defect`` instead.
 
-A filter is *trusted* only if everything about it agrees; otherwise it is still read where that is
-possible, and says why it must not be used. A filter that says "absent" wrongly loses rows, one that is
-not used loses nothing:
+A filter that wrongly says "absent" loses rows; an unused filter loses nothing. So a filter is trusted only if
+everything about it agrees. Otherwise it is still read if possible, with the reason why it must not be used:
 
-- lengths that contradict each other: readers differ in which one they believe;
-- an algorithm, hash or compression that is not known;
-- BOOLEAN columns: parquet-java writes filters for them that hold nothing;
-- INTERVAL columns where the file says that normalised intervals were hashed;
-- a filter without a single bit for a chunk that has values.
+- lengths that contradict each other, because readers differ in which one they believe;
+- an unknown algorithm, hash or compression;
+- a BOOLEAN column, because parquet-java writes empty filters for them;
+- an INTERVAL column, if the file says that normalised intervals were hashed;
+- a filter without a single bit, if the chunk has values.
 
-A size that is no power of two, or no multiple of 32, is legal: floor(n / 32) blocks count, and the odd bytes
-at the end are kept so that the filter can be put back bit by bit.
+A size that is not a power of two or not a multiple of 32 is legal: floor(n / 32) blocks are used. The bytes after them
+are kept, so that the filter can be restored bit by bit.
 """
 
 from __future__ import annotations
@@ -40,34 +38,34 @@ from sidecar.source import Source, try_ranges
 MIN_BYTES = 32
 MAX_BYTES = 128 << 20
 MAX_HEADER = 4096
-"""Bytes of a header with fields that are not known; the plain one has 15 to 19."""
+"""Bytes of a header, at most. It may have unknown fields; without them it has 15 to 19 bytes."""
 
-HISTORICAL = "of the historical form (MurmurHash3, masked block index): readers of today deny what it holds"
+HISTORICAL = "of the historical form (MurmurHash3, masked block index): current readers deny its values"
 
-_GUESS = 256  # bytes read where the length is absent: the header, and of a small filter the bitset too
+_GUESS = 256  # bytes read if the length is absent: the header, and the bitset of a small filter
 _BATCH = 8 << 20
 _TRAILER = 8  # footer length and magic
 
 
 @dataclass(frozen=True)
 class FoundFilter:
-    """A filter as it stands in a file. ``length`` is header + bitset as the header has it."""
+    """A filter in a file. ``length`` is header + bitset in bytes, according to the header."""
 
     filter: BlockFilter
     offset: int
     length: int
     header_length: int
     defect: str
-    """What is wrong with the filter, whatever its form; empty if nothing is."""
+    """The reason why the filter must not be used, in either form; empty if there is none."""
 
     @property
     def trusted(self) -> bool:
-        """Whether it is of the present form and without defect, so that its "no" is certain when asked by XXH64."""
+        """Whether the filter has the current form and no defect, so that it never denies a value hashed by XXH64."""
         return not self.reason
 
     @property
     def reason(self) -> str:
-        """Why the filter is not trusted; empty if it is."""
+        """The reason why the filter is not trusted; empty if it is."""
         is_present = isinstance(self.filter, SplitBlockBloomFilter)
         return self.defect or ("" if is_present else HISTORICAL)
 
@@ -78,22 +76,22 @@ class FoundFilter:
 
     @property
     def bitset_length(self) -> int:
-        """Bytes of the bitset, odd ones at its end included."""
+        """Bytes of the bitset, with those after the last whole block."""
         return self.length - self.header_length
 
 
 def encode_header(num_bytes: int) -> bytes:
-    """The header of a split-block filter with XXH64, uncompressed: 15 to 19 bytes."""
+    """Encode the header of an uncompressed split-block filter with XXH64, 15 to 19 bytes."""
     chosen = (STRUCT, Struct({1: (STRUCT, Struct())}))
     return encode_struct(Struct({1: (I32, num_bytes), 2: chosen, 3: chosen, 4: chosen}))
 
 
 def read_bloom_filter(source: Source, chunk: ColumnChunk) -> FoundFilter | None:
-    """The filter of a column chunk, ``None`` if it has none (an offset of 0 means the same).
+    """Read the filter of a column chunk; ``None`` if it has none, which an offset of 0 also means.
 
-    One read where the length is given or the filter is small, two otherwise. Raises
-    :class:`DamagedFileError` where the bytes are no filter or lie outside the file, and
-    :class:`UnsupportedFeatureError` for an encrypted column or a chunk in another file.
+    This takes one read if the length is known or the filter is small, else two. Raises :class:`DamagedFileError` if the
+    bytes are not a filter or are outside the file, and :class:`UnsupportedFeatureError` for an encrypted column or a
+    chunk in another file.
     """
     if not chunk.bloom_filter_offset:
         return None
@@ -104,10 +102,9 @@ def read_bloom_filter(source: Source, chunk: ColumnChunk) -> FoundFilter | None:
 def read_bloom_filters(
     source: Source, chunks: Iterable[ColumnChunk]
 ) -> Iterator[tuple[ColumnChunk, FoundFilter | SidecarError | None]]:
-    """The filters of many chunks, neighbours fetched together, at most some 8 MiB at a time.
+    """Read the filters of many chunks, neighbours in one read, about 8 MiB at a time.
 
-    What is wrong with one filter is that chunk's answer and no other's. Answers come in the order of
-    ``chunks``.
+    Yields each chunk with its filter, ``None`` or the error, in the order of ``chunks``.
     """
     batch: list[ColumnChunk] = []
     total = 0
@@ -135,7 +132,7 @@ def _read_batch(
 
 
 class _Fetched:
-    """A source whose first reads were made already."""
+    """A source that has some ranges in memory already."""
 
     def __init__(self, source: Source, ranges: dict[tuple[int, int], bytes]) -> None:
         self.name = source.name
@@ -149,11 +146,11 @@ class _Fetched:
         return self._source.read(offset, length) if known is None else known
 
     def close(self) -> None:
-        """The source below stays open."""
+        """Do nothing: the inner source stays open."""
 
 
 def _first_range(source: Source, chunk: ColumnChunk) -> tuple[int, int] | None:
-    """What to read first: all of it if the length is given and possible, else a guess; or nothing."""
+    """Return the first range to read: the whole filter if its length is plausible, else a guess; ``None`` for none."""
     offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
     end = source.size - _TRAILER
     if not offset or not 0 < offset < end or chunk.encrypted or chunk.file_path is not None:
@@ -166,12 +163,10 @@ def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
     if chunk.encrypted:
         raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption), its filter too")
     if chunk.file_path is not None:
-        raise UnsupportedFeatureError(
-            "the column chunk names another file (file_path), its filter is not here"
-        )
+        raise UnsupportedFeatureError("the column chunk is in another file (file_path), and so is its filter")
     first = _first_range(source, chunk)
     if first is None:
-        raise DamagedFileError("the filter's offset lies outside the file", expected=f"1 to {source.size}")
+        raise DamagedFileError("the filter's offset is outside the file", expected=f"1 to {source.size}")
     data = source.read(*first)
     if historical.is_header(data):
         header, header_length, num_bytes = None, historical.HEADER_LENGTH, historical.decode_header(data)
@@ -194,7 +189,7 @@ def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
 
 
 def check_num_bytes(header: Struct) -> int:
-    """The header's numBytes; :class:`DamagedFileError` where it is absent or out of range."""
+    """Return the header's numBytes. Raises :class:`DamagedFileError` if it is absent or out of range."""
     num_bytes = header.need_integer(1, "the filter's numBytes")
     if not MIN_BYTES <= num_bytes <= MAX_BYTES:
         raise DamagedFileError(
@@ -204,7 +199,7 @@ def check_num_bytes(header: Struct) -> int:
 
 
 def _decode_header(source: Source, offset: int, data: bytes) -> tuple[Struct, int, bytes]:
-    """Header, its length, and the bytes read so far: more of them only if the header needs them."""
+    """Decode the header. Returns it, its length in bytes, and the bytes read so far; reads more only if needed."""
     most = min(MAX_HEADER, source.size - _TRAILER - offset)
     try:
         return *decode_struct(data, base=offset), data
@@ -216,17 +211,17 @@ def _decode_header(source: Source, offset: int, data: bytes) -> tuple[Struct, in
 
 
 def header_doubt(header: Struct) -> str:
-    """What the header says that is not known; empty if nothing."""
+    """Return which algorithm, hash or compression of the header is unknown; empty if none is."""
     for field_id, what in ((2, "algorithm"), (3, "hash"), (4, "compression")):
         union = header.struct(field_id)
         if union is None or list(union.fields) != [1]:
             members = "absent" if union is None else f"member {', '.join(map(str, union.fields)) or 'none'}"
-            return f"the header's {what} is not known ({members})"
+            return f"the header's {what} is unknown ({members})"
     return ""
 
 
 def _doubt(chunk: ColumnChunk, length: int) -> str:
-    """Why the footer gives no reason to believe the bits; empty if it agrees."""
+    """Return why the footer speaks against the filter; empty if it does not."""
     stated = chunk.bloom_filter_length
     if stated is not None and stated != length:
         return f"bloom_filter_length is {stated}, but header and bitset have {length} bytes"

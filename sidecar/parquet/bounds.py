@@ -1,21 +1,21 @@
-"""Bounds of column values: their bytes, their order, and how long ones are cut.
+"""Defines how bounds of column values are stored, how they compare, and how long ones are cut.
 
-A bound is a value as PLAIN encodes it, without a length in front; a BOOLEAN takes one byte. What "less" means
-follows from the file's ``column_orders`` entry of the leaf and from its type:
+A bound is a PLAIN-encoded value without a length prefix; a BOOLEAN takes one byte. The order of values follows from
+the leaf's type and from its entry in the file's ``column_orders``:
 
 | type | order |
 | --- | --- |
 | BOOLEAN | false, true |
 | INT32, INT64 | signed; unsigned where annotated so |
-| FLOAT, DOUBLE, FLOAT16 | TYPE_ORDER: as numbers, NaN left out, either zero may hide behind the other |
-| | IEEE_754_TOTAL_ORDER: its totalOrder, -0.0 before 0.0, NaN left out unless there is nothing else |
+| FLOAT, DOUBLE, FLOAT16 | TYPE_ORDER: as numbers, NaN left out; a bound of one zero includes the other zero |
+| | IEEE_754_TOTAL_ORDER: totalOrder, -0.0 before 0.0; NaN left out unless all values are NaN |
 | INT96 | INT96_TIMESTAMP_ORDER only: days (last 4 bytes), then nanoseconds (first 8), signed |
-| BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | unsigned bytes, a prefix before what it begins |
+| BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | unsigned bytes; a prefix is less than any longer value that begins with it |
 | DECIMAL in bytes | signed big-endian |
 
-No ``column_orders``, an order that is not known or does not fit the type, INTERVAL, VARIANT, geometries and
-annotations from the future have no order: such bounds say nothing. A bound need not be a value that
-occurs: long strings are cut, the upper one raised, so that both are *outer* bounds (parquet.thrift,
+There is no order without ``column_orders``, with an entry that is unknown or does not fit the type, and for INTERVAL,
+VARIANT, geometries and unknown annotations. Their bounds prove nothing. A bound need not be a value of the column:
+long strings are cut and the upper one is raised, so that the bounds still enclose all values (parquet.thrift,
 ``ColumnOrder`` and ``ColumnIndex``).
 """
 
@@ -45,7 +45,7 @@ _TEXT_KINDS = ("", "STRING", "ENUM", "JSON", "BSON")
 
 @dataclass(frozen=True)
 class Ordering:
-    """How bounds of one leaf compare. ``width`` is the bytes of a bound, ``None`` where lengths differ."""
+    """How bounds of one leaf compare. ``width`` is the length of a bound in bytes; ``None`` if lengths differ."""
 
     kind: str
     """``boolean``, ``signed``, ``unsigned``, ``float``, ``int96``, ``bytes`` or ``decimal``."""
@@ -53,16 +53,19 @@ class Ordering:
     column_order: int = TYPE_ORDER
 
     def decode(self, bound: bytes) -> Comparable:
-        """The bound as a value that Python compares in this order (except NaN and the sign of zero).
+        """Return the bound as a value that Python compares in this order (except NaN and the sign of zero).
 
-        Raises :class:`DamagedFileError` for bytes that are no value of the type.
+        Raises :class:`DamagedFileError` for bytes that are not a value of the type.
         """
         if self.width is not None and len(bound) != self.width and not self._is_cut(bound):
-            raise DamagedFileError("a bound has another length", expected=self.width, found=len(bound))
+            raise DamagedFileError("a bound has the wrong length", expected=self.width, found=len(bound))
         return _DECODERS[self.kind](bound)
 
     def key(self, bound: bytes) -> Comparable:
-        """The same for sorting: under IEEE_754_TOTAL_ORDER the sign of zero and NaN have their place."""
+        """Return a sort key of the bound. Under IEEE_754_TOTAL_ORDER it also orders NaN and the sign of zero.
+
+        Raises :class:`DamagedFileError` for bytes that are not a value of the type.
+        """
         if self.kind == "float" and self.column_order == IEEE_754_TOTAL_ORDER:
             self.decode(bound)
             return total_order(bound)
@@ -73,7 +76,7 @@ class Ordering:
 
 
 def total_order(bound: bytes) -> int:
-    """An integer that orders floats of one width as IEEE 754's totalOrder does."""
+    """Return an integer that sorts floats of one width as IEEE 754's totalOrder does."""
     bits: int = struct.unpack(_FLOATS[len(bound)][1], bound)[0]
     return bits if bits >= 0 else bits ^ ((1 << (8 * len(bound) - 1)) - 1)
 
@@ -110,7 +113,7 @@ _DECODERS: dict[str, Callable[[bytes], Comparable]] = {
 
 
 def find_ordering(footer: Footer, leaf: Leaf) -> Ordering | str:
-    """The order of a leaf's bounds in this file, or the reason why it has none."""
+    """Return the order of a leaf's bounds in this file, or the reason why it has none."""
     column_order = _column_order(footer, leaf)
     if isinstance(column_order, str):
         return column_order
@@ -131,7 +134,7 @@ def _column_order(footer: Footer, leaf: Leaf) -> int | str:
     if len(orders) != len(footer.columns):
         return f"the file has {len(orders)} column orders for {len(footer.columns)} columns"
     fields = list(orders[leaf.index].fields)
-    return fields[0] if len(fields) == 1 else "the column order is not exactly one"
+    return fields[0] if len(fields) == 1 else f"the column order has {len(fields)} members, not one"
 
 
 def _type_ordering(leaf: Leaf) -> tuple[str, int | None] | None:
@@ -153,15 +156,15 @@ def _type_ordering(leaf: Leaf) -> tuple[str, int | None] | None:
 
 
 def truncate_lower(value: bytes, length: int = TRUNCATE_LENGTH) -> bytes:
-    """A lower bound of at most ``length`` bytes: a prefix, of whole characters where ``value`` is UTF-8."""
+    """Return a lower bound of at most ``length`` bytes: a prefix, of whole characters if ``value`` is UTF-8."""
     return value if len(value) <= length else _prefix(value, length)
 
 
 def truncate_upper(value: bytes, length: int = TRUNCATE_LENGTH) -> bytes:
-    """An upper bound of at most ``length`` bytes, or ``value`` itself where there is none.
+    """Return an upper bound of at most ``length`` bytes, or ``value`` itself if there is none.
 
-    Lemma: raising the last unit (character or byte) of a prefix that can be raised, and dropping what
-    follows, gives more than anything that begins with the prefix. UTF-8 orders as its code points do.
+    Take a prefix, raise its last unit (character or byte) that can be raised, and drop the units after it. The result
+    is greater than any value that begins with the prefix. UTF-8 sorts as its code points do.
     """
     if len(value) <= length:
         return value
@@ -186,7 +189,7 @@ def _prefix(value: bytes, length: int) -> bytes:
 
 
 def _raise_text(prefix: bytes) -> bytes | None:
-    """The last character that has a successor of as many bytes is raised, the rest dropped."""
+    """Raise the last character whose successor has as many bytes, and drop the rest; ``None`` if there is none."""
     text = prefix.decode()
     for at in range(len(text) - 1, -1, -1):
         code = ord(text[at]) + 1

@@ -1,8 +1,7 @@
-"""Decompression of page bodies: exactly the size that the page header states, or an error.
+"""Decompresses page bodies to exactly the size that the page header states, or raises an error.
 
-GZIP may consist of several members. LZ4 is the deprecated codec of number 5: blocks as Hadoop frames them
-(both lengths in front, big-endian, several blocks in a frame possible), or one bare block from writers
-that forgot the frame.
+GZIP data may have several members. LZ4 is the deprecated codec number 5: Hadoop frames (two big-endian lengths before
+the first block, one before each further block), or a single block without a frame from some writers.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ import pyarrow as pa
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
 MAX_PAGE = 32 << 20
-"""Bytes of the largest page body that is taken into memory, compressed or not, whatever its compression."""
+"""Bytes of a decompressed page body that are always allowed."""
 
 MAX_RATIO = 8
-"""Bytes that a byte of a page beyond :data:`MAX_PAGE` may decompress to."""
+"""A page larger than :data:`MAX_PAGE` may be this many times as large as its compressed bytes."""
 
 
 def check_page_size(compressed: int, size: int) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a page that is too large to be decompressed, whoever asks for it.
+    """Raise :class:`UnsupportedFeatureError` for a page that is too large to decompress; both sizes are in bytes.
 
-    A page of any writer has its ``size`` at once, so memory is bounded by :data:`MAX_PAGE` or by the file's own size.
+    So the memory for a page is at most :data:`MAX_PAGE`, or a constant times the size of the file.
     """
     most = max(MAX_PAGE, MAX_RATIO * compressed)
     if not 0 <= size <= most:
@@ -32,23 +31,23 @@ def check_page_size(compressed: int, size: int) -> None:
 
 
 def decompress(codec: str, data: bytes, size: int) -> bytes:
-    """``data`` decompressed to ``size`` bytes.
+    """Decompress ``data`` to exactly ``size`` bytes.
 
-    Raises :class:`DamagedFileError` where it cannot be decompressed or has another size, and
-    :class:`UnsupportedFeatureError` for a codec that is not known and as :func:`check_page_size` does.
+    Raises :class:`DamagedFileError` if it cannot be decompressed or has a different size, and
+    :class:`UnsupportedFeatureError` for an unknown codec and for a page that is too large.
     """
     check_page_size(len(data), size)
     function = _FUNCTIONS.get(codec)
     if function is None:
-        raise UnsupportedFeatureError("pages of this compression codec cannot be read", found=codec)
+        raise UnsupportedFeatureError("pages of this compression codec are not supported", found=codec)
     if size == 0:
-        return b""  # nothing is asked for; writers differ in what they leave for an empty body
+        return b""  # writers differ in how they store an empty body
     try:
         out = function(data, size)
     except (pa.ArrowException, OSError, zlib.error, lz4.block.LZ4BlockError, ValueError) as error:
         raise DamagedFileError(f"a page cannot be decompressed ({codec})") from error
     if len(out) != size:
-        raise DamagedFileError(f"a page has another size ({codec})", expected=size, found=len(out))
+        raise DamagedFileError(f"a page has the wrong size ({codec})", expected=size, found=len(out))
     return out
 
 
@@ -57,7 +56,10 @@ def _plain(data: bytes, size: int) -> bytes:
 
 
 def _snappy(data: bytes, size: int) -> bytes:
-    """A block of Snappy opens with its size as varint; Arrow fills a larger buffer without a word."""
+    """Decompress a Snappy block, which begins with its size as a varint.
+
+    The size is checked here, because Arrow accepts a block that is smaller than the buffer.
+    """
     stated = shift = 0
     for byte in data[:5]:
         stated |= (byte & 0x7F) << shift
@@ -65,7 +67,7 @@ def _snappy(data: bytes, size: int) -> bytes:
         if byte < 0x80:
             break
     if stated != size:
-        raise ValueError("another size")
+        raise ValueError("the stated size is wrong")
     return pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True)
 
 
@@ -79,7 +81,7 @@ def _gzip(data: bytes, size: int) -> bytes:
     while data and left > 0:
         member = zlib.decompressobj(wbits=47)
         part = member.decompress(data, left + 1)
-        if not member.eof:  # cut, or more than the page has; the checksum of a whole member was verified
+        if not member.eof:  # cut off, or larger than the page; zlib verifies the checksum of a whole member
             raise ValueError("a member ends early")
         parts.append(part)
         left -= len(part)
@@ -104,7 +106,7 @@ def _lz4_hadoop(data: bytes, size: int) -> bytes:
 
 
 def _lz4_frames(data: bytes, size: int) -> bytes:
-    """Frames: size of the frame's content, then blocks, each with its compressed length in front."""
+    """Decompress Hadoop frames: the size of the frame's content, then blocks, each after its compressed length."""
     out = bytearray()
     at = 0
     while at < len(data):

@@ -1,8 +1,8 @@
-"""How large the values of pages become, before they are decoded.
+"""Estimates how large the values of pages become, before they are decoded.
 
-A few bytes of runs, of indices in a dictionary or of prefixes can state any number of values. What is known without
-decoding them: the width of fixed types, the longest entry of a dictionary, the lengths of prefixes in front of a
-DELTA_BYTE_ARRAY page. Pages in other encodings hold at most their own bytes.
+A few bytes of runs, of dictionary indices or of prefixes can encode any number of values. The estimate uses the width
+of fixed types, the longest entry of a dictionary, and the prefix lengths at the start of a DELTA_BYTE_ARRAY page. In
+other encodings, values take at most the bytes of their page.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from sidecar.parquet.pages import (
 DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY = 5, 7
 
 MAX_PREFIXED = 128 << 20
-"""Bytes that the values of a DELTA_BYTE_ARRAY page may take."""
+"""Bytes that the prefixes of a DELTA_BYTE_ARRAY page may take when decoded."""
 
 _MOST_ENTRIES = 1 << 18
-"""Entries of the largest dictionary whose longest one is looked for."""
+"""Entries of a dictionary up to which its longest entry is searched for."""
 
 _LENGTHS = Leaf(0, ("lengths",), None, "INT32", None, Annotation(), Encoding.parse("int32"), 0, 0)
 
 Page = tuple[PageHeader, bytes | memoryview]
-"""A page: its header, and its bytes as stored with the header in front."""
+"""A page: its decoded header, and its stored bytes, which begin with the header."""
 
 
 def bytes_a_value(chunk: ColumnChunk, dictionary: bytes | memoryview, pages: Sequence[Page]) -> int:
-    """Bytes that a value of these pages may take decoded, besides bytes that it has in its page.
+    """Return the bytes that a decoded value of these pages may take, besides the bytes that it has in its page.
 
-    ``dictionary`` is the dictionary page, header included, or empty. Raises :class:`UnsupportedFeatureError` for pages
-    of prefixes that would become too large, and :class:`DamagedFileError`.
+    ``dictionary`` is the dictionary page with its header, or empty. Raises :class:`UnsupportedFeatureError` if prefixes
+    would become too large, and :class:`DamagedFileError` for broken pages.
     """
     leaf, longest = chunk.leaf, 0
     if leaf.physical != "BYTE_ARRAY":
@@ -57,21 +57,21 @@ def bytes_a_value(chunk: ColumnChunk, dictionary: bytes | memoryview, pages: Seq
 
 
 def prefix_bytes_a_value(chunk: ColumnChunk, header: PageHeader, raw: bytes | memoryview) -> int:
-    """Bytes of the prefix of a value in a DELTA_BYTE_ARRAY page, on average; raises as :func:`check_prefixes`."""
+    """Return the average bytes of a value's prefix in a DELTA_BYTE_ARRAY page. Raises as :func:`check_prefixes`."""
     count, data = _present(chunk, header, raw)
     return -(-check_prefixes(count, data) // max(count, 1))
 
 
 def check_prefixes(count: int, data: npt.NDArray[np.uint8]) -> int:
-    """Bytes of the prefixes of the ``count`` values of a DELTA_BYTE_ARRAY page, which its own bytes do not have.
+    """Return the bytes that the prefixes of a DELTA_BYTE_ARRAY page with ``count`` values take when decoded.
 
-    Raises :class:`UnsupportedFeatureError` where the values become too large.
+    Raises :class:`UnsupportedFeatureError` if they are too large, and :class:`DamagedFileError` for negative lengths.
     """
     if not count:
         return 0
     if 4 * count > MAX_PREFIXED:
         raise UnsupportedFeatureError(
-            "a page has too many values to be decoded", expected=f"at most {MAX_PREFIXED // 4}", found=count
+            "a page has too many values to decode", expected=f"at most {MAX_PREFIXED // 4}", found=count
         )
     lengths = decode_pages(_LENGTHS, [(DELTA_BINARY_PACKED, count, data.data)]).to_numpy()
     size = int(lengths.sum(dtype=np.int64))
@@ -95,14 +95,14 @@ def _present(
 
 
 def _longest_entry(chunk: ColumnChunk, raw: bytes | memoryview) -> int:
-    """Bytes of the longest entry of a dictionary; of the whole dictionary where it is damaged or has many entries."""
+    """Return the bytes of the longest entry of a dictionary; of the whole dictionary if it is damaged or large."""
     header = decode_page_header(bytes(raw[:MAX_HEADER]), chunk.start)
     body = bytes(raw[header.header_length : header.header_length + header.compressed_size])
     if header.num_values > _MOST_ENTRIES:
         return header.uncompressed_size
     try:
         plain = decompress(chunk.codec, body, header.uncompressed_size)
-    except SidecarError:  # pyarrow will say what is wrong, or read it all the same
+    except SidecarError:  # pyarrow decodes the page later, and reports the error then
         return header.uncompressed_size
     longest = at = 0
     for _ in range(header.num_values):

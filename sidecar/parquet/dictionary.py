@@ -1,13 +1,12 @@
-"""Dictionary pages: all distinct values of a wholly dictionary-encoded chunk, without reading its data pages.
+"""Reads dictionary pages: the distinct values of a dictionary-encoded chunk, without reading its data pages.
 
-A dictionary page is the chunk's first page, its body the PLAIN values in the order of their indices. Data
-pages hold repetition levels, definition levels and then, behind one byte with the bit width, the indices
-as RLE / bit-packed hybrid. In a DATA_PAGE all of that is compressed together and each kind of levels has
-its length in front; in a DATA_PAGE_V2 the levels stand uncompressed in front, their lengths in the
-header.
+A dictionary page is the chunk's first page. Its body has the PLAIN values in the order of their indices. A data page
+has repetition levels, definition levels, one byte with the bit width, and the indices as RLE / bit-packed hybrid. A
+DATA_PAGE compresses all of that together, and each kind of levels follows its length. In a DATA_PAGE_V2 the levels
+come first and are uncompressed, and the header has their lengths.
 
-A dictionary may have entries that no row uses (pyarrow writes such files). In a filter they do no harm, in a
-sketch of distinct values they are wrong: :func:`used_entries` tells them apart.
+A dictionary may have entries that no row uses (pyarrow writes such files). They do not harm a filter, but a sketch of
+distinct values must not count them: :func:`used_entries` finds the entries that are used.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from sidecar.parquet.pages import (
 from sidecar.source import Source
 
 DATA_WINDOW = 512 << 10
-"""Bytes of data pages read at a time: reading stops once every entry has been seen."""
+"""Bytes of data pages read at a time. Reading stops when every entry has been seen."""
 
 _FIRST_READ = 64 << 10
-_FIRST_PAGES, _MOST_PAGES = 4, 256  # taken together: few at first, since a page or two may use every entry
+_FIRST_PAGES, _MOST_PAGES = 4, 256  # read together: few at first, because a page or two may use every entry
 _MAX_BIT_WIDTH = 32
 
 
@@ -48,8 +47,8 @@ _MAX_BIT_WIDTH = 32
 class DictionaryPage:
     """The values of a dictionary page.
 
-    ``data`` (uint8[n]) are the PLAIN values back to back, without length prefixes. ``width`` is the bytes
-    of each, or ``None`` where ``offsets`` (int32[num_values + 1]) tell where each begins.
+    ``data`` (uint8[n]) has the PLAIN values one after the other, without length prefixes. ``width`` is the length of
+    each in bytes; if it is ``None``, ``offsets`` (int32[num_values + 1]) say where each begins.
     """
 
     num_values: int
@@ -58,16 +57,16 @@ class DictionaryPage:
     offsets: npt.NDArray[np.int32] | None
 
     def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where each value of varying length starts in ``data``, and its length: int64[num_values] each."""
+        """Return where each value of variable length starts in ``data``, and its length: int64[num_values] each."""
         assert self.offsets is not None
         offsets = self.offsets.astype(np.int64)
         return offsets[:-1], np.diff(offsets)
 
     def to_arrow(self, leaf: Leaf) -> pa.Array[Any]:
-        """The values as an Arrow array of the type that pyarrow reads the column as, sharing memory.
+        """Return the values as an Arrow array of the type that pyarrow gives the column. Only decimals are copied.
 
-        Small integers come as int32, ENUM and JSON as strings' bytes. Raises :class:`UnsupportedFeatureError`
-        for types without a counterpart here (INT96, INTERVAL, FLOAT16, decimals beyond 38 digits).
+        Small integers are int32; ENUM and JSON are binary. Raises :class:`UnsupportedFeatureError` for types that are
+        not supported (INT96, INTERVAL, FLOAT16, decimals of variable length or beyond 38 digits).
         """
         if self.offsets is not None and not leaf.encoding.is_decimal:
             kind = pa.string() if leaf.annotation.kind == "STRING" else pa.binary()
@@ -78,7 +77,7 @@ class DictionaryPage:
         return pa.Array.from_buffers(_arrow_type(leaf), self.num_values, [None, pa.py_buffer(self.data.data)])
 
     def _decimals(self, leaf: Leaf) -> pa.Array[Any]:
-        """Little-endian 128 bits each: integers sign-extended, fixed-length big-endian bytes reversed."""
+        """Return decimal128 values: integers sign-extended, big-endian bytes reversed first."""
         precision = leaf.annotation.precision or {"INT32": 9, "INT64": 18}.get(leaf.physical, 0)
         if self.width is None or self.width > 16 or not 1 <= precision <= 38:
             raise UnsupportedFeatureError(
@@ -122,10 +121,10 @@ def _arrow_type(leaf: Leaf) -> pa.DataType:
 
 
 def read_dictionary(source: Source, chunk: ColumnChunk) -> DictionaryPage:
-    """The chunk's dictionary page, decompressed and checked: one read where the footer tells its size.
+    """Read the chunk's dictionary page, with one read if the footer gives its size.
 
-    Raises :class:`DamagedFileError` if there is none or its bytes are broken (a wrong checksum included), and
-    :class:`UnsupportedFeatureError` for an unknown encoding or codec and for pages that are too large
+    Raises :class:`DamagedFileError` if there is none or its bytes are broken (also for a wrong checksum), and
+    :class:`UnsupportedFeatureError` for an unknown encoding or codec and for a page that is too large
     (:func:`sidecar.parquet.compression.check_page_size`).
     """
     with located(source.name, chunk.leaf.path, chunk.start):
@@ -137,12 +136,14 @@ def read_dictionary(source: Source, chunk: ColumnChunk) -> DictionaryPage:
 
 
 def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
-    """The header of the chunk's first page, which must be a dictionary whose values fit into its size."""
+    """Read the header of the chunk's first page, and check that it is a dictionary whose values fit into its size."""
     page = reader.header(reader.start)
     if page.type != DICTIONARY_PAGE:
         raise DamagedFileError("the column chunk does not begin with a dictionary page", found=page.type)
     if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
-        raise UnsupportedFeatureError("dictionary pages of this encoding are not read", found=page.encoding)
+        raise UnsupportedFeatureError(
+            "dictionary pages of this encoding are not supported", found=page.encoding
+        )
     smallest = chunk.leaf.width or 4
     if page.num_values * smallest > page.uncompressed_size:
         raise DamagedFileError(
@@ -155,7 +156,11 @@ def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
 
 
 def decode_dictionary(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) -> DictionaryPage:
-    """The entries of a decompressed dictionary page; raises :class:`DamagedFileError` where they end early."""
+    """Decode the entries of a decompressed dictionary page (uint8[n]).
+
+    Raises :class:`DamagedFileError` if the page is shorter or longer than its values, and
+    :class:`UnsupportedFeatureError` for BOOLEAN columns.
+    """
     if leaf.physical == "BOOLEAN":
         raise UnsupportedFeatureError("BOOLEAN columns have no dictionary")
     if leaf.width is not None:
@@ -166,22 +171,22 @@ def decode_dictionary(body: npt.NDArray[np.uint8], num_values: int, leaf: Leaf) 
     views = rle.unaligned_words(body), rle.unaligned_words(out)
     length = rle.split_byte_arrays(body, views[0], num_values, out, views[1], offsets)
     if length < 0:
-        raise DamagedFileError("a value of a dictionary page reaches beyond the page")
+        raise DamagedFileError("a value of a dictionary page is longer than the rest of the page")
     _expect_filled(length + 4 * num_values, len(body))
     return DictionaryPage(num_values, out[:length], None, offsets)
 
 
 def _expect_filled(used: int, size: int) -> None:
-    """A page with more bytes than its header counts values may have values that would be missed."""
+    """Raise :class:`DamagedFileError` unless values fill the page. Bytes that are left may be values that we miss."""
     if used != size:
         raise DamagedFileError("a dictionary page is longer than its values", expected=used, found=size)
 
 
 def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
-    """Which entries of the dictionary the data pages refer to: bool[num_values] of the dictionary page.
+    """Return which entries of the dictionary the data pages use: bool[num_values].
 
-    For a chunk that is :func:`~sidecar.parquet.pages.wholly_dictionary`. Reading stops as soon as all are
-    used. Raises :class:`DamagedFileError` for broken pages (an index beyond the dictionary included) and
+    The chunk must be :func:`~sidecar.parquet.pages.wholly_dictionary`. Reading stops when all entries are used. Raises
+    :class:`DamagedFileError` for broken pages (also for an index beyond the dictionary) and
     :class:`UnsupportedFeatureError` for a data page that is not dictionary-encoded.
     """
     with located(source.name, chunk.leaf.path, chunk.start):
@@ -190,16 +195,16 @@ def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
         used = np.zeros(dictionary.num_values, np.bool_)
         values, offset, most = 0, dictionary.end, _FIRST_PAGES
         while offset < reader.end:
-            marked, behind = mark_index_pages(reader, offset, chunk, used, most)
-            if behind == offset:
+            marked, end = mark_index_pages(reader, offset, chunk, used, most)
+            if end == offset:
                 page = reader.header(offset)
-                marked, behind = _mark_page(reader, page, chunk, used), page.end
-            values, offset, most = values + marked, behind, min(2 * most, _MOST_PAGES)
+                marked, end = _mark_page(reader, page, chunk, used), page.end
+            values, offset, most = values + marked, end, min(2 * most, _MOST_PAGES)
             if used.all():
                 return used
         if values != chunk.num_values:
             raise DamagedFileError(
-                "the pages of a column chunk have another number of values",
+                "the pages of a column chunk have a different number of values than the footer says",
                 expected=chunk.num_values,
                 found=values,
             )
@@ -207,7 +212,7 @@ def used_entries(source: Source, chunk: ColumnChunk) -> npt.NDArray[np.bool_]:
 
 
 def _mark_page(reader: ChunkReader, page: PageHeader, chunk: ColumnChunk, used: npt.NDArray[np.bool_]) -> int:
-    """Mark the entries that one page uses; the number of its values, nulls included."""
+    """Mark the entries that one page uses. Returns the number of its values, nulls included."""
     try:
         return _mark(reader, page, chunk, used)
     except SidecarError as error:
@@ -229,16 +234,17 @@ def _mark(reader: ChunkReader, page: PageHeader, chunk: ColumnChunk, used: npt.N
 
 
 def mark_indices(data: npt.NDArray[np.uint8], count: int, used: npt.NDArray[np.bool_]) -> None:
-    """Set ``used`` (bool, one an entry) for the ``count`` indices of a data page; ``data`` begins with their width.
+    """Set ``used`` (bool, one an entry) for the ``count`` indices of a data page.
 
-    Raises :class:`DamagedFileError` for indices that end early or lie beyond the dictionary.
+    ``data`` begins with their bit width. Raises :class:`DamagedFileError` for too few indices and for an index beyond
+    the dictionary.
     """
     if not len(data):
-        raise DamagedFileError("a data page has no indices")
+        raise DamagedFileError("a data page has no dictionary indices")
     width = int(data[0])
     if width > _MAX_BIT_WIDTH:
         raise DamagedFileError(
-            "the bit width of the indices is out of range", expected="0 to 32", found=width
+            "the bit width of dictionary indices is out of range", expected="0 to 32", found=width
         )
     if width == 0:
         status = 0 if len(used) else rle.BAD_INDEX
@@ -246,6 +252,6 @@ def mark_indices(data: npt.NDArray[np.uint8], count: int, used: npt.NDArray[np.b
     else:
         status = rle.mark_used(data, rle.unaligned_words(data), 1, len(data), width, count, used)
     if status == rle.BAD_INDEX:
-        raise DamagedFileError("an index lies beyond the dictionary", expected=f"less than {len(used)}")
+        raise DamagedFileError("a dictionary index is too large", expected=f"less than {len(used)}")
     if status < 0:
-        raise DamagedFileError("the indices of a data page end early", expected=f"{count} indices")
+        raise DamagedFileError("a data page has too few dictionary indices", expected=f"{count} indices")

@@ -1,9 +1,8 @@
-"""Many data pages of dictionary indices at once: headers and indices are read by compiled loops.
+"""Reads many data pages of dictionary indices at once, with compiled loops over headers and indices.
 
-A chunk of a million rows has some fifty pages, and each costs more in Python than its indices do. So the pages that
-look as every writer leaves them are taken together, as far as they lie in the bytes at hand. The first one that
-does not (an unknown field, a rare encoding, a wrong checksum, an index beyond the dictionary) is left to the decoder
-that knows everything and says what is wrong.
+A chunk of a million rows has some fifty pages, and in Python a page costs more than its indices. So all ordinary pages
+in the current window are read together. The first page that is not ordinary (an unknown field, a rare encoding, a
+wrong checksum, an index beyond the dictionary) is left to the full decoder, which reports what is wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.pages import DATA_PAGE_V2, ChunkReader
 
 MAX_BYTES = 8 << 20
-"""Decompressed bytes of the pages that are taken together."""
+"""Decompressed bytes of the pages that are read together, at most."""
 
 Table = npt.NDArray[np.int64]
 
@@ -29,10 +28,10 @@ Table = npt.NDArray[np.int64]
 def mark_index_pages(
     reader: ChunkReader, offset: int, chunk: ColumnChunk, used: npt.NDArray[np.bool_], most: int
 ) -> tuple[int, int]:
-    """Mark in ``used`` the entries that at most ``most`` pages from ``offset`` in the file refer to.
+    """Mark in ``used`` the entries that the next pages use, at most ``most`` pages from ``offset`` in the file.
 
-    Returns the number of the pages' values, nulls included, and the offset behind them: ``(0, offset)`` where
-    the first page has to be looked at closely.
+    Returns the number of the pages' values, nulls included, and the offset after them. It is ``(0, offset)`` if the
+    first page needs the full decoder.
     """
     data = reader.window(offset)
     leaf = chunk.leaf
@@ -49,7 +48,7 @@ def mark_index_pages(
     words = unaligned_words(joined)
     marks = used.copy()
     sound = columns.mark_pages(joined, words, starts, table, leaf.max_def, leaf.max_rep, marks)
-    if sound < len(parts):  # what the page that is not sound has marked does not count
+    if sound < len(parts):  # start over, to undo the marks of the page that is not sound
         marks = used.copy()
         columns.mark_pages(joined, words, starts[: sound + 1], table, leaf.max_def, leaf.max_rep, marks)
     if not sound:
@@ -60,7 +59,7 @@ def mark_index_pages(
 
 
 def _decompressed(data: memoryview, table: Table, codec: str) -> list[bytes]:
-    """The pages' bodies, levels in front, up to the first that cannot be had."""
+    """Decompress the bodies of the pages, levels first, up to the first page that fails."""
     parts: list[bytes] = []
     for row in table.tolist():
         start, size = row[columns.BODY], row[columns.UNCOMPRESSED]

@@ -1,20 +1,19 @@
-"""A Parquet file with other filters and page indexes: its pages copied as bytes, its footer written anew.
+"""Writes a copy of a Parquet file with other filters and page indexes: pages are copied, the footer is written anew.
 
     placement "end":        magic | pages | filters, by row group and column | ColumnIndexes | OffsetIndexes | footer
     placement "row-group":  magic | pages of row group 0 | its filters | pages of 1 | ... | ColumnIndexes | ...
 
-At the end, nothing that is copied moves, so no offset changes. Old filters and page indexes that stand between
-the pages and the footer are left behind or written again; those between row groups stay where they are, as dead
-bytes if nothing names them any more. After each row group, everything behind the first one's pages moves: all
-offsets of pages and row groups are set right, in the OffsetIndexes too, and nothing is dead. Bytes that only an
-unknown field speaks of are copied, but an offset in such a field is not known to be one.
+With placement "end", copied bytes keep their offsets. Old filters and page indexes between the pages and the footer
+are dropped or written again. Those between row groups stay where they are; they become dead bytes if the new footer
+does not refer to them. With placement "row-group", everything after the pages of the first row group moves. All offsets
+of pages and row groups are updated, in the OffsetIndexes too, and there are no dead bytes. Bytes to which only an
+unknown field refers are copied, but the offset in that field is not updated, because it is not known to be one.
 
-ColumnIndexes and OffsetIndexes are one contiguous region, because readers fetch them in one span.
+ColumnIndexes and OffsetIndexes are one contiguous region, because readers fetch them with one read.
 
-Encrypted files are copied as they are stored; what is new in them is sealed
-(:mod:`sidecar.parquet.encrypted.sealing`). Filters of encrypted columns that some writers leave in clear are not
-copied: zeros take their place. Specification: BloomFilter.md ("File Format"), PageIndex.md, Encryption.md,
-parquet.thrift.
+Encrypted files are copied as they are stored; new parts are encrypted (:mod:`sidecar.parquet.encrypted.sealing`).
+Some writers leave filters of encrypted columns unencrypted: zeros replace them. Specification: BloomFilter.md ("File
+Format"), PageIndex.md, Encryption.md, parquet.thrift.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ from sidecar.target import COPY_LENGTH, Target
 PLACEMENTS = ("end", "row-group")
 _TRAILER = 8
 _SPOOL_LENGTH = 16 << 20
-"""Bytes of page indexes kept in memory; they are written last, all kinds together."""
+"""Bytes of page indexes that each spool keeps in memory before it uses a temporary file."""
 
 Piece = bytes | Range
-"""New bytes, or bytes of the source that are carried over as they are."""
+"""New bytes, or a range of the source that is copied."""
 
 
 @dataclass(frozen=True)
 class GroupIndexes:
-    """All that a row group has in the new file, by leaf index; a chunk that is not named has none.
+    """All indexes of a row group in the new file, by leaf index. A chunk that is not listed has none.
 
-    A filter is its header and bitset; an OffsetIndex names offsets of the source. New ones are in clear here. Columns
-    of an encrypted file whose key is not at hand keep what they have.
+    A filter is its header and bitset. An OffsetIndex has the offsets of the source. New pieces are not encrypted yet.
+    Encrypted columns whose key is missing keep their indexes.
     """
 
     filters: Mapping[int, Piece] = field(default_factory=dict)
@@ -57,36 +56,39 @@ class GroupIndexes:
 
 @dataclass(frozen=True)
 class WrittenParquet:
-    """What was written, in bytes."""
+    """Sizes of a written file and its parts, in bytes."""
 
     size: int
     filter_bytes: int
     page_index_bytes: int
     footer_bytes: int
     dead_bytes: int
-    """Old filters and page indexes that nothing names any more, left between row groups."""
+    """Bytes of old filters and page indexes between row groups to which the footer does not refer."""
 
 
 def check_embeddable(source: Source, footer: Footer) -> Sealing:
-    """How new parts of a file are written; the file is what :func:`unlock` makes of it.
+    """Check that indexes can be embedded into a file, and return how its new parts are written.
 
-    Raises :class:`UnsupportedFeatureError` for a file whose footer must not be rewritten here: an encrypted or signed
-    one without its footer key, and one with column chunks in other files (``_metadata``).
+    ``source`` is what :func:`sidecar.parquet.encrypted.plain_view.unlock` returns. Raises
+    :class:`UnsupportedFeatureError` for an encrypted or signed file without its footer key and for column chunks in
+    other files (``_metadata``), and :class:`DamagedFileError` for a wrong magic at the start.
     """
     if source.read(0, MAGIC_LENGTH) != MAGIC:
-        raise DamagedFileError("wrong magic at the file's start", file=source.name, offset=0, expected=MAGIC)
+        raise DamagedFileError(
+            "the file begins with the wrong magic", file=source.name, offset=0, expected=MAGIC
+        )
     chunks = [chunk for group in footer.row_groups for chunk in group.columns]
     locked = any(chunk.encrypted for chunk in chunks)
     if footer.encryption is None and (locked or {8, 9} & footer.metadata.fields.keys()):
         raise UnsupportedFeatureError(
             "the file is encrypted (Parquet modular encryption)",
             file=source.name,
-            hint="Its keys are given as encryption_keys, on the command line as --encryption-keys.",
+            hint="Give its keys as encryption_keys, on the command line as --encryption-keys.",
         )
     for chunk in chunks:
         if chunk.file_path is not None:
             raise UnsupportedFeatureError(
-                "a column chunk names another file (file_path), so the footer is not rewritten",
+                "a column chunk is in another file (file_path), so the footer is not rewritten",
                 file=source.name,
                 column=chunk.leaf.path,
             )
@@ -101,14 +103,14 @@ def embed(
     *,
     placement: str = "end",
 ) -> WrittenParquet:
-    """Write the file ``source`` with ``indexes``, one for each row group in order, to the empty ``target``.
+    """Write a copy of ``source`` with ``indexes``, one item a row group in order, to the empty ``target``.
 
-    ``indexes`` is asked for a row group when the pages before it are written, so it may build one at a time:
-    memory holds one row group's filters, 16 MiB of page indexes and the footer. Raises as
+    An item is taken from ``indexes`` when the pages before it are written, so an iterator may build one at a time.
+    Memory holds one row group's filters, 16 MiB of each kind of page index, and the footer. Raises the errors of
     :func:`check_embeddable`, :class:`DamagedFileError` for column chunks outside the file,
-    :class:`UnsupportedFeatureError` for placement ``row-group`` where row groups interleave,
-    :class:`UsageError` for an unknown placement, and :class:`sidecar.errors.StorageError` if somebody wrote to the
-    file meanwhile.
+    :class:`UnsupportedFeatureError` for placement ``row-group`` if row groups interleave or columns are locked,
+    :class:`UsageError` for an unknown placement, and :class:`sidecar.errors.StorageError` if ``source`` has changed
+    meanwhile.
     """
     if placement not in PLACEMENTS:
         raise UsageError("unknown placement", expected=" or ".join(PLACEMENTS), found=placement)
@@ -120,7 +122,7 @@ def embed(
         rewrite = _Rewrite(sealing, footer, target, extents, placement, first, second)
         rewrite.body(indexes)
         written = rewrite.finish()
-    check_unchanged(source)  # or the indexes could be of other pages than those that were copied
+    check_unchanged(source)  # else the indexes may describe other pages than those that were copied
     return written
 
 
@@ -136,7 +138,7 @@ def _check_order(footer: Footer, extents: Extents) -> None:
     for number, part in enumerate(extents.groups):
         if part is not None and part.offset < end:
             raise UnsupportedFeatureError(
-                f"row group {number} does not lie behind the one before it",
+                f"row group {number} begins before the end of the row group before it",
                 file=footer.name,
                 offset=part.offset,
                 hint="Place filters at the end of the file.",
@@ -145,7 +147,7 @@ def _check_order(footer: Footer, extents: Extents) -> None:
 
 
 class _Copied(NamedTuple):
-    """A range of the source, and where it begins in the target."""
+    """A copied range: its start and end in the source, and its start in the target."""
 
     old: int
     end: int
@@ -164,15 +166,16 @@ class _Rewrite:
     copied: list[_Copied] = field(default_factory=list)
     filters: list[dict[int, Range]] = field(default_factory=list)
     column_indexes: list[dict[int, Range]] = field(default_factory=list)
-    """Offsets in the spool, as those of ``offset_indexes``."""
+    """Ranges in the column spool, by row group and leaf index."""
     offset_indexes: list[dict[int, Range]] = field(default_factory=list)
+    """Ranges in the offset spool, by row group and leaf index."""
 
     @property
     def moves(self) -> bool:
         return self.placement == "row-group"
 
     def body(self, indexes: Iterable[GroupIndexes]) -> None:
-        """Everything before the page indexes."""
+        """Write everything before the page indexes: pages and filters."""
         at = 0
         if not self.moves:
             self._copy_without(self._leaks())
@@ -186,7 +189,7 @@ class _Rewrite:
         self._copy_between(at, self.extents.cut)
 
     def finish(self) -> WrittenParquet:
-        """Page indexes and footer."""
+        """Write the page indexes and the footer."""
         filter_end = self.target.position
         bases = [self._unspool(spool) for spool in (self.column_spool, self.offset_spool)]
         footer_start = self.target.position
@@ -212,7 +215,7 @@ class _Rewrite:
         self.target.copy(self.sealing.source, part.offset, part.length)
 
     def _leaks(self) -> list[Range]:
-        """Filters in clear of encrypted columns, which some writers leave."""
+        """Return the unencrypted filters of encrypted columns, which some writers leave; by offset."""
         known, found = set(self.extents.indexes), set()
         for group in self.footer.row_groups:
             for chunk in group.columns:
@@ -223,7 +226,7 @@ class _Rewrite:
         return sorted(found)
 
     def _copy_without(self, leaks: list[Range]) -> None:
-        """Everything up to the cut to the same place, zeros instead of ``leaks``."""
+        """Copy everything up to the cut to the same place, with zeros instead of ``leaks``."""
         at = 0
         for part in leaks:
             if part.offset >= at:
@@ -233,12 +236,12 @@ class _Rewrite:
         self._copy(Range(at, self.extents.cut - at))
 
     def _copy_between(self, start: int, end: int) -> None:
-        """Copy what is neither a filter nor a page index."""
+        """Copy the bytes of ``[start, end)`` that are not filters or page indexes."""
         for part in self.extents.between(start, end):
             self._copy(part)
 
     def _add(self, group: RowGroup, given: GroupIndexes) -> None:
-        """Write the filters of a row group, keep its page indexes for later."""
+        """Write the filters of a row group, and keep its page indexes for later."""
         at, sealing = group.ordinal, self.sealing
         self.filters.append(
             {leaf: self._put(at, leaf, given.filters[leaf]) for leaf in sorted(given.filters)}
@@ -272,14 +275,14 @@ class _Rewrite:
     def _sealed(
         self, seal: Callable[[int, int, bytes], bytes], row_group: int, leaf: int, piece: Piece
     ) -> bytes:
-        """A piece as it goes into the file: sealed if it is new, as it is stored otherwise."""
+        """Return the bytes of a piece for the new file: sealed if it is new, unchanged if it is copied."""
         return self._stored(piece) if isinstance(piece, Range) else seal(row_group, leaf, piece)
 
     def _stored(self, part: Range) -> bytes:
         return self.sealing.source.read(part.offset, part.length)
 
     def _offset_index(self, row_group: int, leaf: int, piece: Piece) -> bytes:
-        """An OffsetIndex as it goes into the file, of the pages where they are now."""
+        """Return the bytes of an OffsetIndex for the new file, with the offsets of pages in that file."""
         if self.moves:
             if isinstance(piece, Range):
                 piece = self.sealing.open_offset_index(row_group, leaf, self._stored(piece))
@@ -314,7 +317,7 @@ class _Rewrite:
         ]
 
     def _moved(self, offset: int) -> int:
-        """Where a byte of the source is now; 0 ("nothing") for one that was not copied."""
+        """Return the target offset of a byte of the source; 0, which means absent, if it was not copied."""
         number = bisect_right(self.copied, offset, key=lambda part: part.old) - 1
         part = self.copied[number]
         return part.new + offset - part.old if offset <= part.end else 0

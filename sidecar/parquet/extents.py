@@ -1,8 +1,8 @@
-"""Where the parts of a Parquet file lie: pages, and the filters and page indexes that the footer names.
+"""Finds the byte ranges of a Parquet file's parts: pages, and the filters and page indexes in the footer.
 
-Writers differ: parquet-java puts page indexes and then filters behind all data, Arrow C++ the other way
-round, the parquet crate lets filters follow each row group. Whatever else lies between (a former footer,
-bytes that only an unknown field speaks of) belongs to somebody and stays where it is.
+Writers differ: parquet-java writes page indexes and then filters after all data, Arrow C++ filters and then page
+indexes, and the parquet crate writes filters after each row group. All other bytes between them (an older footer, or
+bytes to which only an unknown field refers) may be in use, so they are kept.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ MAGIC_LENGTH = 4
 
 
 class Range(NamedTuple):
-    """Bytes of a file."""
+    """A byte range of a file."""
 
     offset: int
     length: int
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte."""
+        """Offset after the last byte."""
         return self.offset + self.length
 
 
 @dataclass(frozen=True)
 class Extents:
-    """The parts of a file."""
+    """The byte ranges of a file's parts."""
 
     groups: list[Range | None]
-    """From the first to the last page of each row group, ``None`` for one without pages."""
+    """The range from the first to the last page of each row group; ``None`` for one without pages."""
     indexes: list[Range]
-    """Filters and page indexes that lie outside of the pages, by offset."""
+    """Filters and page indexes that do not overlap pages, sorted by offset."""
     cut: int
-    """From here to the footer there is nothing but filters and page indexes that may be left behind."""
+    """Offset from which on there are only filters and page indexes before the footer. They may be dropped."""
     locked: tuple[ColumnChunk, ...] = ()
-    """Encrypted chunks whose key is not at hand: where their parts lie is not known, or cannot be told anew."""
+    """Encrypted chunks whose key is missing. Their metadata cannot be read or not be written, so nothing can move."""
 
     def between(self, start: int, end: int) -> Iterator[Range]:
-        """``[start, end)`` without the filters and page indexes in it."""
+        """Yield the ranges of ``[start, end)`` that are not filters or page indexes."""
         for part in self.indexes[bisect_left(self.indexes, (start, 0)) :]:
             if part.offset >= end:
                 break
@@ -58,11 +58,11 @@ class Extents:
 
 
 def find_extents(source: Source, footer: Footer) -> Extents:
-    """Lay out the parts of a file. Reads only the headers of filters whose length the footer leaves out.
+    """Find the byte ranges of a file's parts. Reads only headers of filters whose length is not in the footer.
 
-    Of chunks whose key is not at hand nothing is looked at; then there is nothing that may be left behind.
-
-    Raises :class:`DamagedFileError` for a column chunk that lies outside the file's body.
+    Filters and page indexes of chunks whose key is missing are not known. If there is such a chunk, nothing may be
+    dropped, and ``cut`` is the footer's offset. Raises :class:`DamagedFileError` for a column chunk outside the file's
+    body.
     """
     locked = tuple(chunk for group in footer.row_groups for chunk in group.columns if chunk.encrypted)
     chunks = [_pages(footer, chunk) for group in footer.row_groups for chunk in group.columns]
@@ -84,7 +84,7 @@ def _pages(footer: Footer, chunk: ColumnChunk) -> Range:
     part = Range(chunk.start, chunk.total_compressed_size)
     if part.length and not (MAGIC_LENGTH <= part.offset <= part.end <= footer.offset):
         raise DamagedFileError(
-            "the column chunk lies outside the file's body",
+            "the column chunk is outside the file's body",
             file=footer.name,
             column=chunk.leaf.path,
             offset=part.offset,
@@ -95,7 +95,7 @@ def _pages(footer: Footer, chunk: ColumnChunk) -> Range:
 
 
 def _named(source: Source, footer: Footer) -> Iterator[Range]:
-    """Every range that the footer calls a filter or a page index, true or not."""
+    """Yield every range that is a filter or a page index according to the footer, without a check."""
     unknown_length: list[ColumnChunk] = []
     for group in footer.row_groups:
         for chunk in group.columns:
@@ -120,7 +120,7 @@ def _read_lengths(source: Source, chunks: Iterable[ColumnChunk]) -> Iterator[Ran
 
 
 def _is_free(part: Range, taken: Sequence[Range], end: int) -> bool:
-    """Whether a range lies inside the body and shares no byte with the pages (``taken``, by offset)."""
+    """Return whether a range is inside the body and does not overlap the pages (``taken``, sorted by offset)."""
     if not (MAGIC_LENGTH <= part.offset < part.end <= end):
         return False
     after = bisect_left(taken, (part.offset, 0))
@@ -129,7 +129,7 @@ def _is_free(part: Range, taken: Sequence[Range], end: int) -> bool:
 
 
 def _cut(known: Iterable[Range], data_end: int, footer_offset: int) -> int:
-    """Walk back from the footer over ranges that follow each other without a gap."""
+    """Walk back from the footer over known ranges without gaps, and return where the first of them begins."""
     cut = footer_offset
     for part in sorted(known, key=lambda part: part.end, reverse=True):
         if part.end < cut or part.offset < data_end:

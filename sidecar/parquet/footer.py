@@ -1,12 +1,11 @@
-"""The footer of a Parquet file: one read of the file's tail when it is small, two otherwise.
+"""Reads and decodes the footer of a Parquet file, with one read if it is small, else with two.
 
-A file ends with the Thrift structure ``FileMetaData``, its length in four bytes (little-endian) and the magic
-``PAR1``. ``PARE`` in that place means that the footer is encrypted: :mod:`sidecar.parquet.encrypted.plain_view` shows
-such a file as a plain one. The length is believed only if the structure then lies inside the file; every count and
-length in it is checked before it is used.
+A file ends with the Thrift structure ``FileMetaData``, its length in four bytes (little-endian) and the magic ``PAR1``.
+The magic ``PARE`` means that the footer is encrypted: :mod:`sidecar.parquet.encrypted.plain_view` shows such a file as
+a plain one. The length must fit into the file, and every count and length in the footer is checked before it is used.
 
-What the footer says about one column chunk (offsets, sizes) is checked where the chunk is read: a chunk that
-points outside the file costs that chunk, not the file.
+Offsets and sizes of a column chunk are checked where the chunk is read, so a chunk that points outside the file makes
+only that chunk unreadable.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from sidecar.parquet.thrift import PADDING, Struct, decode_struct
 from sidecar.source import Source
 
 TAIL = 64 * 1024
-"""Bytes of the first read: most footers are smaller."""
+"""Bytes of the first read. Most footers are smaller."""
 
 MAX_FOOTER = 512 << 20
-"""Bytes of the longest footer that is read."""
+"""Bytes of a footer, at most."""
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 
@@ -37,7 +36,7 @@ _INTERVAL_KEY = "duckdb.interval_bloom_filter"
 
 @dataclass(frozen=True)
 class PageEncodingCount:
-    """An entry of ``encoding_stats``: so many pages of a page type have an encoding (numbers of the spec)."""
+    """An entry of ``encoding_stats``: how many pages have this type and encoding (numbers of the specification)."""
 
     page_type: int
     encoding: int
@@ -46,9 +45,9 @@ class PageEncodingCount:
 
 @dataclass(frozen=True)
 class ColumnChunk:
-    """The metadata of one column of one row group; names are those of the specification.
+    """The metadata of one column of one row group, with the names of the specification.
 
-    Offsets and sizes are as the file says, unchecked; ``None`` stands for an absent field.
+    Offsets and sizes are in bytes and unchecked. ``None`` means that the field is absent.
     """
 
     leaf: Leaf
@@ -56,7 +55,7 @@ class ColumnChunk:
     file_path: str | None
     encrypted: bool
     codec: str
-    """A name of :data:`CODECS`, or the number of a codec that is not known."""
+    """A name of :data:`CODECS`, or the number of an unknown codec."""
     num_values: int
     total_compressed_size: int
     total_uncompressed_size: int
@@ -74,9 +73,9 @@ class ColumnChunk:
 
     @property
     def start(self) -> int:
-        """Offset of the first page; readers agree that a dictionary page is only looked for in front.
+        """Offset of the first page. A dictionary page counts only if it is before the data pages, as in all readers.
 
-        pyarrow leaves ``data_page_offset`` at 0 where a chunk without rows has a dictionary page alone.
+        pyarrow leaves ``data_page_offset`` at 0 if a chunk without rows has only a dictionary page.
         """
         dictionary, data = self.dictionary_page_offset or 0, self.data_page_offset
         return dictionary if 0 < dictionary < data or (dictionary > 0 and data == 0) else data
@@ -84,7 +83,7 @@ class ColumnChunk:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group; ``ordinal`` is its place in the footer, ``first_row`` counts rows of the file."""
+    """A row group. ``ordinal`` is its place in the footer, ``first_row`` its first row in the file, both from 0."""
 
     ordinal: int
     num_rows: int
@@ -94,12 +93,12 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Footer:
-    """A decoded footer; ``metadata`` is the whole field tree, unknown fields included."""
+    """A decoded footer. ``metadata`` is the whole field tree with unknown fields."""
 
     name: str
     size: int
     offset: int
-    """Where the footer begins in the file."""
+    """Offset of the footer in the file."""
     length: int
     metadata: Struct
     columns: list[Leaf]
@@ -108,7 +107,7 @@ class Footer:
     created_by: str | None
     key_value: dict[str, str]
     raw: bytes
-    """``metadata`` as it stands in the file."""
+    """The bytes of ``metadata`` in the file."""
     encryption: FileEncryption | None = None
     """How the file is encrypted, if it was unlocked (:func:`sidecar.parquet.encrypted.plain_view.unlock`)."""
 
@@ -121,21 +120,21 @@ class Footer:
         return self.metadata.structs(4) or []
 
     def chunk_metadata(self, chunk: ColumnChunk) -> Struct:
-        """The ColumnMetaData of a chunk as it is in the footer; empty if the footer has none."""
+        """Return the ColumnMetaData of a chunk from the footer; empty if the footer has none."""
         return (self._groups[chunk.row_group].structs(1) or [])[chunk.leaf.index].struct(3) or Struct()
 
     def leaf(self, path: str) -> Leaf | None:
-        """The leaf with that dotted path."""
+        """Return the leaf with this dotted path; ``None`` if there is none."""
         return self._by_path.get(path)
 
     def is_encrypted(self, chunk: ColumnChunk) -> bool:
-        """Whether the file has the chunk encrypted, be its key at hand or not."""
+        """Return whether the chunk is encrypted in the file, with or without a key."""
         known = {} if self.encryption is None else self.encryption.columns
         return chunk.encrypted or (chunk.row_group, chunk.leaf.index) in known
 
 
 class Tail(NamedTuple):
-    """What stands between a file's body and the length and magic at its end."""
+    """The bytes between a file's body and the length and magic at its end; ``offset`` is their place in the file."""
 
     data: bytes
     offset: int
@@ -153,12 +152,12 @@ def read_footer(source: Source) -> Footer:
 
 
 def decode_footer(source: Source, tail: Tail) -> Footer:
-    """The footer in the ``tail`` of ``source``; raises as :func:`read_footer`."""
+    """Decode the footer in the ``tail`` of ``source``. Raises as :func:`read_footer`."""
     if tail.is_encrypted:
         raise UnsupportedFeatureError(
             "the footer is encrypted (Parquet modular encryption, magic PARE)",
             offset=source.size - 4,
-            hint="Its keys are given as encryption_keys, on the command line as --encryption-keys.",
+            hint="Give its keys as encryption_keys, on the command line as --encryption-keys.",
         )
     metadata, _ = decode_struct(tail.data, base=tail.offset)
     metadata.fields.pop(PADDING, None)
@@ -166,18 +165,21 @@ def decode_footer(source: Source, tail: Tail) -> Footer:
 
 
 def read_tail(source: Source) -> Tail:
-    """The footer's bytes, not decoded; raises :class:`DamagedFileError`."""
+    """Read the footer's bytes, without decoding them. Raises :class:`DamagedFileError`."""
     size = source.size
     if size < _SMALLEST:
         raise DamagedFileError(
-            "too short for a Parquet file", expected=f"at least {_SMALLEST} bytes", found=size
+            "the file is too short for a Parquet file", expected=f"at least {_SMALLEST} bytes", found=size
         )
     encryption = getattr(source, "encryption", None)
     first = min(size, TAIL) if encryption is None else size - encryption.footer_offset
     tail = source.read(size - first, first)
     if tail[-4:] not in (b"PAR1", b"PARE"):
         raise DamagedFileError(
-            "not a Parquet file: wrong magic at its end", offset=size - 4, expected=b"PAR1", found=tail[-4:]
+            "not a Parquet file: it ends with the wrong magic",
+            offset=size - 4,
+            expected=b"PAR1",
+            found=tail[-4:],
         )
     length = int.from_bytes(tail[-8:-4], "little")
     if not 0 < length <= min(size - _SMALLEST, MAX_FOOTER):
@@ -206,7 +208,7 @@ def _decode_footer(source: Source, offset: int, raw: bytes, metadata: Struct) ->
         groups.append(_row_group(group, ordinal, first_row, columns))
         first_row += groups[-1].num_rows
         if first_row > _MOST_ROWS:
-            raise DamagedFileError("the row groups have more rows than a file can have", found=first_row)
+            raise DamagedFileError("the row groups have more rows than fit into a file", found=first_row)
     return Footer(
         name=source.name,
         size=source.size,
@@ -224,7 +226,7 @@ def _decode_footer(source: Source, offset: int, raw: bytes, metadata: Struct) ->
 
 
 def _key_value(metadata: Struct) -> dict[str, str]:
-    """Key-value metadata; values may be any bytes in practice, only the keys matter here."""
+    """Return the key-value metadata. Some writers store values that are not UTF-8, so those are replaced."""
     pairs = ((entry.binary(1) or b"", entry.binary(2) or b"") for entry in metadata.structs(5) or ())
     return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs}
 
@@ -233,7 +235,7 @@ def _row_group(group: Struct, ordinal: int, first_row: int, columns: list[Leaf])
     chunks = group.structs(1) or []
     if len(chunks) != len(columns):
         raise DamagedFileError(
-            f"row group {ordinal} has another number of column chunks than the schema has leaves",
+            f"row group {ordinal} has a different number of column chunks than the schema has leaves",
             expected=len(columns),
             found=len(chunks),
         )
@@ -251,7 +253,7 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int) -> ColumnChunk:
         meta = Struct()
     elif meta.integer(1) != PHYSICAL.index(leaf.physical) or tuple(meta.texts(3) or ()) != leaf.parts:
         raise DamagedFileError(
-            f"a column chunk of row group {ordinal} belongs to another column",
+            f"a column chunk of row group {ordinal} belongs to a different column",
             column=leaf.path,
             found=f"{'.'.join(meta.texts(3) or ())}, type {meta.integer(1)}",
         )

@@ -1,7 +1,6 @@
-"""A footer that says where filters and page indexes are now, and is otherwise the same.
+"""Rewrites a footer with new places of filters and page indexes, and changes nothing else.
 
-Works on the generic field tree, so that fields which nobody here knows survive, absent fields stay absent
-and the order of fields is kept.
+It works on the generic field tree, so unknown fields survive, absent fields stay absent, and fields keep their order.
 
 | struct | field | set to |
 | --- | --- | --- |
@@ -9,11 +8,11 @@ and the order of fields is kept.
 | ColumnChunk | 4, 5 offset_index_offset, _length | the OffsetIndex |
 | ColumnChunk | 6, 7 column_index_offset, _length | the ColumnIndex |
 
-Where pages move, so do ColumnMetaData 9, 10 and 11 (data, index and dictionary page), RowGroup 5 and
-ColumnChunk 2 (file_offset). Sizes never change: filters and indexes are no part of any chunk.
+If pages move, these offsets are updated too: ColumnMetaData 9, 10 and 11 (data, index and dictionary page), RowGroup 5
+and ColumnChunk 2 (file_offset). Sizes never change, because filters and indexes are not part of a chunk.
 
-In encrypted files the ColumnMetaData may be a module in field 9 of the ColumnChunk; what field 3 then has of it beside
-(in footers in clear: no statistics, but the filter's place) says the same of all offsets.
+In encrypted files the ColumnMetaData may be a module in field 9 of the ColumnChunk. A plaintext footer then also has a
+copy without statistics in field 3. Both get the same offsets.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from sidecar.parquet.extents import Range
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, decode_struct, encode_struct
 
 Move = Callable[[int], int]
-"""From an offset in the old file to the same byte's offset in the new one."""
+"""Takes the offset of a byte in the old file; returns its offset in the new one."""
 
 Reseal = Callable[[int, int, bytes, Callable[[Struct], Struct]], bytes]
-"""Changes the encrypted ColumnMetaData of a row group's column."""
+"""Takes row group, column, an encrypted ColumnMetaData and a change; returns it changed and encrypted again."""
 
 _PAGE_OFFSETS = (9, 10, 11)
 
 
 class ChunkPlaces(NamedTuple):
-    """Where the filter and the page index of a chunk are in the new file."""
+    """The ranges of a chunk's filter and page index in the new file; ``None`` for one that is missing."""
 
     filter: Range | None = None
     column_index: Range | None = None
@@ -44,20 +43,23 @@ class ChunkPlaces(NamedTuple):
 def rewrite_metadata(
     metadata: Struct, places: Sequence[Sequence[ChunkPlaces | None]], move: Move | None, reseal: Reseal
 ) -> Struct:
-    """A new FileMetaData; ``places`` by row group and column, ``None`` for a chunk that is left as it is.
+    """Return a FileMetaData with new places. ``places`` is by row group and column; ``None`` keeps a chunk unchanged.
 
-    ``move`` is given only where pages move.
+    ``move`` is ``None`` if pages do not move.
     """
     groups = metadata.structs(4)
     if not groups:
         return metadata
     rewriter = _Rewriter(move, reseal)
-    new = [rewriter.group(n, group, mine) for n, (group, mine) in enumerate(zip(groups, places, strict=True))]
+    new = [
+        rewriter.group(ordinal, group, chunks)
+        for ordinal, (group, chunks) in enumerate(zip(groups, places, strict=True))
+    ]
     return _with(metadata, {4: (LIST, Items(STRUCT, new))})
 
 
 def move_pages(offset_index: bytes, move: Move) -> bytes:
-    """The OffsetIndex of pages that moved; unknown fields survive."""
+    """Return an OffsetIndex with the new offsets of its pages. Unknown fields survive."""
     tree, _ = decode_struct(offset_index)
     locations = [_moved(entry, (1,), move) for entry in tree.structs(1) or ()]
     return encode_struct(_with(tree, {1: (LIST, Items(STRUCT, locations))}))
@@ -69,8 +71,8 @@ class _Rewriter(NamedTuple):
 
     def group(self, number: int, group: Struct, places: Sequence[ChunkPlaces | None]) -> Struct:
         chunks = [
-            chunk if mine is None else self.chunk(number, column, chunk, mine)
-            for column, (chunk, mine) in enumerate(zip(group.structs(1) or (), places, strict=True))
+            chunk if new_places is None else self.chunk(number, column, chunk, new_places)
+            for column, (chunk, new_places) in enumerate(zip(group.structs(1) or (), places, strict=True))
         ]
         new = _with(group, {1: (LIST, Items(STRUCT, chunks))})
         return _moved(new, (5,), self.move)
@@ -89,14 +91,14 @@ class _Rewriter(NamedTuple):
 
 
 def _place(part: Range | None, field_id: int) -> dict[int, tuple[int, Any] | None]:
-    """Offset and length as two neighbouring fields, or neither."""
+    """Return the changes that set offset and length, in two neighbouring fields, or remove both."""
     if part is None:
         return {field_id: None, field_id + 1: None}
     return {field_id: (I64, part.offset), field_id + 1: (I32, part.length)}
 
 
 def _moved(value: Struct, field_ids: Sequence[int], move: Move | None) -> Struct:
-    """Offsets of 0 and below mean that there is nothing, and stay."""
+    """Return the struct with the offsets in these fields moved. Offsets of 0 and below mean absent, and stay."""
     if move is None:
         return value
     offsets = {field_id: value.integer(field_id) or 0 for field_id in field_ids}
@@ -104,7 +106,7 @@ def _moved(value: Struct, field_ids: Sequence[int], move: Move | None) -> Struct
 
 
 def _with(value: Struct, changes: dict[int, tuple[int, Any] | None]) -> Struct:
-    """A copy with fields replaced, removed (``None``) or added; new ones stand where their ids belong."""
+    """Return a copy with fields replaced, removed (``None``) or added. Sorted fields stay sorted by id."""
     fields = {i: changes.get(i, field) for i, field in value.fields.items()}
     added = [i for i in changes if i not in fields and changes[i] is not None]
     if added:

@@ -1,13 +1,13 @@
-"""Whether two Parquet files have the same pages, as far as their footers tell, wherever indexes stand.
+"""Tells whether two Parquet files have the same pages, wherever their indexes are.
 
-The fingerprint is of the whole footer (schema, row groups, sizes, statistics, key-value metadata, unknown fields)
+The fingerprint covers the whole footer (schema, row groups, sizes, statistics, key-value metadata, unknown fields)
 without the places of pages, filters and page indexes: ColumnMetaData 9, 10, 11, 14, 15, ColumnChunk 2, 4 to 7 and
-RowGroup 5. So embedding and stripping leave it as it was. It is XXH64 with seed 0, then with seed 1, of the Thrift
+RowGroup 5. So embedding and stripping do not change it. It is XXH64 with seed 0, then XXH64 with seed 1, of the Thrift
 bytes of that tree, both little-endian.
 
-Files of the same sizes and without statistics have the same fingerprint whatever is in them: ask
-:func:`is_distinctive` first. And footers of the same sizes and bounds do not prove that the values between are the
-same: that the digest of the pages does (:func:`pages_digest`).
+Without statistics, files of the same sizes have the same fingerprint even if their values differ: check
+:func:`is_distinctive` first. Even equal sizes and bounds do not prove that all values are the same. Only the digest of
+the pages does (:func:`pages_digest`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FINGERPRINT_BYTES = 16
 
 
 def pages_fingerprint(footer: Footer) -> bytes:
-    """16 bytes that files with the same footer, places aside, have in common."""
+    """Return 16 bytes that are the same for all files whose footers differ only in places."""
     groups = [_group(group) for group in footer.metadata.structs(4) or ()]
     tree = Struct({**footer.metadata.fields, 4: (LIST, Items(STRUCT, groups))})
     data = encode_struct(tree)
@@ -37,13 +37,13 @@ def pages_fingerprint(footer: Footer) -> bytes:
 
 
 def pages_digest(source: Source, footer: Footer) -> bytes:
-    """SHA-256 of all column chunks as they are stored, by row group and column: see :func:`digest_ranges`."""
+    """Return the SHA-256 of all column chunks as stored, by row group and column: see :func:`digest_ranges`."""
     chunks = (chunk for group in footer.row_groups for chunk in group.columns)
     return digest_ranges(source, [(chunk.start, chunk.total_compressed_size) for chunk in chunks])
 
 
 def is_distinctive(footer: Footer) -> bool:
-    """Whether the footer says something of the values: bounds of some column in every row group with rows."""
+    """Return whether every row group with rows has bounds of some column, so that the footer depends on values."""
     groups = footer.metadata.structs(4) or []
     return all(
         any(_has_bounds(chunk) for chunk in group.structs(1) or ())

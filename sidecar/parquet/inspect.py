@@ -1,7 +1,6 @@
-"""What indexes a Parquet file has, and one filter lookup, as plain data for people and programs.
+"""Describes the indexes of a Parquet file, and looks up a value in its filters, as plain data.
 
-Nothing that is wrong with one filter hides the others: it stands beside them with its reason. Only a file
-without a readable footer raises.
+A damaged filter does not hide the others: it is listed with its reason. Only a file without a readable footer raises.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FilterAnswer = FoundFilter | SidecarError | None
 
 
 class ProbedUnit(TypedDict):
-    """The answer of one row group; ``might_contain`` is ``None`` where nothing certain can be said.
+    """The answer for one row group; ``might_contain`` is ``None`` if the filter cannot answer, and ``reason`` says why.
 
     ``row_group`` is ``None`` for a filter that is a file of its own.
     """
@@ -35,12 +34,12 @@ class ProbedUnit(TypedDict):
 
 
 def inspect_file(source: Source) -> dict[str, Any]:
-    """Filters and page indexes of every column chunk.
+    """Describe the filters and page indexes of every column chunk.
 
     ``units`` has for each row group ``row_group``, ``rows`` and ``columns``: dotted path -> ``bloom_filter``
-    (``None``, or what :func:`describe_filter` says), ``column_index`` and ``offset_index`` (``None``, or
-    ``offset`` and ``length``). ``encryption`` is ``None`` or what :func:`describe_encryption` says; without the key of
-    an encrypted footer there are no units. Raises as :func:`sidecar.parquet.footer.read_footer` does.
+    (see :func:`describe_filter`), ``column_index`` and ``offset_index`` (``None``, or ``offset`` and ``length`` in
+    bytes). ``encryption`` is the answer of :func:`describe_encryption`. A file whose encrypted footer has no key has no
+    units. Raises the errors of :func:`sidecar.parquet.footer.read_footer`.
     """
     try:
         footer = read_footer(source)
@@ -71,7 +70,7 @@ def inspect_file(source: Source) -> dict[str, Any]:
 
 
 def _locked(source: Source) -> dict[str, Any]:
-    """What a file says whose encrypted footer cannot be read."""
+    """Describe a file whose encrypted footer cannot be read."""
     return {
         "file": source.name,
         "format": "parquet",
@@ -84,11 +83,11 @@ def _locked(source: Source) -> dict[str, Any]:
 
 
 def describe_encryption(source: Source, footer: Footer | None) -> dict[str, Any] | None:
-    """How a file is encrypted, ``None`` if it is not. No key, no key metadata and no AAD prefix is in it.
+    """Describe how a file is encrypted, without keys, key metadata and AAD prefix; ``None`` if it is not encrypted.
 
-    ``algorithm``; ``footer``: ``encrypted`` or ``plaintext``; ``verified``: whether it was decrypted, or its signature
-    checked; ``aad_prefix``: ``stored``, ``supplied`` or ``None``; ``columns``, dotted paths of encrypted columns, and
-    ``locked``, those whose key is not at hand (``None``, both, where the footer is).
+    ``footer`` is ``encrypted`` or ``plaintext``; ``verified`` says whether it was decrypted or its signature verified;
+    ``aad_prefix`` is ``stored``, ``supplied`` or ``None``. ``columns`` has the dotted paths of encrypted columns,
+    ``locked`` those whose key is missing; both are ``None`` if the footer cannot be read.
     """
     unlocked = None if footer is None else footer.encryption
     declaration = read_declaration(source) if unlocked is None else unlocked.declaration
@@ -106,7 +105,7 @@ def describe_encryption(source: Source, footer: Footer | None) -> dict[str, Any]
 
 
 def encrypted_columns(footer: Footer) -> list[str]:
-    """Dotted paths of the columns that are encrypted in the file, whether they were unlocked or not."""
+    """Return the dotted paths of the columns that are encrypted in the file, with or without a key."""
     known = {} if footer.encryption is None else footer.encryption.columns
     return _paths(footer, lambda chunk: chunk.encrypted or (chunk.row_group, chunk.leaf.index) in known)
 
@@ -117,7 +116,7 @@ def _paths(footer: Footer, which: Callable[[ColumnChunk], bool]) -> list[str]:
 
 
 def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> dict[str, Any] | None:
-    """A filter as ``inspect`` shows it: ``length`` with the header, ``bytes`` and ``sha256`` without."""
+    """Describe a filter: ``length`` includes the header, ``bytes`` and ``sha256`` do not. ``None`` without a filter."""
     if found is None:
         return None
     if isinstance(found, SidecarError):
@@ -128,7 +127,7 @@ def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> dict[str, Any] |
 
 
 def describe_found(found: FoundFilter) -> dict[str, Any]:
-    """A filter as it was read: where it lies, what it is, how full, and whether it is trusted."""
+    """Describe a filter that was read: its place, hash and fill, and whether it is trusted."""
     return {
         "offset": found.offset,
         "length": found.length,
@@ -143,13 +142,13 @@ def describe_found(found: FoundFilter) -> dict[str, Any]:
 
 
 def reason_of(error: SidecarError) -> str:
-    """An error in a line, without the file and column that its place in the answer names already."""
+    """Return an error as one line, without file and column, which the answer names elsewhere."""
     parts = (("expected", error.expected), ("found", error.found))
     return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
 
 
 def place_and_reason(error: SidecarError) -> str:
-    """As :func:`reason_of`, and at which byte: the same words whichever check met it."""
+    """Return an error as one line with its offset, so that all checks report it in the same words."""
     return reason_of(error) if error.offset is None else f"{reason_of(error)} (offset {error.offset})"
 
 
@@ -158,7 +157,7 @@ def _range(offset: int | None, length: int | None) -> dict[str, int | None] | No
 
 
 def find_leaf(footer: Footer, column: str) -> Leaf:
-    """The leaf that a dotted path names, or :class:`UsageError` with the nearest paths."""
+    """Return the leaf at a dotted path. Raises :class:`UsageError`, which names similar paths, if there is none."""
     leaf = footer.leaf(column)
     if leaf is not None:
         return leaf
@@ -173,10 +172,10 @@ def find_leaf(footer: Footer, column: str) -> Leaf:
 def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedUnit]:
     """Ask the filter of each row group whether the column might contain ``literal``.
 
-    A text is read as a person's spelling of a value of the column's type, anything else is taken as the value
-    that a bound literal holds (see :mod:`sidecar.filters.literals`). ``False`` is said only by a trusted
-    filter, or where no value of the file's encoding equals the literal. Raises :class:`UsageError` for an
-    unknown column and a literal that does not fit it.
+    A string is parsed as a value of the column's type; anything else must be the value of a bound literal (see
+    :mod:`sidecar.filters.literals`). The answer is ``False`` only if a filter without defect denies the value, or if
+    the column's encoding cannot store it. Raises :class:`UsageError` for an unknown column and for a literal that does
+    not fit it.
     """
     footer = read_footer(source)
     leaf = find_leaf(footer, column)
@@ -192,7 +191,7 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
 
 
 def _ask(chunk: ColumnChunk, found: FilterAnswer, value: LiteralValue) -> ProbedUnit:
-    """A filter of the historical form is asked by its own hash."""
+    """Return the answer of one filter. A filter of the historical form is asked with its own hash function."""
     if found is None:
         return _unit(chunk, None, "no filter")
     if isinstance(found, SidecarError):

@@ -1,13 +1,13 @@
-"""What stands in front of a data page's values: repetition and definition levels, counted and not unpacked.
+"""Counts the repetition and definition levels of data pages, without unpacking them.
 
-A repetition level of 0 begins a row. A definition level below the highest is an entry without a value: a null, an
-empty list or an absent parent.
+A repetition level of 0 begins a row. An entry whose definition level is below the highest has no value: it is a null,
+an empty list or an absent parent.
 
-- DATA_PAGE: levels and values are compressed together. Each kind of levels is present where its highest
-  level is above 0; as RLE with its length in 4 bytes (little-endian) in front, or BIT_PACKED without.
-- DATA_PAGE_V2: levels stand uncompressed in front of the values, RLE, their lengths in the page header.
+- DATA_PAGE: levels and values are compressed together. Each kind of levels is present if its highest level is above
+  0. RLE levels follow their length in 4 bytes (little-endian); BIT_PACKED levels have no length.
+- DATA_PAGE_V2: levels are before the values, RLE-encoded and uncompressed. The page header has their lengths.
 
-A column with 1,000 nulls and nothing else has one run of definition levels and no value bytes.
+A column of 1,000 nulls has one run of definition levels and no value bytes.
 Specification: "Data Pages", "Nulls", "Run Length Encoding / Bit-Packing Hybrid".
 """
 
@@ -31,7 +31,7 @@ Histogram = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PageLevels:
-    """The levels of a data page, counted: each histogram is int64[highest + 1]."""
+    """Counts of a data page's levels. Each histogram is int64[highest level + 1]."""
 
     rows: int
     """Rows that begin in the page."""
@@ -42,17 +42,17 @@ class PageLevels:
 
     @property
     def num_present(self) -> int:
-        """Values, nulls left out."""
+        """Number of values that are not null."""
         return int(self.definition[-1])
 
     @property
     def num_nulls(self) -> int:
-        """Entries without a value."""
+        """Number of entries without a value."""
         return int(self.definition[:-1].sum())
 
 
 class DataPage(NamedTuple):
-    """A data page, opened: its levels counted, its values (uint8[n], decompressed) still encoded."""
+    """An opened data page: counts of its levels, and its values (uint8[n]), decompressed but still encoded."""
 
     levels: PageLevels
     values: npt.NDArray[np.uint8]
@@ -61,8 +61,8 @@ class DataPage(NamedTuple):
 def open_page(codec: str, page: PageHeader, body: bytes, leaf: Leaf) -> DataPage:
     """Decompress a data page and count its levels.
 
-    Raises :class:`DamagedFileError` where levels end early, are too high or longer than the page, and
-    :class:`UnsupportedFeatureError` for codecs and level encodings that are not known.
+    Raises :class:`DamagedFileError` if levels end early, are too high or longer than the page, and
+    :class:`UnsupportedFeatureError` for unknown codecs and level encodings.
     """
     if page.type == DATA_PAGE_V2:
         return _open_v2(codec, page, body, leaf)
@@ -98,7 +98,7 @@ def _page(repetition: _Counted, definition: _Counted, values: npt.NDArray[np.uin
 def _levels_v1(
     data: npt.NDArray[np.uint8], at: int, page: PageHeader, encoding: int, highest: int
 ) -> tuple[_Counted, int]:
-    """The levels at ``at``, and the offset behind them."""
+    """Count the levels at ``at``. Returns the counts and the offset after the levels."""
     count = page.num_values
     if not highest or (not count and at + 4 > len(data)):
         return _levels(data, at, at, RLE, count, highest), at
@@ -109,7 +109,7 @@ def _levels_v1(
         begin = at
         end = at + (count * highest.bit_length() + 7) // 8
     else:
-        raise UnsupportedFeatureError("levels of this encoding are not read", found=encoding)
+        raise UnsupportedFeatureError("levels of this encoding are not supported", found=encoding)
     if end > len(data) or begin > len(data):
         raise DamagedFileError("the levels of a page are longer than the page", found=end - begin)
     return _levels(data, begin, end, encoding, count, highest), end

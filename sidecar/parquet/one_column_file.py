@@ -1,9 +1,8 @@
-"""The values of data pages, decoded by pyarrow out of a Parquet file of one column that is made in memory.
+"""Decodes the values of data pages with pyarrow, from a Parquet file of one column that is made in memory.
 
-The column is REQUIRED and has a physical type only. So the file has no levels, no nulls, no nesting and no
-logical types to convert: what pyarrow decodes are the values as they are stored, whatever column they came
-from. Each page is a DATA_PAGE with the encoding it had, uncompressed. INT96 is declared as FIXED_LEN_BYTE_ARRAY(12),
-whose PLAIN bytes are the same, since pyarrow would turn it into timestamps.
+The column is REQUIRED and has only a physical type. So the file has no levels, nulls, nesting or logical types, and
+pyarrow decodes the values as they are stored. Each page is an uncompressed DATA_PAGE with its original encoding. INT96
+is declared as FIXED_LEN_BYTE_ARRAY(12), whose PLAIN bytes are the same, because pyarrow would turn it into timestamps.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _MOST = 1 << 30  # bytes of all values; an Arrow array of binary has 32-bit offs
 
 
 def decode_pages(leaf: Leaf, pages: Sequence[tuple[int, int, bytes | memoryview]]) -> pa.Array[Any]:
-    """The values of ``(encoding, number of values, encoded bytes)`` one after the other, without nulls.
+    """Decode pages, given as (encoding, number of values, encoded bytes), into one array without nulls.
 
-    bool, int32, int64, float, double, binary or fixed-size binary. Raises :class:`DamagedFileError` where pyarrow
-    cannot decode, :class:`UnsupportedFeatureError` where it does not know how.
+    Its type is bool, int32, int64, float, double, binary or fixed-size binary. Raises :class:`DamagedFileError` if
+    pyarrow cannot decode the pages, and :class:`UnsupportedFeatureError` if it does not support the encoding.
     """
     expected = sum(count for _, count, _ in pages)
     try:
@@ -49,7 +48,7 @@ def decode_pages(leaf: Leaf, pages: Sequence[tuple[int, int, bytes | memoryview]
 
 
 def encode_file(leaf: Leaf, pages: Sequence[tuple[int, int, bytes | memoryview]]) -> bytes:
-    """A Parquet file with the pages as its only column chunk."""
+    """Return the bytes of a Parquet file that has the pages as its only column chunk."""
     parts: list[bytes | memoryview] = [_MAGIC]
     for encoding, count, data in pages:
         parts += [encode_struct(_page_header(encoding, count, len(data))), data]

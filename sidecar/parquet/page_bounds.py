@@ -1,19 +1,18 @@
-"""What a page index proves, and why it is not believed where it is not.
+"""Checks a page index and turns it into bounds that pruning may use, or into the reason why it proves nothing.
 
-An index that is wrong loses rows, so every statement in it is held against the others first: page counts of
-both structures, null_pages against null_counts and level histograms, bounds against each other and against
-boundary_order. One contradiction, and nothing of the index is used. Where a statement is only missing, the
-page is *unknown* in that respect:
+A wrong index loses rows, so its parts are compared with each other first: the page counts of both structures,
+null_pages with null_counts and level histograms, bounds with each other and with boundary_order. After one
+contradiction nothing of the index is used. If a part is only missing, that property of the page is *unknown*:
 
-- A null page of a repeated column counts as such only if the definition level histogram says so: the parquet
-  crate (60.1) marks pages whose rows are as many as their nulls, values or not.
+- A null page of a repeated column is believed only if the definition level histogram confirms it. The parquet
+  crate (60.1) marks every page that has as many nulls as rows, even if it has values too.
 - Bounds need a known order (:func:`sidecar.parquet.bounds.find_ordering`). Null counts do not.
-- NaN is possible in a page of floats unless nan_counts say 0 there; a bound that is NaN is no bound.
+- A page of floats may have NaN unless its nan_count is 0. A bound that is NaN is ignored.
 
-``boundary_order`` is checked and not used: a reader that looks at each page needs no order.
+``boundary_order`` is checked but not used, because a reader that looks at each page needs no order.
 
-What the index is held against is a :class:`ChunkFacts`: of a file whose footer was read, or what is known of a
-chunk without touching its file.
+The index is also compared with the :class:`ChunkFacts`: what the file's footer says about the chunk, or what the
+caller knows about it without opening the file.
 """
 
 from __future__ import annotations
@@ -42,7 +41,10 @@ from sidecar.questions.bounds import Bounds, Comparable
 
 @dataclass(frozen=True)
 class ChunkFacts:
-    """What a page index of a chunk is held against; ``None`` is unknown. ``ordering``: or why there is none."""
+    """Known facts about a chunk, to check its page index; ``None`` means unknown.
+
+    ``ordering`` is the order of the bounds, or the reason why they have none. ``num_values`` includes nulls.
+    """
 
     leaf: Leaf
     ordering: Ordering | str
@@ -54,9 +56,9 @@ class ChunkFacts:
 def page_bounds(
     footer: Footer, chunk: ColumnChunk, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
 ) -> Bounds | str:
-    """What the two indexes of a chunk prove, or the reason why the column index says nothing.
+    """Return the bounds that a chunk's page index proves, or the reason why it proves nothing.
 
-    The offset index itself is checked by :func:`offset_index_problems`; ask that first.
+    The caller first checks the offset index with :func:`offset_index_problems`.
     """
     return proven_bounds(_facts(footer, chunk), column_index, offset_index)
 
@@ -64,7 +66,10 @@ def page_bounds(
 def proven_bounds(
     facts: ChunkFacts, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
 ) -> Bounds | str:
-    """As :func:`page_bounds`, by what is known of the chunk; :func:`first_row_problems` come first."""
+    """Return the bounds that a page index proves about a chunk with these facts, or why it proves nothing.
+
+    The caller first checks the offset index with :func:`first_row_problems`.
+    """
     if column_index is None:
         return "the column has no column index"
     if not isinstance(column_index, ColumnIndex):
@@ -112,29 +117,29 @@ def _may_have_nan(leaf: Leaf, index: ColumnIndex, all_null: list[bool]) -> list[
 
 
 def is_float(leaf: Leaf) -> bool:
-    """Whether values of the leaf can be NaN."""
+    """Return whether values of the leaf can be NaN."""
     return leaf.physical in ("FLOAT", "DOUBLE") or leaf.encoding.name == "float16"
 
 
 def offset_index_problems(footer: Footer, chunk: ColumnChunk, index: OffsetIndex) -> Iterator[str]:
-    """Why an offset index cannot be right; nothing where its pages can be read and their rows counted."""
+    """Yield why an offset index cannot be right; nothing if its pages are in the chunk and their rows increase."""
     end = chunk.start + chunk.total_compressed_size
     offsets, sizes = index.offsets, index.compressed_page_sizes
     yield from first_row_problems(footer.row_groups[chunk.row_group].num_rows, index)
     if not index.num_pages:
         return
     if end > footer.size:
-        yield "the column chunk lies outside the file"
+        yield "the column chunk is outside the file"
     elif (sizes <= 0).any():
         yield "a page has no bytes"
     elif (sizes > end - offsets).any() or (offsets < chunk.start).any():
-        yield "a page lies outside the column chunk"
+        yield "a page is outside the column chunk"
     elif (offsets[1:] < offsets[:-1] + sizes[:-1]).any():
         yield "pages overlap or are out of order"
 
 
 def first_row_problems(num_rows: int, index: OffsetIndex) -> Iterator[str]:
-    """Why the rows of an offset index cannot be those of a row group of ``num_rows``."""
+    """Yield why the first rows in an offset index cannot be right for a row group of ``num_rows`` rows."""
     rows = index.first_row_indexes
     if not index.num_pages:
         if num_rows:
@@ -151,7 +156,7 @@ def first_row_problems(num_rows: int, index: OffsetIndex) -> Iterator[str]:
 def column_index_problems(
     footer: Footer, chunk: ColumnChunk, index: ColumnIndex, offset_index: OffsetIndex | None
 ) -> Iterator[str]:
-    """Every contradiction of a column index with itself, with the chunk and with its offset index."""
+    """Yield every contradiction of a column index with itself, with the chunk and with its offset index."""
     return _column_problems(_facts(footer, chunk), index, offset_index)
 
 
@@ -171,7 +176,7 @@ def _column_problems(
     if index.nan_counts is not None:
         yield from _count_problems("nan_counts", index.nan_counts, index.num_pages)
         if not is_float(facts.leaf):
-            yield "nan_counts on a column that is no float"
+            yield "nan_counts on a column that is not a float"
 
 
 def _count_problems(name: str, counts: Sequence[int], pages: int) -> Iterator[str]:
@@ -182,7 +187,7 @@ def _count_problems(name: str, counts: Sequence[int], pages: int) -> Iterator[st
 
 
 def _null_problems(facts: ChunkFacts, index: ColumnIndex, rows: list[int] | None) -> Iterator[str]:
-    """null_pages, null_counts, histograms and rows of the pages against each other."""
+    """Yield contradictions among null_pages, null_counts, level histograms and the rows of the pages."""
     leaf, pages, nulls = facts.leaf, index.num_pages, index.null_counts
     problems = list(_histogram_problems(facts, index))
     if nulls is not None:
@@ -192,11 +197,11 @@ def _null_problems(facts: ChunkFacts, index: ColumnIndex, rows: list[int] | None
         return
     definitions = _table(index.definition_level_histograms, pages, leaf.max_def)
     repetitions = _table(index.repetition_level_histograms, pages, leaf.max_rep)
-    entries = rows if leaf.max_rep == 0 else None
+    entries = rows if leaf.max_rep == 0 else None  # a flat column has one level entry a row
     if definitions is not None:
         sums = [sum(page) for page in definitions]
         if entries is not None and entries != sums:
-            yield "definition_level_histograms count other rows than the offset index"
+            yield "definition_level_histograms and the offset index differ in the rows of a page"
         entries = sums
         if repetitions is not None and [sum(page) for page in repetitions] != sums:
             yield "the level histograms differ in their number of entries"
@@ -205,7 +210,7 @@ def _null_problems(facts: ChunkFacts, index: ColumnIndex, rows: list[int] | None
         if index.null_pages != [page[-1] == 0 for page in definitions]:
             yield "null_pages contradict definition_level_histograms"
     if repetitions is not None and rows is not None and [page[0] for page in repetitions] != rows:
-        yield "repetition_level_histograms count other rows than the offset index"
+        yield "repetition_level_histograms and the offset index differ in the rows of a page"
     yield from _null_page_problems(facts, index, nulls, entries)
 
 
@@ -213,7 +218,7 @@ def _null_page_problems(
     facts: ChunkFacts, index: ColumnIndex, nulls: list[int] | None, entries: list[int] | None
 ) -> Iterator[str]:
     if facts.leaf.max_def == 0 and any(index.null_pages):
-        yield "a null page in a column without nulls"  # parquet-java without statistics
+        yield "a null page in a column without nulls"  # parquet-java writes them if it has no statistics
     if nulls is None:
         return
     if facts.null_count is not None and sum(nulls) != facts.null_count:
@@ -223,7 +228,7 @@ def _null_page_problems(
     if entries is None:
         return
     if any(count > most for count, most in zip(nulls, entries, strict=True)):
-        yield "null_counts are more than the entries of a page"
+        yield "a null_count is greater than the number of entries of its page"
     elif index.null_pages != [count == most for count, most in zip(nulls, entries, strict=True)]:
         yield "null_pages contradict null_counts"
 
@@ -245,7 +250,7 @@ def _histogram_problems(facts: ChunkFacts, index: ColumnIndex) -> Iterator[str]:
 
 
 def _table(histogram: list[int] | None, pages: int, highest: int) -> list[list[int]] | None:
-    """Histograms page by page; writers leave an empty list where they have none."""
+    """Return the histogram of each page; ``None`` if there is none, which some writers write as an empty list."""
     if not histogram:
         return None
     table: list[list[int]] = np.array(histogram, object).reshape(pages, highest + 1).tolist()
@@ -253,7 +258,7 @@ def _table(histogram: list[int] | None, pages: int, highest: int) -> list[list[i
 
 
 def _bound_problems(ordering: Ordering | str, index: ColumnIndex) -> Iterator[str]:
-    """Bounds that are no values or lie the wrong way round, and a boundary_order that they contradict."""
+    """Yield bounds that are not values of the type, a min above its max, and a boundary_order that is wrong."""
     if not 0 <= index.boundary_order <= 2:
         yield f"boundary_order is {index.boundary_order}"
     if isinstance(ordering, str):
@@ -269,7 +274,7 @@ def _bound_problems(ordering: Ordering | str, index: ColumnIndex) -> Iterator[st
         return
     if any(low > high for low, high in zip(lower, upper, strict=True)):  # type: ignore[operator]
         yield "a page's min_value is greater than its max_value"
-    if not all(map(_sortable, (*lower, *upper))):
+    if not all(map(_sortable, (*lower, *upper))):  # NaN has no place in an order
         return
     if index.boundary_order == ASCENDING and not (_ascends(lower) and _ascends(upper)):
         yield "boundary_order is ascending, the bounds are not"
@@ -293,16 +298,18 @@ def _is_nan(ordering: Ordering, bound: bytes) -> bool:
 
 
 def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> Bounds:
-    """What the statistics of a whole chunk prove, as of one page.
+    """Return the bounds that the statistics of a whole chunk prove, as if the chunk were one page.
 
-    Only ``min_value`` and ``max_value`` count, and only in a known order: the older ``min`` and ``max`` were
-    compared as signed bytes by some writers. A bound without its partner, bounds the wrong way round and
-    null counts beyond the chunk's values are unknown.
+    Only ``min_value`` and ``max_value`` are used, and only in a known order: some writers compared the older ``min``
+    and ``max`` as signed bytes. A bound without its partner, a min above its max, and a null count above the chunk's
+    number of values are ignored.
     """
     statistics = footer.chunk_metadata(chunk).struct(12) or Struct()
     nulls, nans = statistics.integer(3), statistics.integer(9)
     nulls = nulls if nulls is not None and 0 <= nulls <= chunk.num_values else None
-    bounded = any(field_id in statistics.fields for field_id in (1, 2, 5, 6))  # which only values have
+    bounded = any(
+        field_id in statistics.fields for field_id in (1, 2, 5, 6)
+    )  # a bound proves that there is a value
     all_null = nulls is not None and nulls == chunk.num_values and chunk.leaf.max_def > 0 and not bounded
     may_have_nan = is_float(chunk.leaf) and nans != 0 and not all_null
     found = "the chunk has only nulls" if all_null else _statistics_bounds(footer, chunk.leaf, statistics)

@@ -1,25 +1,25 @@
-"""Page indexes: for each data page of a column chunk, where it is (OffsetIndex) and what it holds (ColumnIndex).
+"""Reads and writes page indexes: where each data page of a chunk is (OffsetIndex) and what is in it (ColumnIndex).
 
-Both are Thrift structures outside of the pages, found by offset and length in the footer's ColumnChunk.
+Both are Thrift structures outside of the pages. The footer's ColumnChunk has their offsets and lengths.
 
 | OffsetIndex | | |
 | --- | --- | --- |
-| 1 | page_locations | of each data page: 1 offset, 2 compressed_page_size (with the header), 3 first_row_index |
+| 1 | page_locations | for each data page: 1 offset, 2 compressed_page_size (with the header), 3 first_row_index |
 | 2 | unencoded_byte_array_data_bytes | bytes of each page's BYTE_ARRAY values |
 
 | ColumnIndex | | |
 | --- | --- | --- |
-| 1 | null_pages | true: nothing but nulls, the bounds are empty |
+| 1 | null_pages | true: the page has only nulls, and its bounds are empty |
 | 2, 3 | min_values, max_values | outer bounds of each page, see :mod:`sidecar.parquet.bounds` |
 | 4 | boundary_order | 0 unordered, 1 ascending, 2 descending |
 | 5, 8 | null_counts, nan_counts | |
 | 6, 7 | repetition_, definition_level_histograms | pages x (highest level + 1) |
 
-Booleans in a list take a byte: 1 is true, 0 and 2 are false. The field tree is kept with whatever it has
-that is not known here, and the bytes as they were, so an index can be carried to another place as it is.
+Booleans in a list take a byte: 1 is true, 0 and 2 are false. The field tree with unknown fields and the original bytes
+are kept, so an index can be copied unchanged.
 
-What is decoded here is only well-formed. Whether it may be believed is for :mod:`sidecar.parquet.page_bounds`.
-Specification: PageIndex.md and parquet.thrift.
+A decoded index is well-formed, but may be wrong: :mod:`sidecar.parquet.page_bounds` checks it. Specification:
+PageIndex.md and parquet.thrift.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from sidecar.parquet.thrift import (
 from sidecar.source import Source, try_ranges
 
 MAX_INDEX = 32 << 20
-"""Bytes of the largest ColumnIndex or OffsetIndex that is read."""
+"""Bytes of a ColumnIndex or OffsetIndex, at most."""
 
 UNORDERED, ASCENDING, DESCENDING = range(3)
 
@@ -61,7 +61,7 @@ _INTEGERS = (BYTE, I16, I32, I64)
 
 @dataclass(frozen=True, eq=False)
 class OffsetIndex:
-    """Where the data pages of a chunk are; each array is int64[pages]."""
+    """The places of a chunk's data pages. Each array is int64[pages]; offsets and sizes are bytes."""
 
     offsets: npt.NDArray[np.int64]
     compressed_page_sizes: npt.NDArray[np.int64]
@@ -76,13 +76,13 @@ class OffsetIndex:
         return len(self.offsets)
 
     def rows(self, num_rows: int) -> npt.NDArray[np.int64]:
-        """Rows of each page, int64[pages], in a row group of ``num_rows``."""
+        """Return the number of rows of each page (int64[pages]); ``num_rows`` is that of the row group."""
         return np.diff(self.first_row_indexes, append=np.int64(num_rows))
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnIndex:
-    """What the data pages of a chunk hold; lists have an entry a page, histograms highest level + 1."""
+    """Nulls, bounds and levels of a chunk's data pages. Lists have one entry a page, histograms highest level + 1."""
 
     null_pages: list[bool]
     min_values: list[bytes]
@@ -106,9 +106,9 @@ OffsetIndexAnswer = OffsetIndex | SidecarError | None
 
 
 def decode_offset_index(data: bytes, *, base: int = 0) -> OffsetIndex:
-    """The OffsetIndex at the start of ``data``, which may go on behind it (encrypting writers pad).
+    """Decode the OffsetIndex at the start of ``data``. Bytes after it are ignored, because encrypting writers pad.
 
-    ``base`` is the place in the file, for errors. Raises :class:`DamagedFileError`.
+    ``base`` is its offset in the file, for errors. Raises :class:`DamagedFileError`.
     """
     tree, data = _decode_tree(data, base)
     locations = _items(tree, 1, (STRUCT,), "page_locations")
@@ -140,9 +140,10 @@ def _location(entry: Struct) -> tuple[int, int, int]:
 
 
 def decode_column_index(data: bytes, *, base: int = 0) -> ColumnIndex:
-    """The ColumnIndex at the start of ``data``; as :func:`decode_offset_index`.
+    """Decode the ColumnIndex at the start of ``data``. Bytes after it are ignored.
 
-    ``null_pages``, ``min_values`` and ``max_values`` are equally long; nothing else is compared yet.
+    ``base`` is its offset in the file, for errors. Raises :class:`DamagedFileError`, also if null_pages, min_values and
+    max_values differ in length. Nothing else is compared here.
     """
     tree, data = _decode_tree(data, base)
     flags = _items(tree, 1, (BOOL, BOOL_FALSE), "null_pages")
@@ -158,7 +159,7 @@ def decode_column_index(data: bytes, *, base: int = 0) -> ColumnIndex:
             found=f"{len(lower)} min_values, {len(upper)} max_values",
         )
     if any(flag > 2 for flag in flags):
-        raise DamagedFileError("null_pages has a byte that is no boolean", offset=base)
+        raise DamagedFileError("null_pages has a byte that is not a boolean", offset=base)
     return ColumnIndex(
         null_pages=[flag == 1 for flag in flags],
         min_values=lower,
@@ -178,7 +179,7 @@ def _items(tree: Struct, field_id: int, kinds: tuple[int, ...], what: str) -> li
     if items is None:
         return None
     if kind != LIST or (items.values and items.element_type not in kinds):
-        raise DamagedFileError(f"{what} has another type")
+        raise DamagedFileError(f"{what} has the wrong type")
     values: list[Any] = items.values
     return values
 
@@ -186,7 +187,7 @@ def _items(tree: Struct, field_id: int, kinds: tuple[int, ...], what: str) -> li
 def encode_offset_index(
     locations: Sequence[tuple[int, int, int]], data_bytes: Sequence[int] | None = None
 ) -> OffsetIndex:
-    """An OffsetIndex of (offset, compressed_page_size, first_row_index) a page, as this project writes it."""
+    """Encode an OffsetIndex. ``locations`` has (offset, compressed_page_size, first_row_index) for each page."""
     pages = [Struct({1: (I64, at), 2: (I32, size), 3: (I64, row)}) for at, size, row in locations]
     tree = Struct({1: (LIST, Items(STRUCT, pages))})
     if data_bytes is not None:
@@ -205,7 +206,7 @@ def encode_column_index(
     repetition_level_histograms: Sequence[int] | None = None,
     definition_level_histograms: Sequence[int] | None = None,
 ) -> ColumnIndex:
-    """A ColumnIndex as this project writes it: list<bool> as all writers do, element type 1, false 2."""
+    """Encode a ColumnIndex. Its booleans have element type 1, and false is 2, as other writers write them."""
     tree = Struct(
         {
             1: (LIST, Items(BOOL, [1 if flag else 2 for flag in null_pages])),
@@ -223,10 +224,10 @@ def encode_column_index(
 
 
 def read_column_index(source: Source, footer: Footer, chunk: ColumnChunk) -> ColumnIndex | None:
-    """The chunk's ColumnIndex in one read, ``None`` if it has none.
+    """Read the chunk's ColumnIndex, in one read; ``None`` if it has none.
 
     Raises :class:`DamagedFileError` for a range outside the file and for broken bytes, and
-    :class:`UnsupportedFeatureError` for an encrypted chunk, a chunk in another file and an index beyond
+    :class:`UnsupportedFeatureError` for an encrypted chunk, a chunk in another file and an index larger than
     :data:`MAX_INDEX`.
     """
     (found,), _ = read_page_indexes(source, footer, [chunk], [])
@@ -236,7 +237,7 @@ def read_column_index(source: Source, footer: Footer, chunk: ColumnChunk) -> Col
 
 
 def read_offset_index(source: Source, footer: Footer, chunk: ColumnChunk) -> OffsetIndex | None:
-    """The chunk's OffsetIndex in one read, ``None`` if it has none; raises as :func:`read_column_index`."""
+    """Read the chunk's OffsetIndex, in one read; ``None`` if it has none. Raises as :func:`read_column_index`."""
     _, (found,) = read_page_indexes(source, footer, [], [chunk])
     if isinstance(found, SidecarError):
         raise found
@@ -249,11 +250,11 @@ def read_page_indexes(
     column_index_of: Sequence[ColumnChunk],
     offset_index_of: Sequence[ColumnChunk],
 ) -> tuple[list[ColumnIndexAnswer], list[OffsetIndexAnswer]]:
-    """ColumnIndexes of some chunks and OffsetIndexes of others, neighbours fetched in one read.
+    """Read the ColumnIndexes of some chunks and the OffsetIndexes of others, neighbours in one read.
 
-    Each chunk stands in a list once; ``first_row_index`` counts from the first row of the row group.
-    An answer for each chunk, in their order: the index, ``None`` where there is none, or the error that it
-    hit. Only a failing storage raises.
+    Each chunk is in a list at most once. The answers are in the order of the chunks: the index, ``None`` if there is
+    none, or the error. ``first_row_index`` counts from the first row of the row group. Raises only
+    :class:`sidecar.errors.StorageError`.
     """
     asked = [
         *(("column index", c, c.column_index_offset, c.column_index_length) for c in column_index_of),
@@ -276,19 +277,19 @@ _Range = tuple[int, int] | SidecarError | None
 
 
 def _range(footer: Footer, what: str, chunk: ColumnChunk, offset: int | None, length: int | None) -> _Range:
-    """Where an index is, checked against the file's body."""
+    """Return (offset, length) of an index, ``None`` if it is absent, or an error if it is not in the file's body."""
     if offset is None and length is None:
         return None
     place: dict[str, Any] = {"file": footer.name, "column": chunk.leaf.path, "offset": offset}
     if chunk.encrypted:
         return UnsupportedFeatureError(f"the {what} is encrypted (Parquet modular encryption)", **place)
     if chunk.file_path is not None:
-        return UnsupportedFeatureError("the column chunk names another file (file_path)", **place)
+        return UnsupportedFeatureError("the column chunk is in another file (file_path)", **place)
     if offset is None or length is None:
         return DamagedFileError(f"the {what} has only one of offset and length", **place)
     if offset <= 0 or length <= 0 or offset + length > footer.offset:
         return DamagedFileError(
-            f"the {what} lies outside the file's body",
+            f"the {what} is outside the file's body",
             **place,
             expected=f"at most {footer.offset} bytes",
             found=f"{length} bytes from {offset}",
@@ -301,7 +302,7 @@ def _range(footer: Footer, what: str, chunk: ColumnChunk, offset: int | None, le
 
 
 def _refuse_overlaps(name: str, asked: list[_Asked], ranges: list[_Range]) -> None:
-    """Indexes share no bytes; a thousand that do would each take a copy of the same large range."""
+    """Replace ranges that overlap by errors. Else a thousand indexes could each copy the same large range."""
     places = sorted((place, i) for i, place in enumerate(ranges) if isinstance(place, tuple))
     end = 0
     for (offset, length), i in places:

@@ -1,24 +1,23 @@
-"""Building a page index for a column chunk that has none (or another one), from its pages.
+"""Builds the page index of a column chunk from its pages.
 
-Every page header is walked, checksums are verified where there are any, levels are counted and values summed up
-page by page. Nothing is taken from page statistics: most writers leave none, and older ones leave wrong ones.
+Every page header is read, checksums are verified if there are any, and levels and values are summed up page by page.
+Page statistics are not used: most writers leave none, and older ones leave wrong ones.
 
-The OffsetIndex lists the data pages, in order, with their size including the header. It needs pages that begin
-with a row; data pages v1 of other writers may not. Pages without any entry are not listed: two pages cannot
-begin at the same row.
+The OffsetIndex lists the data pages in order; their sizes include the header. It needs pages that begin with a row,
+which v1 data pages of some writers do not. Pages without entries are not listed, because two pages cannot begin at
+the same row.
 
-The ColumnIndex is left out, with a reason, where the order of the column's values is not known
-(:func:`sidecar.parquet.bounds.find_ordering`: INT96 in TYPE_ORDER, INTERVAL, no column orders), where a
-column in TYPE_ORDER has a NaN (readers that do not look for nan_counts would lose it), and where
-encoding or codec are unknown. Otherwise:
+The ColumnIndex is left out, with a reason, if the order of the column's values is not known
+(:func:`sidecar.parquet.bounds.find_ordering`: INT96 in TYPE_ORDER, INTERVAL, no column orders), if a column in
+TYPE_ORDER has a NaN (readers that ignore nan_counts would lose it), if encoding or codec is unknown, or if its bounds
+take more than 4,096 bytes a page. Otherwise:
 
-- null pages have empty bounds; null_counts are entries below the highest definition level;
+- null pages have empty bounds; null_counts count the entries below the highest definition level;
 - long strings are cut to 64 bytes, see :func:`sidecar.parquet.bounds.truncate_upper`;
-- in TYPE_ORDER a lower bound of zero is -0.0 and an upper one +0.0;
-- boundary_order is that of the bounds as written, ascending first, over pages that are not null;
-- histograms are given where they say more than null_counts: repetition levels if the highest is above 0,
-  definition levels if it is above 1; nan_counts for all floats;
-- nothing is written if the bounds take more than 4,096 bytes a page.
+- in TYPE_ORDER a lower bound of zero is -0.0 and an upper one is +0.0;
+- boundary_order is computed from the bounds as written, without null pages; ASCENDING if both would be right;
+- histograms are written where they say more than null_counts: for repetition levels if the highest is above 0,
+  for definition levels if it is above 1; nan_counts are written for all floats.
 
 parquet.thrift (``ColumnIndex``, ``OffsetIndex``, ``ColumnOrder``), PageIndex.md.
 """
@@ -62,14 +61,14 @@ from sidecar.parquet.value_bounds import PageFolder, PageValues
 from sidecar.source import Source
 
 WINDOW = 4 << 20
-"""Bytes of a chunk that are read at a time."""
+"""Bytes of a chunk that one read fetches."""
 
 MAX_BOUND = 4096
-"""Bytes of a page's bounds, on average, beyond which a ColumnIndex is not worth its size."""
+"""Bytes of bounds a page, on average, above which a ColumnIndex is not worth its size."""
 
 
 class BuiltPageIndex(NamedTuple):
-    """The indexes of a chunk; ``reason`` says why one of them is missing, ``""`` if none is."""
+    """The indexes built for a chunk. ``reason`` says why one of them is missing; ``""`` if both are there."""
 
     column_index: ColumnIndex | None
     offset_index: OffsetIndex | None
@@ -78,7 +77,7 @@ class BuiltPageIndex(NamedTuple):
 
 @dataclass(frozen=True)
 class ScannedPage:
-    """A data page with entries: its header, its levels, and (where they were asked for) its values."""
+    """A data page with entries: its header, levels and values. ``values`` is ``None`` if they were not summed up."""
 
     header: PageHeader
     rows: int
@@ -89,9 +88,9 @@ class ScannedPage:
 
 @dataclass
 class ScannedChunk:
-    """All data pages of a chunk that have entries.
+    """The data pages of a chunk; those without entries are in ``empty_pages``.
 
-    ``reason`` says why values (``values`` of each page) could not be summed up, ``""`` if they were.
+    ``reason`` says why the values could not be decoded; ``""`` if they could.
     """
 
     pages: list[ScannedPage] = field(default_factory=list)
@@ -102,11 +101,11 @@ class ScannedChunk:
 def build_page_index(
     source: Source, footer: Footer, chunk: ColumnChunk, taker: StoredValues | None = None
 ) -> BuiltPageIndex:
-    """Both indexes of a chunk, as far as they can be had; ``taker`` is given the values on the way.
+    """Build both indexes of a chunk, as far as that is possible; ``taker`` gets the values too.
 
-    Reads the whole chunk, in windows of :data:`WINDOW` bytes. Raises :class:`DamagedFileError` for broken
-    pages (a wrong checksum, a second or late dictionary page, other numbers of rows or values than the footer says
-    included); what is sound but cannot be indexed is a reason.
+    Reads the whole chunk, in windows of :data:`WINDOW` bytes. Raises :class:`DamagedFileError` for broken pages: also
+    for a wrong checksum, a second or late dictionary page, or rows or values that differ in number from the footer.
+    If the pages are sound but cannot be indexed, the answer has the reason.
     """
     try:
         scanned = scan_chunk(source, footer, chunk, taker)
@@ -129,10 +128,11 @@ def scan_chunk(
     chunk: ColumnChunk,
     taker: StoredValues | None = None,
 ) -> ScannedChunk:
-    """Walk a chunk's pages and sum them up; raises as :func:`build_page_index` does, and
-    :class:`UnsupportedFeatureError` where not even the rows of its pages can be counted.
+    """Read all pages of a chunk and sum them up.
 
-    ``taker`` is given the values too; it is complete afterwards, unless codec or encoding are not known.
+    ``taker`` gets the values too; it is complete afterwards, unless the codec or an encoding is unknown. Raises
+    :class:`DamagedFileError` as :func:`build_page_index` does, and :class:`UnsupportedFeatureError` if not even the
+    rows of the pages can be counted.
     """
     ordering = find_ordering(footer, chunk.leaf)
     folder = PageFolder(chunk.leaf, ordering) if isinstance(ordering, Ordering) else None
@@ -142,10 +142,10 @@ def scan_chunk(
 def scan_first_page(
     source: Source, footer: Footer, chunk: ColumnChunk, taker: StoredValues | None = None
 ) -> ScannedChunk:
-    """As :func:`scan_chunk` up to the first page that has a value; ``taker`` is given the values up to there.
+    """Read the pages of a chunk up to the first one that has a value; ``taker`` gets the values up to there.
 
-    Reads the dictionary page and that data page. A chunk without values is walked to its end. ``reason`` of the answer
-    says why the values of the page are not decoded.
+    For most chunks these are the dictionary page and one data page. A chunk without values is read to its end.
+    ``reason`` of the answer says why the page's values could not be decoded. Raises as :func:`scan_chunk`.
     """
     ordering = find_ordering(footer, chunk.leaf)
     folder = PageFolder(chunk.leaf, ordering) if isinstance(ordering, Ordering) else None
@@ -162,15 +162,15 @@ def scan_first_page(
 
 
 def nan_counts(pages: Sequence[ScannedPage]) -> list[int]:
-    """How many NaN each page has; 0 where values were not summed up."""
+    """Return the number of NaN of each page; 0 for a page whose values were not summed up."""
     return [0 if page.values is None else page.values.nan_count for page in pages]
 
 
 def lost_nan(index: ColumnIndex, nans: Sequence[int]) -> str:
-    """Why readers lose NaN rows by a ColumnIndex of pages that have ``nans``; empty if they do not.
+    """Return why readers may lose NaN rows through a ColumnIndex; ``""`` if they cannot.
 
-    Bounds leave NaN out, so the format demands nan_counts. A reader must expect NaN where they are missing; Spark's
-    does not, and prunes pages with NaN by their bounds.
+    ``nans`` has the number of NaN of each page. Bounds leave NaN out, so the format demands nan_counts. Without them
+    a reader must expect NaN in every page. Spark's reader does not, and prunes pages that have NaN.
     """
     pages = [page for page, count in enumerate(nans) if count]
     if index.nan_counts is not None or not pages:
@@ -179,9 +179,9 @@ def lost_nan(index: ColumnIndex, nans: Sequence[int]) -> str:
 
 
 def nan_doubt(source: Source, footer: Footer, chunk: ColumnChunk, index: ColumnIndex) -> str:
-    """As :func:`lost_nan` for the ColumnIndex of a chunk; reads the chunk where the index leaves it open.
+    """Return why readers may lose NaN rows through the ColumnIndex of a chunk; ``""`` if they cannot.
 
-    Raises as :func:`scan_chunk`.
+    Reads the whole chunk if it is of floats and the index has no nan_counts. Raises as :func:`scan_chunk`.
     """
     if index.nan_counts is not None or not is_float(chunk.leaf):
         return ""
@@ -192,7 +192,10 @@ def nan_doubt(source: Source, footer: Footer, chunk: ColumnChunk, index: ColumnI
 
 
 def take_values(source: Source, chunk: ColumnChunk, num_rows: int, taker: StoredValues) -> ScannedChunk:
-    """As :func:`scan_chunk` for the values alone, of a chunk in a row group of ``num_rows`` rows."""
+    """Read all pages of a chunk and hand their values to ``taker``; no bounds are computed.
+
+    ``num_rows`` is the number of rows of the row group. Raises as :func:`scan_chunk`.
+    """
     return _scan(source, chunk, num_rows, None, taker)
 
 
@@ -222,7 +225,7 @@ class _ChunkScan:
     def page(self, page: PageHeader, *, first: bool) -> None:
         if page.type == DICTIONARY_PAGE:
             if not first:
-                raise DamagedFileError("a dictionary page that is not the chunk's first page")
+                raise DamagedFileError("a dictionary page is not the chunk's first page")
             self._dictionary(page)
         elif page.is_data:
             self._data(page)
@@ -234,7 +237,7 @@ class _ChunkScan:
         try:
             if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
                 raise UnsupportedFeatureError(
-                    "dictionary pages of this encoding are not read", found=page.encoding
+                    "dictionary pages of this encoding are not supported", found=page.encoding
                 )
             plain = np.frombuffer(decompress(self._chunk.codec, body, page.uncompressed_size), np.uint8)
             smallest = self._chunk.leaf.width or 4
@@ -259,7 +262,9 @@ class _ChunkScan:
         except UnsupportedFeatureError as error:
             if leaf.max_rep:
                 raise
-            self._give_up(error)  # a flat column has as many rows as entries, whatever they are
+            self._give_up(
+                error
+            )  # a flat column has one row an entry, so its rows are known without its values
             self.result.pages.append(ScannedPage(page, page.num_values, True, None, None))
             return
         values = None
@@ -273,18 +278,18 @@ class _ChunkScan:
         self.result.pages.append(ScannedPage(page, levels.rows, levels.starts_row, levels, values))
 
     def _give_up(self, error: UnsupportedFeatureError) -> None:
-        """Go on without values: where the pages are can still be told."""
+        """Stop decoding values. The OffsetIndex does not need them."""
         self._folder = self._taker = None
         self.result.reason = self.result.reason or _reason(error)
 
     @property
     def has_value(self) -> bool:
-        """Whether a value was seen, or cannot be decoded."""
+        """Whether the scan has met a value, or has failed to decode one."""
         last = self.result.pages[-1].levels if self.result.pages else None
         return bool(self.result.reason) or (last is not None and last.num_present > 0)
 
     def hand_over(self) -> None:
-        """End the scan after the pages so far: hand their values to the taker."""
+        """End the scan after the pages so far, and give their values to the taker."""
         self._sum_up()
         if self._taker is not None:
             try:
@@ -307,12 +312,12 @@ class _ChunkScan:
         ):
             if found != expected:
                 raise DamagedFileError(
-                    f"the pages of a column chunk have another number of {what}",
+                    f"the pages of a column chunk have a different number of {what} than the footer says",
                     expected=expected,
                     found=found,
                 )
         if self._taker is not None:
-            with suppress(UnsupportedFeatureError):  # it is not complete then
+            with suppress(UnsupportedFeatureError):  # the taker then says itself that it is not complete
                 self._taker.finish()
 
 
@@ -327,8 +332,8 @@ def _offset_index(
         locations.append((page.header.offset, page.header.end - page.header.offset, first_row))
         first_row += page.rows
     if scanned.pages and any(page.offset < locations[0][0] for page in scanned.empty_pages):
-        # what lies between a chunk's start and its first listed page is taken for a dictionary page
-        return None, "an empty data page stands in front of the others"
+        # readers take the bytes between a chunk's start and its first listed page for a dictionary page
+        return None, "the chunk begins with an empty data page"
     if not scanned.pages:
         locations = [(page.offset, page.end - page.offset, 0) for page in scanned.empty_pages[:1]]
     data_bytes = None
@@ -344,7 +349,7 @@ def _column_index(
     values = [page.values or PageValues() for page in pages]
     floats = is_float(chunk.leaf)
     if floats and ordering.column_order == TYPE_ORDER and any(page.nan_count for page in values):
-        return BuiltPageIndex(None, offset_index, "the column has NaN, and an order that does not place it")
+        return BuiltPageIndex(None, offset_index, "the column has NaN, which its order does not place")
     lower, upper = _bounds(chunk, ordering, values)
     if sum(map(len, lower)) + sum(map(len, upper)) > MAX_BOUND * len(pages):
         return BuiltPageIndex(None, offset_index, f"the bounds take more than {MAX_BOUND} bytes a page")

@@ -1,8 +1,8 @@
-"""The pages of a column chunk: headers one after the other, bodies between them.
+"""Reads the pages of a column chunk: their headers one after the other, and their bodies.
 
-A chunk begins at its dictionary page (or its first data page) and has ``total_compressed_size`` bytes.
-Each page is a Thrift structure ``PageHeader`` and a body of ``compressed_page_size`` bytes. The walk is
-believed only if it ends exactly where the chunk ends; page types that are not known are stepped over.
+A chunk begins at its dictionary page, or at its first data page, and has ``total_compressed_size`` bytes. Each page is
+a Thrift structure ``PageHeader`` and a body of ``compressed_page_size`` bytes. The last page must end exactly where the
+chunk ends. Pages of unknown types are skipped.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ DICTIONARY_ENCODINGS = (PLAIN_DICTIONARY, RLE_DICTIONARY)
 
 
 MAX_VALUES = 1 << 28
-"""Values of the largest page that is read: a few bytes may state any number of equal values."""
+"""Values of a page, at most. A limit is needed because a few bytes can encode any number of equal values."""
 
 MAX_HEADER = 1 << 20
-"""Bytes of the longest page header; statistics of long strings may stand in it."""
+"""Bytes of a page header, at most. It may have statistics with long strings."""
 
 HEADER_WINDOW = 16 << 10
-"""Bytes read at a time where only headers matter."""
+"""Bytes of one read if only headers are needed."""
 
 _HEADER_FIELD = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}
 _FIRST_HEADER = 256
 
 
 class PageHeader(NamedTuple):
-    """One page: ``offset`` of the header in the file, lengths in bytes, numbers of the specification.
+    """The header of a page. ``offset`` is its place in the file, lengths are bytes, types and encodings are the spec's.
 
-    ``num_values`` counts nulls too. ``def_length`` and ``rep_length`` are those of a DATA_PAGE_V2, the level
-    encodings those of a DATA_PAGE. Pages of other types have no values.
+    ``num_values`` includes nulls. Only a DATA_PAGE_V2 has ``def_length`` and ``rep_length``, only a DATA_PAGE the level
+    encodings. Pages that are neither data nor dictionary have no values.
     """
 
     offset: int
@@ -62,29 +62,29 @@ class PageHeader(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset behind the body."""
+        """Offset after the body."""
         return self.body + self.compressed_size
 
     @property
     def is_data(self) -> bool:
-        """Whether the page has values of the column."""
+        """Whether the page is a data page."""
         return self.type in (DATA_PAGE, DATA_PAGE_V2)
 
 
 class ChunkReader:
-    """The bytes of a column chunk, read in windows of at least ``window`` bytes, one kept at a time."""
+    """Reads a column chunk in windows of at least ``window`` bytes, and keeps one window in memory."""
 
     def __init__(self, source: Source, chunk: ColumnChunk, window: int) -> None:
         if chunk.encrypted:
             raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption)")
         if chunk.file_path is not None:
-            raise UnsupportedFeatureError("the column chunk names another file (file_path)")
+            raise UnsupportedFeatureError("the column chunk is in another file (file_path)")
         self.start = chunk.start
         self.end = chunk.start + chunk.total_compressed_size
         without_pages = chunk.num_values == chunk.total_compressed_size == 0  # then any offset will do
         if not (without_pages or 0 < self.start <= self.end <= source.size):
             raise DamagedFileError(
-                "the column chunk lies outside the file",
+                "the column chunk is outside the file",
                 offset=self.start,
                 expected=f"at most {source.size} bytes",
                 found=f"{chunk.total_compressed_size} bytes from {self.start}",
@@ -95,7 +95,10 @@ class ChunkReader:
         self._at = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """``length`` bytes of the chunk from ``offset`` in the file."""
+        """Return ``length`` bytes of the chunk from ``offset`` in the file.
+
+        Raises :class:`DamagedFileError` beyond the chunk's end.
+        """
         if offset + length > self.end:
             raise DamagedFileError(
                 "a page reaches beyond its column chunk", offset=offset, found=offset + length
@@ -106,13 +109,16 @@ class ChunkReader:
         return self._data[offset - self._at : offset - self._at + length]
 
     def window(self, offset: int) -> memoryview:
-        """The bytes of the chunk that are at hand from ``offset`` in the file; read where there are none."""
+        """Return the bytes in memory from ``offset`` in the file on. Reads a new window if there are none."""
         if not self._at <= offset < self._at + len(self._data):
             self.read(offset, min(1, self.end - offset))
         return memoryview(self._data)[offset - self._at :]
 
     def header(self, offset: int) -> PageHeader:
-        """The page header at ``offset``; its body is known to lie inside the chunk."""
+        """Return the page header at ``offset`` in the file. Raises :class:`DamagedFileError` if it is broken.
+
+        The body of the page is inside the chunk.
+        """
         length = min(_FIRST_HEADER, self.end - offset)
         while True:
             try:
@@ -134,13 +140,13 @@ class ChunkReader:
         return page
 
     def body(self, page: PageHeader) -> bytes:
-        """The body of a page, as stored; its checksum is verified where there is one."""
+        """Return the body of a page, as stored. Raises :class:`WrongChecksumError` if it has a wrong checksum."""
         data = self.read(page.body, page.compressed_size)
         check_page_body(page, data)
         return data
 
     def pages(self, start: int | None = None) -> Iterator[PageHeader]:
-        """Every page from ``start`` (the chunk's first page unless told otherwise) to the chunk's end."""
+        """Yield every page from ``start`` (an offset in the file; the chunk's first page by default) to the end."""
         offset = self.start if start is None else start
         while offset < self.end:
             page = self.header(offset)
@@ -149,13 +155,13 @@ class ChunkReader:
 
 
 def decode_page_header(data: bytes, offset: int) -> PageHeader:
-    """The page header that ``data`` begins with; ``offset`` is its place in the file."""
+    """Decode the page header that ``data`` begins with; ``offset`` is its place in the file."""
     value, used = decode_struct(data, base=offset)
     return _page(value, offset, used)
 
 
 def check_page_body(page: PageHeader, data: bytes | memoryview) -> None:
-    """Raise :class:`WrongChecksumError` where a page has a checksum and it is not that of its body ``data``."""
+    """Raise :class:`WrongChecksumError` if a page has a checksum that differs from that of its body ``data``."""
     if page.crc is not None and zlib.crc32(data) != page.crc & 0xFFFFFFFF:
         raise WrongChecksumError(
             "the checksum of a page is wrong",
@@ -174,7 +180,7 @@ def _page(value: Struct, offset: int, header_length: int) -> PageHeader:
         return PageHeader(offset, header_length, *sizes, kind, crc=crc)
     detail = value.struct(field_id)
     if detail is None:
-        raise DamagedFileError("a page header lacks the part that its type asks for", found=kind)
+        raise DamagedFileError("a page header lacks the structure for its page type", found=kind)
     num_values = detail.count(1, "num_values")
     if num_values > MAX_VALUES:
         raise UnsupportedFeatureError(
@@ -202,20 +208,19 @@ def _page(value: Struct, offset: int, header_length: int) -> PageHeader:
 
 
 def walk_pages(source: Source, chunk: ColumnChunk) -> Iterator[PageHeader]:
-    """The headers of a chunk's pages, in order; bodies are skipped over, not read.
+    """Yield the headers of a chunk's pages, in order. Checksums of bodies are not verified.
 
-    Raises :class:`DamagedFileError` where the headers do not lead exactly to the chunk's end.
+    Raises :class:`DamagedFileError` if a header is broken or the last page does not end where the chunk ends.
     """
     with located(source.name, chunk.leaf.path):
         yield from ChunkReader(source, chunk, HEADER_WINDOW).pages()
 
 
 def wholly_dictionary(source: Source, chunk: ColumnChunk) -> bool:
-    """Whether every data page of the chunk is certainly dictionary-encoded.
+    """Return whether every data page of the chunk is certainly dictionary-encoded; false if there are no data pages.
 
-    Known from ``encoding_stats``, or from every page header and from their counts adding up to the
-    chunk's; the list ``encodings`` proves nothing. A chunk without data pages is not. Reads nothing where
-    ``encoding_stats`` tell. Raises :class:`DamagedFileError` if page headers are needed and broken.
+    ``encoding_stats`` decide without a read. If they are missing, every page header is read, and the values must add
+    up to the chunk's. The list ``encodings`` proves nothing. Raises :class:`DamagedFileError` for broken page headers.
     """
     if chunk.leaf.physical == "BOOLEAN" or not chunk.num_values:
         return False
@@ -242,7 +247,7 @@ def _by_page_headers(source: Source, chunk: ColumnChunk) -> bool:
             dictionaries += 1
             if number or dictionaries > 1:
                 raise DamagedFileError(
-                    "a dictionary page that is not the chunk's first page",
+                    "a dictionary page is not the chunk's first page",
                     file=source.name,
                     column=chunk.leaf.path,
                     offset=page.offset,
@@ -253,7 +258,7 @@ def _by_page_headers(source: Source, chunk: ColumnChunk) -> bool:
                 return False
     if values != chunk.num_values:
         raise DamagedFileError(
-            "the pages of a column chunk have another number of values",
+            "the pages of a column chunk have a different number of values than the footer says",
             file=source.name,
             column=chunk.leaf.path,
             expected=chunk.num_values,

@@ -1,9 +1,9 @@
-"""The leaves of a Parquet schema: paths, levels, field ids, and how their values become bytes.
+"""Decodes the leaves of a Parquet schema: their paths, levels, field ids and encodings.
 
-The schema is a list of elements in depth-first order; an element with ``num_children`` is followed by
-that many children. A leaf's definition level grows by one for each optional or repeated ancestor (itself
-included), its repetition level by one for each repeated one. A leaf's *encoding* follows from its
-physical type and its annotation: ``logicalType`` where it is set, the older ``converted_type`` otherwise.
+The schema is a list of elements in depth-first order. An element with ``num_children`` is followed by that many
+children. A leaf's highest definition level is the number of optional or repeated elements on its path, itself included;
+its highest repetition level is the number of repeated ones. A leaf's *encoding* follows from its physical type and its
+annotation: ``logicalType`` if it is set, else the older ``converted_type``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sidecar.parquet.thrift import Struct
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 
 MAX_NESTING = 256
-"""Groups inside each other."""
+"""Groups inside each other, at most."""
 
 MAX_PATHS = 16 << 20
-"""Characters of the paths of all leaves together."""
+"""Characters of the paths of all leaves together, at most."""
 
 MAX_TYPE_LENGTH = 999_999
-"""Bytes of a FIXED_LEN_BYTE_ARRAY value."""
+"""Bytes of a FIXED_LEN_BYTE_ARRAY value, at most."""
 
 # fmt: off
 _CONVERTED = (
@@ -55,7 +55,11 @@ _UNITS = {1: "ms", 2: "us", 3: "ns"}
 
 
 def decode_leaves(elements: Sequence[Struct], *, normalized_interval: bool = False) -> list[Leaf]:
-    """The leaves below the root, in order. Raises :class:`DamagedFileError` if the tree does not add up."""
+    """Decode the leaves below the root, in order.
+
+    Raises :class:`DamagedFileError` if the elements do not make a tree, and :class:`UnsupportedFeatureError` if the
+    paths are too long.
+    """
     if not elements:
         raise DamagedFileError("the schema is empty")
     leaves: list[Leaf] = []
@@ -173,7 +177,7 @@ def _logical_annotation(logical: Struct) -> Annotation:
 
 
 def _encoding_name(physical: str, length: int | None, annotation: Annotation) -> str:
-    """The registry's name; an annotation that does not fit the physical type is as good as none."""
+    """Return the encoding's name in the registry. An annotation that does not fit the physical type is ignored."""
     kind = annotation.kind
     if physical in ("INT32", "INT64"):
         return _integer_encoding(physical, annotation)

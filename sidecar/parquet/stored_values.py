@@ -1,8 +1,8 @@
-"""The values of a chunk, taken from its pages as they are stored.
+"""Hands over the values of a chunk as they are stored, in PLAIN bytes, to be hashed or looked up.
 
-PLAIN bytes stand in PLAIN pages already, and for pages of indices in the dictionary; all other encodings are
-decoded by pyarrow as physical types (:mod:`sidecar.parquet.one_column_file`). So no logical type is ever converted, and
-byte arrays are not copied: they are hashed where they stand.
+PLAIN pages and dictionaries have these bytes. pyarrow decodes all other encodings as physical types
+(:mod:`sidecar.parquet.one_column_file`). So logical types are never converted, and byte arrays are hashed in place,
+without a copy.
 """
 
 from __future__ import annotations
@@ -32,36 +32,38 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class FixedValues:
-    """``count`` PLAIN values of ``width`` bytes each, back to back at the front of ``data`` (uint8[n])."""
+    """``count`` PLAIN values of ``width`` bytes each, one after the other at the start of ``data`` (uint8[n])."""
 
     count: int
     width: int
     data: Bytes
 
     def hashes(self, encoding: Encoding, *, twins: bool = True, function: PlainHash = XXH64) -> Hashes:
-        """Hashes of each value, then those of the twins of zeros and NaN."""
+        """Return the hash of each value; with ``twins`` also those of the other forms of zeros and NaN."""
         return hash_plain_fixed(self.data, self.count, encoding, twins=twins, function=function)
 
     def typed(self, leaf: Leaf) -> pa.Array[Any]:
-        """The values in the file's Arrow type; raises as :meth:`DictionaryPage.to_arrow`."""
+        """Return the values in the file's Arrow type. Raises as :meth:`DictionaryPage.to_arrow`."""
         data = self.data[: self.count * self.width]
         return DictionaryPage(self.count, data, self.width, None).to_arrow(leaf)
 
 
 @dataclass(frozen=True)
 class ByteArrays:
-    """PLAIN values of any length, where they stand."""
+    """PLAIN values of any length, as spans of the page's bytes."""
 
     spans: Spans
 
     def hashes(self, encoding: Encoding, *, twins: bool = True, function: PlainHash = XXH64) -> Hashes:
-        """Hashes of each value; byte arrays have no twins."""
+        """Return the hash of each value. Byte arrays have no twins."""
         return hash_plain_spans(*self.spans, function)
 
     def typed(self, leaf: Leaf) -> Spans:
-        """The values, which are strings or binary. Raises :class:`UnsupportedFeatureError` for decimals."""
+        """Return the values, which are strings or binary. Raises :class:`UnsupportedFeatureError` for decimals."""
         if leaf.encoding.is_decimal:
-            raise UnsupportedFeatureError("decimals of any length are not read from pages", column=leaf.path)
+            raise UnsupportedFeatureError(
+                "decimals of variable length are not read from pages", column=leaf.path
+            )
         return self.spans
 
 
@@ -69,7 +71,7 @@ Values = FixedValues | ByteArrays
 
 
 def check_typed(leaf: Leaf) -> None:
-    """Raise :class:`UnsupportedFeatureError` if values of this leaf have no type: see ``typed``."""
+    """Raise :class:`UnsupportedFeatureError` if the ``typed`` methods do not support values of this leaf."""
     nothing = np.empty(0, np.uint8)
     if leaf.width is not None:
         FixedValues(0, leaf.width, nothing).typed(leaf)
@@ -82,8 +84,8 @@ def check_typed(leaf: Leaf) -> None:
 class StoredValues:
     """Hands the values of one chunk to ``take``, page by page.
 
-    :attr:`complete` says whether it has seen the whole chunk: then every value was handed over. A dictionary is
-    handed over as a whole and at once, or, with ``only_used``, at last and only the entries that some row uses.
+    :attr:`complete` is true after the whole chunk was handed over. A dictionary is handed over whole, before the pages;
+    with ``only_used`` only the entries that some row uses, after the pages.
     """
 
     def __init__(self, leaf: Leaf, take: Callable[[Values], None], *, only_used: bool = False) -> None:
@@ -97,24 +99,24 @@ class StoredValues:
         self._bytes = 0
 
     def set_dictionary(self, page: DictionaryPage) -> None:
-        """The chunk's dictionary, before its first data page."""
+        """Set the chunk's dictionary. Must come before the first data page is added."""
         self._dictionary = page
         self._used = np.full(page.num_values, not self._only_used)
         if not self._only_used:
             self._take(entries_of(page, self._used))
 
     def add(self, encoding: int, count: int, data: Bytes) -> None:
-        """A page of ``count`` values, nulls left out; ``data`` (uint8[n]) holds nothing else.
+        """Add a page of ``count`` values, nulls not counted; ``data`` (uint8[n]) has only the encoded values.
 
         Raises as :meth:`sidecar.parquet.value_bounds.PageFolder.add`.
         """
         if encoding not in KNOWN_ENCODINGS:
-            raise UnsupportedFeatureError("values of this encoding are not decoded", found=encoding)
+            raise UnsupportedFeatureError("values of this encoding are not supported", found=encoding)
         if not count:
             return
         if encoding in DICTIONARY_ENCODINGS:
             if self._dictionary is None:
-                raise DamagedFileError("a data page refers to a dictionary that is not there")
+                raise DamagedFileError("a data page refers to a dictionary, but the chunk has none")
             if self._only_used:
                 mark_indices(data, count, self._used)
             return
@@ -128,12 +130,12 @@ class StoredValues:
             self._decode()
 
     def finish(self) -> None:
-        """Hand over what is still collected; the chunk is complete."""
+        """Hand over the values that are still collected, and mark the chunk as complete."""
         self.hand_over()
         self.complete = True
 
     def hand_over(self) -> None:
-        """Hand over what is still collected of the pages so far, which are all that are wanted."""
+        """Hand over the values that are still collected, after the last page that the caller wants."""
         self._decode()
         if self._dictionary is not None and self._only_used:
             self._take(entries_of(self._dictionary, self._used))
@@ -144,7 +146,7 @@ class StoredValues:
             return
         starts, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
         if not rle.byte_array_spans(data, count, starts, lengths):
-            raise DamagedFileError("a value reaches beyond its page")
+            raise DamagedFileError("a value is longer than the rest of its page")
         self._take(ByteArrays(Spans(data, starts, lengths)))
 
     def _decode(self) -> None:
@@ -161,10 +163,10 @@ class StoredValues:
 
 
 class PageHasher(StoredValues):
-    """Hands the hashes of one chunk's values to ``take``, those of zeros' and NaN's twins included.
+    """Hands the hashes of one chunk's values to ``take``, also those of the other forms of zeros and NaN.
 
-    A filter holds hashes of PLAIN bytes in the file's own encoding, which are the bytes that are stored. Entries of a
-    dictionary that no row uses are hashed too, which does a filter no harm.
+    A filter has hashes of PLAIN bytes in the file's own encoding, which are the stored bytes. Entries of a dictionary
+    that no row uses are hashed too, which only costs a filter a few bits.
     """
 
     def __init__(self, leaf: Leaf, take: Callable[[Hashes], None]) -> None:
@@ -172,7 +174,7 @@ class PageHasher(StoredValues):
 
 
 def entries_of(page: DictionaryPage, used: npt.NDArray[np.bool_]) -> Values:
-    """The entries of a dictionary that are used."""
+    """Return the entries of a dictionary for which ``used`` (bool[num_values]) is true."""
     if page.offsets is not None:
         starts, lengths = page.spans()
         return ByteArrays(Spans(page.data, starts[used], lengths[used]))

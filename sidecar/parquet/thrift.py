@@ -1,8 +1,8 @@
-"""Thrift's compact protocol as a generic field tree: nothing is lost, nothing is interpreted.
+"""Decodes and encodes Thrift's compact protocol as a generic field tree, which keeps unknown fields.
 
-A struct is a sequence of fields and a stop byte 0. A field header is one byte: the low nibble is the
-type, the high nibble the id's distance from the previous field's id (1 to 15); where that is 0 the id
-follows as a zigzag varint.
+A struct is a sequence of fields and a stop byte 0. A field header is one byte: the low nibble is the type, the high
+nibble is the id's distance from the previous field's id (1 to 15). If the distance is 0, the id follows as a zigzag
+varint.
 
 | type | name | bytes after the header |
 | --- | --- | --- |
@@ -16,12 +16,12 @@ follows as a zigzag varint.
 | 12 | STRUCT | its fields |
 | 13 | UUID | 16 bytes |
 
-Booleans in lists take a byte each: 1 is true, false is 2 from most writers and 0 from others, and the
-element type is 1 or 2. Both are kept as they were found, so :func:`encode_struct` gives back the bytes of
-every writer that uses the shortest form of varints and field headers.
+Booleans in lists take a byte each: true is 1, false is 2 from most writers and 0 from others. The element type is 1 or
+2. Both are kept, so :func:`encode_struct` returns the original bytes of every writer that uses the shortest form of
+varints and field headers.
 
-Any bytes give a tree or :class:`DamagedFileError`. No length is believed before the bytes are there: an
-element of a list takes at least one byte, so a tree is never larger than a constant times its bytes.
+Any bytes give a tree or :class:`DamagedFileError`. A length is checked against the bytes that are left: an element of a
+list takes at least one byte, so a tree is never larger than a constant times its bytes.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _INTEGERS = (BYTE, I16, I32, I64)
 _BITS = {I16: 16, I32: 32, I64: 64}
 
 PADDING = 0x7FFE
-"""Id of a field that only takes up room; far from any that the format has."""
+"""Id of a field that only takes up space; far from all ids of the format."""
 
 _PADDING_HEADER = bytes((BINARY, 0xFC, 0xFF, 0x03))  # the id in full, as zigzag varint
 
 MAX_DEPTH = 48
-"""Structs and containers inside each other; the deepest that Parquet has is about ten."""
+"""Structs and containers inside each other, at most. Parquet's own are about ten deep."""
 
 
 class Items:
-    """A list or set: its element type and its elements (of booleans: the bytes 0, 1 or 2 as found)."""
+    """A list or set: its element type and its elements. A boolean element is its byte 0, 1 or 2."""
 
     __slots__ = ("element_type", "values")
 
@@ -70,7 +70,7 @@ class Items:
 
 
 class Entries:
-    """A map: key type, value type and the pairs in their order."""
+    """A map: key type, value type and the pairs in the order of the bytes."""
 
     __slots__ = ("key_type", "pairs", "value_type")
 
@@ -88,10 +88,10 @@ class Entries:
 
 
 class Struct:
-    """Fields in their order on disk: ``fields[id] = (type, value)``.
+    """A struct: ``fields[id] = (type, value)``, in the order of the bytes.
 
-    The typed getters return ``None`` for an absent field and raise :class:`DamagedFileError` for one of
-    another type. ``need_*`` raise for an absent one too.
+    The getters return ``None`` for an absent field, and raise :class:`DamagedFileError` for a field of the wrong type.
+    ``need_integer`` and ``count`` also raise for an absent field.
     """
 
     __slots__ = ("fields",)
@@ -105,7 +105,7 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def integer(self, field_id: int) -> int | None:
-        """An integer of any width."""
+        """Return an integer of any width."""
         field = self.fields.get(field_id)
         if field is None:
             return None
@@ -114,47 +114,47 @@ class Struct:
         return int(field[1])
 
     def need_integer(self, field_id: int, what: str) -> int:
-        """An integer that the specification requires."""
+        """Return a required integer; ``what`` names it in the error."""
         value = self.integer(field_id)
         return _missing(what) if value is None else value
 
     def count(self, field_id: int, what: str) -> int:
-        """A required integer that cannot be negative."""
+        """Return a required integer that must not be negative; ``what`` names it in the error."""
         value = self.need_integer(field_id, what)
         if value < 0:
             raise DamagedFileError(f"{what} is negative", expected="0 or more", found=value)
         return value
 
     def boolean(self, field_id: int) -> bool | None:
-        """A boolean."""
+        """Return a boolean."""
         value = self._get(field_id, BOOL)
         return None if value is None else bool(value)
 
     def binary(self, field_id: int) -> bytes | None:
-        """Bytes."""
+        """Return a byte string."""
         value = self._get(field_id, BINARY)
         return None if value is None else bytes(value)
 
     def text(self, field_id: int) -> str | None:
-        """Bytes that must be UTF-8."""
+        """Return a string. Raises :class:`DamagedFileError` if it is not UTF-8."""
         value = self.binary(field_id)
         return None if value is None else _text(value)
 
     def struct(self, field_id: int) -> Struct | None:
-        """A struct or union."""
+        """Return a struct or union."""
         value: Struct | None = self._get(field_id, STRUCT)
         return value
 
     def structs(self, field_id: int) -> list[Struct] | None:
-        """A list of structs."""
+        """Return a list of structs."""
         return self._items(field_id, (STRUCT,))
 
     def integers(self, field_id: int) -> list[int] | None:
-        """A list of integers."""
+        """Return a list of integers."""
         return self._items(field_id, _INTEGERS)
 
     def texts(self, field_id: int) -> list[str] | None:
-        """A list of strings."""
+        """Return a list of strings. Raises :class:`DamagedFileError` if one is not UTF-8."""
         items = self._items(field_id, (BINARY,))
         return None if items is None else [_text(item) for item in items]
 
@@ -177,7 +177,7 @@ class Struct:
 
 def _wrong_type(field_id: int, expected: str, found: int) -> NoReturn:
     raise DamagedFileError(
-        f"Thrift field {field_id} has another type", expected=expected, found=_NAMES[found]
+        f"Thrift field {field_id} has the wrong type", expected=expected, found=_NAMES[found]
     )
 
 
@@ -193,10 +193,10 @@ def _text(value: bytes) -> str:
 
 
 def decode_struct(data: bytes, offset: int = 0, *, base: int = 0) -> tuple[Struct, int]:
-    """The struct that starts at ``data[offset]``, and the offset behind it.
+    """Decode the struct that starts at ``data[offset]``. Returns it and the offset after it.
 
-    ``base`` is where ``data`` begins in its file, for the offsets in errors. Raises
-    :class:`DamagedFileError`; where only bytes are missing at the end, that is :class:`TruncatedError`.
+    ``base`` is the offset of ``data`` in its file, for errors. Raises :class:`DamagedFileError`; it is a
+    :class:`TruncatedError` if only bytes at the end are missing.
     """
     decoder = _Decoder(data, offset)
     try:
@@ -210,11 +210,11 @@ def decode_struct(data: bytes, offset: int = 0, *, base: int = 0) -> tuple[Struc
 
 
 class TruncatedError(DamagedFileError):
-    """A Thrift structure goes on behind the bytes at hand."""
+    """Raised if a Thrift structure does not end within the given bytes."""
 
 
 class _Decoder:
-    """A position in bytes. Running off the end raises IndexError."""
+    """Decodes values at a position in bytes, and advances it. Running past the end raises IndexError."""
 
     __slots__ = ("at", "data")
 
@@ -259,7 +259,10 @@ class _Decoder:
     def struct(self, depth: int) -> Struct:
         if depth > MAX_DEPTH:
             raise DamagedFileError("Thrift structures are nested too deeply", expected=f"at most {MAX_DEPTH}")
-        data, at = self.data, self.at  # locals, and small integers in place: footers have many of them
+        data, at = (
+            self.data,
+            self.at,
+        )  # locals, and small integers inline, for speed: footers have many of them
         fields: dict[int, tuple[int, Any]] = {}
         field_id = 0
         while True:
@@ -275,7 +278,9 @@ class _Decoder:
                 self.at = at
                 field_id, at = self.integer(I16), self.at
             if field_id in fields or field_id > 0x7FFF:
-                raise DamagedFileError(f"a Thrift structure has field {field_id} twice or beyond the limit")
+                raise DamagedFileError(
+                    f"a Thrift structure has field {field_id} twice, or its id is too large"
+                )
             if I16 <= kind <= I64 and (raw := data[at]) < 0x80:
                 at += 1
                 fields[field_id] = (kind, (raw >> 1) ^ -(raw & 1))
@@ -311,7 +316,7 @@ class _Decoder:
         return self.value(kind, depth)
 
     def size(self, size: int) -> int:
-        """A number of elements; each takes a byte at least."""
+        """Return a number of elements, after a check that the bytes left can hold them, one byte each at least."""
         if size > len(self.data) - self.at:
             raise IndexError
         return size
@@ -341,32 +346,33 @@ class _Decoder:
 
 
 def encode_struct(value: Struct) -> bytes:
-    """The bytes of a struct, every integer and field header in its shortest form."""
+    """Return the bytes of a struct, with every integer and field header in its shortest form."""
     out = bytearray()
     _put_struct(out, value)
     return bytes(out)
 
 
 def encode_padded(value: Struct, length: int) -> bytes:
-    """The bytes of a struct, drawn out to ``length`` bytes; see :func:`draw_out`."""
+    """Return the bytes of a struct, padded to ``length`` bytes; see :func:`draw_out`."""
     return draw_out(encode_struct(value), length)
 
 
 def draw_out(data: bytes, length: int) -> bytes:
-    """The bytes of a struct as ``length`` bytes: what is left is an unknown field, :data:`PADDING`, of zeros.
+    """Return the bytes of a struct padded to ``length`` bytes, by an unknown field :data:`PADDING` of zeros.
 
-    Readers skip it. Raises :class:`DamagedFileError` unless there is room for it, 5 bytes, or none left.
+    Readers skip the field. Raises :class:`DamagedFileError` if ``length`` is too small for the struct or the field,
+    which takes at least 5 bytes.
     """
     left = length - len(data)
     if left == 0:
         return data
     for width in range(1, 6):
         content = left - len(_PADDING_HEADER) - width
-        if 0 <= content < 1 << 7 * width:  # in one case a varint must be longer than it need be
+        if 0 <= content < 1 << 7 * width:  # some lengths need a varint that is longer than its shortest form
             size = bytes(content >> 7 * i & 0x7F | (0x80 if i + 1 < width else 0) for i in range(width))
             return data[:-1] + _PADDING_HEADER + size + bytes(content + 1)
     raise DamagedFileError(
-        "no room for a padded Thrift structure", expected=f"{len(data)} bytes", found=length
+        "there is no room for a padded Thrift structure", expected=f"{len(data)} bytes", found=length
     )
 
 
@@ -410,7 +416,7 @@ def _put_value(out: bytearray, kind: int, content: Any) -> None:
         _put_entries(out, content)
     elif kind in (DOUBLE, UUID):
         out += content
-    else:  # a byte, or a boolean of a list
+    else:  # a byte, or a boolean in a list
         out.append(content & 0xFF)
 
 

@@ -1,19 +1,19 @@
-"""Bounds of the values of data pages, for building page indexes.
+"""Finds the bounds of the values of data pages, for building page indexes.
 
-A dictionary page is decoded and ranked once; then a data page of indices is folded without unpacking it. PLAIN values
-of fixed width and PLAIN strings are taken as they are. Pages of all other encodings are collected and decoded by
-pyarrow, many at a time (:mod:`sidecar.parquet.one_column_file`).
+A dictionary page is decoded and its entries are ranked once. Then the bounds of a page of indices are found without
+unpacking them. PLAIN values of fixed width and PLAIN strings are compared in place. Pages of all other encodings are
+collected and decoded by pyarrow, many at a time (:mod:`sidecar.parquet.one_column_file`).
 
-Values are turned into *keys* whose plain order is the column's order, and the extremes back into PLAIN bytes:
+Values become *keys* whose natural order is the column's order. The lowest and the highest key become PLAIN bytes:
 
 | kind | key |
 | --- | --- |
 | boolean, signed, unsigned | the number |
-| float | an integer in IEEE 754's totalOrder; NaN lies beyond the infinities |
+| float | an integer in IEEE 754's totalOrder; NaN is beyond the infinities |
 | bytes | the bytes |
-| decimal, fixed length | the bytes with the sign bit turned, compared unsigned |
+| decimal, fixed length | the bytes with the sign bit flipped, compared unsigned |
 | decimal, any length | the number |
-| int96 | all bytes reversed (days, then nanoseconds), both sign bits turned |
+| int96 | all bytes reversed (days, then nanoseconds), both sign bits flipped |
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from sidecar.parquet.one_column_file import decode_pages
 from sidecar.parquet.pages import DICTIONARY_ENCODINGS, PLAIN, RLE
 
 BATCH_BYTES = 2 << 20
-"""Bytes that are handed to pyarrow at once, prefixes of strings unfolded, unless a single page has more."""
+"""Decoded bytes of the pages that pyarrow decodes at once. A single page may have more."""
 
 MAX_DECODED = 32 << 20
-"""Bytes that the values of a page may take: encodings with runs state billions of values in a few bytes."""
+"""Decoded bytes that the values of a page may take. Run-length encodings store billions of values in a few bytes."""
 
 _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY, _BYTE_STREAM_SPLIT = 5, 6, 7, 9
 KNOWN_ENCODINGS = (
@@ -54,9 +54,9 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass
 class PageValues:
-    """What a page holds besides nulls: bounds (``None`` without values), NaNs, bytes of BYTE_ARRAY values.
+    """Sums over a page's values, nulls left out: PLAIN bounds, number of NaN, bytes of BYTE_ARRAY values.
 
-    NaN is in the bounds only if all values are NaN.
+    Bounds are ``None`` for a page without values. They are NaN only if all values are NaN.
     """
 
     lower: bytes | None = None
@@ -66,23 +66,23 @@ class PageValues:
 
 
 class _Keys(Protocol):
-    """Values as keys."""
+    """An array of values with their sort keys."""
 
     @property
     def nan(self) -> npt.NDArray[np.bool_] | None:
         """Which values are NaN, bool[n]; ``None`` for types without NaN."""
 
     def extremes(self, start: int, end: int) -> tuple[Any, Any]:
-        """Lowest and highest key of a non-empty range."""
+        """Return the lowest and the highest key of the values in the non-empty range ``[start, end)``."""
 
     def ranks(self) -> npt.NDArray[np.int64]:
-        """Place of each value in their order."""
+        """Return the rank of each value, counted from 0."""
 
     def plain(self, key: Any) -> bytes:
-        """A key's PLAIN bytes."""
+        """Return the PLAIN bytes of the value with this key."""
 
     def key(self, index: int) -> Any:
-        """The key of one value."""
+        """Return the key of the value at ``index``."""
 
 
 class _Numbers:
@@ -109,7 +109,7 @@ class _Numbers:
 
 
 class _Floats:
-    """Floats; their bits are reordered only where plain comparison does not tell (zeros and NaN)."""
+    """Floats. They are compared as numbers; only where that does not decide (zeros, NaN), by their totalOrder keys."""
 
     def __init__(self, bits: npt.NDArray[Any]) -> None:
         self._bits = bits
@@ -142,13 +142,13 @@ class _Floats:
 
 
 def _total_order(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Signed integers that order as IEEE 754's totalOrder does, and back: the function is its own inverse."""
+    """Turn float bits into signed integers that sort as IEEE 754's totalOrder does, or back: it is its own inverse."""
     found: npt.NDArray[Any] = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
     return found
 
 
 class _Binaries:
-    """Keys in an Arrow array of (fixed-size) binary, which Arrow compares as unsigned bytes."""
+    """Keys in an Arrow array of binary or fixed-size binary, which Arrow compares as unsigned bytes."""
 
     nan: npt.NDArray[np.bool_] | None = None
 
@@ -171,7 +171,7 @@ class _Binaries:
 
 
 class _Decimals:
-    """Decimals of any length: as Python integers, each with the bytes that it is stored as."""
+    """Decimals of any length. A key is the Python integer with the bytes that are stored."""
 
     nan: npt.NDArray[np.bool_] | None = None
 
@@ -203,7 +203,7 @@ def _inverse(order: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _keys(values: pa.Array[Any], ordering: Ordering) -> _Keys:
-    """Keys of an array as :func:`decode_pages` gives it."""
+    """Return the keys of an array that :func:`decode_pages` returned."""
     kind, width = ordering.kind, ordering.width
     if kind == "boolean":
         return _Numbers(values.to_numpy(zero_copy_only=False).astype(np.uint8))
@@ -224,7 +224,7 @@ def _keys(values: pa.Array[Any], ordering: Ordering) -> _Keys:
 
 
 def _fixed(values: pa.Array[Any], width: int) -> Bytes:
-    """The bytes of an array of fixed width, uint8[n * width]."""
+    """Return the bytes of an array of fixed width, uint8[n * width], without a copy."""
     data = _buffer(values, np.dtype(np.uint8))
     return data[values.offset * width : (values.offset + len(values)) * width]
 
@@ -241,7 +241,7 @@ def _xor(key: bytes, turn: npt.NDArray[np.uint8]) -> bytes:
 
 @dataclass
 class _Dictionary:
-    """A dictionary, ranked: ``order`` has the entry at each rank."""
+    """A ranked dictionary. ``ranks`` has the rank of each entry, ``order`` the entry at each rank."""
 
     keys: _Keys
     ranks: npt.NDArray[np.int64]
@@ -252,9 +252,9 @@ class _Dictionary:
 
 @dataclass
 class PageFolder:
-    """Sums up the values of one chunk's data pages, in any order of encodings.
+    """Sums up the values of one chunk's data pages. Their encodings may change from page to page.
 
-    ``add`` may only collect a page; its :class:`PageValues` is filled in at the latest by ``finish``.
+    ``add`` may only collect a page. Its :class:`PageValues` is complete after ``finish``.
     """
 
     leaf: Leaf
@@ -264,7 +264,7 @@ class PageFolder:
     _bytes: int = 0
 
     def set_dictionary(self, page: DictionaryPage) -> None:
-        """The chunk's dictionary, before its first data page."""
+        """Rank the chunk's dictionary. Must come before the first data page is added."""
         keys = _keys(_dictionary_array(page, self.leaf), self.ordering)
         ranks = keys.ranks()
         sizes = np.zeros(page.num_values, np.int64)
@@ -274,12 +274,12 @@ class PageFolder:
         self._dictionary = _Dictionary(keys, ranks, _inverse(ranks), sizes, nan)
 
     def add(self, encoding: int, count: int, data: Bytes) -> PageValues:
-        """A page of ``count`` values, nulls left out; ``data`` (uint8[n]) holds nothing else.
+        """Add a page of ``count`` values, nulls not counted; ``data`` (uint8[n]) has only the encoded values.
 
         Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` as :func:`decode_pages` does.
         """
         if encoding not in KNOWN_ENCODINGS:
-            raise UnsupportedFeatureError("values of this encoding are not decoded", found=encoding)
+            raise UnsupportedFeatureError("values of this encoding are not supported", found=encoding)
         page = PageValues()
         if count and encoding in DICTIONARY_ENCODINGS:
             self._fold(page, count, data)
@@ -301,7 +301,7 @@ class PageFolder:
         return page
 
     def finish(self) -> None:
-        """Decode what is still collected."""
+        """Decode the pages that are still collected, and fill in their :class:`PageValues`."""
         if not self._pending:
             return
         pending, self._pending, self._bytes = self._pending, [], 0
@@ -309,7 +309,7 @@ class PageFolder:
         self._sum_up(values, [(page, count) for page, _, count, _ in pending])
 
     def _sum_up(self, values: pa.Array[Any], pages: list[tuple[PageValues, int]]) -> None:
-        """Fill in pages whose values stand in an array one after the other."""
+        """Fill in pages from an array that has their values one page after the other."""
         keys = _keys(values, self.ordering)
         offsets = _offsets(values) if self.leaf.physical == "BYTE_ARRAY" else None
         start = 0
@@ -324,24 +324,24 @@ class PageFolder:
     def _fold(self, page: PageValues, count: int, data: Bytes) -> None:
         dictionary = self._dictionary
         if dictionary is None:
-            raise DamagedFileError("a data page refers to a dictionary that is not there")
+            raise DamagedFileError("a data page refers to a dictionary, but the chunk has none")
         if not len(data) or data[0] > 32:
-            raise DamagedFileError("a data page has no indices, or a bit width above 32")
+            raise DamagedFileError("a data page has no dictionary indices, or their bit width is above 32")
         most = np.iinfo(np.int64).max
         out = np.array([most, -1, most, -1, 0, 0], np.int64)
         tables = (dictionary.ranks, dictionary.sizes, dictionary.nan, out)
         width = int(data[0])
-        if width == 0:  # every index is 0, and some writers leave nothing more
+        if width == 0:  # every index is 0, and some writers write no runs then: make one of ``count`` zeros
             data = np.frombuffer(_varint(count << 1), np.uint8)
             status = kernels.fold_indices(data, unaligned_words(data), 0, len(data), 0, count, *tables)
         else:
             status = kernels.fold_indices(data, unaligned_words(data), 1, len(data), width, count, *tables)
         if status == BAD_INDEX:
             raise DamagedFileError(
-                "an index lies beyond the dictionary", expected=f"less than {len(dictionary.ranks)}"
+                "a dictionary index is too large", expected=f"less than {len(dictionary.ranks)}"
             )
         if status < 0:
-            raise DamagedFileError("the indices of a data page end early", expected=f"{count} indices")
+            raise DamagedFileError("a data page has too few dictionary indices", expected=f"{count} indices")
         low, high = (
             (out[kernels.LOW], out[kernels.HIGH])
             if out[kernels.HIGH] >= 0
@@ -353,10 +353,10 @@ class PageFolder:
 
 
 def _sum_up_strings(page: PageValues, count: int, data: Bytes) -> None:
-    """PLAIN byte arrays, compared where they stand."""
+    """Sum up PLAIN byte arrays, compared in place."""
     starts, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
     if not byte_array_spans(data, count, starts, lengths):
-        raise DamagedFileError("a value reaches beyond its page")
+        raise DamagedFileError("a value is longer than the rest of its page")
     low, high = (int(place) for place in kernels.span_extremes(data, starts, lengths))
     page.lower = data[starts[low] : starts[low] + lengths[low]].tobytes()
     page.upper = data[starts[high] : starts[high] + lengths[high]].tobytes()
@@ -364,21 +364,21 @@ def _sum_up_strings(page: PageValues, count: int, data: Bytes) -> None:
 
 
 def _sum_up_rows(page: PageValues, count: int, data: Bytes, width: int, *, signed: bool) -> None:
-    """PLAIN values of fixed length, compared where they stand."""
+    """Sum up PLAIN values of fixed length, compared in place."""
     low, high = (int(row) * width for row in kernels.row_extremes(data, width, count, signed))
     page.lower, page.upper = data[low : low + width].tobytes(), data[high : high + width].tobytes()
 
 
 def check_size(leaf: Leaf, encoding: int, count: int, data: Bytes) -> int:
-    """Roughly how many bytes the values of a page take, encoded and decoded.
+    """Return roughly how many bytes the values of a page take, encoded and decoded together.
 
-    Refuses numbers of values that the bytes cannot hold, or that pyarrow would allocate far more for.
-    Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError`.
+    Raises :class:`DamagedFileError` for more values than the bytes can hold, and :class:`UnsupportedFeatureError` for
+    a page whose values would take more than :data:`MAX_DECODED` bytes.
     """
     bits = {"BOOLEAN": 1, "BYTE_ARRAY": 32}.get(leaf.physical, 8 * (leaf.width or 0))
     if encoding not in (PLAIN, _BYTE_STREAM_SPLIT):
         if count * max(bits // 8, 1) > MAX_DECODED:
-            raise UnsupportedFeatureError("a page has too many values to be decoded", found=count)
+            raise UnsupportedFeatureError("a page has too many values to decode", found=count)
         if encoding == DELTA_BYTE_ARRAY:
             from sidecar.parquet.decoded_size import check_prefixes
 
@@ -405,13 +405,13 @@ def _offsets(values: pa.Array[Any]) -> npt.NDArray[np.int32]:
 
 
 def _buffer(values: pa.Array[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The first buffer behind the validity of an array."""
+    """Return the first buffer of an array after its validity bitmap."""
     buffer: Any = values.buffers()[1]
     return np.frombuffer(b"" if buffer is None else buffer, dtype)
 
 
 def _dictionary_array(page: DictionaryPage, leaf: Leaf) -> pa.Array[Any]:
-    """The entries as :func:`decode_pages` would give them."""
+    """Return the entries of a dictionary as an Arrow array like those of :func:`decode_pages`."""
     data = pa.py_buffer(page.data.data)
     if page.offsets is not None:
         return pa.Array.from_buffers(
@@ -421,6 +421,6 @@ def _dictionary_array(page: DictionaryPage, leaf: Leaf) -> pa.Array[Any]:
 
 
 def _plain_array(data: Bytes, count: int, width: int) -> pa.Array[Any]:
-    """PLAIN values of fixed width, not copied."""
+    """Return PLAIN values of fixed width as an Arrow array, without a copy."""
     buffer = pa.py_buffer(data[: count * width].data)
     return pa.Array.from_buffers(pa.binary(width), count, [None, buffer])

@@ -110,7 +110,7 @@ def test_a_column_without_its_key_keeps_what_it_has(kind: Kind, tmp_path: Path) 
     path, some = written(kind, tmp_path), kind.ours(retriever=WithoutKey("kc1"))
     first, report = embedded(path, some, "first.parquet")
     told = {(o.kind, o.column): o for o in report.outcomes}
-    assert told["bloom", "k"].reason == "the column's key is not at hand"
+    assert told["bloom", "k"].reason == "the key of the column is missing"
     assert told["page-index", "s"].reason == "k of the row group has no page index"
     assert {c for (_, c) in filters_of(first, some)} == set(COLUMNS) - {"k"}
     assert {c for (_, c) in filters_of(first, kind.ours())} == set(COLUMNS) - {"k"}
@@ -132,7 +132,7 @@ def test_a_column_without_its_key_keeps_what_it_has(kind: Kind, tmp_path: Path) 
     report = strip_file(str(full), str(bare), encryption_keys=some)
     left = opened(bare, kind.ours())[1]
     assert {c.leaf.path for c in chunks(left) if c.bloom_filter_offset or c.offset_index_offset} == {"k"}
-    assert {o.reason for o in report.outcomes if o.column == "k"} == {"the column's key is not at hand"}
+    assert {o.reason for o in report.outcomes if o.column == "k"} == {"the key of the column is missing"}
     assert report.written.dead_bytes > 0
     with pytest.raises(UnsupportedFeatureError, match="nothing can be moved"):
         embedded(path, some, "moved.parquet", placement="row-group")
@@ -302,7 +302,7 @@ def test_filters_that_a_writer_left_in_clear_do_not_stay(
         data = source.read_bytes()
         leaks = [c for c in chunks(footer) if c.leaf.path == columns[0]]
         bits = [data[c.bloom_filter_offset or 0 :][20 : c.bloom_filter_length] for c in leaks]
-        with pytest.raises(DamagedFileError, match="stands in clear"):
+        with pytest.raises(DamagedFileError, match="of an encrypted column is not encrypted"):
             read_bloom_filter(view, leaks[0])
         for placement in ("end", "row-group"):
             target = tmp_path / f"{columns[0]}-{placement}.parquet"
@@ -372,7 +372,7 @@ def test_a_sidecar_of_encrypted_files_goes_into_them(table: Table, tmp_path: Pat
     some = EncryptionKeys(retriever=WithoutKey("kc2"))
     report = embed_from(path, sources[0], str(one), way="values", encryption_keys=some)
     assert {o.reason for o in report.outcomes if o.column == "s" and o.kind == "bloom"} == {
-        "the column's key is not at hand"
+        "the key of the column is missing"
     }
     with pytest.raises(SidecarError, match="encrypted"):
         embed_from(path, sources[0], str(tmp_path / "none.parquet"))
@@ -413,7 +413,7 @@ def test_files_of_a_table_are_replaced(table: Table) -> None:
         table, bloom=["k"], page_index=True, even_if_dictionary=True, encryption_keys=EncryptionKeys(Keys())
     )
     assert [left.reason.split(":")[0] for left in report.left_alone] == [
-        "no key for the footer of an encrypted file"
+        "the key for the footer of an encrypted file is missing"
     ]
     assert any("DuckDB" in warning for warning in report.warnings())
     assert len(report.replaced) == 2

@@ -192,7 +192,7 @@ def test_columns_without_key_stay_locked_and_the_others_do_not() -> None:
     assert {unit["might_contain"] for unit in probe(view, "str", "nothing like it")} == {None}
     problems = verify(view)
     assert {(p["column"], p["problem"]) for p in problems} == {
-        (column, "the column is encrypted and cannot be checked: its key is not at hand")
+        (column, "the column is encrypted and cannot be checked: its key is missing")
         for column in ("f64_clean", "str")
     }
 
@@ -216,12 +216,12 @@ def test_a_filter_in_clear_is_named_and_never_used() -> None:
     path = path_of("variants/rs_enc_bloom")
     keys = keys_of("variants/rs_enc_bloom")
     assert all(
-        unit["might_contain"] is None and "stands in clear" in unit["reason"]
+        unit["might_contain"] is None and "column is not encrypted" in unit["reason"]
         for unit in probe_file(path, "str", "nothing like it", encryption_keys=keys)["units"]
     )
     problems = verify_file(path, encryption_keys=keys)["problems"]
     assert problems
-    assert all(p["column"] == "str" and "stands in clear" in p["problem"] for p in problems)
+    assert all(p["column"] == "str" and "column is not encrypted" in p["problem"] for p in problems)
     rows = scan_file(path, "str is not null", encryption_keys=keys)
     found = scan_file(path, f"str = '{rows['str'][0].as_py()}'", encryption_keys=keys)
     assert found.num_rows >= 1
@@ -237,7 +237,7 @@ def test_a_filter_put_in_clear_is_named_with_and_without_keys() -> None:
     clear = encode_header(512) + bytes(512)
     source = BytesSource(data[:at] + clear + data[at + len(clear) :])
     for view in (source, opened(name, source)):
-        named = [p for p in verify(view) if "stands in clear" in p["problem"]]
+        named = [p for p in verify(view) if "column is not encrypted" in p["problem"]]
         assert [(p["unit"], p["column"]) for p in named] == [(0, "str")]
     found = next(v for v in scan_file(opened(name), "str is not null")["str"].to_pylist() if v)
     assert scan_file(source, f"str = '{found}'", encryption_keys=keys_of(name)).num_rows >= 1
@@ -246,7 +246,7 @@ def test_a_filter_put_in_clear_is_named_with_and_without_keys() -> None:
 @pytest.mark.parametrize(
     ("changed", "kind", "match"),
     [
-        ({"footer_key": None}, UsageError, "no key for the footer"),
+        ({"footer_key": None}, UsageError, "key for the footer of an encrypted file is missing"),
         ({"footer_key": b"x" * 16}, DamagedFileError, "encrypted footer: authentication failed"),
         ({"column_keys": {"str": b"x" * 16}}, DamagedFileError, "column metadata of row group 0: authentic"),
         ({"aad_prefix": b"another"}, DamagedFileError, "AAD prefix"),
@@ -268,7 +268,7 @@ def test_prefixes_are_compared_and_supplied() -> None:
     stored, supplied = "apache_encrypt_columns_and_footer_aad.parquet.encrypted", WRITTEN[2]
     opened(stored, aad_prefix=b"tester")
     opened(stored, aad_prefix=lambda path: b"tester" if path.endswith(stored) else b"no")
-    with pytest.raises(DamagedFileError, match="another AAD prefix"):
+    with pytest.raises(DamagedFileError, match="a different AAD prefix"):
         opened(stored, aad_prefix=b"teste")
     with pytest.raises(UsageError, match="does not store"):
         opened(supplied, aad_prefix=None)

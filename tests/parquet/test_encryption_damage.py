@@ -173,7 +173,7 @@ def test_what_contradicts_itself_in_a_footer_is_refused() -> None:
             chunk.fields[9] = (BINARY, b"anything")
 
     refused(ordinals, DamagedFileError, "ordinal of a row group")
-    refused(another_column, DamagedFileError, "names another column")
+    refused(another_column, DamagedFileError, "names a different column")
     refused(unknown_way, UnsupportedFeatureError, "unknown way")
     refused(metadata_of_a_plain_column, DamagedFileError, "not encrypted")
 

@@ -195,7 +195,7 @@ def test_a_bare_filter_of_another_length_is_damaged(path: Path, cut: int, tmp_pa
     for data in (whole[:-cut], whole + bytes(cut)):
         source = BytesSource(data)
         if is_bare_filter(source):
-            with pytest.raises(DamagedFileError, match="another length"):
+            with pytest.raises(DamagedFileError, match="has the wrong length"):
                 read_bare_filter(source)
         (tmp_path / "cut").write_bytes(data)
         assert len(sidecar.verify_file(str(tmp_path / "cut"))["problems"]) == 1
@@ -258,7 +258,7 @@ def test_the_usual_encoding_of_a_type(value_type: str, encoding: str) -> None:
     "value_type", ["", "x", "boolean", "decimal(39, 2)", "decimal(3, 9)", "list<int>", "struct"]
 )
 def test_what_is_no_type_is_refused(value_type: str) -> None:
-    with pytest.raises(UsageError, match="names no column"):
+    with pytest.raises(UsageError, match="has no column"):
         probe_bare_filter(BytesSource(OLD.read_bytes()), value_type, "1")
 
 

@@ -190,7 +190,7 @@ def test_a_late_dictionary_page_is_named() -> None:
     data[pages[0].offset : pages[1].end] = second + dictionary
     moved = replace(chunk, dictionary_page_offset=None, data_page_offset=chunk.start)
     assert [page.type for page in walk_pages(BytesSource(bytes(data)), moved)][1] == DICTIONARY_PAGE
-    with pytest.raises(DamagedFileError, match="dictionary page that is not the chunk's first"):
+    with pytest.raises(DamagedFileError, match="dictionary page is not the chunk's first"):
         wholly_dictionary(BytesSource(bytes(data)), moved)
     problems = [problem["problem"] for problem in verify_file(BytesSource(bytes(data)))]
     assert any("not the chunk's first page" in problem for problem in problems)
@@ -226,7 +226,7 @@ def test_a_missing_page_is_no_proof() -> None:
     data, chunk = dictionary_chunk()
     pages = list(walk_pages(BytesSource(bytes(data)), chunk))
     shorter = replace(chunk, total_compressed_size=pages[-1].offset - chunk.start)
-    with pytest.raises(DamagedFileError, match="another number of values"):
+    with pytest.raises(DamagedFileError, match="a different number of values"):
         wholly_dictionary(BytesSource(bytes(data)), shorter)
     with pytest.raises(DamagedFileError):
         list(walk_pages(BytesSource(bytes(data)), replace(chunk, total_compressed_size=pages[-1].end - 5)))

@@ -56,7 +56,7 @@ def test_prefixes_count_as_bytes_of_values(prefixed: BytesSource) -> None:
 
 def test_batches_of_long_prefixes_are_not_handed_to_pyarrow(prefixed: BytesSource) -> None:
     (chunk,) = read_footer(prefixed).row_groups[0].columns
-    with pytest.raises(UnsupportedFeatureError, match="too large to be decoded in batches"):
+    with pytest.raises(UnsupportedFeatureError, match="too large to decode in batches"):
         check_pages(prefixed, chunk)
 
 

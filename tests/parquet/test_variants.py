@@ -36,8 +36,8 @@ GOOD = [
 BAD = {
     "m03_len_minus10": "bloom_filter_length is 262, but header and bitset have 272 bytes",
     "m03_len_plus32": "bloom_filter_length is 304, but header and bitset have 272 bytes",
-    "m12_filepath_other": "names another file",
-    "m14_alg_unknown": "algorithm is not known",
+    "m12_filepath_other": "is in another file",
+    "m14_alg_unknown": "algorithm is unknown",
 }
 
 
@@ -198,4 +198,4 @@ def test_a_header_that_does_not_say_the_known_way_is_not_trusted(
     header.fields.pop(field_id)
     if members is not None:
         header.fields[field_id] = (STRUCT, Struct({member: (STRUCT, Struct()) for member in members}))
-    assert f"the header's {what} is not known" in header_doubt(header)
+    assert f"the header's {what} is unknown" in header_doubt(header)

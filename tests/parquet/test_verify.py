@@ -42,19 +42,19 @@ DEFECTIVE = {
     "rs_enc_bloom": "the footer is encrypted",
     "er_enc_pf_badsig": "the column is encrypted",
     "er_enc_pf_signed": "the column is encrypted",
-    "f16_2byte": "lacks 4-byte floats, by which DuckDB asks",
+    "f16_2byte": "lacks the 4-byte floats that DuckDB looks up",
     "nn_bloom": "lacks the canonical NaN",
     "nan_gt": "have NaN, but there are no nan_counts",
     "m03_len_minus10": "bloom_filter_length is 262, but header and bitset have 272 bytes",
     "m03_len_plus32": "bloom_filter_length is 304, but header and bitset have 272 bytes",
-    "m12_filepath_other": "names another file (file_path)",
-    "m14_alg_unknown": "algorithm is not known",
+    "m12_filepath_other": "is in another file (file_path)",
+    "m14_alg_unknown": "algorithm is unknown",
     "p02_no_oi_for_str": "missing, while other columns of the row group have one",
     "p03_ci_without_oi_all": "a column index without an offset index",
     "p05_nullpage_nullcount0": "page 0 has 120 nulls, not 0",
     "p06_ci_one_page_less": "2 pages in the column index, 3 in the offset index",
     "p17_bad_hist": "repetition_level_histograms has 3 entries",
-    "rs60_bad_null_pages_list": "page 0 is called a null page and has values",
+    "rs60_bad_null_pages_list": "page 0 is marked as a null page, but has values",
 }
 
 
@@ -259,7 +259,7 @@ def test_a_chunk_of_another_file_is_named_and_its_neighbour_checked() -> None:
 
     problems = verify_file(changed_footer(PLAIN, change))
     assert {p["column"] for p in problems} == {"b"}
-    assert all("names another file (file_path)" in p["problem"] for p in problems)
+    assert all("is in another file (file_path)" in p["problem"] for p in problems)
 
 
 def test_a_metadata_file_is_inspected_and_its_chunks_named(tmp_path: Any) -> None:
@@ -271,7 +271,7 @@ def test_a_metadata_file_is_inspected_and_its_chunks_named(tmp_path: Any) -> Non
     assert sidecar.inspect_file(path)["rows"] == 3
     problems = sidecar.verify_file(path)["problems"]
     assert problems
-    assert all("names another file (file_path)" in p["problem"] for p in problems)
+    assert all("is in another file (file_path)" in p["problem"] for p in problems)
 
 
 def dictionary_page() -> bytes:
@@ -284,7 +284,7 @@ def test_second_and_late_dictionary_pages_are_named() -> None:
     coded = write(pa.table({"x": pa.array([1, 2] * 30, pa.int64())}), use_dictionary=True)
     second = rewrite(coded, before=dictionary_page())
     texts = [p["problem"] for p in verify_file(BytesSource(second))]
-    assert any("a dictionary page at" in text and "not the chunk's first page" in text for text in texts)
+    assert any("the dictionary page at" in text and "not the chunk's first page" in text for text in texts)
     # behind the first data page: the chunk's pages are put in another order
     assert verify_file(BytesSource(rewrite(plain))) == []
     late = late_dictionary(plain)
@@ -338,4 +338,4 @@ def test_every_page_is_held_against_the_statistics_of_its_chunk(
     path = tmp_path / "a.parquet"
     path.write_bytes(other[: len(sound) - footer] + sound[-footer:])
     found = [one["problem"] for one in sidecar.verify_file(str(path), data=True)["problems"]]
-    assert found == [f"statistics: there is a value {problem}"]
+    assert found == [f"statistics: the pages have a value {problem}"]

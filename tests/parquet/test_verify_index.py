@@ -41,10 +41,10 @@ DEFECTS = {
     },
     "rs60_bad_null_pages_list": {
         ("l.list.element", "column index: null_pages contradict definition_level_histograms"),
-        ("l.list.element", "column index: page 0 is called a null page and has values"),
+        ("l.list.element", "column index: page 0 is marked as a null page, but has values"),
     },
     "nan_gt": {("x", "column index: 2 pages (the first is 3) have NaN, but there are no nan_counts")},
-    "m12_filepath_other": {("str", "offset index: the column chunk names another file (file_path)")},
+    "m12_filepath_other": {("str", "offset index: the column chunk is in another file (file_path)")},
 }
 SOUND = [
     "variants/base",
@@ -178,7 +178,7 @@ def number(value: int) -> bytes:
         (1, set_item(3, 3, b"value 09"), "column index: page 3 has a value above its max_value"),
         (3, set_item(6, 0, 23), "column index: page 0 has repetition levels [18, 6], not [23, 6]"),
         (3, set_item(7, 0, 7), "column index: page 0 has definition levels [0, 6, 0, 18], not [7, 6, 0, 18]"),
-        (0, set_item(1, 2, 1), "column index: page 2 is called a null page and has values"),
+        (0, set_item(1, 2, 1), "column index: page 2 is marked as a null page, but has values"),
     ],
 )
 def test_each_lie_about_values_is_named(column: int, change: Callable[[Struct], None], problem: str) -> None:

@@ -98,7 +98,7 @@ def test_an_index_that_contradicts_itself_is_named(name: str, predicate: str) ->
     [
         ("j118_enc_gcm_encfooter.parquet", UnsupportedFeatureError, "footer is encrypted"),
         ("j118_enc_gcmctr_plainfooter_aadsupplied.parquet", UnsupportedFeatureError, "column is encrypted"),
-        ("variants/m12_filepath_other.parquet", UnsupportedFeatureError, "names another file"),
+        ("variants/m12_filepath_other.parquet", UnsupportedFeatureError, "is in another file"),
         ("apache_datapage_v1-corrupt-checksum.parquet", DamagedFileError, "checksum of a page is wrong"),
     ],
 )

@@ -1,5 +1,5 @@
-"""Parquet modular encryption: the footer, the modules of a file, and an encrypted file as a plain one.
+"""Decrypts Parquet modular encryption, so that an encrypted file reads like a plain one, and encrypts new parts.
 
-Nothing here reads values. Start with :mod:`sidecar.parquet.encrypted.plain_view`, which all readers of encrypted
-files open.
+Keys come from :mod:`sidecar.crypto`. Values are decoded by the readers of plain files, not in here. Start with
+:mod:`sidecar.parquet.encrypted.plain_view`.
 """

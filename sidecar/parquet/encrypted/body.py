@@ -1,12 +1,12 @@
-"""What is encrypted in a file's body, and what stands in its place in the plaintext view.
+"""Finds the encrypted parts of a file's body, and decrypts each to plaintext of the same length.
 
-Encryption leaves room: a Thrift structure is drawn out to the length of its module, by a field that every reader skips.
+A plain Thrift structure is shorter than its module. It is padded to the same length by a field that readers skip.
 
-| unit | modules | in their place |
+| unit | modules | plaintext |
 | --- | --- | --- |
 | page | header, body | see :mod:`sidecar.parquet.encrypted.pages` |
-| page index | ColumnIndex or OffsetIndex | the structure, drawn out |
-| filter | header, bitset | header, drawn out by what the bitset lost; bitset |
+| page index | ColumnIndex or OffsetIndex | the structure, padded |
+| filter | header, bitset | header, padded by what both lost; bitset |
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ from sidecar.parquet.page_index import MAX_INDEX
 from sidecar.parquet.thrift import decode_struct, draw_out, encode_padded
 from sidecar.source import Source
 
-IN_CLEAR = (
-    "the Bloom filter of an encrypted column stands in clear: whoever has the file can ask it for values"
-)
+IN_CLEAR = "the Bloom filter of an encrypted column is not encrypted: anybody who has the file can look up values in it"
 
 
 @dataclass(frozen=True)
 class RefusedRegion:
-    """A range that cannot be decrypted, because what says so contradicts itself."""
+    """A range that cannot be decrypted, because the footer contradicts itself about it. ``why`` is the error."""
 
     start: int
     end: int
@@ -40,7 +38,7 @@ class RefusedRegion:
     why: str
 
     def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """One that raises."""
+        """Return one unit, which raises :class:`DamagedFileError` when it is opened."""
         return [EncryptedUnit(self.start, self.end, self.column, self._open)]
 
     def _open(self, raw: memoryview) -> bytes:
@@ -50,9 +48,9 @@ class RefusedRegion:
 def regions_of(
     column: EncryptedChunk, source: Source, read_index: Callable[[int, int], bytes], end: int
 ) -> Iterator[Region]:
-    """What of a column chunk is encrypted, checked against the ``end`` of the file's body.
+    """Yield the encrypted parts of a column chunk. A part beyond ``end``, the end of the file's body, is refused.
 
-    ``read_index`` reads the plaintext view, for the offset index that tells where pages are.
+    ``read_index`` takes (offset, length) and reads the plaintext view, for the offset index, which locates pages.
     """
     chunk = column.chunk
     ranges: list[tuple[int | None, int | None, int, Callable[[int, int], Region]]] = [
@@ -93,14 +91,14 @@ def _checked(
         start = min(max(offset, LENGTH_BYTES), end)
         stop = min(max(offset + length, start), end)
         return RefusedRegion(
-            start, stop, chunk.leaf.path, "an encrypted part of the column lies outside the file's body"
+            start, stop, chunk.leaf.path, "an encrypted part of the column is outside the file's body"
         )
     return region(offset, offset + length)
 
 
 @dataclass(frozen=True)
 class EncryptedIndex:
-    """A ColumnIndex or OffsetIndex."""
+    """An encrypted ColumnIndex or OffsetIndex."""
 
     column: EncryptedChunk
     module: Module
@@ -108,7 +106,7 @@ class EncryptedIndex:
     end: int
 
     def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """The one that it is."""
+        """Return the whole region as one unit."""
         return [EncryptedUnit(self.start, self.end, self.column.path, self._open)]
 
     def _open(self, raw: memoryview) -> bytes:
@@ -119,14 +117,14 @@ class EncryptedIndex:
 
 @dataclass(frozen=True)
 class EncryptedFilter:
-    """A Bloom filter, header and bitset."""
+    """An encrypted Bloom filter: header and bitset."""
 
     column: EncryptedChunk
     start: int
     end: int
 
     def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """The one that it is."""
+        """Return the whole region as one unit."""
         return [EncryptedUnit(self.start, self.end, self.column.path, self._open)]
 
     def _open(self, raw: memoryview) -> bytes:
@@ -138,7 +136,7 @@ class EncryptedFilter:
             raise
 
     def _decrypted(self, raw: memoryview) -> bytes:
-        """The filter, and whatever follows it in a range that is longer, as it is."""
+        """Return the plain filter, and unchanged the bytes after it if the range is longer."""
         encryption = self.column.encryption
         split = encryption.module_length(Module.BLOOM_FILTER_HEADER, raw, len(raw))
         header, _ = decode_struct(self.column.open(raw[:split], Module.BLOOM_FILTER_HEADER))
@@ -146,7 +144,7 @@ class EncryptedFilter:
         bits = self.column.open(raw[split : split + length], Module.BLOOM_FILTER_BITSET)
         if check_num_bytes(header) != len(bits):
             raise DamagedFileError(
-                "the filter's numBytes is not the length of its bitset",
+                "the filter's numBytes differs from the length of its bitset",
                 expected=len(bits),
                 found=header.integer(1),
             )
@@ -154,7 +152,10 @@ class EncryptedFilter:
 
 
 def _filter_length(column: EncryptedChunk, source: Source, start: int, end: int) -> int:
-    """Bytes of a filter whose length is not stated: those of its two modules, or of what is left without sense."""
+    """Return the bytes of a filter whose length is not stated, from the length prefixes of its two modules.
+
+    If those make no sense, the filter may be unencrypted: return the most bytes that a header may have.
+    """
     at = start
     try:
         for module in (Module.BLOOM_FILTER_HEADER, Module.BLOOM_FILTER_BITSET):
@@ -165,8 +166,8 @@ def _filter_length(column: EncryptedChunk, source: Source, start: int, end: int)
     return at - start
 
 
-def stands_in_clear(source: Source, chunk: ColumnChunk) -> bool:
-    """Whether a column chunk that is encrypted in the file of ``source`` has a Bloom filter that is not."""
+def has_plain_filter(source: Source, chunk: ColumnChunk) -> bool:
+    """Return whether an encrypted column chunk has an unencrypted Bloom filter in the file of ``source``."""
     offset = chunk.bloom_filter_offset or 0
     length = min(chunk.bloom_filter_length or MAX_HEADER, source.size - offset)
     if not offset or offset < 0 or not 0 < length <= MAX_BYTES + MAX_HEADER:

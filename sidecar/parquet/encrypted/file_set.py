@@ -1,7 +1,7 @@
-"""Whether a set of encrypted files is whole: each is the file that its AAD prefix says, and none is missing.
+"""Checks that a set of encrypted files is complete: each has the AAD prefix it must have, and none is missing.
 
-Modules are bound to their file by the AAD prefix, but nothing in a file tells that another one is gone, or was replaced
-by a copy of a third. Who knows which prefixes there must be can tell (Encryption.md, 4.4.1).
+The AAD prefix binds modules to their file. But no file shows that another file is gone, or was replaced by a copy of a
+third one. A caller who knows which prefixes must exist can find out (Encryption.md, 4.4.1).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def verify_file_set(
     keys: EncryptionKeys,
     open_file: Callable[[str], Source],
 ) -> list[Problem]:
-    """What is wrong with the set: files that are not expected, or twice there, prefixes that no file has.
+    """Return the problems of the set: unexpected files, files with the same prefix, prefixes that no file has.
 
-    Footers are authenticated with ``keys``, nothing else is read. Raises :class:`UsageError` for a prefix that is
-    named twice, :class:`StorageError`.
+    Only footers are read, and authenticated with ``keys``. Raises :class:`UsageError` for a prefix that is expected
+    twice, and :class:`StorageError`.
     """
     if len(set(prefixes)) < len(prefixes):
         raise UsageError("an AAD prefix is expected twice")
@@ -54,7 +54,7 @@ def verify_file_set(
 def _prefix_of(
     path: str, left: Sequence[bytes], keys: EncryptionKeys, open_file: Callable[[str], Source]
 ) -> bytes:
-    """The authenticated prefix of a file; where it is not stored, the one of ``left`` that opens the footer."""
+    """Return the authenticated prefix of a file. If it is not stored, try those in ``left`` on the footer."""
     source = open_file(path)
     try:
         declared = read_declaration(source)
@@ -68,13 +68,13 @@ def _prefix_of(
             raise DamagedFileError("its AAD prefix is not the one that this path must have")
         for prefix in _opening(source, candidates, keys):
             return prefix
-        raise DamagedFileError("none of the AAD prefixes that are left opens its footer")
+        raise DamagedFileError("none of the remaining AAD prefixes opens its footer")
     finally:
         source.close()
 
 
 def _opening(source: Source, candidates: Sequence[bytes], keys: EncryptionKeys) -> Iterator[bytes]:
-    """Those prefixes with which the footer authenticates; a single one that does not raises."""
+    """Yield the prefixes with which the footer authenticates. If the only candidate fails, raise its error."""
     for prefix in candidates:
         try:
             unlock(source, replace(keys, aad_prefix=prefix))

@@ -1,8 +1,8 @@
-"""The footer of an encrypted file: how the file is encrypted, which keys open what, and the footer in clear.
+"""Decrypts or verifies the footer of an encrypted file, and finds the key of each column.
 
-Before anything else of the file is used, the AAD prefix is held against the expected one, and then the footer is
-decrypted or its signature checked. So what the footer says, the metadata of encrypted columns included, is what
-the writer wrote; what it says of places is authenticated by the modules themselves.
+The AAD prefix is compared with the expected one, and the footer is decrypted or its signature verified, before anything
+else of the file is used. So the footer, with the metadata of encrypted columns, is what the writer wrote. Each module
+authenticates its own place.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _METADATA, _CRYPTO, _ENCRYPTED_METADATA = 3, 8, 9  # fields of ColumnChunk
 
 
 def read_declaration(source: Source) -> Declaration | None:
-    """What an encrypted file says in clear of its encryption; ``None`` of a plain file."""
+    """Return how a file says that it is encrypted; ``None`` for a plain file. Nothing is authenticated."""
     return _declared(read_tail(source))[0]
 
 
 def _declared(tail: Tail) -> tuple[Declaration | None, Struct, int]:
-    """The declaration, ``None`` of a plain file, the structure that it stands in, and the bytes of that."""
+    """Return the declaration (``None`` for a plain file), the structure that has it, and its length in bytes."""
     head, used = decode_struct(tail.data, base=tail.offset)  # FileCryptoMetaData if the footer is encrypted
     if not tail.is_encrypted and _ALGORITHM not in head.fields:
         return None, head, used
@@ -47,12 +47,12 @@ def _declared(tail: Tail) -> tuple[Declaration | None, Struct, int]:
 
 
 def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncryption, Struct] | None:
-    """The encryption of the file of that name, and its footer in clear; ``None`` of a plain file.
+    """Return the encryption of the file called ``name`` and its plain footer; ``None`` for a plain file.
 
-    In the footer, ColumnMetaData stands in field 3 as it does in plain files; of columns whose key is not to be had,
-    fields 8 and 9 are left, and what the file had in field 3. Raises :class:`DamagedFileError` for what does not
-    authenticate, for another AAD prefix than expected, and for a plain file where keys of a file were given;
-    :class:`UsageError` where footer key or prefix are missing.
+    In the footer, ColumnMetaData is in field 3, as in plain files. Columns whose key is not available keep fields 3, 8
+    and 9 of the file. Raises :class:`DamagedFileError` if the footer does not authenticate, if the AAD prefix is not
+    the expected one, and for a plain file if keys of its footer or columns were given. Raises :class:`UsageError` if
+    the footer key or the prefix is missing.
     """
     keys = keys.beside(name)
     declaration, head, used = _declared(tail)
@@ -61,7 +61,7 @@ def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncr
         _check_plain(head, tail)
         if expected is not None:
             raise DamagedFileError(
-                "the file is not encrypted, and so is not the one that the expected AAD prefix names"
+                "the file is not encrypted, so it is not the file of the expected AAD prefix"
             )
         _check_twin(name, keys)
         return None
@@ -69,7 +69,7 @@ def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncr
     key = keys.for_footer(head.binary(2 if tail.is_encrypted else _SIGNING_KEY))
     if key is None:
         what = "its footer is encrypted" if tail.is_encrypted else "its footer is signed"
-        raise UsageError(f"no key for the footer of an encrypted file: {what}")
+        raise UsageError(f"the key for the footer of an encrypted file is missing: {what}")
     clear = tail.data[:used] if tail.is_encrypted else b""
     encryption = FileEncryption(name, declaration, prefix, tail.is_encrypted, clear, key, tail.offset, {})
     if tail.is_encrypted:
@@ -83,17 +83,17 @@ def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncr
 
 
 def _check_twin(name: str, keys: EncryptionKeys) -> None:
-    """Refuse a plain file for which the keys of a footer or of columns are given, as Arrow does; else warn of it.
+    """Refuse a plain file if the keys of its footer or columns were given, as Arrow does.
 
-    Anybody could have put it in the place of the encrypted one. Keys that are found by key metadata alone may be for
-    other files, and those in ``bundle_keys`` are for sidecars.
+    Anybody could have put it in the place of the encrypted file. With a retriever alone it only logs a warning, because
+    the keys may be for other files. ``bundle_keys`` are for sidecars.
     """
     if keys.allow_plaintext_files:
         return
     if keys.footer_key is not None or keys.column_keys:
         raise DamagedFileError(
             "the file is not encrypted, although the keys of its footer or columns were given: anybody could have "
-            "written it in the place of the encrypted one",
+            "written it in place of the encrypted file",
             hint="To read plain files too, allow them in the keys (allow_plaintext_files), or give no keys.",
         )
     if keys.retriever is not None and not keys.bundle_keys:
@@ -101,7 +101,7 @@ def _check_twin(name: str, keys: EncryptionKeys) -> None:
 
 
 def _check_plain(metadata: Struct, tail: Tail) -> None:
-    """Raise where a footer that declares no encryption has encrypted columns: somebody took the declaration out."""
+    """Raise :class:`DamagedFileError` if a footer without a declaration has encrypted columns: somebody removed it."""
     chunks = (chunk for group in metadata.structs(4) or () for chunk in group.structs(1) or ())
     if _SIGNING_KEY in metadata.fields or any(
         {_CRYPTO, _ENCRYPTED_METADATA} & c.fields.keys() for c in chunks
@@ -110,17 +110,17 @@ def _check_plain(metadata: Struct, tail: Tail) -> None:
 
 
 def _checked_prefix(declaration: Declaration, expected: bytes | None) -> bytes:
-    """The AAD prefix to use. It is no secret, but what is not stored is not shown."""
+    """Return the AAD prefix to use. It is not a secret, but messages do not show it, because it may be supplied."""
     stored = declaration.aad_prefix
     if stored is None and declaration.supply_aad_prefix:
         if expected is None:
             raise UsageError(
                 "the file does not store its AAD prefix",
-                hint="It is given with the keys, as aad_prefix.",
+                hint="Give it with the keys, as aad_prefix.",
             )
         return expected
     if expected is not None and expected != (stored or b""):
-        found = "another AAD prefix than expected" if stored else "no AAD prefix, where one is expected"
+        found = "a different AAD prefix than expected" if stored else "no AAD prefix, but one is expected"
         raise DamagedFileError(f"the file has {found}: it is not the file that was asked for")
     return stored or b""
 
@@ -149,7 +149,7 @@ def _check_signed(encryption: FileEncryption, key: bytes, tail: Tail, used: int)
 
 
 def _unlock_columns(encryption: FileEncryption, metadata: Struct, keys: EncryptionKeys) -> FileEncryption:
-    """The encryption with all columns; their metadata is put where plain files have it."""
+    """Return the encryption with all columns, and move their decrypted metadata to where plain files have it."""
     leaves = decode_leaves(metadata.structs(2) or ())
     groups = metadata.structs(4) or []
     if max(len(groups), len(leaves)) > MAX_ORDINALS:
@@ -164,7 +164,7 @@ def _unlock_columns(encryption: FileEncryption, metadata: Struct, keys: Encrypti
         ordinal = group.integer(7)
         if ordinal is not None and ordinal != number:
             raise DamagedFileError(
-                "the ordinal of a row group is not its place: readers differ in which one authenticates",
+                "the ordinal of a row group differs from its place, and readers differ in which one they authenticate",
                 expected=number,
                 found=ordinal,
             )
@@ -189,7 +189,7 @@ def _column(
     crypto = chunk.struct(_CRYPTO)
     if crypto is None:
         if _ENCRYPTED_METADATA in chunk.fields:
-            raise DamagedFileError("encrypted metadata of a column that is not encrypted", column=leaf.path)
+            raise DamagedFileError("a column that is not encrypted has encrypted metadata", column=leaf.path)
         return None
     own_metadata = _ENCRYPTED_METADATA in chunk.fields
     if list(crypto.fields) == [1]:
@@ -198,7 +198,7 @@ def _column(
     if own is None or len(crypto.fields) != 1:
         raise UnsupportedFeatureError("a column is encrypted in an unknown way", column=leaf.path)
     if tuple(own.texts(1) or ()) != leaf.parts:
-        raise DamagedFileError("the encryption of a column names another column", column=leaf.path)
+        raise DamagedFileError("the encryption of a column names a different column", column=leaf.path)
     metadata = own.binary(2)
     if (leaf.path, metadata) not in known:
         known[leaf.path, metadata] = keys.for_column(leaf.path, metadata)
@@ -206,7 +206,7 @@ def _column(
 
 
 def _unlock_metadata(encryption: FileEncryption, chunk: Struct, key: bytes, group: int, leaf: Leaf) -> None:
-    """Put the metadata of a chunk in field 3 and forget that it was encrypted."""
+    """Put the decrypted metadata of a chunk in field 3, and remove the fields that say that it was encrypted."""
     sealed = chunk.binary(_ENCRYPTED_METADATA)
     if sealed is not None:
         try:

@@ -1,20 +1,20 @@
-"""Modular encryption of a Parquet file: which modules it has, how each is sealed, and with which key.
+"""Encrypts and decrypts the modules of a Parquet file, and knows the key of each column.
 
-A *module* is a Thrift structure, a page body or a bitset, encrypted by itself:
+A *module* is a Thrift structure, a page body or a bitset that is encrypted by itself:
 
     GCM     length (4 bytes, little-endian, of what follows) | nonce (12) | ciphertext | tag (16)
     CTR     length (4) | nonce (12) | ciphertext       page bodies under AES_GCM_CTR_V1, nothing else
 
-What a tag authenticates beside the module is its place, the AAD: prefix of the file | unique id of the file |
-module type (1) | row group (2) | column (2) | data page (2), little-endian. The footer has no ordinals, only data pages
-and their headers have the last one, and dictionary pages are not counted. So a module that was changed, moved within
-its file or taken from another one is told from a sound one; a page body under CTR is not.
+The tag authenticates the module and its place, the AAD: prefix of the file | unique id of the file | module type (1) |
+row group (2) | column (2) | data page (2), little-endian. The footer has no ordinals. Only data pages and their headers
+have the page ordinal, which does not count dictionary pages. So decryption fails for a module that was changed, moved
+within its file or taken from another file. A page body under CTR has no tag, so such changes go unnoticed there.
 
-The file says in a union ``EncryptionAlgorithm`` how it is encrypted, in ``FileCryptoMetaData`` in front of an encrypted
-footer (magic ``PARE``), or in the footer itself (field 8) where that is in clear and signed: behind it lie the nonce
-and the tag of its encryption. Specification: Encryption.md, 4 and 5.
+A union ``EncryptionAlgorithm`` states how the file is encrypted. It is in ``FileCryptoMetaData`` before an encrypted
+footer (magic ``PARE``), or in field 8 of a plaintext footer, which is signed: the nonce and the tag of its encryption
+follow it. Specification: Encryption.md, 4 and 5.
 
-Some writers pad Thrift structures with zeros before they encrypt them; whatever follows a structure is ignored.
+Some writers pad Thrift structures with zeros before encryption. Bytes after a structure are ignored.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from sidecar.parquet.thrift import Struct
 AES_GCM_V1 = "AES_GCM_V1"
 AES_GCM_CTR_V1 = "AES_GCM_CTR_V1"
 ALGORITHMS = {1: AES_GCM_V1, 2: AES_GCM_CTR_V1}
-"""Names by field of the union."""
+"""Names of algorithms by field id of the union ``EncryptionAlgorithm``."""
 
 LENGTH_BYTES = 4
 MAX_ORDINALS = 32_767
-"""Row groups, columns or data pages of a chunk that ordinals of two bytes are used for."""
+"""Row groups, columns, or data pages of a chunk, at most: an ordinal has two bytes, signed."""
 
 SIGNATURE_BYTES = NONCE_BYTES + TAG_BYTES
 
@@ -70,7 +70,7 @@ _COUNTED = (Module.DATA_PAGE, Module.DATA_PAGE_HEADER)
 
 @dataclass(frozen=True, repr=False)
 class ColumnEncryption:
-    """How one column chunk is encrypted; ``key`` is ``None`` where it is not to be had."""
+    """How one column chunk is encrypted. ``key`` is ``None`` if it is not available."""
 
     uses_footer_key: bool
     key: bytes | None
@@ -81,7 +81,7 @@ class ColumnEncryption:
 
 @dataclass(frozen=True)
 class Declaration:
-    """An ``EncryptionAlgorithm`` as the file states it, in clear."""
+    """The ``EncryptionAlgorithm`` that the file states without encryption."""
 
     algorithm: str
     aad_prefix: bytes | None = field(repr=False)
@@ -91,29 +91,29 @@ class Declaration:
 
 @dataclass(frozen=True, repr=False)
 class FileEncryption:
-    """How a file is encrypted, and the keys that were to be had. No ``repr`` and no message shows any."""
+    """How a file is encrypted, and the keys that are available. No ``repr`` and no message shows a key."""
 
     name: str
     declaration: Declaration
     aad_prefix: bytes
-    """The prefix that is in use, stored or supplied; empty if the file was written without one, or it is not known."""
+    """The AAD prefix, stored in the file or supplied by the caller; empty if the file has none."""
     encrypted_footer: bool
-    """``PARE``; otherwise the footer is in clear and signed."""
+    """Whether the footer is encrypted (magic ``PARE``); otherwise it is plaintext and signed."""
     crypto_metadata: bytes
-    """``FileCryptoMetaData`` as it stands in front of an encrypted footer; empty for one in clear."""
+    """The bytes of ``FileCryptoMetaData`` before an encrypted footer; empty for a plaintext footer."""
     footer_key: bytes | None
     footer_offset: int
-    """Where the body ends and crypto metadata, or a footer in clear, begin."""
+    """Offset where the body ends and the crypto metadata or the plaintext footer begins."""
     columns: Mapping[tuple[int, int], ColumnEncryption]
-    """By row group and column ordinal; chunks in clear are not in it."""
+    """Encrypted chunks by (row group ordinal, column ordinal)."""
 
     @property
     def algorithm(self) -> str:
-        """A name of :data:`ALGORITHMS`."""
+        """One of the names in :data:`ALGORITHMS`."""
         return self.declaration.algorithm
 
     def aad(self, module: Module, row_group: int = 0, column: int = 0, page: int = 0) -> bytes:
-        """What authenticates a module's place; ordinals that the module type does not have are left out."""
+        """Return the AAD of a module's place, without the ordinals that its type does not have."""
         parts = [self.aad_prefix, self.declaration.aad_file_unique, bytes((module,))]
         if module is not Module.FOOTER:
             parts += [_ordinal(row_group), _ordinal(column)]
@@ -122,13 +122,16 @@ class FileEncryption:
         return b"".join(parts)
 
     def overhead(self, module: Module) -> int:
-        """Bytes that a module is longer than what is in it, its length included."""
+        """Return the bytes that encryption adds to a module: length, nonce and tag."""
         return LENGTH_BYTES + (NONCE_BYTES if self._is_ctr(module) else GCM_OVERHEAD)
 
     def module_length(self, module: Module, prefix: bytes | memoryview, room: int) -> int:
-        """Bytes of the module that begins with ``prefix``; :class:`DamagedFileError` beyond ``room``."""
+        """Return the bytes of the module that begins with ``prefix``, its length field included.
+
+        Raises :class:`DamagedFileError` if that is more than ``room`` or too little for a module.
+        """
         if len(prefix) < LENGTH_BYTES:
-            raise DamagedFileError("no room for an encrypted module", found=f"{len(prefix)} bytes")
+            raise DamagedFileError("there is no room for an encrypted module", found=f"{len(prefix)} bytes")
         length = LENGTH_BYTES + int.from_bytes(prefix[:LENGTH_BYTES], "little")
         if not self.overhead(module) <= length <= room:
             raise DamagedFileError(
@@ -147,13 +150,15 @@ class FileEncryption:
         column: int = 0,
         page: int = 0,
     ) -> bytes:
-        """What is in a module, ``data`` being all of it, its length included; Thrift structures may be padded.
+        """Decrypt a module. ``data`` is all of it, its length field included. The plaintext may be padded.
 
-        Raises :class:`DamagedFileError` that names the module where length, key, bytes or place are wrong.
+        Raises :class:`DamagedFileError`, which names the module, if length, key, bytes or place are wrong.
         """
         try:
             if self.module_length(module, data, len(data)) != len(data):
-                raise DamagedFileError("another length than its place has", expected=len(data) - LENGTH_BYTES)
+                raise DamagedFileError(
+                    "its length differs from that of its place", expected=len(data) - LENGTH_BYTES
+                )
             sealed = memoryview(data)[LENGTH_BYTES:]
             if self._is_ctr(module):
                 return decrypt_ctr(key, sealed)
@@ -165,7 +170,7 @@ class FileEncryption:
     def seal_module(
         self, key: bytes, data: bytes, module: Module, row_group: int = 0, column: int = 0, page: int = 0
     ) -> bytes:
-        """``data`` as a module with its length, under a nonce that was never used."""
+        """Encrypt ``data`` as a module with its length field, under a fresh nonce."""
         if self._is_ctr(module):
             sealed = encrypt_ctr(key, data)
         else:
@@ -173,17 +178,17 @@ class FileEncryption:
         return len(sealed).to_bytes(LENGTH_BYTES, "little") + sealed
 
     def check_signature(self, key: bytes, footer: bytes, signature: bytes) -> None:
-        """Raise :class:`DamagedFileError` unless ``signature`` (nonce, tag) is that of the footer's bytes."""
+        """Raise :class:`DamagedFileError` unless ``signature`` (nonce, tag) fits the footer's bytes."""
         nonce, tag = signature[:NONCE_BYTES], signature[NONCE_BYTES:]
         if len(signature) != SIGNATURE_BYTES or not compare_digest(
             gcm_tag(key, nonce, footer, self.aad(Module.FOOTER)), tag
         ):
             raise DamagedFileError(
-                "the signature of the plaintext footer is wrong: it was changed, or the key or AAD prefix is another"
+                "the signature of the plaintext footer is wrong: it was changed, or the key or AAD prefix is wrong"
             )
 
     def sign(self, key: bytes, footer: bytes) -> bytes:
-        """Nonce and tag of the footer's bytes, which follow a footer in clear."""
+        """Return the signature (nonce, tag) that follows a plaintext footer with these bytes."""
         sealed = encrypt_gcm(key, footer, self.aad(Module.FOOTER))
         return sealed[:NONCE_BYTES] + sealed[-TAG_BYTES:]
 
@@ -192,7 +197,7 @@ class FileEncryption:
 
 
 def describe(module: Module, row_group: int = 0, page: int = 0) -> str:
-    """A module as errors name it."""
+    """Return the name of a module for errors."""
     name = module.name.lower().replace("_", " ").replace("bloom filter", "Bloom filter")
     if module is Module.FOOTER:
         return "encrypted footer"
@@ -201,12 +206,15 @@ def describe(module: Module, row_group: int = 0, page: int = 0) -> str:
 
 
 def decode_declaration(union: Struct | None) -> Declaration:
-    """The ``EncryptionAlgorithm``; :class:`UnsupportedFeatureError` for one that is not known."""
+    """Decode an ``EncryptionAlgorithm``.
+
+    Raises :class:`DamagedFileError` if it is missing, and :class:`UnsupportedFeatureError` if it is unknown.
+    """
     if union is None:
         raise DamagedFileError("the encryption algorithm is missing")
     if len(union.fields) != 1 or not ALGORITHMS.keys() >= union.fields.keys():
         members = ", ".join(map(str, union.fields)) or "none"
-        raise UnsupportedFeatureError("an unknown encryption algorithm", found=f"member {members}")
+        raise UnsupportedFeatureError("the encryption algorithm is unknown", found=f"member {members}")
     (number,) = union.fields
     details = union.struct(number) or Struct()
     return Declaration(

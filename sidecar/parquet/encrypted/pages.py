@@ -1,12 +1,12 @@
-"""The pages of an encrypted column chunk in clear: of the same length, where they were.
+"""Decrypts the pages of a column chunk; a plain page takes as many bytes as the encrypted page, at the same offset.
 
-A page is two modules, header and body. In their place stand the header, drawn out by what the body lost, and the plain
-body; the header states the length of that, and no checksum: that is of the encrypted body, where it is compared.
-parquet-java leaves the levels of data pages v2 in clear, in front of the encrypted values; others encrypt the whole
-body, as the specification has it.
+An encrypted page is two modules, header and body. The plain page is the header, padded by the bytes that decryption
+removes, and the plain body. The plain header has the length of the plain body. It has no checksum, because the
+checksum in the file covers the encrypted body; it is verified before decryption. parquet-java leaves the levels of v2
+data pages unencrypted before the encrypted values. Other writers encrypt the whole body, as the specification says.
 
-Where the pages of a chunk begin is known from its offset index if that accounts for every byte of the chunk, else from
-one header after the other, as far as is asked. Either way a page only opens as the page with its number.
+The offset index says where pages begin, if it covers every byte of the chunk. Else the headers are read one after the
+other, as far as needed. Either way a page can only be decrypted as the page with its own number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEFINITION_BYTES, _REPETITION_BYTES = 5, 6  # of DataPageHeaderV2
 
 
 class _EncryptedPage(NamedTuple):
-    """A page: the two modules from ``start`` to ``end``; ``number`` is ``None`` of the dictionary page."""
+    """An encrypted page from ``start`` to ``end``. ``number`` counts data pages; ``None`` for the dictionary page."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ class _EncryptedPage(NamedTuple):
 
 
 class EncryptedPages:
-    """The pages of a column chunk; ``read_index`` reads the offset index in clear."""
+    """Pages of an encrypted column chunk. ``read_index`` takes (offset, length) and reads the plain offset index."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EncryptedPages:
         self._lock = threading.Lock()
 
     def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """One a page; one in all where everything is read and nothing tells in advance where pages are."""
+        """Return one unit a page; one unit in all if the whole chunk is read and there is no usable offset index."""
         if self._indexed is not None:
             return self._indexed
         if start <= self.start and self.end <= end:
@@ -68,7 +68,7 @@ class EncryptedPages:
             return self._walked[:]
 
     def _next_page(self) -> _EncryptedPage:
-        """The next one; after an error the walk begins anew, to meet the same error again."""
+        """Return the next page. After an error the walk starts over, so the next call raises the same error."""
         try:
             return next(self._walk)
         except SidecarError:
@@ -95,7 +95,7 @@ class EncryptedPages:
         return self.column.chunk.start == self.column.chunk.dictionary_page_offset
 
     def _by_offset_index(self) -> list[_EncryptedPage] | None:
-        """``None`` where there is no offset index, or none that accounts for every byte of the chunk."""
+        """Return the pages by the offset index; ``None`` if it is missing, broken or does not cover the chunk."""
         chunk = self.column.chunk
         if not chunk.offset_index_offset or not chunk.offset_index_length:
             return None
@@ -106,7 +106,7 @@ class EncryptedPages:
         except StorageError:
             raise
         except SidecarError:
-            return None  # whoever reads the index itself is told
+            return None  # a reader of the index itself gets the error
         return self._pages_of(index)
 
     def _pages_of(self, index: OffsetIndex) -> list[_EncryptedPage] | None:
@@ -122,7 +122,7 @@ class EncryptedPages:
         return [_EncryptedPage(self.start, starts[0], None), *pages] if self._has_dictionary else pages
 
     def _by_walking(self, source: Source) -> Iterator[_EncryptedPage]:
-        """From header to header."""
+        """Yield the pages by reading one header after the other."""
         at, number = self.start, -1 if self._has_dictionary else 0
         window = _ReadWindow(source, self.end)
         while at < self.end:
@@ -133,7 +133,11 @@ class EncryptedPages:
             number += 1
 
     def _length_of_page(self, window: _ReadWindow, at: int, number: int | None) -> int:
-        """By its header; by the lengths of its modules where that does not authenticate, to lose one page alone."""
+        """Return the bytes of the page at ``at``: from its header, else from the length prefixes of its modules.
+
+        The prefixes are not authenticated. They are used only if the header cannot be decrypted, so that a damaged
+        header costs one page, not all pages after it.
+        """
         of_header, of_body = _modules(number)
         encryption, room = self.column.encryption, self.end - at
         split = encryption.module_length(of_header, window.read(at, LENGTH_BYTES), room)
@@ -147,11 +151,13 @@ class EncryptedPages:
             return split + encryption.module_length(of_body, prefix, room - split)
         length = header.count(_COMPRESSED_SIZE, "compressed_page_size")
         if length > room - split:
-            raise DamagedFileError("a page reaches beyond its chunk", expected=room - split, found=length)
+            raise DamagedFileError(
+                "a page reaches beyond its column chunk", expected=room - split, found=length
+            )
         return split + length
 
     def _open(self, number: int | None, raw: memoryview) -> bytes:
-        """A page in clear. Its header, which is authenticated, says how long the body is and of which kind."""
+        """Return the plain page. Its authenticated header states the type and the length of the body."""
         of_header, of_body = _modules(number)
         encryption = self.column.encryption
         split = encryption.module_length(of_header, raw, len(raw))
@@ -166,7 +172,7 @@ class EncryptedPages:
 
 
 def _clear_levels(header: Struct, body: memoryview) -> int:
-    """Bytes of levels in front of the encrypted values of a page; 0 where the body is one module."""
+    """Return the bytes of plain levels before the encrypted values of a page; 0 if the whole body is encrypted."""
     version_2 = header.struct(_DATA_PAGE_V2)
     if version_2 is None or LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "little") == len(body):
         return 0
@@ -183,11 +189,11 @@ def _modules(number: int | None) -> tuple[Module, Module]:
 
 def _check_header(header: Struct, number: int | None, body: memoryview) -> None:
     if (header.integer(1) == DICTIONARY_PAGE) != (number is None):
-        raise DamagedFileError("a page header of another kind than its module", found=header.integer(1))
+        raise DamagedFileError("the type of a page header differs from its module", found=header.integer(1))
     size = header.count(_COMPRESSED_SIZE, "compressed_page_size")
     if size != len(body):
         raise DamagedFileError(
-            "the encrypted body of a page has another length than its header says",
+            "the length of a page's encrypted body differs from its header",
             expected=size,
             found=len(body),
         )
@@ -199,14 +205,14 @@ def _check_header(header: Struct, number: int | None, body: memoryview) -> None:
 
 
 class _PagePart:
-    """A source of which only the bytes from ``start`` on are at hand."""
+    """A source that has only the bytes from ``start`` on."""
 
     def __init__(self, name: str, data: memoryview, start: int) -> None:
         self.name, self._data, self._start = name, data, start
 
     @property
     def size(self) -> int:
-        """Where the bytes at hand end."""
+        """Offset after the last byte."""
         return self._start + len(self._data)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -215,18 +221,18 @@ class _PagePart:
         return bytes(self._data[offset - self._start : offset - self._start + length])
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing, because no file is open."""
 
 
 class _ReadWindow:
-    """Reads of a few bytes each, rising, from larger reads."""
+    """Serves small reads at ascending offsets from larger reads."""
 
     def __init__(self, source: Source, end: int) -> None:
         self._source, self._end = source, end
         self._at, self._data = 0, b""
 
     def read(self, offset: int, length: int) -> bytes:
-        """``length`` bytes, fewer at the end."""
+        """Return ``length`` bytes from ``offset``; fewer at the end."""
         if not (self._at <= offset and offset + length <= self._at + len(self._data)):
             self._at = offset
             self._data = self._source.read(offset, min(max(HEADER_WINDOW, length), self._end - offset))

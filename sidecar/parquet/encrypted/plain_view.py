@@ -1,16 +1,16 @@
-"""An encrypted Parquet file as a plain one: the same length, the same offsets, every module decrypted where it stood.
+"""Shows an encrypted Parquet file as a plain file of the same length, with every part at the same offset.
 
-:func:`unlock` gives such a view for a file and its keys, and everything that reads plain files reads it: footer, pages,
-dictionaries, filters, page indexes, scans, and pyarrow. See :mod:`sidecar.parquet.encrypted.body` for how a module
-becomes plaintext of its length. The footer stands where footer and crypto metadata (or the signature) stood, with
-magic ``PAR1`` on both ends.
+:func:`unlock` returns such a view for a file and its keys. All readers of plain files can read it: footer, pages,
+dictionaries, filters, page indexes, scans, and pyarrow. :mod:`sidecar.parquet.encrypted.body` describes how a module
+becomes plaintext of the same length. The plain footer takes the place of footer and crypto metadata (or signature),
+and the magic is ``PAR1`` at both ends.
 
-Only modules that a read touches are decrypted, each as a whole, since only a whole one can be authenticated. Columns
-whose key is not to be had stay as they are in the file: ``ColumnChunk.encrypted`` says so, and they are refused.
+Only modules that a read touches are decrypted, each as a whole, because only a whole module can be authenticated.
+Columns whose key is not available stay encrypted: ``ColumnChunk.encrypted`` says so, and readers refuse them.
 
-Not everything can be noticed (Encryption.md, 4.1.2 and 4.4): changes of page bodies under AES_GCM_CTR_V1, unless their
-headers have checksums and whoever changed them could not find one that fits; a whole file in another's place, where no
-AAD prefix is expected; a module of an older version of this file that was written with the same file id and keys.
+Some changes go unnoticed (Encryption.md, 4.1.2 and 4.4): changed page bodies under AES_GCM_CTR_V1, unless the header
+has a checksum that no longer fits; a whole file in the place of another one, if no AAD prefix is expected; a module
+from an older version of this file that has the same file id and keys.
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ from sidecar.parquet.thrift import Struct, encode_padded
 from sidecar.source import Source, check_range, gap_of, requests_at_once
 
 _CACHE = 8 << 20
-"""Bytes of decrypted units that are kept, the last ones."""
+"""Bytes of decrypted units in the cache. The least recently used are dropped first."""
 
 _LARGEST = MAX_PAGE + MAX_HEADER
-"""Bytes of a unit that is kept by itself, as it may be read in many steps; any page is smaller."""
+"""Bytes of a single unit that is cached even if it is larger than the cache, because it may be read in many steps.
+Every page is smaller."""
 
 _MAGIC = b"PAR1"
 
 
 def unlock(source: Source, encryption_keys: EncryptionKeys | None) -> Source:
-    """The plaintext view of an encrypted Parquet file; any other file, and any without keys, is given back.
+    """Return the plaintext view of an encrypted Parquet file; ``source`` itself if it is plain or no keys are given.
 
-    Raises :class:`DamagedFileError` for a footer that does not authenticate and for another AAD prefix than expected,
-    :class:`sidecar.errors.UsageError` where the key of the footer or the prefix is missing, and what
-    :func:`sidecar.parquet.footer.read_footer` does.
+    Raises :class:`DamagedFileError` if the footer does not authenticate or the AAD prefix is not the expected one,
+    :class:`sidecar.errors.UsageError` if the key of the footer or the prefix is missing, and the errors of
+    :func:`sidecar.parquet.footer.read_footer`.
     """
     return source if encryption_keys is None else open_parquet(source, encryption_keys)[0]
 
 
 def open_parquet(source: Source, encryption_keys: EncryptionKeys | None) -> tuple[Source, Footer]:
-    """As :func:`unlock`, and the footer, which is read once."""
+    """Return the view that :func:`unlock` returns, and the footer, which is read once. Raises as :func:`unlock`."""
     with located(source.name):
         tail = read_tail(source)
         unlocked = None if encryption_keys is None else unlock_footer(source.name, tail, encryption_keys)
@@ -62,7 +63,7 @@ def open_parquet(source: Source, encryption_keys: EncryptionKeys | None) -> tupl
 
 
 class DecryptedSource:
-    """See the module; as safe to share between threads as the file below it, which :meth:`close` closes."""
+    """The plaintext view of an encrypted file. Threads may share it if they may share ``inner``; closes ``inner``."""
 
     def __init__(self, inner: Source, encryption: FileEncryption, metadata: Struct, tail: Tail) -> None:
         self.name = inner.name
@@ -80,17 +81,17 @@ class DecryptedSource:
 
     @property
     def size(self) -> int:
-        """Length in bytes: that of the encrypted file."""
+        """Length in bytes, the same as of the encrypted file."""
         return self.inner.size
 
     @property
     def gap(self) -> int:
-        """That of the file below."""
+        """See :func:`sidecar.source.gap_of`."""
         return gap_of(self.inner)
 
     @property
     def requests_at_once(self) -> int:
-        """Those of the file below."""
+        """See :func:`sidecar.source.requests_at_once`."""
         return requests_at_once(self.inner)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -122,11 +123,11 @@ class DecryptedSource:
         return b"".join(pieces[at][max(offset - at, 0) : end - at] for at in sorted(pieces))
 
     def close(self) -> None:
-        """Close the file below."""
+        """Close the encrypted file."""
         self.inner.close()
 
     def _find_regions(self, footer: Footer) -> list[Region]:
-        """What is encrypted and can be opened, in the order of the file; no byte is in two regions."""
+        """Return the regions that can be decrypted, by offset. Where two overlap, the second one is refused."""
         found: list[Region] = []
         for group in footer.row_groups:
             for chunk in group.columns:
@@ -145,7 +146,7 @@ class DecryptedSource:
         return regions
 
     def _units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """The units that overlap a range, in order."""
+        """Return the units that overlap ``[start, end)``, in order."""
         units: list[EncryptedUnit] = []
         at = max(bisect_right(self._regions, start, key=lambda region: region.start) - 1, 0)
         while at < len(self._regions) and self._regions[at].start < end:
@@ -177,7 +178,7 @@ class DecryptedSource:
 
 
 def _between(taken: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    """The ranges of ``[start, end)`` that none of ``taken``, in order, has."""
+    """Return the ranges of ``[start, end)`` that are in none of ``taken``, which is sorted."""
     free: list[tuple[int, int]] = []
     for low, high in taken:
         if start < low:

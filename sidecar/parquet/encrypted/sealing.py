@@ -1,19 +1,18 @@
-"""What is new in a file that is written again, in the form that the file has: in clear, or sealed as modules.
+"""Writes new filters, page indexes and footers in the form that the file has: plain, or sealed as encrypted modules.
 
-New filters, page indexes and the footer of an encrypted file are sealed with the keys that the file has already, under
-its own prefix and unique id, each module with a fresh nonce:
+In an encrypted file they are sealed with the file's own keys, AAD prefix and unique id, each module with a fresh nonce:
 
-| new | of a column in clear | of an encrypted column |
+| new | of a plain column | of an encrypted column |
 | --- | --- | --- |
 | filter | header, bitset | two modules, 8 and 9 |
 | ColumnIndex, OffsetIndex | as they are | modules 6 and 7 |
-| ColumnMetaData in field 9 of the ColumnChunk | there is none | module 1 |
+| ColumnMetaData in field 9 of the ColumnChunk | absent | module 1 |
 
-An encrypted footer is a module behind the ``FileCryptoMetaData`` that the file had, byte for byte; one in clear is
-signed anew. What is carried over is copied as ciphertext: its place in the AAD is row group and column, which stay.
+An encrypted footer is a module after the file's ``FileCryptoMetaData``, which does not change. A plaintext footer is
+signed again. Old parts are copied as ciphertext: their AAD has only row group and column, which stay the same.
 
-A column whose key is not at hand is left exactly as it is: its part of the footer, its pages, filter and page indexes.
-As nobody can tell where these are, nothing in such a file moves. Keys are never changed here.
+A column whose key is missing stays exactly as it is: its part of the footer, its pages, filter and page indexes. Their
+offsets may be encrypted, so nothing in such a file can move. Keys never change.
 """
 
 from __future__ import annotations
@@ -31,42 +30,42 @@ from sidecar.source import Source
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
-NO_KEY = "the column's key is not at hand"
+NO_KEY = "the key of the column is missing"
 
 Change = Callable[[Struct], Struct]
 
 
 class Sealing(Protocol):
-    """How a file's own parts are written."""
+    """Turns new parts of a file into the bytes that are written."""
 
     @property
     def source(self) -> Source:
-        """The file as it is stored."""
+        """The file as stored, without decryption."""
 
     @property
     def metadata(self) -> Struct:
-        """Its ``FileMetaData``, where encrypted with the modules in it."""
+        """The file's ``FileMetaData``. Encrypted ColumnMetaData in it are still modules."""
 
     def filter(self, row_group: int, column: int, data: bytes) -> bytes:
-        """A filter, header and bitset, as it goes into the file."""
+        """Return the bytes to write for a filter, header and bitset."""
 
     def column_index(self, row_group: int, column: int, data: bytes) -> bytes:
-        """A ColumnIndex as it goes into the file."""
+        """Return the bytes to write for a ColumnIndex."""
 
     def offset_index(self, row_group: int, column: int, data: bytes) -> bytes:
-        """An OffsetIndex as it goes into the file."""
+        """Return the bytes to write for an OffsetIndex."""
 
     def open_offset_index(self, row_group: int, column: int, data: bytes) -> bytes:
-        """The OffsetIndex that stands in the file as ``data``."""
+        """Return the plain OffsetIndex that the file stores as ``data``."""
 
     def column_metadata(self, row_group: int, column: int, data: bytes, change: Change) -> bytes:
-        """A ColumnMetaData that is a module of its own, changed."""
+        """Return a ColumnMetaData module with ``change`` applied to it."""
 
     def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
-        """Whether these bytes, which the footer calls the filter of a column, are in clear though the column is not."""
+        """Return whether the bytes at the place of a filter are plain although its column is encrypted."""
 
     def footer(self, metadata: Struct) -> bytes:
-        """Everything from the footer to the end of the file."""
+        """Return the bytes from the footer to the end of the file."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class InClear:
     column_index = offset_index = open_offset_index = filter
 
     def column_metadata(self, row_group: int, column: int, data: bytes, change: Change) -> bytes:
-        """See :meth:`Sealing.column_metadata`; a field that this file has no use for."""
+        """See :meth:`Sealing.column_metadata`. In a plain file such a module means nothing, so it does not change."""
         return data
 
     def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
@@ -98,7 +97,7 @@ class InClear:
 
 @dataclass(frozen=True, repr=False)
 class Sealed:
-    """An encrypted file whose footer key is at hand."""
+    """An encrypted file whose footer key is available."""
 
     source: Source
     metadata: Struct
@@ -141,7 +140,7 @@ class Sealed:
         return self.encryption.seal_module(key, encode_struct(change(tree)), *place)
 
     def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
-        """See :meth:`Sealing.is_leak`. What a filter in clear begins with is no length of a module of that size."""
+        """See :meth:`Sealing.is_leak`. A plain filter does not begin with a length that a module of its size has."""
         if (row_group, column) not in self.encryption.columns:
             return False
         prefix = self.source.read(offset, min(LENGTH_BYTES, length))
@@ -162,7 +161,11 @@ class Sealed:
         return data if key is None else self.encryption.seal_module(key, data, module, row_group, column)
 
     def _key(self, row_group: int, column: int) -> bytes | None:
-        """The key of a column, ``None`` for one in clear; no plaintext of any other is let through."""
+        """Return the key of a column; ``None`` for a plain one.
+
+        Raises :class:`UnsupportedFeatureError` if the key of an encrypted column is missing, so that its new parts are
+        never written unencrypted.
+        """
         how = self.encryption.columns.get((row_group, column))
         if how is None:
             return None
@@ -172,17 +175,17 @@ class Sealed:
 
 
 def sealing_of(source: Source, footer: Footer) -> Sealing:
-    """How new parts of a file are written; ``source`` is what :func:`sidecar.parquet.encrypted.plain_view.unlock`
-    gives.
+    """Return how new parts of a file are written.
 
-    Raises :class:`UnsupportedFeatureError` for an encrypted file that was not unlocked with its footer key.
+    ``source`` is what :func:`sidecar.parquet.encrypted.plain_view.unlock` returns. Raises
+    :class:`UnsupportedFeatureError` for an encrypted file that was not unlocked with its footer key.
     """
     encryption = footer.encryption
     if encryption is None:
         return InClear(source, footer.metadata)
     if not isinstance(source, DecryptedSource) or encryption.footer_key is None:
         raise UnsupportedFeatureError(
-            "the footer key is not at hand, so the footer can be neither encrypted nor signed again",
+            "the footer key is missing, so the footer can be neither encrypted nor signed again",
             file=source.name,
         )
     stored, key = source.inner, encryption.footer_key
@@ -191,7 +194,7 @@ def sealing_of(source: Source, footer: Footer) -> Sealing:
 
 
 def _stored_metadata(stored: Source, encryption: FileEncryption, key: bytes) -> Struct:
-    """The ``FileMetaData`` as the file has it, not as the plaintext view shows it; that has checked the signature."""
+    """Return the ``FileMetaData`` as the file stores it. The plaintext view has verified the signature already."""
     data = read_tail(stored).data
     if encryption.encrypted_footer:
         sealed = data[len(encryption.crypto_metadata) :]

@@ -1,7 +1,7 @@
-"""What the parts of an encrypted file's body have in common: a region of the file, and the units that it opens in.
+"""Common types of the encrypted parts of a file's body: regions, and the units in them.
 
-A *unit* is a range of bytes that is decrypted as one and becomes plaintext of the same length, so that no offset and
-no length elsewhere in the file changes.
+A *unit* is a range of bytes that is decrypted as a whole. Its plaintext has the same length, so no offset and no length
+elsewhere in the file changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Opener = Callable[[memoryview], bytes]
 
 
 class EncryptedUnit(NamedTuple):
-    """Bytes of the file that are decrypted together; ``open`` gives as many in clear."""
+    """A range of the file that is decrypted as a whole. ``open`` returns plaintext of the same length."""
 
     start: int
     end: int
@@ -26,18 +26,18 @@ class EncryptedUnit(NamedTuple):
 
 
 class Region(Protocol):
-    """A range of the file whose units are found when it is read."""
+    """A range of the file whose units are found only when it is read."""
 
     @property
     def start(self) -> int:
-        """Where it begins."""
+        """Offset of the first byte."""
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """Offset after the last byte."""
 
     def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """Its units in their order, all of them or those that ``[start, end)`` touches; gaps are in clear.
+        """Return at least the units that overlap ``[start, end)``, in order. Bytes between units are not encrypted.
 
         Raises :class:`DamagedFileError`.
         """
@@ -45,7 +45,7 @@ class Region(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class EncryptedChunk:
-    """A column chunk with what opens its modules."""
+    """An encrypted column chunk, with the key that decrypts its modules."""
 
     chunk: ColumnChunk
     encryption: FileEncryption
@@ -57,6 +57,6 @@ class EncryptedChunk:
         return self.chunk.leaf.path
 
     def open(self, data: bytes | memoryview, module: Module, page: int = 0) -> bytes:
-        """What is in a module of this chunk."""
+        """Decrypt a module of this chunk. Raises :class:`DamagedFileError`."""
         place = (self.chunk.row_group, self.chunk.leaf.index, page)
         return self.encryption.open_module(self.key, data, module, *place)

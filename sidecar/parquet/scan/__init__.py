@@ -1,4 +1,4 @@
 """Reads the rows of a Parquet file that can meet a condition, from as few of its pages as its indexes allow.
 
-Nothing here knows tables or predicates of Iceberg. Start with :mod:`sidecar.parquet.scan.page_scan`.
+Tables and Iceberg predicates are not in here. Start with :mod:`sidecar.parquet.scan.page_scan`.
 """

@@ -1,7 +1,7 @@
-"""Where a scan gets the page indexes of a file from: what is at hand already, or else the file.
+"""Gives a scan the page indexes of a file: those that the caller already has, else those that the file stores.
 
-A sidecar has page indexes of a file as they were, so that its own need not be read. They are only bytes until the
-footer is known: :mod:`sidecar.parquet.page_bounds` holds them against it as it does with the file's own.
+A sidecar keeps copies of page indexes, so a scan need not read them from the file. Copies get no more trust than
+the file's own: :mod:`sidecar.parquet.page_bounds` checks both against the footer before they are used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sidecar.source import Source
 
 
 class KnownIndex(NamedTuple):
-    """Both indexes of a chunk, ``None`` where there is none."""
+    """The column index and the offset index of a chunk; ``None`` for one that is missing."""
 
     column: ColumnIndexAnswer
     offset: OffsetIndexAnswer
@@ -26,7 +26,7 @@ Known = Mapping[tuple[int, int], KnownIndex]
 
 
 class KnownPageIndexes:
-    """The page indexes of one file; what is in ``known`` is not read."""
+    """The page indexes of one file. Indexes in ``known`` are not read from the file."""
 
     def __init__(self, source: Source, footer: Footer, known: Known) -> None:
         self._source = source
@@ -34,20 +34,20 @@ class KnownPageIndexes:
         self._known = known
 
     def has_both(self, chunk: ColumnChunk) -> bool:
-        """Whether there is a column index and an offset index, as far as is known without reading them."""
+        """Return whether the chunk has a column index and an offset index, without reading them."""
         known = self._at_hand(chunk)
         if known is not None:
             return known.column is not None and known.offset is not None
         return bool(chunk.column_index_offset and chunk.offset_index_offset)
 
     def both(self, chunks: Sequence[ColumnChunk]) -> list[KnownIndex]:
-        """Both indexes of each chunk; those that have to be read, in few reads."""
+        """Return both indexes of each chunk. Missing ones are read from the file, neighbours in one read."""
         missing = [chunk for chunk in chunks if self._at_hand(chunk) is None]
         read = map(KnownIndex, *read_page_indexes(self._source, self._footer, missing, missing))
         return [self._at_hand(chunk) or next(read) for chunk in chunks]
 
     def offsets(self, chunks: Sequence[ColumnChunk]) -> list[OffsetIndexAnswer]:
-        """The offset index of each chunk, in the same way."""
+        """Return the offset index of each chunk. Missing ones are read from the file, neighbours in one read."""
         missing = [chunk for chunk in chunks if self._at_hand(chunk) is None]
         _, answers = read_page_indexes(self._source, self._footer, [], missing)
         read, found = iter(answers), []

@@ -1,11 +1,11 @@
-"""Some rows of one row group: the pages that hold them, fetched, decoded and cut to those rows.
+"""Reads some rows of one row group: fetches the pages that hold them, decodes them and cuts them to those rows.
 
-An offset index tells where the pages of a leaf are and which rows they begin with. Where it is missing, contradicts
-itself or turns out to be wrong about a page that was read, the whole chunk is read instead, and so where nearly all
-rows are wanted. The leaves of one part are cut at rows where pages of all of them begin.
+An offset index says where the pages of a leaf are and at which row each begins. The whole chunk is read instead if
+the index is missing, contradicts itself, or contradicts a page that was read, and also if nearly all rows are
+wanted. The leaves of one part are decoded together, so they are cut at rows where a page of every leaf begins.
 
-What a page says of itself is held against the index: its length, its values, and for lists the rows that they
-make up. Checksums of pages count.
+Each page is compared with the index: its length, its number of values, and for lists the number of rows. A page
+with a wrong checksum is an error, not a reason to read the whole chunk.
 """
 
 from __future__ import annotations
@@ -40,37 +40,38 @@ from sidecar.questions.row_ranges import RowRanges
 from sidecar.source import Source, read_ranges
 
 _DENSE = 0.9
-"""Share of a row group's rows, short gaps included, from which on whole chunks are read."""
+"""Whole chunks are read if at least this share of a row group's rows is wanted, short gaps included."""
 
 _SHORT_GAP = 64
-"""Rows between wanted ones that a page would hardly leave out."""
+"""Gaps of up to this many rows between wanted rows count as wanted: hardly any page is inside one."""
 
 BUDGET = 32 << 20
-"""Bytes that the values of all parts that are read together may take, where their pages are small."""
+"""Bytes that the decoded values of all parts of one read may take. Large pages may take more
+(:data:`sidecar.parquet.scan.part_file.FREE_RATIO`)."""
 
 MAX_ROWS = 1 << 20
-"""Rows of the largest row group that is decoded at once; larger ones are read in parts of so many rows."""
+"""Rows that are decoded at once, at most. A larger row group is read in parts of this many rows."""
 
 _MANY_RANGES = 64
-"""Ranges from which on rows are gathered one by one instead of sliced."""
+"""With more ranges than this, rows are taken one by one instead of sliced."""
 
 
 @dataclass
 class PageCounts:
-    """What was read: data pages, and the rows that were decoded, of each part once."""
+    """Counts of what was read, over all row groups of a scan."""
 
     data_pages: int = 0
     whole_chunks: int = 0
     doubts: list[str] = field(default_factory=list)
-    """Why an offset index was not used, where there is one."""
+    """For each index that exists but was not used: where it is, and why it was not used."""
 
 
 class _Contradiction(Exception):
-    """A page is not what the offset index says."""
+    """Raised if a page differs from what the offset index says about it."""
 
 
 class _LargeRead:
-    """The rows of a part that are too large to be decoded together, ``most`` at a time, in their order."""
+    """A part whose rows are too large to decode together. It decodes at most ``most`` rows at a time, in order."""
 
     def __init__(self, start: Callable[[], PartCursor], most: int) -> None:
         self._start = start
@@ -78,10 +79,14 @@ class _LargeRead:
         self._cursor: PartCursor | None = None
 
     def read(self, rows: RowRanges) -> Any:
-        """Some rows; from the first one on again where they are in front of those that were read before."""
+        """Return ``rows`` as a chunked array. Starts over if they are before the rows that were read last.
+
+        Raises :class:`TooManyRows` for more than ``most`` rows, and :class:`UnsupportedFeatureError` if a single
+        row is too large.
+        """
         if self._most < 1:
             raise UnsupportedFeatureError(
-                "the values of one row are too large to be decoded", expected=f"at most {BUDGET} bytes"
+                "the values of one row are too large to decode", expected=f"at most {BUDGET} bytes"
             )
         if rows.num_rows > self._most:
             raise TooManyRows(self._most)
@@ -96,7 +101,7 @@ class _LargeRead:
 
 @dataclass(frozen=True)
 class _FetchedPages:
-    """The pages of a part to be read: for each leaf their numbers, and the rows that they hold."""
+    """The pages of a part that are to be read: for each leaf its page numbers (int64[n]), and the rows in them."""
 
     indexes: tuple[OffsetIndex, ...]
     numbers: tuple[npt.NDArray[np.int64], ...]
@@ -104,7 +109,7 @@ class _FetchedPages:
 
 
 class RowGroupReader:
-    """Reads rows of one row group; offset indexes and dictionary pages are fetched once."""
+    """Reads rows of one row group. Keeps offset indexes and given dictionary pages for later reads."""
 
     def __init__(
         self,
@@ -115,7 +120,7 @@ class RowGroupReader:
         shape: FileShape,
         counts: PageCounts,
     ) -> None:
-        """``indexes`` and ``data`` are of the same file."""
+        """``indexes`` and ``data`` belong to the same file; ``counts`` is updated by every read."""
         self._indexes = indexes
         self._data = data
         self._footer = footer
@@ -125,10 +130,10 @@ class RowGroupReader:
         self._offset_indexes: dict[int, OffsetIndex | None] = {}
         self._dictionaries: dict[int, bytes] = {}
         self._large: dict[SchemaPart, _LargeRead] = {}
-        """Parts whose rows are too large to be decoded together."""
+        """Parts whose rows are too large to decode together."""
 
     def know_offset_index(self, chunk: ColumnChunk, answer: OffsetIndexAnswer) -> OffsetIndex | None:
-        """Keep an offset index that was read already, if it can be believed."""
+        """Keep an offset index that was read already, and return it; ``None`` if it is missing or wrong."""
         found = None
         if isinstance(answer, OffsetIndex):
             problem = next(offset_index_problems(self._footer, chunk, answer), None)
@@ -141,16 +146,15 @@ class RowGroupReader:
         return found
 
     def know_dictionary(self, chunk: ColumnChunk, raw: bytes) -> None:
-        """Keep a dictionary page that was read already, header included."""
+        """Keep a dictionary page that was read already. ``raw`` begins with its header."""
         self._dictionaries[chunk.leaf.index] = raw
 
     def read(self, parts: Sequence[SchemaPart], rows: RowRanges) -> dict[SchemaPart, Any]:
-        """``rows`` of each part as a chunked array of the top-level field, cut down to the part.
+        """Return ``rows`` of each part, as a chunked array of the top-level field that has only this part's leaves.
 
-        Raises :class:`DamagedFileError` for broken pages (a wrong checksum included), and
+        Raises :class:`DamagedFileError` for broken pages (also for a wrong checksum), and
         :class:`UnsupportedFeatureError` for encrypted columns, chunks in other files and what pyarrow cannot decode.
-        Raises :class:`sidecar.parquet.scan.part_file.TooManyRows` where so many rows are too large to be decoded
-        together.
+        Raises :class:`sidecar.parquet.scan.part_file.TooManyRows` if this many rows are too large to decode together.
         """
         self._budget = BUDGET // max(len(parts), 1)
         for part in parts:
@@ -162,7 +166,7 @@ class RowGroupReader:
         return {part: self._decode(part, pages, raw, rows) for part, pages in chosen.items()}
 
     def share(self, parts: Sequence[SchemaPart], rows: RowRanges) -> float:
-        """The share of the bytes of ``parts`` that :meth:`read` would fetch for ``rows``; 0 where there are none."""
+        """Return the share (0 to 1) of the bytes of ``parts`` that :meth:`read` would fetch for ``rows``."""
         fetched = total = 0
         for part, pages in self._chosen(parts, rows).items():
             for at, leaf in enumerate(part.leaves):
@@ -175,7 +179,7 @@ class RowGroupReader:
         return fetched / total if total else 0.0
 
     def _chosen(self, parts: Sequence[SchemaPart], rows: RowRanges) -> dict[SchemaPart, _FetchedPages | None]:
-        """The pages of each part that hold ``rows``, ``None`` where all of it is read."""
+        """Return the pages of each part that hold ``rows``; ``None`` for a part that is read whole."""
         sparse = rows.close_gaps(_SHORT_GAP).num_rows < _DENSE * self._group.num_rows
         if sparse:
             self._fetch_offset_indexes(parts)
@@ -193,10 +197,10 @@ class RowGroupReader:
             if chunk.encrypted:
                 raise UnsupportedFeatureError("the column is encrypted (Parquet modular encryption)", **place)
             if chunk.file_path is not None:
-                raise UnsupportedFeatureError("the column chunk names another file (file_path)", **place)
+                raise UnsupportedFeatureError("the column chunk is in another file (file_path)", **place)
             if not 0 < chunk.start <= chunk.start + chunk.total_compressed_size <= self._footer.offset:
                 raise DamagedFileError(
-                    "the column chunk lies outside the file",
+                    "the column chunk is outside the file",
                     **place,
                     offset=chunk.start,
                     found=f"{chunk.total_compressed_size} bytes",
@@ -214,7 +218,7 @@ class RowGroupReader:
             self.know_offset_index(chunk, answer)
 
     def _choose(self, part: SchemaPart, rows: RowRanges) -> _FetchedPages | None:
-        """The fewest pages that hold ``rows``; ``None`` where that is the whole row group."""
+        """Return the fewest pages that hold ``rows``; ``None`` if those are all pages or an offset index is missing."""
         indexes = [self._offset_indexes.get(leaf.index) for leaf in part.leaves]
         known = tuple(index for index in indexes if index is not None)
         if len(known) < len(indexes):
@@ -228,7 +232,7 @@ class RowGroupReader:
         return _FetchedPages(known, numbers, held)
 
     def _fetch(self, chosen: dict[SchemaPart, _FetchedPages | None]) -> dict[tuple[int, int], bytes]:
-        """Every range that is needed, by (offset, length); near ones in one read."""
+        """Return the bytes of every range that is needed, by (offset, length). Near ranges are fetched in one read."""
         ranges: set[tuple[int, int]] = set()
         for part, pages in chosen.items():
             for at, leaf in enumerate(part.leaves):
@@ -278,7 +282,7 @@ class RowGroupReader:
                 found.append(split_chunk(chunk, raw[chunk.start, chunk.total_compressed_size]))
                 if not leaf.max_rep and chunk.num_values != self._group.num_rows:
                     raise DamagedFileError(
-                        "the column chunk has another number of rows",
+                        "the column chunk has a different number of rows than its row group",
                         expected=self._group.num_rows,
                         found=chunk.num_values,
                     )
@@ -299,7 +303,7 @@ class RowGroupReader:
         except DamagedFileError as error:
             if not part.leaves[0].max_rep:
                 raise
-            raise _Contradiction(error.what) from error  # rows of lists are only known now
+            raise _Contradiction(error.what) from error  # only decoding counts the rows of lists
         if part.leaves[0].max_rep:
             self._check_rows(part, pages, found, column)
         return column
@@ -316,7 +320,7 @@ class RowGroupReader:
         for number, place in zip(numbers, _places(index, numbers), strict=True):
             page = _read_page(raw[place], place[0])
             if not page.is_data or page.header_length + page.compressed_size != place[1]:
-                raise _Contradiction(f"page {number} is not where it says")
+                raise _Contradiction(f"page {number} is not where the offset index says")
             if not chunk.leaf.max_rep and page.num_values != rows[number]:
                 raise _Contradiction(f"page {number} has {page.num_values} rows, not {rows[number]}")
             pages.add(raw[place], page)
@@ -328,23 +332,26 @@ class RowGroupReader:
     def _dictionary(
         self, chunk: ColumnChunk, index: OffsetIndex, raw: dict[tuple[int, int], bytes]
     ) -> bytes | memoryview:
-        """The dictionary page, which stands in front of the data pages."""
+        """Return the dictionary page, header included. It is before the first data page."""
         known = self._dictionaries.get(chunk.leaf.index)
         if known is not None:
             return known
         place = _gap(chunk, index)
         if not place[1]:
-            raise _Contradiction("there is no room for the dictionary")
+            raise _Contradiction("there is no room for a dictionary page before the first data page")
         data = raw[place] if place in raw else self._data.read(*place)
         page = _read_page(data, chunk.start)
         if page.type != DICTIONARY_PAGE:
-            raise _Contradiction("there is no dictionary where it should be")
+            raise _Contradiction("the page before the first data page is not a dictionary page")
         return memoryview(data)[: page.header_length + page.compressed_size]
 
     def _check_rows(
         self, part: SchemaPart, pages: _FetchedPages, found: Sequence[LeafPages], column: Any
     ) -> None:
-        """Lists: the rows that pyarrow put together must end where pages end."""
+        """Check that pages of lists end where the rows end that pyarrow put together.
+
+        Headers of v1 pages count values, not rows, so wrong rows in an offset index show only here.
+        """
         counts = [[] for _ in part.leaves]  # type: list[list[Any]]
         for chunk in column.chunks:
             for leaf, entries in zip(counts, count_entries(chunk), strict=True):
@@ -353,11 +360,14 @@ class RowGroupReader:
             entries_before = np.concatenate(([0], np.cumsum(np.concatenate(leaf)))) if leaf else np.zeros(1)
             rows = pages.indexes[at].rows(self._group.num_rows)[pages.numbers[at]]
             if not np.array_equal(entries_before[np.cumsum(rows)], np.cumsum(found[at].values)):
-                raise _Contradiction("a page has other rows than it says")
+                raise _Contradiction("a page has other rows than the offset index says")
 
 
 def _read_page(raw: bytes, offset: int) -> Any:
-    """A page where the index says that there is one; a wrong checksum is no matter of the index."""
+    """Read the header of a page where the offset index says that one is.
+
+    Damage may be the fault of the index, so it is a contradiction. A wrong checksum is the fault of the page.
+    """
     try:
         return read_page(raw, offset)
     except WrongChecksumError:
@@ -367,13 +377,16 @@ def _read_page(raw: bytes, offset: int) -> Any:
 
 
 def _places(index: OffsetIndex, numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Offset and length of some pages."""
+    """Return (offset, length) in bytes of the pages with these numbers."""
     offsets, sizes = index.offsets[numbers].tolist(), index.compressed_page_sizes[numbers].tolist()
     return list(zip(offsets, sizes, strict=True))
 
 
 def _surely_needs_dictionary(chunk: ColumnChunk, index: OffsetIndex) -> bool:
-    """Whether any data page will; where a chunk may have fallen back to another encoding, the pages tell."""
+    """Return whether every data page is dictionary-encoded, so that the dictionary can be fetched along with it.
+
+    False if the chunk may have pages of other encodings. Then the dictionary is fetched when a page needs it.
+    """
     stats = chunk.encoding_stats
     fell_back = stats is None or any(
         entry.page_type != DICTIONARY_PAGE and entry.encoding not in DICTIONARY_ENCODINGS for entry in stats
@@ -382,12 +395,12 @@ def _surely_needs_dictionary(chunk: ColumnChunk, index: OffsetIndex) -> bool:
 
 
 def _gap(chunk: ColumnChunk, index: OffsetIndex) -> tuple[int, int]:
-    """What lies in front of a chunk's first data page."""
+    """Return (offset, length) of the bytes before a chunk's first data page, where a dictionary page is."""
     return chunk.start, int(index.offsets[0]) - chunk.start
 
 
 def _cut(column: Any, rows: RowRanges, held: RowRanges) -> Any:
-    """``rows`` out of a column that has the rows ``held``."""
+    """Return ``rows`` of a column that has the rows ``held``, which include them."""
     if rows == held:
         return column
     if len(rows.pairs) > _MANY_RANGES:

@@ -1,16 +1,15 @@
-"""From a condition to rows, touching as little of a Parquet file as its indexes allow.
+"""Reads the rows of a Parquet file that meet a condition, and as little of the file as its indexes allow.
 
-For each row group: statistics of the footer first; page indexes of the condition's columns, where they can change
-anything; then Bloom filters and dictionaries for what is left. A wholly dictionary-encoded chunk is probed by its
-dictionary, which is exact. Then the columns that the predicate asks are read for the rows that may match, the
-predicate itself (the *residual*) is evaluated on them, and of all other columns only pages with rows that do match
-are read.
+For each row group, these are asked in turn: the statistics in the footer, the page indexes of the condition's columns
+if they can change anything, then Bloom filters and dictionaries. A chunk whose pages are all dictionary-encoded is
+answered exactly by its dictionary. Then the columns of the predicate are read for the rows that may match, and the
+predicate itself (the *residual*) is evaluated on them. All other columns are read only for the rows that match.
 
-Nothing that is wrong with an index drops rows: it is not used, and the report says why.
+A wrong index never drops rows: it is not used, and the report says why.
 
-Pages are decoded column by column, at about twice the cost of a reader of whole files. Who has such a reader at hand
-says what share of a file is too much, and is told before any row is decoded in vain, or after the columns that the
-predicate asks of one row group, where only the rows themselves can tell.
+Decoding pages column by column costs about twice as much as a reader of whole files. A caller that has such a reader
+sets :attr:`PageRequest.too_much`. The scan then raises :class:`TooMuchLeft` before it decodes a row. If only the rows
+can tell, it decodes the predicate's columns of one row group first.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from sidecar.source import CountingSource, Source
 
 
 class RowRange(NamedTuple):
-    """Rows that stand side by side in a file; ``first_row`` is the place of the first one, counted from 0."""
+    """Consecutive rows of a file. ``first_row`` is the number of the first one in the file, counted from 0."""
 
     first_row: int
     batch: pa.RecordBatch
 
 
 class FoundRows(NamedTuple):
-    """Rows of a file; ``positions`` (int64[n]) has the place of each in the file, counted from 0."""
+    """Rows of a file. ``positions`` (int64[n]) has the number of each row in the file, counted from 0."""
 
     positions: npt.NDArray[np.int64]
     rows: pa.Table
 
     def ranges(self) -> Iterator[RowRange]:
-        """The same rows as runs of neighbours."""
+        """Yield the rows as runs of consecutive rows."""
         breaks = np.flatnonzero(np.diff(self.positions) != 1) + 1
         edges = [0, *breaks.tolist(), len(self.positions)]
         for start, end in pairwise(edges):
@@ -64,42 +63,44 @@ class FoundRows(NamedTuple):
 
 
 Residual = Callable[[pa.Table], npt.NDArray[np.int64]]
-"""The places of the rows that match, rising, in a table of the columns that the predicate asks."""
+"""Takes a table of the predicate's columns; returns the ascending row numbers in it that match (int64[n])."""
 
 
 def every_row(group: RowGroup) -> RowRanges:
-    """All rows of a row group."""
+    """Return all rows of a row group."""
     return RowRanges.all(group.num_rows)
 
 
 @dataclass(frozen=True, eq=False)
 class PageRequest:
-    """What is wanted of a file: columns, a condition that rows must be able to meet, and the residual."""
+    """What a scan reads from a file: columns, the condition that indexes are asked, and the residual."""
 
     shape: FileShape
     condition: Condition | None
     asked: FileShape | None = None
-    """The columns that the residual speaks of, cut down to that; ``None``: none."""
+    """The columns that the residual needs; ``None`` if it needs none."""
     residual: Residual | None = None
     wanted: Wanted = every_row
-    """The rows of a row group that are wanted whatever the condition says: not deleted, not ruled out before."""
+    """Returns the rows of a row group that are not deleted and not ruled out before the scan."""
     known: Known = field(default_factory=dict)
     filters: bool = True
-    """Whether Bloom filters and dictionaries of the file may be asked."""
+    """Whether Bloom filters and dictionaries of the file may be used."""
     too_much: float = math.inf
-    """Share of the rows that another reader would read, or of the pages to read for those that are left, from which
-    on the file is not read: :class:`TooMuchLeft`."""
+    """The scan raises :class:`TooMuchLeft` if indexes leave at least this share of the rows that another reader would
+    read, or if the rows that match need at least this share of the bytes of the remaining columns."""
     other_rows: int | None = None
-    """The rows that another reader would read, all by default."""
+    """Rows that another reader would read; ``None`` means all rows of the file."""
 
     sample: bool = True
-    """Whether an equality is given a chance to be met by few rows; not where much of files like this one met it."""
+    """Whether to evaluate an equality on the first row group, to learn whether few rows match, before giving up.
+    False if many rows matched in files like this one."""
 
 
 class TooMuchLeft(Exception):
-    """Indexes leave so much of a file that it is better read whole; no rows were given.
+    """Raised if indexes leave so much of a file that reading it whole is cheaper. No rows were returned before.
 
-    ``often``: many rows met an equality, and may do so in files like this one; else few did, but on most pages.
+    ``often`` is true if many rows matched, which is likely in similar files too. It is false if few rows matched but
+    they are on most pages.
     """
 
     def __init__(self, *, often: bool = True) -> None:
@@ -109,7 +110,7 @@ class TooMuchLeft(Exception):
 
 @dataclass
 class ScanReport:
-    """What a scan read and why; filled in as it goes on."""
+    """What a scan read and why. The scan updates it as it goes."""
 
     file: str = ""
     file_bytes: int = 0
@@ -121,23 +122,23 @@ class ScanReport:
     dropped: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("statistics", "page_index", "filter", "dictionary"), 0)
     )
-    """Row groups, by what said that no row matches."""
+    """Row groups that were dropped, by the index that proved that no row matches."""
     data_pages: int = 0
     footer_bytes: int = 0
     index_bytes: int = 0
     index_reads: int = 0
     data_bytes: int = 0
-    """Pages, dictionaries, and what lay between pages that were fetched together."""
+    """Bytes of pages, dictionaries, and gaps between pages that were fetched together."""
     data_reads: int = 0
     warnings: list[str] = field(default_factory=list)
 
     @property
     def bytes_read(self) -> int:
-        """All of it: footer, indexes, filters and pages."""
+        """All bytes read: footer, indexes, filters and pages."""
         return self.footer_bytes + self.index_bytes + self.data_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "file": self.file,
             "rows": {"total": self.rows, "may_match": self.rows_may_match, "found": self.rows_found},
@@ -165,11 +166,10 @@ def scan_pages(
     limit: int | None = None,
     report: ScanReport | None = None,
 ) -> Iterator[FoundRows]:
-    """The rows of each row group that match, at most ``limit`` in all, in the order of the file.
+    """Yield the rows that match, in the order of the file, at most ``limit`` in all.
 
-    A row group whose values are too large to be decoded together comes in parts.
-
-    Tables have the fields of ``request.shape``. Raises :class:`TooMuchLeft` before the first of them,
+    Each item has rows of one row group. A row group whose values are too large to decode together comes in several
+    items. Tables have the fields of ``request.shape``. Raises :class:`TooMuchLeft` before the first item,
     :class:`sidecar.errors.DamagedFileError` for broken data and :class:`sidecar.errors.UnsupportedFeatureError` for
     encrypted columns and what pyarrow cannot decode.
     """
@@ -217,7 +217,7 @@ class _PageScan:
         self._sampling = self._may_turn_back = False
 
     def candidates(self) -> Iterator[_Candidate]:
-        """Row groups with the rows that may match; what is read for that is counted."""
+        """Yield each row group that may match, its rows that may match, and its reader. Updates the report."""
         use = IndexUse(self._indexes, self._request.filters)
         condition, dropped = self._request.condition, self._report.dropped
         verdicts = Survivors(self._index, self._data, self._footer, condition, use, dropped, self._counts)
@@ -229,7 +229,10 @@ class _PageScan:
         self.count()
 
     def few(self, candidates: Iterator[_Candidate]) -> Iterator[_Candidate]:
-        """The candidates, unless there are too many. Few rows may meet an equality: then the first row group tells."""
+        """Return the candidates; raise :class:`TooMuchLeft` if they have too many rows.
+
+        An equality may match few rows even so. Then :meth:`read` decides after the first row group.
+        """
         found = list(candidates)
         rows = [rows.num_rows for _, rows, _ in found]
         others = self._report.rows if self._request.other_rows is None else self._request.other_rows
@@ -237,7 +240,7 @@ class _PageScan:
             condition = self._request.condition
             if condition is None or not self._request.sample or not asks_for_few(condition):
                 raise TooMuchLeft
-            # Later it is too late to turn back, unless most columns are still to be read then.
+            # After the first row group, turning back wastes too much, unless most columns are not read yet.
             self._sampling = sum(rows) > 2 * rows[0]
             self._may_turn_back = len(self._rest) > len(self._first)
         return iter(found)
@@ -248,7 +251,7 @@ class _PageScan:
         )
 
     def read(self, group: RowGroup, rows: RowRanges, reader: RowGroupReader, most: int) -> FoundRows | None:
-        """The matching rows of a row group, ``None`` without any."""
+        """Return the rows of a row group that match, at most ``most``; ``None`` if there are none."""
         first = reader.read(self._first, rows)
         kept = self._matching(first, rows.num_rows)[:most]
         sampling, self._sampling = self._sampling, False
@@ -269,12 +272,12 @@ class _PageScan:
         residual, asked = self._request.residual, self._request.asked
         if residual is None:
             return np.arange(num_rows)
-        if asked is None:  # TRUE or FALSE, of no column
+        if asked is None:  # TRUE or FALSE, which need no column
             return residual(pa.table({"": pa.nulls(num_rows)}))
         return residual(_table(asked, arrays))
 
     def count(self) -> None:
-        """Bring the report up to date."""
+        """Update the report."""
         report = self._report
         report.index_bytes, report.index_reads = self._index.bytes_read, self._index.reads
         report.data_bytes, report.data_reads = self._data.bytes_read, self._data.reads
@@ -289,5 +292,5 @@ def _table(shape: FileShape, arrays: dict[SchemaPart, Any]) -> pa.Table:
 
 
 def _key(part: SchemaPart) -> int:
-    """Parts of one file are told apart by their first leaf, whichever shape they were selected for."""
+    """Return the index of the part's first leaf, which is the same in every shape of one file."""
     return part.leaves[0].index

@@ -1,8 +1,8 @@
-"""Pages of a part as a Parquet file in memory, for pyarrow to decode.
+"""Makes a Parquet file in memory from some pages of a part, so that pyarrow decodes them.
 
-The pages are the file's own, byte for byte: of each leaf the dictionary page, if it has one, then the data pages that
-are wanted, one after the other. The footer says that this is a column chunk. Data pages do not know their
-place, so pages that were apart in the file may stand side by side here.
+The pages are copied byte for byte: for each leaf its dictionary page, if there is one, then the wanted data pages.
+The new footer says that they are a column chunk. A data page does not state its place, so pages that are apart in
+the original may follow each other here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sidecar.parquet.scan.schema_parts import MAGIC, OPTIONS, FileShape, SchemaP
 from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
 
 FREE_RATIO = 8
-"""Bytes that values may take decoded for each byte of their pages, whatever their number."""
+"""Decoded bytes that are always allowed for each byte of the pages, even beyond the budget."""
 
 _USUAL_HEADER = 1024
 _KEPT_FIELDS = (1, 2, 3, 4)  # type, encodings, path_in_schema, codec
@@ -39,7 +39,7 @@ _KEPT_FIELDS = (1, 2, 3, 4)  # type, encodings, path_in_schema, codec
 
 @dataclass
 class LeafPages:
-    """The pages of one leaf that are at hand; ``values`` has the number of values of each data page."""
+    """Pages of one leaf that were read. ``values`` has the number of values of each data page, nulls included."""
 
     chunk: ColumnChunk
     dictionary: bytes | memoryview = b""
@@ -48,16 +48,17 @@ class LeafPages:
     headers: list[PageHeader] = field(default_factory=list)
 
     def add(self, raw: bytes | memoryview, header: PageHeader) -> None:
-        """A data page, header included."""
+        """Append a data page; ``raw`` begins with its header."""
         self.data.append(raw)
         self.values.append(header.num_values)
         self.headers.append(header)
 
 
 def read_page(raw: bytes | memoryview, offset: int) -> PageHeader:
-    """The header of the page that ``raw`` begins with; the page lies in ``raw`` and its checksum is right.
+    """Return the header of the page that ``raw`` begins with; ``offset`` is its place in the file.
 
-    Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for pages that are too large.
+    Raises :class:`DamagedFileError` if the page reaches beyond ``raw``, or its header or checksum is wrong, and
+    :class:`UnsupportedFeatureError` for pages that are too large.
     """
     try:
         page = decode_page_header(bytes(raw[:_USUAL_HEADER]), offset)
@@ -67,16 +68,17 @@ def read_page(raw: bytes | memoryview, offset: int) -> PageHeader:
         page = decode_page_header(bytes(raw[:MAX_HEADER]), offset)
     end = page.header_length + page.compressed_size
     if end > len(raw):
-        raise DamagedFileError("a page reaches beyond its place", offset=offset, expected=len(raw), found=end)
+        raise DamagedFileError("a page is longer than its place", offset=offset, expected=len(raw), found=end)
     check_page_size(page.compressed_size, page.uncompressed_size)
     check_page_body(page, memoryview(raw)[page.header_length : end])
     return page
 
 
 def split_chunk(chunk: ColumnChunk, raw: bytes) -> LeafPages:
-    """All pages of a column chunk whose bytes are ``raw``; pages of unknown types are left out.
+    """Return all pages of a column chunk whose bytes are ``raw``. Pages of unknown types are left out.
 
-    Raises :class:`DamagedFileError` where the pages do not add up to the chunk.
+    Raises :class:`DamagedFileError` if a page is broken, a dictionary page is not the first page, or the pages do not
+    have the chunk's number of values.
     """
     pages = LeafPages(chunk)
     view, at = memoryview(raw), 0
@@ -92,7 +94,7 @@ def split_chunk(chunk: ColumnChunk, raw: bytes) -> LeafPages:
             pages.dictionary = body
     if sum(pages.values) != chunk.num_values:
         raise DamagedFileError(
-            "the pages of a column chunk have another number of values",
+            "the pages of a column chunk have a different number of values than the footer says",
             expected=chunk.num_values,
             found=sum(pages.values),
         )
@@ -100,7 +102,7 @@ def split_chunk(chunk: ColumnChunk, raw: bytes) -> LeafPages:
 
 
 class TooManyRows(Exception):
-    """Raised if decoding so many rows would take too much memory; ``rows`` of them may be decoded at a time."""
+    """Raised if decoding all rows at once would take too much memory. ``rows`` may be decoded at a time."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -108,9 +110,9 @@ class TooManyRows(Exception):
 
 
 def rows_at_once(chunks: Sequence[LeafPages], num_rows: int, budget: int) -> int:
-    """How many of ``num_rows`` rows of a part may be decoded at a time within ``budget`` bytes.
+    """Return how many of ``num_rows`` rows of a part may be decoded at a time within ``budget`` bytes.
 
-    Values may always take :data:`FREE_RATIO` times the bytes that their pages have. Raises as
+    Values may always take :data:`FREE_RATIO` times the bytes of their pages. Raises the errors of
     :func:`sidecar.parquet.decoded_size.bytes_a_value`.
     """
     from sidecar.parquet.decoded_size import bytes_a_value  # compiles loops, which a plan does not need
@@ -134,11 +136,11 @@ def decode_part(
     num_rows: int,
     budget: int,
 ) -> Any:
-    """The part's rows: a chunked array of the top-level field, cut down to this part.
+    """Return the part's rows, as a chunked array of the top-level field that has only this part's leaves.
 
-    Raises :class:`TooManyRows` where that would take more memory than ``budget`` allows, :class:`DamagedFileError`
-    where pyarrow cannot decode or finds another number of rows, and :class:`UnsupportedFeatureError` where it does not
-    know how.
+    Raises :class:`TooManyRows` if that would take more memory than ``budget`` (in bytes) allows,
+    :class:`DamagedFileError` if pyarrow fails or finds a different number of rows, and
+    :class:`UnsupportedFeatureError` if pyarrow does not implement what the pages need.
     """
     if (most := rows_at_once(chunks, num_rows, budget)) < num_rows:
         raise TooManyRows(most)
@@ -146,7 +148,7 @@ def decode_part(
 
 
 class PartCursor:
-    """Goes through the rows of a part's pages, in order; ``row`` is the one that comes next."""
+    """Decodes the rows of a part's pages in order. ``row`` is the number of the next row, counted from 0."""
 
     def __init__(
         self, footer: Footer, shape: FileShape, part: SchemaPart, chunks: Sequence[LeafPages], num_rows: int
@@ -162,13 +164,13 @@ class PartCursor:
         self._left: list[Any] = []
 
     def take(self, rows: int) -> Any:
-        """The next rows, all of them at once if all are asked for; errors as of :func:`decode_part`."""
+        """Return the next ``rows`` rows. Raises the errors of :func:`decode_part`, except :class:`TooManyRows`."""
         if self.row == 0 and rows == self._num_rows:
             with self._errors():
                 column: Any = self._file.read(use_threads=False).column(0)
             if len(column) != rows:
                 raise DamagedFileError(
-                    "the pages have another number of rows", **self._place, expected=rows, found=len(column)
+                    "the pages have the wrong number of rows", **self._place, expected=rows, found=len(column)
                 )
             return column
         found: list[Any] = []
@@ -190,12 +192,12 @@ class PartCursor:
             batch = next(self._batches, None)
         if batch is None:
             raise DamagedFileError(
-                "the pages have another number of rows", **self._place, expected=self._num_rows
+                "the pages have the wrong number of rows", **self._place, expected=self._num_rows
             )
         return batch.column(0)
 
     def skip(self, rows: int, most: int) -> None:
-        """Pass over rows, at most ``most`` at a time."""
+        """Skip ``rows`` rows. They are decoded, at most ``most`` at a time, and dropped."""
         for start in range(0, rows, most):
             self.take(min(most, rows - start))
 
@@ -214,7 +216,7 @@ class PartCursor:
 def _part_file(
     footer: Footer, shape: FileShape, part: SchemaPart, chunks: Sequence[LeafPages], num_rows: int
 ) -> bytes:
-    """A Parquet file of the part's pages."""
+    """Return the bytes of a Parquet file that has the part's pages as its only row group."""
     pieces: list[bytes | memoryview] = []
     metas, at = [], len(MAGIC)
     for pages in chunks:
@@ -226,7 +228,7 @@ def _part_file(
 
 
 def _chunk(footer: Footer, pages: LeafPages, start: int, end: int) -> Struct:
-    """The metadata of a chunk from ``start`` to ``end`` in the new file."""
+    """Return the ColumnChunk of pages that are from ``start`` to ``end`` in the new file."""
     old = footer.chunk_metadata(pages.chunk)
     fields = {k: v for k, v in old.fields.items() if k in _KEPT_FIELDS}
     size = (I64, end - start)
@@ -237,16 +239,16 @@ def _chunk(footer: Footer, pages: LeafPages, start: int, end: int) -> Struct:
 
 
 def count_entries(array: Any) -> list[npt.NDArray[np.int64]]:
-    """For each leaf below ``array`` its level entries in every row: one for a null or an empty list.
+    """Return, for each leaf below ``array``, the number of level entries of every row (int64[rows]).
 
-    As many as there are values, nulls included, in the pages that the rows came from.
+    A null or an empty list has one entry. The sum is the number of values, nulls included, that page headers state.
     """
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return count_entries(array.storage)
     if pa.types.is_struct(kind):
         return [counts for child in array.flatten() for counts in count_entries(child)]
-    if pa.types.is_map(kind):  # Arrow counts and flattens lists only
+    if pa.types.is_map(kind):  # pyarrow counts and flattens lists, not maps
         return count_entries(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
     if not _is_list(kind):
         return [np.ones(len(array), np.int64)]

@@ -1,9 +1,9 @@
-"""The parts of a Parquet schema that can be decoded alone, and how decoded parts become columns again.
+"""Splits a Parquet schema into parts that can be decoded alone, and puts decoded parts together into columns.
 
-A *part* is a leaf whose parents are plain structs, or a list, map or anything else that takes its leaves together:
-their repetition levels must agree row by row. Each part has a schema of its own, cut out of the file's: the
-root, the structs on the way with one child each, and what lies below. A struct is put together from the parts of
-its fields; whether it is null itself, each of them knows.
+A *part* is a leaf whose parents are plain structs, or a whole list or map: the leaves of a list must be decoded
+together, because their repetition levels must agree row by row. Each part has its own schema, cut out of the file's:
+the root, the structs above the part with one child each, and everything below. A struct is put together from the
+parts of its fields. Each of these parts says where the struct itself is null.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct
 
 MAGIC = b"PAR1"
 ARROW_SCHEMA = "ARROW:schema"
-"""Key of the Arrow schema that Arrow's writers keep beside the Parquet schema."""
+"""Key in the footer under which Arrow's writers keep the Arrow schema."""
 
 OPTIONS: dict[str, Any] = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us"}
-"""How pyarrow decodes. INT96 counts microseconds: as nanoseconds, years before 1677 would come out as others."""
+"""Options for pyarrow. INT96 is read as microseconds: in nanoseconds, years before 1677 overflow to wrong dates."""
 
 _TYPE, _REPETITION, _CHILDREN, _CONVERTED, _LOGICAL = 1, 3, 5, 6, 10
 _REPEATED = 2
@@ -34,17 +34,17 @@ _REPEATED = 2
 
 @dataclass(frozen=True, eq=False)
 class SchemaPart:
-    """What is decoded together. ``depth`` counts the structs above; ``field`` is the top-level Arrow field."""
+    """Leaves that are decoded together. ``depth`` counts the structs above; ``field`` is the top-level Arrow field."""
 
     leaves: tuple[Leaf, ...]
     elements: tuple[Struct, ...]
-    """The Parquet schema of the part, root included."""
+    """The Parquet schema elements of the part; the root is first."""
     field: Any
     depth: int
 
     @property
     def path(self) -> str:
-        """The dotted path of its first leaf, for messages."""
+        """The dotted path of the part's first leaf, for messages."""
         return self.leaves[0].path
 
 
@@ -57,18 +57,21 @@ class Node:
     part: SchemaPart | None
 
     def parts(self) -> Iterator[SchemaPart]:
-        """All parts, in the order of the schema."""
+        """Yield all parts of the node, in the order of the schema."""
         if self.part is not None:
             yield self.part
         for child in self.children:
             yield from child.parts()
 
     def first_path(self) -> tuple[str, ...]:
-        """Names from this field down to its first part, which knows where the field is null."""
+        """Return the names from this field down to its first part, which says where the field is null."""
         return (self.field.name, *(self.children[0].first_path() if self.children else ()))
 
     def select(self, paths: Sequence[Sequence[str]]) -> Node:
-        """The node with the fields that ``paths``, below it, lead to; an empty path leads to everything."""
+        """Return the node with only the fields at ``paths``, which begin below it. An empty path selects everything.
+
+        Raises :class:`KeyError` with the name of a field that does not exist.
+        """
         if not all(paths):
             return self
         if self.part is not None:
@@ -87,7 +90,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class FileShape:
-    """A file's columns: its Arrow schema, and a node for each field of it."""
+    """The columns of a file: its Arrow schema, and one node for each top-level field."""
 
     schema: Any
     nodes: tuple[Node, ...]
@@ -95,19 +98,22 @@ class FileShape:
     has_arrow_schema: bool
 
     def select(self, columns: Iterable[str] | None) -> FileShape:
-        """The shape of some columns, dotted into structs, in the order of the file.
+        """Return the shape of some columns, in the order of the file. A dot leads into a struct.
 
-        Raises :class:`UsageError` for a column that the file has not.
+        Raises :class:`UsageError` for a column that the file does not have.
         """
         return self if columns is None else self.select_paths([self._path(column) for column in columns])
 
     def parts(self) -> Iterator[SchemaPart]:
-        """All parts, in the order of the schema."""
+        """Yield all parts of the file, in the order of the schema."""
         for node in self.nodes:
             yield from node.parts()
 
     def select_paths(self, paths: Sequence[Sequence[str]]) -> FileShape:
-        """As :meth:`select`, each path a name a level; a path that ends at a struct leads to all of it."""
+        """Return the shape of the columns at ``paths``: one name a level. A path to a struct selects all of it.
+
+        Raises :class:`UsageError` for a column that the file does not have.
+        """
         nodes = []
         for node in self.nodes:
             below = [path[1:] for path in paths if path[0] == node.field.name]
@@ -120,14 +126,14 @@ class FileShape:
         return FileShape(schema, tuple(nodes), self.created_by, self.has_arrow_schema)
 
     def enough(self, path: Sequence[str]) -> tuple[str, ...]:
-        """The path to what has to be read to know a column: of a struct, where it is null."""
+        """Return the path of the one part to read to know whether a column is null; for a leaf, its own path."""
         node = next(node for node in self.nodes if node.field.name == path[0])
         for name in path[1:]:
             node = next((child for child in node.children if child.field.name == name), node)
         return (*path[:-1], *node.first_path())
 
     def part_of(self, leaf: Leaf) -> SchemaPart:
-        """The part that a leaf belongs to."""
+        """Return the part that ``leaf`` belongs to."""
         return next(part for part in self.parts() if leaf in part.leaves)
 
     def _path(self, column: str) -> tuple[str, ...]:
@@ -145,7 +151,11 @@ class FileShape:
 
 
 def read_shape(footer: Footer) -> FileShape:
-    """The shape of a file; nothing is read. Raises :class:`DamagedFileError` where Arrow has no such schema."""
+    """Return the shape of a file from its footer alone.
+
+    Raises :class:`DamagedFileError` if pyarrow cannot read the schema, and :class:`UnsupportedFeatureError` if Arrow
+    has no type for it.
+    """
     elements = footer.metadata.structs(2) or []
     schema = _arrow_schema(footer)
     tree = _Tree(footer.columns, elements)
@@ -154,7 +164,7 @@ def read_shape(footer: Footer) -> FileShape:
 
 
 def _arrow_schema(footer: Footer) -> Any:
-    """What pyarrow makes of the footer, read from one without row groups."""
+    """Return the Arrow schema that pyarrow reads from the footer. Row groups are left out, to save time."""
     kept = {k: v for k, v in footer.metadata.fields.items() if k in (1, 2, 5, 6)}
     kept |= {3: (I64, 0), 4: (LIST, Items(STRUCT, []))}
     kept.setdefault(1, (I32, 1))
@@ -166,7 +176,7 @@ def _arrow_schema(footer: Footer) -> Any:
             return pa.schema(map(without_views, schema), schema.metadata)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFeatureError(
-            f"the schema has no counterpart in Arrow: {first_line(error)}", file=footer.name
+            f"Arrow has no type for the schema: {first_line(error)}", file=footer.name
         ) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedFileError(
@@ -175,12 +185,12 @@ def _arrow_schema(footer: Footer) -> Any:
 
 
 def without_views(field: Any) -> Any:
-    """The field with strings, binaries and lists in their usual layout: Arrow has hardly a function for their views."""
+    """Return the field with strings, binaries and lists instead of their views, which few Arrow functions support."""
     return field.with_type(_usual_layout(field.type))
 
 
 def has_views(kind: Any) -> bool:
-    """Whether an Arrow type is, or has below it, a view of strings, binaries or lists."""
+    """Return whether an Arrow type is or contains a view of strings, binaries or lists."""
     return bool(_usual_layout(kind) != kind)
 
 
@@ -204,13 +214,13 @@ def _usual_layout(kind: Any) -> Any:
 
 
 def finish_file(pages: bytes, footer: Struct | bytes) -> bytes:
-    """A Parquet file of ``pages`` and a footer."""
+    """Return the bytes of a Parquet file: magic, ``pages``, footer, footer length, magic."""
     end = footer if isinstance(footer, bytes) else encode_struct(footer)
     return b"".join((MAGIC, pages, end, len(end).to_bytes(4, "little"), MAGIC))
 
 
 class _Tree:
-    """Walks schema elements and Arrow fields side by side; ``at`` is the next element, ``leaf`` the next leaf."""
+    """Walks Parquet schema elements and Arrow fields side by side, and keeps the next element and the next leaf."""
 
     def __init__(self, leaves: Sequence[Leaf], elements: Sequence[Struct]) -> None:
         self._leaves = leaves
@@ -219,7 +229,7 @@ class _Tree:
         self._leaf = 0
 
     def node(self, field: Any, above: tuple[Struct, ...], names: tuple[Any, ...] = ()) -> Node:
-        """The node of the next element; ``above`` are the elements and ``names`` the Arrow fields over it."""
+        """Return the node of the next element. ``above`` are its parents' elements, ``names`` their Arrow fields."""
         element = self._elements[self._at]
         if self._splits(element, field):
             self._at += 1
@@ -238,7 +248,7 @@ class _Tree:
         return Node(field, (), SchemaPart(taken, elements, part_field, len(names)))
 
     def _splits(self, element: Struct, field: Any) -> bool:
-        """Whether the next element is a plain struct: its children can be decoded one by one."""
+        """Return whether the next element is a plain struct, whose children can be decoded one by one."""
         count = element.integer(_CHILDREN) or 0
         if _TYPE in element.fields or not count or not pa.types.is_struct(field.type):
             return False
@@ -255,7 +265,7 @@ class _Tree:
         return True
 
     def _end(self, at: int) -> int:
-        """The element behind the subtree that begins at ``at``."""
+        """Return the index of the element after the subtree that begins at ``at``."""
         left = 1
         while left:
             element = self._elements[at]
@@ -269,7 +279,7 @@ def _with_one_child(element: Struct) -> Struct:
 
 
 def part_footer(part: SchemaPart, shape: FileShape, chunks: Sequence[Struct], num_rows: int) -> Struct:
-    """The footer of a file of one row group that holds a part; ``chunks`` are its column chunks."""
+    """Return the footer of a file that has one row group with one part; ``chunks`` are the part's column chunks."""
     metas = [meta for chunk in chunks if (meta := chunk.struct(3)) is not None]
     size = sum(meta.integer(7) or 0 for meta in metas)
     group = Struct({1: (LIST, Items(STRUCT, list(chunks))), 2: (I64, size), 3: (I64, num_rows)})
@@ -291,7 +301,7 @@ def part_footer(part: SchemaPart, shape: FileShape, chunks: Sequence[Struct], nu
 
 
 def assemble(node: Node, arrays: dict[SchemaPart, Any]) -> Any:
-    """The column of a top-level node from the decoded parts, all cut to the same rows."""
+    """Return the column of a top-level node, put together from its decoded parts, which all have the same rows."""
     if node.part is not None:
         return arrays[node.part]
     single = {part: _one_array(arrays[part]) for part in node.parts()}
@@ -299,7 +309,7 @@ def assemble(node: Node, arrays: dict[SchemaPart, Any]) -> Any:
 
 
 def _struct(node: Node, arrays: dict[SchemaPart, Any]) -> Any:
-    """The array of a node; each array in ``arrays`` is that of the part's ancestor at this depth."""
+    """Return the array of a node. Each array in ``arrays`` is the part's ancestor at the depth of this node."""
     first = next(node.parts())
     if node.part is not None:
         return arrays[first]

@@ -1,7 +1,8 @@
-"""Which rows of each row group may meet a condition: statistics, page indexes, filters, dictionaries, in that order.
+"""Finds the rows of each row group that may meet a condition: by statistics, page indexes, filters, dictionaries.
 
-Each is asked only if its answer can change anything: no index is read for a part of the condition that the
-statistics settle, or that an OR makes useless; no filter that is larger than the pages it could save.
+They are asked in this order, and only if the answer can change anything. No index is read for a part of the condition
+that statistics already decide, or that an OR makes useless. No filter is read that is as large as the pages it could
+save. Anything that is missing, damaged or in doubt keeps its rows.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ _BATCH = 64
 
 Readers = Callable[[RowGroup], RowGroupReader]
 Wanted = Callable[[RowGroup], RowRanges]
-"""The rows of a row group that are worth a question at all."""
+"""Returns the rows of a row group that the caller wants, before any index is asked."""
 
 
 class IndexUse(NamedTuple):
-    """What may be asked: page indexes, and Bloom filters and dictionaries if ``filters``."""
+    """The indexes that a scan may use: page indexes, and if ``filters`` is true Bloom filters and dictionaries."""
 
     pages: KnownPageIndexes
     filters: bool = True
 
 
 class Survivors:
-    """The row groups and pages of one file that may hold rows; ``index`` and ``data`` count what is read."""
+    """Finds the row groups and pages of one file that may match. ``index`` and ``data`` count the bytes read."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Survivors:
     def survivors(
         self, wanted: Wanted, reader_of: Readers
     ) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
-        """Row groups in which wanted rows may match, with those and a reader that knows the indexes read for it."""
+        """Yield each row group that may match, its rows that may match, and a reader with the indexes read so far."""
         groups = ((group, wanted(group)) for group in self._footer.row_groups)
         some = ((group, rows) for group, rows in groups if rows)
         while batch := list(islice(some, _BATCH)):
@@ -106,7 +107,7 @@ class Survivors:
             yield verdict.group, rows, verdict.reader
 
     def _read_page_indexes(self, condition: Condition, verdicts: list[_GroupVerdict]) -> None:
-        """The page indexes that can narrow the condition down, of all row groups in few reads."""
+        """Read the page indexes that can narrow the condition, for all row groups together in few reads."""
         wanted = [(v, v.group.columns[i]) for v in verdicts for i in sorted(v.helpful(condition) or ())]
         if not wanted:
             return
@@ -122,7 +123,7 @@ class Survivors:
 
 
 class _GroupVerdict:
-    """What the statistics and page indexes of one row group say."""
+    """The bounds that statistics and page indexes of one row group prove, and the rows that they leave."""
 
     def __init__(
         self,
@@ -141,21 +142,21 @@ class _GroupVerdict:
         self._pages: dict[int, tuple[Bounds, OffsetIndex]] = {}
 
     def statistics(self, index: int) -> Bounds:
-        """What the statistics of a leaf's chunk prove, as of one page."""
+        """Return the bounds that the chunk statistics of a leaf prove, as if the chunk were one page."""
         if index not in self._bounds:
             self._bounds[index] = chunk_bounds(self._footer, self.group.columns[index])
         return self._bounds[index]
 
     def may_match(self, condition: LeafCondition) -> bool:
-        """Whether the statistics leave room for a row."""
+        """Return whether some row may meet the condition, by the chunk statistics."""
         return condition.may_match(self.statistics(condition.column.index), 0)
 
     def helpful(self, condition: Condition) -> set[int] | None:
-        """Leaves whose page indexes can narrow the condition down; ``None`` if nothing can."""
+        """Return the indexes of the leaves whose page indexes can narrow the condition; ``None`` if none can."""
         return helpful(condition, self.statistics, lambda i: self._indexes.has_both(self.group.columns[i]))
 
     def know_pages(self, chunk: ColumnChunk, column: ColumnIndexAnswer, offset: OffsetIndex) -> str:
-        """Keep a chunk's page index; the reason if it proves nothing."""
+        """Keep the page bounds of a chunk. Returns the reason if the column index proves nothing, else ``""``."""
         found = page_bounds(self._footer, chunk, column, offset)
         if isinstance(found, str):
             return found
@@ -163,12 +164,13 @@ class _GroupVerdict:
         if problem:
             return problem
         if not self.statistics(chunk.leaf.index).may_have_nan[0]:
+            # Without nan_counts every page may have NaN, unless the statistics rule NaN out for the chunk.
             found = replace(found, may_have_nan=[False] * offset.num_pages)
         self._pages[chunk.leaf.index] = found, offset
         return ""
 
     def rows(self, condition: LeafCondition, wanted: RowRanges) -> RowRanges:
-        """The rows among ``wanted`` whose pages may meet the condition."""
+        """Return the rows of ``wanted`` that are in pages which may meet the condition."""
         if not self.may_match(condition):
             return RowRanges()
         known = self._pages.get(condition.column.index)
@@ -179,7 +181,7 @@ class _GroupVerdict:
         return wanted & RowRanges.of_pages(offset.first_row_indexes, self.group.num_rows, keep)
 
     def page_bytes(self, chunk: ColumnChunk, rows: RowRanges) -> int:
-        """Bytes of a chunk's pages that hold ``rows``, as far as is known."""
+        """Return the bytes of the chunk's pages that hold ``rows``; of the whole chunk if pages are not known."""
         known = self._pages.get(chunk.leaf.index)
         if known is None:
             return chunk.total_compressed_size
@@ -189,7 +191,7 @@ class _GroupVerdict:
 
 
 class _Filters:
-    """Bloom filters and dictionaries of one row group, asked for the values of a condition."""
+    """Looks up the values of a condition in the Bloom filters and dictionaries of one row group."""
 
     def __init__(
         self, index: CountingSource, data: CountingSource, verdict: _GroupVerdict, counts: PageCounts
@@ -202,7 +204,7 @@ class _Filters:
         self._known: dict[LeafCondition, bool] = {}
 
     def rows(self, condition: LeafCondition, wanted: RowRanges) -> RowRanges:
-        """As :meth:`_GroupVerdict.rows`, and none where a filter or dictionary knows of no such value."""
+        """Return the rows of ``wanted`` that may match; none if a filter or dictionary lacks all values asked for."""
         rows = self._verdict.rows(condition, wanted)
         if not rows or not isinstance(condition, HoldsAny):
             return rows
@@ -221,7 +223,7 @@ class _Filters:
                 return False
             forms += found
         if not forms:
-            return True  # no value of this encoding equals any of them
+            return True  # the column's type cannot store any of the values
         try:
             if self._filter_denies(condition, chunk, rows):
                 return True
@@ -263,9 +265,9 @@ class _Filters:
 
 
 def dictionary_holds(leaf: Leaf, body: bytes, num_values: int, forms: list[bytes]) -> bool:
-    """Whether one of ``forms``, PLAIN values without a length in front, stands in a dictionary page.
+    """Return whether a dictionary page has one of ``forms``, which are PLAIN values without a length prefix.
 
-    Raises :class:`DamagedFileError` for a page that is not exactly its values.
+    Raises :class:`DamagedFileError` if ``body`` is not exactly ``num_values`` values.
     """
     if leaf.width is not None:
         size = num_values * leaf.width

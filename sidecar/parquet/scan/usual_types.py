@@ -1,7 +1,7 @@
-"""A Parquet file as if its writer had known no views: strings, binaries and lists in Arrow's usual layout.
+"""Shows a Parquet file without Arrow's view types, so that pyarrow reads plain strings, binaries and lists.
 
-The layout is a matter of Arrow alone. Writers keep their Arrow schema in the footer, under ``ARROW:schema``; readers of
-Arrow give the columns these types, and hardly a function of pyarrow knows views. With another schema in the footer
+Views exist only in Arrow, not in the pages. Writers keep their Arrow schema in the footer, under ``ARROW:schema``, and
+Arrow readers give the columns its types. Few pyarrow functions support views. With a changed schema in the footer,
 the same pages are read as the usual types.
 """
 
@@ -21,7 +21,7 @@ _KEY_VALUES = 5
 
 
 def usual_footer(footer: Footer) -> bytes:
-    """The Thrift bytes of the footer, with an Arrow schema without views."""
+    """Return the Thrift bytes of the footer, with its Arrow schema changed to types without views."""
     schema = _arrow_schema(footer)
     if schema is None or not any(map(has_views, schema.types)):
         return footer.raw
@@ -36,7 +36,7 @@ def usual_footer(footer: Footer) -> bytes:
 
 
 def _arrow_schema(footer: Footer) -> Any | None:
-    """The schema that the writer kept; ``None`` where there is none that can be read."""
+    """Return the Arrow schema that the writer kept in the footer; ``None`` if it is missing or cannot be read."""
     try:
         kept = base64.b64decode(footer.key_value.get(ARROW_SCHEMA, ""), validate=True)
         return pa.ipc.read_schema(pa.py_buffer(kept)) if kept else None
@@ -45,14 +45,14 @@ def _arrow_schema(footer: Footer) -> Any | None:
 
 
 def with_usual_types(source: Source) -> Source:
-    """The file without views; ``source`` itself where it has none. Raises what :func:`read_footer` raises."""
+    """Return the file as a source without views; ``source`` itself if it has none. Raises as :func:`read_footer`."""
     footer = read_footer(source)
     usual = usual_footer(footer)
     return source if usual == footer.raw else _OtherFooter(source, footer.offset, usual)
 
 
 class _OtherFooter:
-    """A file with another footer; as safe to share between threads as the file below, which :meth:`close` closes."""
+    """A file whose footer is replaced. Threads may share it if they may share ``inner``, which :meth:`close` closes."""
 
     def __init__(self, inner: Source, offset: int, footer: bytes) -> None:
         self.name = inner.name
@@ -62,17 +62,17 @@ class _OtherFooter:
 
     @property
     def size(self) -> int:
-        """Length in bytes, which may differ from that of the file below."""
+        """Length in bytes with the new footer."""
         return self._offset + len(self._end)
 
     @property
     def gap(self) -> int:
-        """The gap of the file below."""
+        """See :func:`sidecar.source.gap_of`."""
         return gap_of(self._inner)
 
     @property
     def requests_at_once(self) -> int:
-        """The requests at once of the file below."""
+        """See :func:`sidecar.source.requests_at_once`."""
         return requests_at_once(self._inner)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -83,5 +83,5 @@ class _OtherFooter:
         return below + self._end[start : start + length - len(below)]
 
     def close(self) -> None:
-        """Close the file below."""
+        """Close the inner source."""
         self._inner.close()

@@ -1,7 +1,7 @@
-"""Checks of a Parquet file: everything that can be known to be wrong, each with its place.
+"""Verifies a Parquet file and reports every defect with its place.
 
-Filters of floats are always held against their values, because readers ask for some of those in other bytes than
-are stored; all other filters on request.
+Filters of floats are always compared with the values, because readers look up some floats in other bytes than are
+stored. All other filters are compared on request.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from sidecar.errors import Problem, SidecarError, located, problem_in
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.encrypted.body import IN_CLEAR, stands_in_clear
+from sidecar.parquet.encrypted.body import IN_CLEAR, has_plain_filter
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.inspect import place_and_reason, reason_of
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader
@@ -24,12 +24,11 @@ _WINDOW = 4 << 20
 
 
 def verify_file(source: Source, values: ValueCheck | None = None) -> list[Problem]:
-    """Every defect of footer, filters, page indexes and pages, their checksums included.
+    """Return every defect of footer, filters, page indexes and pages, checksums included.
 
-    With ``values``, every value of the row groups that it chooses is looked up in its filter and held against the
-    statistics of its chunk. Reads the whole file,
-    one column chunk at a time. Never raises for what is wrong with the file. Of an encrypted file, ``source`` is the
-    plaintext view; columns that stay locked are a problem, too.
+    With ``values``, every value of the row groups that it chooses is looked up in its filter and compared with the
+    statistics of its chunk. Reads the whole file, one column chunk at a time. Defects of the file never raise. For an
+    encrypted file, ``source`` is the plaintext view; a column whose key is missing is a problem, too.
     """
     try:
         footer = read_footer(source)
@@ -93,7 +92,7 @@ def _value_problems(
 
 
 def _is_compared(chunk: ColumnChunk) -> bool:
-    """Whether a chunk has a page index that can be held against its pages."""
+    """Return whether a chunk has a page index that can be compared with its pages."""
     return not chunk.encrypted and bool(chunk.column_index_offset or chunk.offset_index_offset)
 
 
@@ -105,8 +104,8 @@ def _statistics_problems(source: Source, footer: Footer, chosen: set[int]) -> It
 
 
 def _locked_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
-    yield "the column is encrypted and cannot be checked: its key is not at hand"
-    if stands_in_clear(source, chunk):
+    yield "the column is encrypted and cannot be checked: its key is missing"
+    if has_plain_filter(source, chunk):
         yield f"Bloom filter: {IN_CLEAR}"
 
 
@@ -125,7 +124,7 @@ def _index_problems(chunk: ColumnChunk, end: int) -> Iterator[str]:
         if (offset is None) != (length is None):
             yield f"{name}: only one of offset and length is set"
         elif offset is not None and length is not None and not (0 < offset <= offset + length <= end):
-            yield f"{name}: {length} bytes from {offset} lie outside the file's body of {end} bytes"
+            yield f"{name}: {length} bytes from {offset} are outside the file's body of {end} bytes"
 
 
 def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
@@ -135,7 +134,7 @@ def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
             reader = ChunkReader(source, chunk, _WINDOW)
             for number, page in enumerate(reader.pages()):
                 if page.type == DICTIONARY_PAGE and number:
-                    yield f"a dictionary page at {page.offset} that is not the chunk's first page"
+                    yield f"the dictionary page at {page.offset} is not the chunk's first page"
                 reader.body(page)
                 values += page.num_values if page.is_data else 0
     except SidecarError as error:
@@ -146,7 +145,7 @@ def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
 
 
 def _overlaps(file: str, taken: list[tuple[int, int, str]]) -> Iterator[Problem]:
-    """Filters share no bytes; of two that do, at least one offset is wrong."""
+    """Yield filters that share bytes with the filter before them. At least one of the two offsets is wrong."""
     for (_, end, first), (start, _, second) in pairwise(taken):
         if start < end:
-            yield problem_in(file, f"Bloom filter: its bytes are also those of {first}", second)
+            yield problem_in(file, f"Bloom filter: it overlaps the filter of {first}", second)

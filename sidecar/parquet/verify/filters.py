@@ -1,13 +1,12 @@
-"""Filters against the values that they are of: every value of a column chunk is looked up in its filter.
+"""Verifies Bloom filters: looks up every value of a column chunk in its filter.
 
-Values are hashed as they are stored (:mod:`sidecar.parquet.stored_values`); of a dictionary only the entries that a
-page refers to, because the others need not be in the filter.
+Values are hashed as they are stored (:mod:`sidecar.parquet.stored_values`). For a dictionary these are only the entries
+that a page uses, because the others need not be in the filter.
 
-Some values are asked for in other bytes than they are stored in, and a filter that lacks those loses their rows in
-readers that do not know better:
+Some readers look up values in other bytes than are stored. A filter that lacks those bytes loses rows in such readers:
 
-- Spark asks for zero as +0.0 and for NaN as the canonical one, whichever bits are stored;
-- DuckDB asks a FLOAT16 column for the 4-byte float.
+- Spark looks up +0.0 for every zero and the canonical NaN for every NaN;
+- DuckDB looks up the 4-byte float in a FLOAT16 column.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ FLOATS: dict[str, npt.DTypeLike] = {"float16": "<f2", "float": "<f4", "double": 
 
 @dataclass
 class ValueCheck:
-    """How much is checked against the data, and how much of it was: ``values`` looked up, ``indexes`` compared.
+    """Chooses the units whose values are checked, and counts ``values`` looked up and ``indexes`` compared.
 
-    ``share`` (above 0, at most 1) of the units are chosen at random, at least one. A unit is a row group, or of a
-    table a data file.
+    ``share`` (above 0, at most 1) of the units are chosen at random, at least one. A unit is a row group; in a table it
+    is a data file.
     """
 
     share: float = 1.0
@@ -51,18 +50,20 @@ class ValueCheck:
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise UsageError("a sample is a share above 0 and at most 1", found=self.share)
+            raise UsageError("a sample must be a share above 0 and at most 1", found=self.share)
 
     def choose(self, units: int) -> set[int]:
-        """Some of ``units`` numbers from 0 on."""
+        """Choose some of the numbers from 0 to ``units`` - 1, and count them."""
         chosen = self.rng.sample(range(units), min(units, math.ceil(self.share * units)))
         self.units += len(chosen)
         self.units_total += units
         return set(chosen)
 
     def to_dict(self) -> dict[str, int]:
-        """Plain data: ``units`` of ``units_total``, ``values`` that were looked up and ``indexes`` (page indexes and
-        row indexes) that were held against values."""
+        """Return plain data: ``units`` of ``units_total``, ``values`` looked up, and ``indexes`` compared with values.
+
+        ``indexes`` counts page indexes and row indexes.
+        """
         return {
             "units": self.units,
             "units_total": self.units_total,
@@ -80,9 +81,9 @@ def value_problems(
     *,
     forms: bool = True,
 ) -> Iterator[str]:
-    """What a filter lacks of its column chunk's values. Reads the whole chunk; what is damaged is a problem too.
+    """Yield the problems of a filter whose column chunk has values that it lacks. A damaged chunk is a problem, too.
 
-    Without ``forms`` the filter is one that sidecar alone asks, which knows in which forms values are stored.
+    Reads the whole chunk. ``forms`` is false for a filter that only sidecar reads, which knows the stored forms.
     """
     lookup = ValueLookup(chunk.leaf, found)
     try:
@@ -101,10 +102,10 @@ def value_problems(
 
 
 class ValueLookup(StoredValues):
-    """Looks the values of one chunk up in a filter while its pages are walked.
+    """Looks up the values of one chunk in a filter while its pages are read.
 
-    ``asked``: values, each entry of a dictionary once; ``denied``: those of them that the filter denies;
-    ``lacking``: what it lacks of the forms in which readers ask for them.
+    ``asked`` counts values, each entry of a dictionary once; ``denied`` counts those that the filter denies.
+    ``lacking`` has the forms, in words, that readers look up and the filter lacks.
     """
 
     def __init__(self, leaf: Leaf, found: BlockFilter) -> None:
@@ -127,18 +128,16 @@ class ValueLookup(StoredValues):
         nan = np.isnan(values)
         if self._encoding.name == "float16":
             wide = values[~nan].astype("<f4").view("<u4")
-            self._expect(wide, "4-byte floats, by which DuckDB asks for the values of a FLOAT16 column")
+            self._expect(wide, "the 4-byte floats that DuckDB looks up in a FLOAT16 column")
             return
         zero, canonical = np.zeros(1, values.dtype), np.full(1, np.nan, values.dtype)
         word = f"<u{values.dtype.itemsize}"
         if (values == 0).any():
-            self._expect(
-                zero.view(word), "+0.0, by which readers ask for the zeros that the column chunk has"
-            )
+            self._expect(zero.view(word), "+0.0, which readers look up for the zeros of the column chunk")
         if nan.any():
             self._expect(
                 canonical.view(word),
-                "the canonical NaN, by which readers ask for the NaN of the column chunk",
+                "the canonical NaN, which readers look up for the NaN of the column chunk",
             )
 
     def _expect(self, words: npt.NDArray[Any], what: str) -> None:

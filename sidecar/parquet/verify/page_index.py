@@ -1,8 +1,8 @@
-"""Checks of page indexes: against themselves, against the footer, and against every page of the file.
+"""Verifies page indexes: compares them with themselves, with the footer, and with every page.
 
-What a page index says is compared with what :mod:`sidecar.parquet.page_index_build` finds in the pages: where
-each page is, which rows it begins with, its nulls and NaNs, its levels, and whether every value lies between its
-bounds. Bounds may be wider than the values; they may not be narrower.
+:mod:`sidecar.parquet.page_index_build` reads the pages. The index must agree with them about where each page is, at
+which row it begins, its nulls, NaN and levels, and every value must be within the bounds. Bounds may be wider than the
+values, but not narrower.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from sidecar.parquet.value_bounds import DELTA_BYTE_ARRAY
 from sidecar.source import Source
 
 ARROW_SIZES = (
-    "Arrow leaves out each value that the one before it begins with; readers take this for a size alone, "
+    "Arrow does not count a value that is a prefix of the value before it; readers use this only as a size, "
     "and lose no rows"
 )
 
 
 def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
-    """Every defect of the file's page indexes; ``unit`` is the row group.
+    """Return every defect of the file's page indexes; ``unit`` is the row group.
 
-    Reads each chunk that has an index, wholly. Never raises for what is wrong with the file. What is wrong with
-    pages themselves is said as :func:`sidecar.parquet.verify.file.verify_file` says it.
+    Reads every chunk that has an index, whole. Defects of the file never raise. Defects of pages are reported in the
+    words of :func:`sidecar.parquet.verify.file.verify_file`.
     """
     problems: list[Problem] = []
     for group in footer.row_groups:
@@ -43,7 +43,7 @@ def verify_page_index(source: Source, footer: Footer) -> list[Problem]:
         located = [index is not None for index in offsets]
         for chunk, column, offset in zip(group.columns, columns, offsets, strict=True):
             if chunk.encrypted:
-                continue  # said of the column as a whole
+                continue  # verify_file reports the column as locked
             texts = list(chunk_index_problems(source, footer, chunk, column, offset))
             if offset is None and any(located):
                 texts.append("offset index: missing, while other columns of the row group have one")
@@ -60,9 +60,9 @@ def chunk_index_problems(
     *,
     forms: bool = True,
 ) -> Iterator[str]:
-    """Problems of the page index of one chunk, wherever it is stored. Reads the chunk if it has a page index.
+    """Yield the problems of the page index of one chunk, wherever it is stored. Reads the chunk if it has an index.
 
-    Without ``forms`` the index is for sidecar's own plans alone, which expect NaN unless a count rules it out.
+    ``forms`` is false for an index that only sidecar uses, which expects NaN unless a nan_count rules it out.
     """
     for name, answer in (("column index", column), ("offset index", offset)):
         if isinstance(answer, SidecarError):
@@ -107,7 +107,10 @@ def _against_pages(
 
 
 def misplaced_pages(index: OffsetIndex, scanned: ScannedChunk, *, whole: bool) -> Iterator[str]:
-    """Pages that were scanned, all of the chunk (``whole``) or its first ones, and are not where the index says."""
+    """Yield the scanned pages that are not where the index says.
+
+    ``whole`` says whether all pages of the chunk were scanned, or only the first ones.
+    """
     if scanned.pages and not _fits(index.num_pages, len(scanned.pages), whole):
         yield f"{index.num_pages} pages, the column chunk has {len(scanned.pages)}"
         return
@@ -117,9 +120,10 @@ def misplaced_pages(index: OffsetIndex, scanned: ScannedChunk, *, whole: bool) -
 def contradictions(
     footer: Footer, chunk: ColumnChunk, index: ColumnIndex, scanned: ScannedChunk, *, whole: bool
 ) -> Iterator[str]:
-    """Contradictions between a ColumnIndex and scanned pages: all of the chunk (``whole``), or its first ones.
+    """Yield contradictions between a ColumnIndex and scanned pages.
 
-    NaN that are not counted do not contradict it, because writers leave them out of bounds.
+    ``whole`` says whether all pages of the chunk were scanned, or only the first ones. An index without nan_counts does
+    not contradict NaN, because writers leave NaN out of bounds.
     """
     pages = scanned.pages
     if pages and not _fits(index.num_pages, len(pages), whole):
@@ -152,7 +156,7 @@ def _location_problems(index: OffsetIndex, scanned: ScannedChunk, is_arrow: bool
 
 
 def _located_elsewhere(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
-    """Pages that are not where the index says; the index has at least as many pages."""
+    """Yield the pages that are not where the index says. The index has at least as many pages."""
     pages, first_row = scanned.pages, 0
     for i, page in enumerate(pages):
         if not page.starts_row:
@@ -189,16 +193,16 @@ def _nan_problems(index: ColumnIndex, nans: Sequence[int]) -> Iterator[str]:
 
 
 def _bounds_problems(ordering: Ordering, index: ColumnIndex, pages: Sequence[ScannedPage]) -> Iterator[str]:
-    """Values outside the bounds of their page, which may be wider than the values."""
+    """Yield the pages that have values outside their bounds. Bounds that are wider than the values are right."""
     for i, page in enumerate(pages):
         values = page.values
         if values is None or values.lower is None or values.upper is None:
             continue
         if index.null_pages[i]:
-            yield f"page {i} is called a null page and has values"
+            yield f"page {i} is marked as a null page, but has values"
             continue
         if values.nan_count == (page.levels.num_present if page.levels else 0):
-            continue
+            continue  # only NaN, which has no place between the bounds
         yield from _outside(i, ordering, index, values.lower, values.upper)
 
 
@@ -206,7 +210,7 @@ def _outside(page: int, ordering: Ordering, index: ColumnIndex, lower: bytes, up
     try:
         low, high = ordering.decode(index.min_values[page]), ordering.decode(index.max_values[page])
     except DamagedFileError:
-        return  # said already, of the index by itself
+        return  # column_index_problems reports it
     if not low <= ordering.decode(lower):  # type: ignore[operator]
         yield f"page {page} has a value below its min_value"
     if not high >= ordering.decode(upper):  # type: ignore[operator]
@@ -214,7 +218,7 @@ def _outside(page: int, ordering: Ordering, index: ColumnIndex, lower: bytes, up
 
 
 def _counted_problems(index: ColumnIndex, pages: Sequence[ScannedPage]) -> Iterator[str]:
-    """Nulls and levels as counted in the pages."""
+    """Yield the pages whose nulls or levels differ from the index."""
     for i, page in enumerate(pages):
         levels = page.levels
         if levels is None:
@@ -223,7 +227,7 @@ def _counted_problems(index: ColumnIndex, pages: Sequence[ScannedPage]) -> Itera
         if index.null_counts is not None and i < len(index.null_counts) and index.null_counts[i] != nulls:
             yield f"page {i} has {nulls} nulls, not {index.null_counts[i]}"
         if levels.num_present == 0 and not index.null_pages[i]:
-            yield f"page {i} has no values and is not called a null page"
+            yield f"page {i} has no values, but is not marked as a null page"
         for name, histogram, counted in (
             ("repetition", index.repetition_level_histograms, levels.repetition),
             ("definition", index.definition_level_histograms, levels.definition),

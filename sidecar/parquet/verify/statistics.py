@@ -1,7 +1,7 @@
-"""The statistics of column chunks against the values of their pages: plans and scans drop row groups by them.
+"""Verifies the statistics of column chunks, by which plans and scans drop row groups, against the values.
 
-Checked is what :func:`sidecar.parquet.page_bounds.chunk_bounds` believes, so bounds in no known order are not. Bounds
-may be wider than the values, because long ones are cut; they may not be narrower.
+Only statistics that :func:`sidecar.parquet.page_bounds.chunk_bounds` believes are checked, so bounds without a known
+order are not. Bounds may be wider than the values, because long ones are cut, but not narrower.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sidecar.source import Source
 
 
 def statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
-    """Problems where the statistics of a chunk contradict its values. Reads the whole chunk if it has statistics."""
+    """Yield the statistics of a chunk that its values contradict. Reads the whole chunk if it has statistics."""
     bounds = chunk_bounds(footer, chunk)
     bounded = bounds.lower[0] is not None
     if not bounded and bounds.null_counts[0] is None:
@@ -33,21 +33,24 @@ def statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk) -> I
     ordering = find_ordering(footer, chunk.leaf)
     if scanned.reason:
         if bounded:
-            yield f"statistics: values could not be held against them: {scanned.reason}"
+            yield f"statistics: they could not be compared with the values: {scanned.reason}"
     elif isinstance(ordering, Ordering):
         yield from _bound_problems(chunk, ordering, bounds, scanned.pages)
 
 
 def _null_problems(chunk: ColumnChunk, bounds: Bounds, pages: list[ScannedPage]) -> Iterator[str]:
-    """Nulls of flat columns; writers differ in what of a list is a null."""
+    """Yield wrong null counts of flat columns; of lists only a claim of nothing but nulls.
+
+    Writers differ in what they count as a null in a list.
+    """
     levels = [page.levels for page in pages if page.levels is not None]
     if len(levels) < len(pages):
         return
-    nulls, present = sum(one.num_nulls for one in levels), sum(one.num_present for one in levels)
+    nulls, present = sum(page.num_nulls for page in levels), sum(page.num_present for page in levels)
     if not chunk.leaf.max_rep and bounds.null_counts[0] not in (None, nulls):
         yield f"statistics: null_count is {bounds.null_counts[0]}, the pages have {nulls} nulls"
     elif bounds.all_null[0] and present:
-        yield f"statistics: they say that there are only nulls, the pages have {present} values"
+        yield f"statistics: null_count says that all values are null, the pages have {present} values"
 
 
 def _bound_problems(
@@ -69,6 +72,6 @@ def _bound_problems(
         below |= bool(ordering.decode(values.lower) < low)  # type: ignore[operator]
         above |= bool(ordering.decode(values.upper) > high)  # type: ignore[operator]
     if below:
-        yield "statistics: there is a value below min_value"
+        yield "statistics: the pages have a value below min_value"
     if above:
-        yield "statistics: there is a value above max_value"
+        yield "statistics: the pages have a value above max_value"
