@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sidecar.convert.collection import Collection, Key
@@ -64,7 +64,7 @@ class ExtractReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as ``sidecar extract --json`` prints it."""
-        units = [asdict(unit) for unit in self.units]
+        units = [unit.to_dict() for unit in self.units]
         return {
             "files": self.files,
             "target": self.target,

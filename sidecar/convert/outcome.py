@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 Progress = Callable[[str, int, int], None]
@@ -50,6 +50,12 @@ class Outcome:
     """Whether broken bytes of the source are the reason."""
     rebuilt: dict[str, Any] | None = None
     """For a rebuilt filter: the ways that were not possible, and the numbers of an enumerated domain."""
+    dropped: bool = False
+    """Whether the new file lacks an index that the old file had, or a part of it; ``reason`` says why."""
+
+    def to_dict(self, *left_out: str) -> dict[str, Any]:
+        """Return the fields as plain data, without those ``left_out``. ``reason`` says what was dropped."""
+        return {name: value for name, value in asdict(self).items() if name not in (*left_out, "dropped")}
 
 
 def ways_of(outcomes: Iterable[Outcome]) -> dict[str, dict[str, int]]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sidecar.convert.outcome import Outcome, Progress, ways_of
@@ -68,7 +68,7 @@ class ConvertReport:
             "conversion": self.conversion,
             "size": self.size,
             "ways": ways_of(self.units),
-            "units": [asdict(unit) for unit in self.units],
+            "units": [unit.to_dict() for unit in self.units],
             "seconds": self.seconds,
         }
 

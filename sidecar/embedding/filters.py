@@ -210,7 +210,10 @@ class ParquetFilterMaker:
             if not reason and chunk.leaf.index in self._wanted and isinstance(found, FoundFilter):
                 reason = self._not_harvested(chunk.leaf, found, rate or 0.0)
             if reason or not isinstance(found, FoundFilter):
-                yield chunk, Outcome(*self._place(chunk), rate_before=rate, reason=f"dropped: {reason}")
+                yield (
+                    chunk,
+                    Outcome(*self._place(chunk), rate_before=rate, reason=f"dropped: {reason}", dropped=True),
+                )
             else:
                 yield chunk, Outcome(*self._place(chunk), EXACT, found.length, rate, rate)
 

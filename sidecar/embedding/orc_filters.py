@@ -232,7 +232,7 @@ class OrcFilterMaker:
         if not reason and column in self._wanted:
             reason = self._not_harvested(old)
         if reason:
-            self._note(work, old, reason=f"dropped: {reason}")
+            self._note(work, old, reason=f"dropped: {reason}", dropped=True)
         else:
             work.kept.add(column)
             self._note(work, old, EXACT, old.bits)
@@ -288,6 +288,7 @@ class OrcFilterMaker:
         filters: Sequence[OrcBloomFilter] = (),
         reason: str = "",
         damaged: bool = False,
+        dropped: bool = False,
     ) -> None:
         """Record one outcome for each row group."""
         first, found = self._first[old.stripe.ordinal], old.index.filters or ()
@@ -309,6 +310,7 @@ class OrcFilterMaker:
                     new.estimated_fpp() if new else None,
                     reason=reason,
                     damaged=damaged,
+                    dropped=dropped,
                 )
             )
         work.outcomes[old.column.id] = outcomes

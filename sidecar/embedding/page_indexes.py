@@ -98,13 +98,17 @@ class PageIndexMaker:
         place = self._place(chunk)
         problem = self._offset_problem(chunk, offsets)
         if problem or not isinstance(offsets, OffsetIndex):
-            return Outcome(*place, reason=f"dropped: {problem}")
+            return Outcome(*place, reason=f"dropped: {problem}", dropped=True)
         leaf, length = chunk.leaf.index, chunk.offset_index_length or 0
         made.offset_indexes[leaf] = Range(chunk.offset_index_offset or 0, length)
         problem = self._column_problem(chunk, columns, offsets)
         if problem or not isinstance(columns, ColumnIndex):
             return Outcome(
-                *place, EXACT, length, reason=f"column index dropped: {problem}" if problem else ""
+                *place,
+                EXACT,
+                length,
+                reason=f"column index dropped: {problem}" if problem else "",
+                dropped=bool(problem),
             )
         columns_length = chunk.column_index_length or 0
         made.column_indexes[leaf] = Range(chunk.column_index_offset or 0, columns_length)

@@ -76,13 +76,7 @@ class EmbedReport:
             "size_before": self.size_before,
             **asdict(self.written),
             "ways": self.ways(),
-            "units": [_unit(outcome) for outcome in self.outcomes],
+            "units": [outcome.to_dict("file", "measured", "rebuilt") for outcome in self.outcomes],
             "warnings": self.warnings(),
             "seconds": self.seconds,
         }
-
-
-def _unit(outcome: Outcome) -> dict[str, Any]:
-    """Return an index as plain data, without the fields that are the same or unused in all embeddings."""
-    left_out = ("file", "measured", "rebuilt")
-    return {name: value for name, value in asdict(outcome).items() if name not in left_out}

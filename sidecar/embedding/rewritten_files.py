@@ -224,7 +224,7 @@ def _check(source: Source, footer: Footer, file: ListedFile) -> None:
 
 def _is_new(outcome: Outcome) -> bool:
     """Return whether an index was built, or an unsound one was dropped."""
-    return outcome.way in (DICTIONARY, VALUES) or "dropped: " in outcome.reason
+    return outcome.way in (DICTIONARY, VALUES) or outcome.dropped
 
 
 def _split_offsets(file: ListedFile, before: Footer, after: Footer) -> tuple[int, ...] | None:
