@@ -106,6 +106,8 @@ class Session:
             self.export(words[1])
             return ""
         assert words[0] == "sidecar", command
+        # paths of the tests' folders are longer than those of a reader, and lines must not break for that
+        self._patch.setattr("sidecar.cli.output.PIPE_WIDTH", 1000)
         result = CliRunner().invoke(app, words[1:], prog_name="sidecar")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

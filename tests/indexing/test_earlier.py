@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.types import LongType
 
 import sidecar
-from sidecar.bundle.units.reader import writer
+from sidecar.bundle.units import writer
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
 from sidecar.source import LocalSource, local_path

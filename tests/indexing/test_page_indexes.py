@@ -129,5 +129,5 @@ def test_damaged_pages_are_a_reason(table: Any) -> None:
 
 
 def test_no_such_kind(table: Any) -> None:
-    with pytest.raises(UsageError, match="no kind 'pages'"):
+    with pytest.raises(UsageError, match="unknown kind 'pages'"):
         sidecar.build(table, ["k"], kinds=["pages"])
