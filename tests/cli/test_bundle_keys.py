@@ -1,4 +1,4 @@
-"""``bundle_keys`` of a key file, in commands as a shell runs them: processes, files and variables, nothing patched."""
+"""``bundle_keys`` of a key file: each command in a process as a shell runs it, the repetitions in this process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,10 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
+from typer.testing import CliRunner
 
+from sidecar.cli.app import app
 from tests.iceberg.encrypted_tables import ROWS, SECRET, encrypted_table, rows
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -48,6 +52,12 @@ class Shell:
         }
 
     def __call__(self, *args: object) -> Done:
+        """Run the command in this process."""
+        done = CliRunner(env=self.env).invoke(app, [*map(str, args)], prog_name="sidecar")
+        return Done(done.exit_code, done.stdout, done.stderr)
+
+    def process(self, *args: object) -> Done:
+        """Run the command in a process of its own."""
         command = [sys.executable, "-m", "sidecar.cli", *map(str, args)]
         done = subprocess.run(
             command, capture_output=True, text=True, env=self.env, cwd=self.folder, check=False
@@ -64,7 +74,7 @@ NAMED = {"keys": {"ssn key": "env:MASTER"}, "bundle_keys": {"ssn": "ssn key"}}
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """With the table ``db.t``, whose files are encrypted with one key, and its encrypted sidecar built."""
     made = Shell(tmp_path_factory.mktemp("bundle_keys"))
     catalog = SqlCatalog("cli", uri=f"sqlite:///{made.folder}/cat.db", warehouse=f"file://{made.folder}/wh")
@@ -73,10 +83,14 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     catalog.close()
     keys = made.keys("right", **NAMED)
     options = ["--columns", "ssn", "--kinds", "bloom,page-index", "--engine", "local", "--json"]
-    built = made("build", "db.t", "--catalog", "cli", *options, "--encryption-keys", keys).answer
+    built = made.process("build", "db.t", "--catalog", "cli", *options, "--encryption-keys", keys).answer
     assert built["units"] == FILES
     assert not built.get("files_failed")
-    return made
+    with pytest.MonkeyPatch.context() as patch:
+        # pyiceberg reads its configuration once, when it is imported.
+        patch.setenv("PYICEBERG_CATALOG__CLI__URI", made.env["PYICEBERG_CATALOG__CLI__URI"])
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        yield made
 
 
 def statistics(shell: Shell) -> Path:
@@ -92,7 +106,7 @@ def test_what_is_built_is_encrypted(shell):
     said = shell("inspect", statistics(shell), "--json").answer
     (segment,) = said["sidecar"]["segments"] if "sidecar" in said else said["segments"]
     assert {blob["encrypted"] for kind in ("bundles", "page_indexes") for blob in segment[kind]} == {True}
-    table = shell("inspect", "db.t", "--catalog", "cli", "--json").answer
+    table = shell.process("inspect", "db.t", "--catalog", "cli", "--json").answer
     assert table["coverage"]["ssn"]["bloom"]["units"] == FILES
 
 
@@ -102,15 +116,16 @@ def test_plans_probes_and_scans_answer_with_the_keys_alone(shell, place):
     if place == "variable":
         shell.env["ALL_KEYS"], keys = Path(str(keys)).read_text(), "env:ALL_KEYS"
     with_keys = ["--catalog", "cli", "--json", "--encryption-keys", keys]
-    planned = shell("plan", "db.t", ASKED, *with_keys).answer
+    run = shell.process if place == "file" else shell
+    planned = run("plan", "db.t", ASKED, *with_keys).answer
     assert (planned["files"]["kept"], planned["warnings"]) == (1, [])
-    probed = shell("probe", "db.t", "ssn", VALUE, *with_keys).answer
+    probed = run("probe", "db.t", "ssn", VALUE, *with_keys).answer
     assert sorted(str(unit["might_contain"]) for unit in probed["units"]) == ["False"] * 3 + ["True"]
     if place == "variable":
         return
-    scanned = shell("scan", "db.t", ASKED, "--columns", "id", *with_keys)
+    scanned = shell.process("scan", "db.t", ASKED, "--columns", "id", *with_keys)
     assert [json.loads(line) for line in scanned.out.splitlines()] == [{"id": 250}]
-    assert shell("verify", "db.t", "--data", *with_keys).answer["problems"] == []
+    assert shell.process("verify", "db.t", "--data", *with_keys).answer["problems"] == []
     without = ["--catalog", "cli", "--json"]
     planned = shell("plan", "db.t", ASKED, *without).answer
     assert planned["files"]["kept"] == FILES
@@ -136,14 +151,14 @@ def test_extract_and_embed_from_a_sidecar_with_the_keys(shell):
     pq.write_table(rows(0), plain, encryption_properties=pe.create_encryption_properties(FILE_KEY))
     assert shell("embed", plain, sealed, "--bloom", "ssn", "--page-index", *keys).code == 0
     out = folder / "out.puffin"
-    extracted = shell("extract", sealed, out, "--columns", "ssn", *keys)
+    extracted = shell.process("extract", sealed, out, "--columns", "ssn", *keys)
     assert extracted.code == 0, extracted
     data = out.read_bytes()
     assert base64.b64encode(b"ssn key") in data
     assert b"planted-secret" not in data
     assert shell("verify", out, *keys).answer["problems"] == []
     assert shell("verify", out, "--json").code == 1
-    assert shell("strip", sealed, bare, *keys).code == 0
+    assert shell.process("strip", sealed, bare, *keys).code == 0
     done = shell("embed", "--from", out, bare, again, *keys)
     assert done.code == 0, done
     assert shell("verify", again, "--data", *keys).answer["problems"] == []
@@ -152,7 +167,7 @@ def test_extract_and_embed_from_a_sidecar_with_the_keys(shell):
         assert unit["might_contain"] is kept
     data_file = sorted((folder / "wh/db/t/data").glob("*.parquet"))[2]
     embedded = folder / "embedded.parquet"
-    done = shell("embed", "--from", "db.t", data_file, embedded, "--catalog", "cli", *keys)
+    done = shell.process("embed", "--from", "db.t", data_file, embedded, "--catalog", "cli", *keys)
     assert done.code == 0, done
     (unit,) = shell("probe", embedded, "ssn", VALUE, *keys).answer["units"]
     assert unit["might_contain"] is True
