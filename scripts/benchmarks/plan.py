@@ -37,7 +37,6 @@ from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_grou
 from sidecar.bundle.filters.rules import SPLIT_BLOCK
 from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.bundle.model import (
-    INDEXED,
     Coverage,
     CoverageState,
     FieldBounds,
@@ -46,6 +45,7 @@ from sidecar.bundle.model import (
     SegmentHeader,
     UnitEntry,
     UnitsTable,
+    UnitState,
 )
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import FieldBundle, write_segment
@@ -192,7 +192,7 @@ def write_sidecar(table: Table, units: int) -> None:
     ]
     count = len(files) * units
     codes = np.zeros(count, np.int32)
-    coverage = Coverage(1, "bloom", (CoverageState(INDEXED, "id"),), codes)
+    coverage = Coverage(1, "bloom", (CoverageState(UnitState.INDEXED, "id"),), codes)
     header = SegmentHeader(
         listing.table_uuid, listing.snapshot_id, listing.sequence_number, "2026-01-02T03:04:05+00:00"
     )
