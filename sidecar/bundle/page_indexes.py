@@ -24,7 +24,7 @@ from sidecar.bundle.checksum import PieceKind
 from sidecar.bundle.envelope import PAGE_INDEX_MAGIC, integer, member
 from sidecar.bundle.index_blob import FieldIndexes, IndexBlob
 from sidecar.bundle.index_toc import IndexForm, IndexGroup, plan_index_groups
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import Annotation, Leaf
@@ -194,12 +194,3 @@ def ordering_of(kind: PageIndexKind) -> Ordering | str:
     if name not in _KINDS or not (width.isdecimal() or not width) or len(width) > 4:
         return f"the order '{kind.comparison[:40]}' of the bounds is not understood"
     return Ordering(name, int(width) if width else None, kind.order)
-
-
-def problem_of(stored: StoredPageIndex) -> str:
-    """Return why an entry's bytes are not a page index; empty if they are one."""
-    try:
-        decode_page_index(stored)
-    except SidecarError as error:
-        return error.what
-    return ""

@@ -40,7 +40,7 @@ Units = npt.NDArray[np.bool_]
 
 
 ColumnNames = Callable[[int], "str | None"]
-"""Returns the name of the column with a field id, ``None`` if there is no such column."""
+"""Return the name of the column with a field id, ``None`` if there is no such column."""
 
 
 class Doubts:

@@ -255,7 +255,7 @@ class OrcRule(IndexRule):
 
 
 def rule_of(found: AnyFilter) -> IndexRule:
-    """By which rule a filter's bits are chosen."""
+    """The rule that chooses the bits of a hash in a filter."""
     return OrcRule(found.k, found.m) if isinstance(found, OrcBloomFilter) else SPLIT_BLOCK
 
 
