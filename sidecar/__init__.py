@@ -17,6 +17,7 @@ layers are in ARCHITECTURE.md. Start with :func:`sidecar.indexing.driver.build` 
 
 from __future__ import annotations
 
+import logging
 import re
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +28,8 @@ from sidecar import errors as errors
 # Type checkers read the list of names from the stub. Reading it here too keeps one list.
 _STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
 _HOMES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", _STUB, re.MULTILINE)}
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = sorted(_HOMES)
 

@@ -14,13 +14,24 @@ A message never holds a secret, a key or the properties of a catalog.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypedDict
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sidecar.results import Result
 
 _JOINERS = "\u200c\u200d"
 """Format characters that scripts and emoji need. They do not change how a terminal shows other text."""
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL without its password and its query, which may be a signature; a local path is returned as it is."""
+    if "://" not in url or url.startswith("file:"):
+        return url
+    return re.sub("(?<=://)[^@/]*@", "", url.partition("?")[0])
 
 
 def visible(text: str) -> str:
@@ -49,6 +60,9 @@ class SidecarError(Exception):
     message in a fixed order, so that programs can read them and people see them.
     """
 
+    kind: ClassVar[str] = "error"
+    """The class in one word, as JSON names it."""
+
     def __init__(
         self,
         what: str,
@@ -74,13 +88,28 @@ class SidecarError(Exception):
         for name in ("file", "column", "offset", "expected", "found"):
             value = getattr(self, name)
             if value is not None:
-                parts.append(f"{name} {value}")
+                parts.append(f"{name} {without_credentials(value) if name == 'file' else value}")
         text = "; ".join(parts)
         return visible(f"{text}. {self.hint}" if self.hint else text)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``kind``, ``message`` (the sentence alone) and the parts that are known, for JSON."""
+        parts = ("file", "column", "offset", "expected", "found", "hint")
+        known = {name: _plain(getattr(self, name)) for name in parts if getattr(self, name) is not None}
+        if self.file is not None:
+            known["file"] = without_credentials(self.file)
+        return {"kind": self.kind, "message": self.what, **known}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the keyword parts when the error crosses a process (Spark workers, pools)."""
         return _rebuild, (type(self), self.what, {k: v for k, v in vars(self).items() if k != "what"})
+
+
+def _plain(part: object) -> object:
+    """Return a part of an error as JSON knows it: bytes as hexadecimal digits, other objects as text."""
+    if isinstance(part, bytes):
+        return part.hex()
+    return part if isinstance(part, bool | int | str) else str(part)
 
 
 def _rebuild(cls: type[SidecarError], what: str, parts: dict[str, object]) -> SidecarError:
@@ -92,6 +121,8 @@ def _rebuild(cls: type[SidecarError], what: str, parts: dict[str, object]) -> Si
 class DamagedFileError(SidecarError):
     """Bytes contradict the format: truncated, bit-flipped, foreign, wrong checksum."""
 
+    kind = "damaged-file"
+
 
 class WrongChecksumError(DamagedFileError):
     """The bytes of a Parquet page differ from those that its checksum was computed from."""
@@ -100,17 +131,25 @@ class WrongChecksumError(DamagedFileError):
 class UnsupportedFeatureError(SidecarError):
     """A feature, version, codec or encoding that sidecar does not know."""
 
+    kind = "unsupported"
+
 
 class UsageError(SidecarError):
     """The call is wrong: an unknown column, a literal that does not fit, a missing table."""
+
+    kind = "usage"
 
 
 class StorageError(SidecarError):
     """The storage failed: missing file, no permission, network."""
 
+    kind = "storage"
+
 
 class CommitConflictError(SidecarError):
     """Another commit was faster, and a new attempt did not help."""
+
+    kind = "conflict"
 
 
 @contextmanager
@@ -125,22 +164,33 @@ def located(file: str, column: str | None = None, offset: int | None = None) -> 
         raise
 
 
-class Problem(TypedDict):
-    """A defect that ``verify`` finds, as it reports it.
+def refuse_text(**lists: object) -> None:
+    """Raise :class:`UsageError` for each text where a list of texts belongs: its characters would be taken for names.
 
-    ``unit`` is the row group (of ORC counted over the whole file). ``None`` stands for more than one row group or
-    column, and for a file that is missing.
+    The keywords are the parameters of the caller.
     """
+    for name, value in lists.items():
+        if isinstance(value, str):
+            raise UsageError(f"{name} is a list of texts, not one text", hint=f"Write {name}=[{value!r}].")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(Result):
+    """A defect that ``verify`` finds."""
 
     file: str | None
+    """The file with the defect; ``None`` if it is missing."""
     unit: int | None
+    """The row group, in ORC files counted over the whole file; ``None`` for more than one."""
     column: str | None
+    """The dotted path of the column; ``None`` for more than one."""
     problem: str
+    """The defect in words."""
 
 
 def problem_in(file: str | None, text: str, column: str | None = None, unit: int | None = None) -> Problem:
     """The defect that ``text`` describes."""
-    return {"file": file, "unit": unit, "column": column, "problem": text}
+    return Problem(file, unit, column, text)
 
 
 def first_line(error: BaseException) -> str:
@@ -149,12 +199,21 @@ def first_line(error: BaseException) -> str:
     return text[:200]
 
 
+_USER_INFO = re.compile(r"[^\s/:@'\"]*:[^\s/:@'\"]+@")
+
+
+def without_user_info(text: str) -> str:
+    """Return a text of another library without user names that have passwords (``user:password@host``)."""
+    return _USER_INFO.sub("***@", text)
+
+
 def foreign_reason(error: BaseException, clean: Callable[[str], str] = str) -> str:
     """Return the class and the first line of another library's error.
 
-    ``clean`` removes secrets from the line before the line is cut to 200 characters.
+    User names with passwords (``user:password@host``) are removed. ``clean`` removes other secrets from the line before
+    the line is cut to 200 characters.
     """
-    first = clean(next(iter(str(error).splitlines()), ""))[:200]
+    first = without_user_info(clean(next(iter(str(error).splitlines()), "")))[:200]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 

@@ -8,9 +8,10 @@ a Bloom filter's header                      a single filter, see :mod:`sidecar.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from sidecar.errors import (
     DamagedFileError,
@@ -19,15 +20,25 @@ from sidecar.errors import (
     UsageError,
     enough_memory,
     problem_in,
+    refuse_text,
 )
+from sidecar.results import ProbedRowGroup, Result
 from sidecar.source import Source, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
+    from sidecar.bundle.inspect import PuffinFileInfo
     from sidecar.bundle.segment import ColumnNames
     from sidecar.crypto.keys import EncryptionKeys
     from sidecar.filters.literals import LiteralValue
+    from sidecar.orc.file_info import OrcFileInfo
+    from sidecar.parquet.bare_filter import FilterFileInfo
+    from sidecar.parquet.inspect import ParquetFileInfo
+    from sidecar.parquet.verify.filters import ValuesLookedUp
+
+FileInfo: TypeAlias = "ParquetFileInfo | OrcFileInfo | PuffinFileInfo | FilterFileInfo"
+"""What :func:`inspect_file` says about a file. The attribute ``format`` tells which of them it is."""
 
 PARQUET = "parquet"
 ORC = "orc"
@@ -36,21 +47,66 @@ BLOOM_FILTER = "bloom-filter"
 _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
 
 
+@dataclass(frozen=True, repr=False, slots=True)
+class FileProbe(Result):
+    """The answers of a column's filters in one file."""
+
+    omitted_if_none = ("fields", "types", "warnings")
+
+    file: str
+    """The path of the file."""
+    column: str
+    """The column, or the type of the values for a file that is one filter."""
+    units: list[ProbedRowGroup]
+    """The answer for each row group. In the answers of a sidecar each names its data file."""
+    fields: list[int] | None = None
+    """The field ids that a sidecar has for the column; ``None`` for a data file."""
+    types: list[str] | None = None
+    """The Iceberg types as which the value was read for a sidecar; ``None`` for a data file."""
+    warnings: list[str] | None = None
+    """What is wrong with a sidecar, in words; ``None`` for a data file."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Verification(Result):
+    """What ``verify`` found."""
+
+    omitted_if_none = ("scope", "looked_up")
+
+    checked: int
+    """The number of files (for a table: sidecar files and manifests) that were checked."""
+    problems: list[Problem]
+    """The defects; empty if there are none."""
+    scope: str | None = None
+    """What was checked, if values were not looked up."""
+    looked_up: ValuesLookedUp | None = None
+    """How many values were looked up; ``None`` if none were asked for."""
+
+
 @enough_memory()
 def inspect_file(
-    path: str, io: FileIO | None = None, *, encryption_keys: EncryptionKeys | None = None
-) -> dict[str, Any]:
+    path: str,
+    io: FileIO | None = None,
+    *,
+    encryption_keys: EncryptionKeys | None = None,
+    column_names: Mapping[int, str] | None = None,
+    fill: bool = False,
+) -> FileInfo:
     """Return the indexes that a file has.
 
-    Data files: ``units``, as :func:`sidecar.parquet.inspect.inspect_file` and
-    :func:`sidecar.orc.inspect.inspect_file` return them. Puffin files: ``blobs`` as in the footer, and for a sidecar
-    its ``segments``, as :func:`sidecar.bundle.inspect.inspect_sidecar` returns them. A single filter: ``form`` and
-    ``bloom_filter``. Without ``encryption_keys``, the result has only the plaintext parts of an encrypted Parquet file.
-    Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
-    :class:`sidecar.errors.StorageError` if the file cannot be read.
+    The result depends on the ``format`` of the file: :class:`~sidecar.parquet.inspect.ParquetFileInfo`,
+    :class:`~sidecar.orc.file_info.OrcFileInfo`, :class:`~sidecar.bundle.inspect.PuffinFileInfo`, or
+    :class:`~sidecar.parquet.bare_filter.FilterFileInfo` for a single filter. ``path`` is a path or URL, which ``io``
+    opens if it is given. ``column_names`` names the columns of a Puffin file by field id, as ``{3: "user_id"}`` or
+    ``{3: "user_id:long"}``, and ``fill`` reads all filters of it to count their bits. Without ``encryption_keys``, the
+    result has only the plaintext parts of an encrypted Parquet file, and no fill of sealed filters. Raises
+    :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place,
+    :class:`sidecar.errors.StorageError` if the file cannot be read, and :class:`UsageError` for ``column_names`` and
+    ``fill`` of another file than a Puffin file.
     """
     with _opened(path, io) as opened:
         kind, source = _unlocked(opened, encryption_keys)
+        _check_options(source, kind, column_names=column_names, fill=fill)
         if kind == PARQUET:
             from sidecar.parquet.inspect import inspect_file as inspect_parquet
 
@@ -64,9 +120,8 @@ def inspect_file(
 
             return inspect_bare_filter(source)
         from sidecar.bundle.inspect import inspect_sidecar
-        from sidecar.puffin.inspect import inspect_puffin
 
-        return {**inspect_puffin(source), **inspect_sidecar(source)}
+        return inspect_sidecar(source, column_names, fill=fill, encryption_keys=encryption_keys)
 
 
 @enough_memory()
@@ -77,23 +132,59 @@ def probe_file(
     io: FileIO | None = None,
     *,
     encryption_keys: EncryptionKeys | None = None,
-) -> dict[str, Any]:
-    """Look up one value in the filters of a data file's column.
+    column_names: Mapping[int, str] | None = None,
+) -> FileProbe:
+    """Look up one value in the filters of a column of a data file or a sidecar.
 
-    ``value`` is text as a person writes it, or a value in the column's type. For a single filter file, ``column`` is
-    the type of its values. Returns ``units``, each with ``might_contain`` (true, false, or ``None`` if nothing certain
-    is known) and ``reason``. Filters of encrypted columns need ``encryption_keys``. Raises :class:`UsageError` for an
-    unknown column, a value that does not fit the column, and a file without columns.
+    ``path`` is a path or URL, which ``io`` opens if it is given. ``value`` is text as a person writes it, or a value in
+    the column's type. For a single filter file, ``column`` is the type of its values. For a sidecar it is a name or a
+    field id, and ``column_names`` gives names to field ids, as ``{3: "user_id"}`` or ``{3: "user_id:long"}``. The
+    result has an answer for each row group. Filters of encrypted columns need ``encryption_keys``. Raises
+    :class:`UsageError` for an unknown column, a value that does not fit the column, ``column_names`` of another file
+    than a Puffin file, and a Puffin file that is not a sidecar.
     """
     with _opened(path, io) as opened:
+        return probe_source(opened, path, column, value, encryption_keys, column_names)
+
+
+@enough_memory()
+def probe_source(
+    opened: Source,
+    path: str,
+    column: str,
+    value: LiteralValue,
+    encryption_keys: EncryptionKeys | None = None,
+    column_names: Mapping[int, str] | None = None,
+) -> FileProbe:
+    """Do :func:`probe_file` with an open file. The result has ``path`` as the file's name."""
+    kind, source = _unlocked(opened, encryption_keys)
+    _check_options(source, kind, column_names=column_names)
+    if kind == PUFFIN:
+        from sidecar.bundle.probe import probe_sidecar
+
+        found = probe_sidecar(source, column, value, column_names, encryption_keys)
+        return FileProbe(path, column, found.units, found.fields, found.types, found.warnings)
+    return FileProbe(path, column, _PROBES[kind](source, column, value))
+
+
+def check_readable(
+    path: str, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None
+) -> None:
+    """Raise the error of a file whose format, footer or tail cannot be read; values and indexes are not looked at."""
+    with _opened(path, io) as opened:
         kind, source = _unlocked(opened, encryption_keys)
-        if kind == PUFFIN:
-            raise UsageError(
-                "a Puffin file does not say what its columns are called",
-                file=path,
-                hint="Probe the table that it belongs to.",
-            )
-        return {"file": path, "column": column, "units": _PROBES[kind](source, column, value)}
+        if kind == PARQUET:
+            from sidecar.parquet.footer import read_footer
+
+            read_footer(source)
+        elif kind == ORC:
+            from sidecar.orc.tail import read_tail
+
+            read_tail(source)
+        elif kind == PUFFIN:
+            from sidecar.puffin.reader import PuffinReader
+
+            PuffinReader(source)
 
 
 @enough_memory()
@@ -104,25 +195,36 @@ def verify_file(
     data: bool = False,
     sample: float | None = None,
     encryption_keys: EncryptionKeys | None = None,
-) -> dict[str, Any]:
+    against: Sequence[str] | None = None,
+    column_names: Mapping[int, str] | None = None,
+) -> Verification:
     """Check a file's structure and checksums. With ``data``, also check a data file's indexes against its values.
 
-    ``sample`` is the share of row groups, chosen at random, whose values are looked up (default: all). Returns
-    ``checked`` and ``problems``, each with ``file``, ``unit``, ``column`` and ``problem``. With ``data``, also
-    ``looked_up``: ``units`` (row groups), ``units_total``, ``values`` and ``indexes``; without ``data``, ``scope``
-    states what was not checked. With ``encryption_keys``, every module of an encrypted file is decrypted, and a module
-    without a key is a problem too. Damage is reported as a problem, not raised. Raises
-    :class:`sidecar.errors.StorageError`, and :class:`UsageError` for a file without values or footer key.
+    ``path`` is a path or URL, which ``io`` opens if it is given. ``sample`` is the share of row groups, chosen at
+    random, whose values are looked up (default: all). With ``data``, the result's ``looked_up`` counts the values;
+    without ``data``, ``scope`` states what was not checked. A sidecar is compared with the data files ``against``:
+    their identities, and the values of a ``sample`` of them; ``column_names`` names its columns by field id in
+    problems. With ``encryption_keys``, every module of an encrypted file is decrypted, and a module without a key is a
+    problem too. Damage is reported as a problem, not raised. Raises :class:`sidecar.errors.StorageError`, and
+    :class:`UsageError` for a file without values or footer key, for ``against`` and ``column_names`` of another file
+    than a Puffin file, and for files ``against`` that are none or not distinct.
     """
     with _opened(path, io) as opened:
         try:
             kind, source = _unlocked(opened, encryption_keys)
         except (DamagedFileError, UnsupportedFeatureError) as error:
-            return {"checked": 1, "problems": [problem_in(path, str(error))]}
+            return Verification(1, [problem_in(path, str(error))])
+        _check_options(source, kind, column_names=column_names, against=against is not None)
+        names = _names(column_names)
+        if against is not None:
+            refuse_text(against=against)
+            return _verify_against(source, against, io, sample, encryption_keys, names)
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
-        problems = verify_puffin(source, encryption_keys) if kind == PUFFIN else _VERIFIERS[kind](source)
-        return {"checked": 1, "problems": problems, "scope": _SCOPES[kind]}
+        problems = (
+            verify_puffin(source, encryption_keys, names) if kind == PUFFIN else _VERIFIERS[kind](source)
+        )
+        return Verification(1, problems, _SCOPES[kind])
 
 
 @enough_memory()
@@ -131,11 +233,11 @@ def verify_parts(
     prefixes: Iterable[bytes | str],
     encryption_keys: EncryptionKeys,
     io: FileIO | None = None,
-) -> dict[str, Any]:
+) -> Verification:
     """Check that encrypted Parquet files match ``prefixes`` (AAD prefixes) one to one: none missing, none twice.
 
-    Only footers are read. A rule in ``encryption_keys`` also binds each path to its prefix. Returns
-    ``checked`` (files) and ``problems`` as :func:`verify_file` does; the problem of a missing prefix has no ``file``.
+    Only footers of the files at ``paths`` are read; ``io`` opens them if it is given. A rule in ``encryption_keys``
+    also binds each path to its prefix. The problem of a missing prefix has no ``file``.
     Raises :class:`UsageError` for a prefix that is given twice, :class:`sidecar.errors.StorageError`.
     """
     from sidecar.parquet.encrypted.file_set import verify_file_set
@@ -143,7 +245,7 @@ def verify_parts(
     files = list(paths)
     expected = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
     problems = verify_file_set(files, expected, encryption_keys, lambda path: open_source(path, io))
-    return {"checked": len(files), "problems": problems}
+    return Verification(len(files), problems)
 
 
 def format_of(source: Source) -> str:
@@ -205,12 +307,12 @@ def _verify_orc(source: Source) -> list[Problem]:
     return verify_orc(source)
 
 
-def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
+def _verify_values(source: Source, kind: str, share: float) -> Verification:
     if kind not in (PARQUET, ORC):
         raise UsageError(
             "only a Parquet or ORC file or a table has values to check against",
             file=source.name,
-            hint="Check a table's sidecar by the name of the table.",
+            hint="Check a sidecar against data files (--against), or by the name of its table.",
         )
     from sidecar.orc.verify import verify_file as verify_orc
     from sidecar.parquet.verify.file import verify_file as verify_parquet
@@ -218,7 +320,52 @@ def _verify_values(source: Source, kind: str, share: float) -> dict[str, Any]:
 
     values = ValueCheck(share)
     problems = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
-    return {"checked": 1, "problems": problems, "looked_up": values.to_dict()}
+    return Verification(1, problems, looked_up=values.looked_up())
+
+
+def _check_options(
+    source: Source,
+    kind: str,
+    *,
+    column_names: Mapping[int, str] | None = None,
+    fill: bool = False,
+    against: bool = False,
+) -> None:
+    """Raise :class:`UsageError` if a file of another format comes with what is for Puffin files."""
+    texts = {
+        "id=name (--columns) names columns of Puffin files": bool(column_names),
+        "--fill is for Puffin files": fill,
+        "only a Puffin file is compared with data files": against,
+    }
+    for text, is_given in texts.items():
+        if is_given and kind != PUFFIN:
+            raise UsageError(text, file=source.name, found=f"a {kind} file")
+
+
+def _names(column_names: Mapping[int, str] | None) -> ColumnNames | None:
+    """Return the names that were given for field ids, if any were."""
+    from sidecar.bundle.columns import NamedColumns
+
+    return NamedColumns.of((), column_names).name if column_names else None
+
+
+def _verify_against(
+    source: Source,
+    against: Sequence[str],
+    io: FileIO | None,
+    sample: float | None,
+    encryption_keys: EncryptionKeys | None,
+    names: ColumnNames | None,
+) -> Verification:
+    """Return the problems of a sidecar, and those that it has with data files."""
+    from sidecar.convert.verify_values import verify_against
+
+    share = 1.0 if sample is None else sample
+    problems = verify_puffin(source, encryption_keys, names)
+    others, looked_up = verify_against(
+        source, against, io, share=share, encryption_keys=encryption_keys, columns=names
+    )
+    return Verification(1 + len(against), problems + others, looked_up=looked_up)
 
 
 def _verify_bare_filter(source: Source) -> list[Problem]:
@@ -237,27 +384,27 @@ def verify_puffin(
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.puffin.inspect import verify_puffin as verify_container
 
-    container_problems = [problem_in(source.name, problem["problem"]) for problem in verify_container(source)]
+    container_problems = [problem_in(source.name, problem.problem) for problem in verify_container(source)]
     sidecar_problems = verify_sidecar(source, encryption_keys=encryption_keys, columns=columns)
     return container_problems + [problem for problem in sidecar_problems if problem not in container_problems]
 
 
-def _probe_parquet(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:
+def _probe_parquet(source: Source, column: str, value: LiteralValue) -> list[ProbedRowGroup]:
     from sidecar.parquet.inspect import probe_file as probe_parquet
 
-    return [dict(unit) for unit in probe_parquet(source, column, value)]
+    return probe_parquet(source, column, value)
 
 
-def _probe_orc(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:
+def _probe_orc(source: Source, column: str, value: LiteralValue) -> list[ProbedRowGroup]:
     from sidecar.orc.inspect import probe_file as probe_orc
 
-    return [dict(unit) for unit in probe_orc(source, column, value)]
+    return probe_orc(source, column, value)
 
 
-def _probe_bare_filter(source: Source, column: str, value: LiteralValue) -> list[dict[str, Any]]:
+def _probe_bare_filter(source: Source, column: str, value: LiteralValue) -> list[ProbedRowGroup]:
     from sidecar.parquet.bare_filter import probe_bare_filter
 
-    return [dict(unit) for unit in probe_bare_filter(source, column, value)]
+    return probe_bare_filter(source, column, value)
 
 
 _VERIFIERS = {
@@ -268,7 +415,7 @@ _VERIFIERS = {
 _SCOPES = {
     PARQUET: "structure and page indexes; --data looks every value up",
     ORC: "structure only; --data looks every value up",
-    PUFFIN: "structure only; by the name of its table, --data looks every value up",
+    PUFFIN: "structure only; --against FILES, or --data by the name of its table, looks every value up",
     BLOOM_FILTER: "structure only; the file does not say which values it has",
 }
 _PROBES = {PARQUET: _probe_parquet, ORC: _probe_orc, BLOOM_FILTER: _probe_bare_filter}

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sidecar.errors import DamagedFileError, StorageError, foreign_reason
+from sidecar.errors import DamagedFileError, StorageError, UsageError, foreign_reason, without_credentials
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -46,6 +46,7 @@ class Source(Protocol):
     """Anything with a name, a length and ranged reads."""
 
     name: str
+    """The path or URL, for messages."""
 
     @property
     def size(self) -> int:
@@ -227,6 +228,16 @@ class FileIOSource:
                 self._open = None
 
 
+class DryRunIO(NamedTuple):
+    """Stands for ``io`` in a dry run: files are read through ``io``, and none is written (:mod:`sidecar.target`).
+
+    ``makes_folders`` says that the run would make missing folders of its new files.
+    """
+
+    io: FileIO | None
+    makes_folders: bool
+
+
 class _Opened(NamedTuple):
     """An open file of a ``FileIO``. ``read`` takes offset and length and returns fewer bytes only at the file's end."""
 
@@ -275,15 +286,12 @@ def read_file(path: str, io: FileIO) -> bytes:
         raise StorageError(f"cannot read: {foreign_reason(error)}", file=path) from error
 
 
-class CountingSource:
-    """Wraps a source and counts reads and bytes, for tests and for the reports of plans."""
+class WrappingSource:
+    """Base of sources that read from another source, ``inner``. They suit the same reads, and close it."""
 
     def __init__(self, inner: Source) -> None:
         self.inner = inner
         self.name = inner.name
-        self.reads = 0
-        self.bytes_read = 0
-        self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
@@ -292,13 +300,27 @@ class CountingSource:
 
     @property
     def gap(self) -> int:
-        """The gap of the wrapped source, in bytes."""
+        """See :func:`gap_of`."""
         return gap_of(self.inner)
 
     @property
     def requests_at_once(self) -> int:
-        """The number of parallel requests that suit the wrapped source."""
+        """See :func:`requests_at_once`."""
         return requests_at_once(self.inner)
+
+    def close(self) -> None:
+        """Close the inner source."""
+        self.inner.close()
+
+
+class CountingSource(WrappingSource):
+    """Wraps a source and counts reads and bytes, for tests and for the reports of plans."""
+
+    def __init__(self, inner: Source) -> None:
+        super().__init__(inner)
+        self.reads = 0
+        self.bytes_read = 0
+        self._lock = threading.Lock()
 
     def read(self, offset: int, length: int) -> bytes:
         """Count a read and pass it on, see :meth:`Source.read`."""
@@ -311,10 +333,6 @@ class CountingSource:
     def encryption(self) -> Any:
         """Encryption details of a decrypted view, see :mod:`sidecar.parquet.encrypted.plain_view`; else ``None``."""
         return getattr(self.inner, "encryption", None)
-
-    def close(self) -> None:
-        """Close the wrapped source."""
-        self.inner.close()
 
 
 class SourceFile:
@@ -469,16 +487,39 @@ def requests_at_once(source: Source) -> int:
 def open_source(path: str, io: FileIO | None = None, size: int | None = None) -> Source:
     """Open a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), any other location.
 
-    Raises :class:`StorageError` if a local file cannot be opened.
+    Raises :class:`StorageError` if a local file cannot be opened, and :class:`UsageError` for an ``https:`` URL and for
+    anything but one path.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(
+            "a file is named by one path",
+            found=type(path).__name__,
+            hint="inspect_files, verify_files, probe_files, embed_files and strip_files take several.",
+        )
+    path = os.fspath(path)
     local = local_path(path)
     if local is not None:
         return LocalSource(local)
+    opener: object = io  # type checkers do not take a DryRunIO for a FileIO
+    if isinstance(opener, DryRunIO):
+        io = opener.io
+    check_scheme(path, io)
     if io is None:
         from pyiceberg.io import load_file_io
 
         io = load_file_io(location=path)
     return FileIOSource(io, path, size)
+
+
+def check_scheme(url: str, io: FileIO | None) -> None:
+    """Raise :class:`UsageError` for a URL of the web, which pyiceberg's own file systems do not open."""
+    scheme = url.partition("://")[0].lower()
+    if io is None and scheme in ("http", "https", "ftp"):
+        raise UsageError(
+            f"a file cannot be read over {scheme}://",
+            file=without_credentials(url),
+            hint="Download it first, or name it by the URL of its object store, such as s3://bucket/key.",
+        )
 
 
 def has_cheap_ranges(path: str, io: FileIO, size: int) -> bool:

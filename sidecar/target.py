@@ -6,11 +6,14 @@ remove a table's orphan files skip such names. A killed run leaves its temporary
 in that folder deletes temporary files that were not written to for a day. A file behind pyiceberg's ``FileIO`` is
 created only where no file exists. Stores publish it when the stream is closed; after an error sidecar deletes it.
 An existing file is never replaced.
+
+A dry run gets :func:`without_writing` as its ``FileIO``: the same work runs, and its bytes are counted and dropped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import re
@@ -18,10 +21,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sidecar.errors import StorageError, UsageError, foreign_reason
-from sidecar.source import LocalSource, Source, local_path
+from sidecar.source import DryRunIO, LocalSource, Source, check_range, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -58,10 +61,16 @@ class Target(Protocol):
 def create_target(path: str, io: FileIO | None = None) -> Iterator[Target]:
     """Create a file at a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), elsewhere.
 
-    The file exists after the block ends without an error, and does not exist otherwise. Raises
-    :class:`UsageError` if a file exists there already, and :class:`StorageError`.
+    The file exists after the block ends without an error, and does not exist otherwise. With an ``io`` of
+    :func:`without_writing` it never exists. Raises :class:`UsageError` if a file exists there already, and
+    :class:`StorageError`.
     """
     local = local_path(path)
+    opener: object = io  # type checkers do not take a DryRunIO for a FileIO
+    if isinstance(opener, DryRunIO):
+        _check_new(path, opener)
+        yield _DiscardingTarget(path if local is None else local)
+        return
     opened = _create_local(local) if local is not None else _create_remote(path, io)
     with opened as target:
         yield target
@@ -138,6 +147,64 @@ class _StreamTarget:
         """Do nothing: object stores decide when to send data."""
 
 
+class _DiscardingTarget:
+    """Counts bytes and drops them, for a dry run. Bytes that are copied are not read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.position = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Count the bytes of ``data``."""
+        self.position += memoryview(data).nbytes
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """Count ``length`` bytes. Raises :class:`sidecar.errors.DamagedFileError` if the source does not have them."""
+        check_range(source.name, source.size, offset, length)
+        self.position += length
+
+    def flush(self) -> None:
+        """Do nothing: there is no data."""
+
+
+def _check_new(path: str, dry: DryRunIO) -> None:
+    """Raise the error that creating a file at ``path`` would raise, as far as it shows without creating it."""
+    local = local_path(path)
+    if local is None:
+        with _storage_errors("cannot create the file", path):
+            if _io_for(path, dry.io).new_output(path).exists():
+                raise _exists(path)
+        return
+    if os.path.lexists(local):
+        raise _exists(local)
+    folder = os.path.dirname(local) or "."
+    with _storage_errors("cannot create the file", local, _missing(folder)):
+        if not dry.makes_folders:
+            check_writable_folder(folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(_temporary(local))  # the name may be too long
+
+
+def without_writing(io: FileIO | None, *, makes_folders: bool = False) -> FileIO:
+    """Return an ``io`` for a dry run: it opens files as ``io`` does, and :func:`create_target` keeps nothing.
+
+    ``makes_folders`` says that the run would make missing folders of its new files, so that they are no error.
+    """
+    return io if io is not None and is_dry_run(io) else cast("FileIO", DryRunIO(io, makes_folders))
+
+
+def is_dry_run(io: FileIO | None) -> bool:
+    """Return whether ``io`` comes from :func:`without_writing`."""
+    return isinstance(io, DryRunIO)
+
+
+def check_writable_folder(folder: str) -> None:
+    """Raise :class:`OSError` if no file can be created in a local folder, because it is missing or not writable."""
+    os.stat(os.path.join(folder, "."))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> None:
     end = offset + length
     while offset < end:
@@ -150,9 +217,10 @@ def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> No
 def _create_local(path: str) -> Iterator[Target]:
     if os.path.lexists(path):
         raise _exists(path)
-    _clear_abandoned(os.path.dirname(path) or ".")
-    temporary = f"{path}.{uuid.uuid4().hex}.sidecar-tmp"
-    with _storage_errors("cannot create the file", path):
+    folder = os.path.dirname(path) or "."
+    _clear_abandoned(folder)
+    temporary = _temporary(path)
+    with _storage_errors("cannot create the file", path, _missing(folder)):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         try:
@@ -166,6 +234,15 @@ def _create_local(path: str) -> Iterator[Target]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _temporary(path: str) -> str:
+    return f"{path}.{uuid.uuid4().hex}.sidecar-tmp"
+
+
+def _missing(folder: str) -> str | None:
+    """Return a hint if the folder does not exist."""
+    return None if os.path.isdir(folder) else f"The folder {folder} does not exist: make it first."
 
 
 class _Cleared:
@@ -229,10 +306,7 @@ def _sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _create_remote(path: str, io: FileIO | None) -> Iterator[Target]:
-    if io is None:
-        from pyiceberg.io import load_file_io
-
-        io = load_file_io(location=path)
+    io = _io_for(path, io)
     with _storage_errors("cannot create the file", path):
         try:
             stream = io.new_output(path).create(overwrite=False)
@@ -250,15 +324,24 @@ def _create_remote(path: str, io: FileIO | None) -> Iterator[Target]:
         raise
 
 
+def _io_for(path: str, io: FileIO | None) -> FileIO:
+    """Return ``io``, by default pyiceberg's choice for the path."""
+    if io is not None:
+        return io
+    from pyiceberg.io import load_file_io
+
+    return load_file_io(location=path)
+
+
 @contextlib.contextmanager
-def _storage_errors(what: str, path: str) -> Iterator[None]:
+def _storage_errors(what: str, path: str, hint: str | None = None) -> Iterator[None]:
     try:
         yield
     except UsageError:
         raise
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else foreign_reason(error)
-        raise StorageError(f"{what}: {reason}", file=path) from error
+        raise StorageError(f"{what}: {reason}", file=path, hint=hint) from error
 
 
 def _exists(path: str) -> UsageError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import settings
 
 from sidecar import errors
+from tests.disk import spare_disk
+from tests.remembering import spare_py4j, spare_pyiceberg
 
 settings.register_profile("sidecar", deadline=None)  # how long a case takes is the machine's affair
 settings.load_profile("sidecar")
@@ -22,6 +25,16 @@ ICEBERG_PACKAGES = (
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     "org.xerial:sqlite-jdbc:3.50.3.0",
 )
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xmn300m",
+    "-XX:MetaspaceSize=300m",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+"""The quick compiler, a collector without threads that runs seldom, and no verification of the jars' classes: half the
+CPU time for work as short as tests'."""
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -36,8 +49,22 @@ def pytest_configure() -> None:
     errors.reraise_foreign = True
 
 
+def pytest_collectstart() -> None:
+    """Look for no garbage while tests are collected: that only makes objects that stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage leave out what is there: half a million objects, in each of its full runs."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With workers, start with the files that need the JVM: they are the longest chain."""
+    if "pyiceberg" in sys.modules:
+        spare_pyiceberg()
+        spare_disk()
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not needs_jvm(item.path))
 
@@ -106,14 +133,15 @@ def spark(catalog_dir: Path) -> Iterator[Any]:
         f"{prefix}.type": "jdbc",
         f"{prefix}.uri": f"jdbc:sqlite:{catalog_dir}/cat.db",
         f"{prefix}.jdbc.schema-version": "V1",
+        f"{prefix}.jdbc.synchronous": "OFF",
         f"{prefix}.warehouse": f"file:{catalog_dir}/wh",
         f"{prefix}.cache-enabled": "false",
+        "spark.python.daemon.module": "tests.spark.daemon",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "2g",
-        # the quick compiler and a collector without threads: half the CPU time for work as short as tests'
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
         "spark.driver.host": "127.0.0.1",
     }
     builder = pyspark_sql.SparkSession.builder.master("local[2]").appName("sidecar-tests")
@@ -121,6 +149,7 @@ def spark(catalog_dir: Path) -> Iterator[Any]:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    spare_py4j()
     yield session
     session.stop()
 

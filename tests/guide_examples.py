@@ -2,17 +2,22 @@
 
 A block of ``python`` runs with the names of the blocks before it on the same page. A statement that is only an
 expression and ends with a comment that is a Python literal has that value. A block of ``text`` right after it is what
-it prints. A block of ``console`` has commands (``$ sidecar ...``, ``$ export NAME=value``) and their output. In output
-``...`` is any text, a line ``...`` any lines, and amounts that differ from machine to machine are not compared. A block
-whose info string has a second word is not run here: ``spark`` needs a JVM, ``server`` a server.
+it prints. A block of ``console`` has commands (``$ sidecar ...``, ``$ export NAME=value``, ``$ cd FOLDER``) and their
+output; every other command line is one of bash, and runs in a process of its own. In output ``...`` is any text, a line
+``...`` any lines, and amounts that differ from machine to machine are not compared. A block whose info string goes on
+with ``file NAME`` becomes that file in the current folder. A block with another second word is not run here: ``spark``
+needs a JVM, ``server`` a server, ``quoted`` what the tests do not have.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tokenize
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -39,6 +44,9 @@ _VARYING = [
     (r"\s+", " "),
 ]
 
+SHELL_SYNTAX = re.compile(r"[|&;<>$`]")
+"""What makes a line of a command one that only a shell understands, outside of quotes."""
+
 
 class Example(NamedTuple):
     """A fenced block: the line of its fence, its language, the other words of its info string, and its text."""
@@ -53,6 +61,11 @@ class Example(NamedTuple):
     def name(self) -> str:
         """Where the example is."""
         return f"{self.page.name}:{self.line}"
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block becomes."""
+        return self.needs.removeprefix("file ") if self.needs.startswith("file ") else None
 
 
 def examples(page: Path) -> list[Example]:
@@ -75,9 +88,11 @@ class Session:
     def run(self, blocks: list[Example]) -> None:
         """Run the blocks in order and compare what they print."""
         for number, block in enumerate(blocks):
-            if block.needs:
+            if block.file is not None:
+                self.write(block.file, block.text)
+            elif block.needs:
                 continue
-            if block.language == "python":
+            elif block.language == "python":
                 printed = self.python(block)
                 after = blocks[number + 1] if number + 1 < len(blocks) else None
                 if after is not None and after.language == "text" and not after.needs:
@@ -105,7 +120,11 @@ class Session:
         if words[0] == "export":
             self.export(words[1])
             return ""
-        assert words[0] == "sidecar", command
+        if words[0] == "cd":
+            self._patch.chdir(words[1])
+            return ""
+        if words[0] != "sidecar" or SHELL_SYNTAX.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", command)):
+            return self.shell(command)
         # paths of the tests' folders are longer than those of a reader, and lines must not break for that
         self._patch.setattr("sidecar.cli.output.PIPE_WIDTH", 1000)
         result = CliRunner().invoke(app, words[1:], prog_name="sidecar")
@@ -113,12 +132,35 @@ class Session:
             raise result.exception
         return result.stderr + result.stdout
 
-    def export(self, assignment: str) -> None:
-        """Set a variable; pyiceberg reads its own only once, when it is imported."""
-        from pyiceberg.utils.config import Config
+    def shell(self, line: str) -> str:
+        """Run a line in bash and return what it prints. ``sidecar`` and ``python`` are those of the tests."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        found = subprocess.run(
+            ["bash", "-c", line],
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            check=False,
+        )
+        return found.stdout
 
+    def write(self, name: str, text: str) -> None:
+        """Write a file into the current folder; bash may run a script."""
+        Path(name).write_text(text, encoding="utf-8")
+        Path(name).chmod(0o755 if text.startswith("#!") else 0o644)
+        self._read_catalogs()
+
+    def export(self, assignment: str) -> None:
+        """Set a variable."""
         name, _, value = assignment.partition("=")
         self._patch.setenv(name, value)
+        self._read_catalogs()
+
+    def _read_catalogs(self) -> None:
+        """Let pyiceberg read its configuration again, which it does only once, when it is imported."""
+        from pyiceberg.utils.config import Config
+
         self._patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
 

@@ -82,7 +82,11 @@ def doors(path: str, folder: Path) -> Iterator[Door]:
     yield "inspect", lambda: sidecar.inspect_file(path)
     yield "verify", lambda: sidecar.verify_file(path)
     if suffix == ".stats":
+        yield "inspect --fill", lambda: sidecar.inspect_file(path, fill=True)
         yield "probe", lambda: sidecar.probe_file(path, "k", "20")
+        for field_id in range(1, COLUMNS + 1):
+            yield f"probe {field_id}", lambda field_id=field_id: sidecar.probe_file(path, str(field_id), "20")
+        yield "verify --against", lambda: sidecar.verify_file(path, against=[str(folder / "sound.parquet")])
         yield "embed", lambda: sidecar.embed_from(path, str(folder / "sound.parquet"), target("into.parquet"))
         yield "convert", lambda: sidecar.convert_files([path], target("converted.puffin"))
         return

@@ -19,7 +19,7 @@ TEXT_ATTRIBUTES = {"what", "hint", "reason", "theta_reason", "kept_because"}
 TEXT_METHODS = {"startswith", "endswith", "removeprefix", "removesuffix"}
 REPEATED_LINES = {
     ("bundle/segment.py", "str(error) not in self.warnings"),
-    ("planning/verify.py", "error.what in problem['problem']"),
+    ("planning/verify.py", "error.what in problem.problem"),
 }
 """Comparisons that only keep a line from being printed twice."""
 
@@ -38,6 +38,7 @@ def is_sentence(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
 
 
+@cache
 def sentences_of(path: Path) -> set[str]:
     """Names of the module's constants that are sentences."""
     found = set()

@@ -6,13 +6,16 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 LAYERS = [
+    {"results"},
     {"errors"},
+    {"config", "run_log"},
     {"source"},
     {"target"},
     {"crypto"},
@@ -21,7 +24,9 @@ LAYERS = [
     {"questions"},
     {"parquet", "orc", "puffin"},
     {"bundle"},
-    {"files", "convert"},
+    {"convert"},
+    {"files"},
+    {"many_files"},
     {"iceberg"},
     {"planning", "indexing"},
     {"reading", "embedding"},
@@ -35,12 +40,13 @@ ROOMS_OF = {
     "pyspark": {"spark"},
     "rich": {"cli"},
     "typer": {"cli"},
-    "pyiceberg": {"source", "target", "files", "convert", *BUILT_ON_TABLES},
+    "pyiceberg": {"source", "target", "files", "many_files", "convert", *BUILT_ON_TABLES},
 }
 UPWARD = {("indexing", "spark"), ("planning", "reading")}
 """The driver picks an engine by name and loads Spark's only then. A plan hands over its rows, and loads what reads them
 only then."""
 
+PLANNING = ("sidecar.planning.planner", "sidecar.reading.scanning")
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
@@ -48,29 +54,30 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+def imports(node: ast.AST, at_load: bool = True) -> Iterator[tuple[str, bool]]:
     """Each imported module, and whether that happens at load time: not in a function, not for types only."""
-    tree = ast.parse(path.read_text())
-    late = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, id(node) not in late
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
-            yield node.module or "", id(node) not in late
+    for statement in ast.iter_child_nodes(node):
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                yield alias.name, at_load
+        elif isinstance(statement, ast.ImportFrom):
+            assert statement.level == 0, "imports are absolute"
+            yield statement.module or "", at_load
+        elif not isinstance(statement, ast.expr):
+            yield from imports(statement, at_load and not is_late(statement))
+
+
+def is_late(statement: ast.AST) -> bool:
+    """Whether the imports in a statement do not happen at load time."""
+    if isinstance(statement, ast.If):
+        return "TYPE_CHECKING" in ast.unparse(statement.test)
+    return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_respect_the_layers(path: Path) -> None:
     room = room_of(path)
-    for name, at_load in imports(path):
+    for name, at_load in imports(ast.parse(path.read_text())):
         package, _, rest = name.partition(".")
         if package == "sidecar":
             other = rest.split(".")[0]
@@ -83,13 +90,21 @@ def test_imports_respect_the_layers(path: Path) -> None:
             assert room in ROOMS_OF[package], f"{room} imports {package}"
 
 
+@cache
+def loaded_after_each(*modules: str) -> dict[str, set[str]]:
+    """All modules that are loaded after each import, in a fresh process that makes the imports in this order."""
+    script = "import sys\nfrom importlib import import_module\nfor name in sys.argv[1:]:\n"
+    script += "    import_module(name)\n    print(*sys.modules)"
+    command = [sys.executable, "-c", script, *modules]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(zip(modules, map(set, map(str.split, done.stdout.splitlines())), strict=True))
+
+
 def loaded_by(module: str) -> set[str]:
-    script = f"import {module}, sys; print('\\n'.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return loaded_after_each("sidecar", *PLANNING)[module]
 
 
-@pytest.mark.parametrize("module", ["sidecar.planning.planner", "sidecar.reading.scanning"])
+@pytest.mark.parametrize("module", PLANNING)
 def test_planning_compiles_nothing(module: str) -> None:
     loaded = loaded_by(module)
     assert not {"numba", "pyspark", "rich", "typer", "sidecar.kernels"} & loaded

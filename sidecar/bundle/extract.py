@@ -26,18 +26,6 @@ from sidecar.bundle.sidecar_file import Segment
 from sidecar.errors import DamagedFileError, UsageError
 
 
-def extract_filter(segment: Segment, field_id: int, unit: int) -> bytes:
-    """Return the bitset of one unit's filter. Reads the unit's whole group.
-
-    Raises :class:`UsageError` if the unit has no filter or the key of an encrypted bundle is missing,
-    :class:`DamagedFileError` for a wrong checksum.
-    """
-    for group in segment.fields.get(field_id, ()):
-        if (group.ordinals() == unit).any():
-            return next(extract_filters(segment, field_id, group, [unit]))[1]
-    raise UsageError(f"unit {unit} has no filter for field {field_id}")
-
-
 def extract_filters(
     segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int] | None = None
 ) -> Iterator[tuple[int, bytes]]:

@@ -1,18 +1,9 @@
 """The table of contents of blobs with page indexes or row indexes, which keep each entry as the data file has it.
 
 Page indexes (``page_indexes``) and row indexes (``row_indexes``) are blobs of this kind. They differ in the
-parts of an entry and in the facts about the files that a reader needs. A table of contents has
-
-kind           "page-index", "row-index"       version       1; encrypted blobs 3
-table          the table's UUID                segment       id, 32 hexadecimal digits
-field          field id                        toc_offset    offset of the TOC in the blob
-units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
-groups         list of
-    version    1. A reader skips groups of other versions
-    offset, length   of the group's bytes in the blob
-    members    N                               units         the members' unit ordinals, see ``unit_set``
-    and the facts that the members share: the fields of ``PageIndexKind`` or ``RowIndexKind``
-encryption     only in encrypted blobs, see ``encryption``: each entry and each table piece is then a module
+parts of an entry and in the facts about the files that a reader needs. A table of contents has the
+members of every ``field_toc``; ``kind`` is "page-index" or "row-index". Each group also has the facts that its members
+share: the fields of ``PageIndexKind`` or ``RowIndexKind``.
 
 A group's bytes, with offsets from the group's start:
 
@@ -29,35 +20,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sidecar.bundle.checksum import CHECKED, ENCRYPTED, PieceKind, PieceOverhead
-from sidecar.bundle.encryption import (
-    ENCRYPTED_VERSION,
-    FieldKey,
-    Lock,
-    Owner,
-    bound_part,
-    digest_of,
-    toc_with_lock,
+from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelope import HEADER_BYTES, integer
+from sidecar.bundle.field_toc import (
+    FieldToc,
+    decode_field_toc,
+    decode_members,
+    described_group,
+    encode_field_toc,
 )
-from sidecar.bundle.envelope import (
-    HEADER_BYTES,
-    VERSION,
-    decode_toc,
-    integer,
-    member,
-    segment_bytes,
-    toc_digest,
-)
-from sidecar.bundle.filters.filter_toc import MAX_GROUPS, decode_lock, units_digest
 from sidecar.bundle.model import SegmentHeader
-from sidecar.bundle.unit_set import count_units, decode_units, encode_units, unit_ordinals
-from sidecar.bundle.units.reader import MAX_UNITS
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.bundle.unit_set import unit_ordinals
+from sidecar.errors import DamagedFileError, UsageError
 
 MEMBERS_PER_PIECE = 1024
 """Members in one piece of a group's table."""
@@ -159,32 +140,11 @@ class StoredIndexGroup(Generic[K]):
         return unit_ordinals(self.units)
 
 
-@dataclass(frozen=True)
-class IndexToc(Generic[K]):
-    """A decoded TOC. ``doubts`` names the groups that this reader skips."""
+@dataclass(frozen=True, kw_only=True)
+class IndexToc(FieldToc, Generic[K]):
+    """The decoded TOC of a blob with page indexes or row indexes."""
 
-    table_uuid: str
-    segment_id: bytes
-    field_id: int
-    num_units: int
-    units_digest: int
-    toc_offset: int
     groups: tuple[StoredIndexGroup[K], ...]
-    doubts: tuple[str, ...]
-    kind: str
-    lock: Lock | None = None
-    """The key information of an encrypted blob."""
-    digest: bytes = b""
-    """SHA-256 of the TOC without the lock; empty for a plain blob."""
-
-    def owner(self, units_digest: bytes) -> Owner:
-        """Return the owner of the blob's wrapped key. ``units_digest`` is the SHA-256 of the units blob's TOC."""
-        return Owner(self.table_uuid, self.segment_id, self.field_id, self.kind, units_digest, self.digest)
-
-    @property
-    def sealing(self) -> PieceOverhead:
-        """The bytes around the data of each piece."""
-        return CHECKED if self.lock is None else ENCRYPTED
 
 
 def encode_index_toc(
@@ -201,28 +161,9 @@ def encode_index_toc(
     sealing = CHECKED if key is None else ENCRYPTED
     for group in groups:
         length = group.entries_length(sealing) + form.table_length(len(group.units), sealing)
-        described.append(
-            {
-                "version": VERSION,
-                "offset": offset,
-                "length": length,
-                **group.kind._asdict(),
-                "members": len(group.units),
-                "units": encode_units(group.units),
-            }
-        )
+        described.append({**described_group(offset, length, group.units), **group.kind._asdict()})
         offset += length
-    content: dict[str, Any] = {
-        "kind": form.name,
-        "version": VERSION if key is None else ENCRYPTED_VERSION,
-        "table": header.table_uuid,
-        "segment": header.segment_id.hex(),
-        "field": field_id,
-        "units": {"count": num_units, "digest": f"{toc_digest(units_toc):016x}"},
-        "toc_offset": offset,
-        "groups": described,
-    }
-    return toc_with_lock(content, key, units_toc), offset
+    return encode_field_toc(form.name, header, field_id, described, num_units, units_toc, key)
 
 
 def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
@@ -230,55 +171,18 @@ def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
 
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """
-    content = decode_toc(toc)
-    if content.get("kind") != form.name:
-        found = repr(content.get("kind"))[:40]
-        raise DamagedFileError(f"this is not the table of contents of {form.what}es", found=found)
-    lock = decode_lock(content, f"{form.what}es")
-    sealing = CHECKED if lock is None else ENCRYPTED
-    units = member(content, "units", dict)
-    num_units = integer(units, "count", high=MAX_UNITS)
-    end = integer(content, "toc_offset")
-    groups, doubts = [], []
-    for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
-        try:
-            groups.append(_decode_group(form, ordinal, described, num_units, end, sealing))
-        except (DamagedFileError, UnsupportedFeatureError) as error:
-            doubts.append(f"group {ordinal} of {form.what}es is not understood: {error}")
-    return IndexToc(
-        table_uuid=member(content, "table", str),
-        segment_id=segment_bytes(content),
-        field_id=integer(content, "field", -(1 << 31), (1 << 31) - 1),
-        num_units=num_units,
-        units_digest=units_digest(units),
-        toc_offset=end,
-        groups=tuple(groups),
-        doubts=tuple(doubts),
-        kind=form.name,
-        lock=lock,
-        digest=b"" if lock is None else digest_of(bound_part(toc, lock)),
-    )
+    common, groups, _ = decode_field_toc(toc, form.name, f"{form.what}es", partial(_decode_group, form))
+    return IndexToc(**vars(common), groups=groups)
 
 
 def _decode_group(
-    form: IndexForm[K], ordinal: int, content: Any, num_units: int, end: int, sealing: PieceOverhead
+    form: IndexForm[K], ordinal: int, content: dict[str, Any], toc: FieldToc
 ) -> StoredIndexGroup[K]:
-    if not isinstance(content, dict):
-        raise DamagedFileError("a group is not a JSON object")
-    if content.get("version") != VERSION:
-        found = repr(content.get("version"))[:40]
-        raise UnsupportedFeatureError("unknown version", expected=VERSION, found=found)
-    units = decode_units(content.get("units"), num_units)
-    members = integer(content, "members", 1, MAX_UNITS)
-    if count_units(units) != members:
-        raise DamagedFileError(
-            "a group's units do not match its number of members",
-            expected=members,
-            found=count_units(units),
-        )
+    members, units = decode_members(content, toc.num_units)
     offset, length = integer(content, "offset", HEADER_BYTES), integer(content, "length")
-    table = form.table_length(members, sealing)
-    if offset + length > end or length < table + members * sealing.overhead:
+    table = form.table_length(members, toc.sealing)
+    end = toc.toc_offset
+    if offset + length > end or length < table + members * toc.sealing.overhead:
         raise DamagedFileError("a group does not fit its blob", expected=f"at most {end}", found=length)
     kind = form.decode_kind(content)
     return StoredIndexGroup(ordinal, offset, length, offset + length - table, kind, members, units)

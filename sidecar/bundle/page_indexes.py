@@ -38,11 +38,17 @@ class PageIndexKind(NamedTuple):
     """The facts that the members of a group share: all that a reader needs to know about their files."""
 
     encoding: str
+    """The physical type of the bounds."""
     resolution: str
+    """How the column was found in the files."""
     comparison: str = ""
+    """How bounds compare; empty if they do not."""
     order: int = 0
+    """The number of the column order in the file."""
     max_def: int = 0
+    """The largest definition level."""
     max_rep: int = 0
+    """The largest repetition level."""
 
 
 PageIndexGroup: TypeAlias = IndexGroup[PageIndexKind]

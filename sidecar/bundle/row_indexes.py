@@ -49,20 +49,35 @@ class RowIndexKind(NamedTuple):
     """The facts that the members of a group share: all that a reader needs to know about their files and stripes."""
 
     resolution: str
+    """How the column was found in the files."""
     type: str
+    """The ORC type of the column."""
     column_encoding: str
+    """The encoding of the column in the stripe."""
     has_present: bool
+    """Whether the column has a stream that marks nulls."""
     compressed: bool
+    """Whether streams are compressed."""
     writer: int
+    """The number of the program that wrote the file."""
     writer_version: int
+    """The version of that program, as the format counts it."""
     software_version: str = ""
+    """The version of that program in words."""
     file_version: str = "0.12"
+    """The version of the format."""
     calendar: str = "unknown"
+    """The calendar of dates and times."""
     timezone: str = ""
+    """The time zone of the writer."""
     precision: int = 0
+    """The precision of a decimal."""
     scale: int = 0
+    """The scale of a decimal."""
     repeated: bool = False
+    """Whether the column is in a list or map."""
     nested: bool = False
+    """Whether the column is in another one."""
 
 
 RowIndexGroup: TypeAlias = IndexGroup[RowIndexKind]

@@ -24,6 +24,7 @@ from sidecar.bundle.page_indexes import PageIndexBlob, StoredPageIndex
 from sidecar.bundle.row_indexes import RowIndexBlob, StoredRowIndex
 from sidecar.bundle.sections import FILES_PER_BATCH
 from sidecar.bundle.toc import TocEntry
+from sidecar.bundle.units.coverage import CoverageRuns
 from sidecar.bundle.units.fingerprints import FingerprintIndex
 from sidecar.bundle.units.reader import UnitsReader
 from sidecar.errors import DamagedFileError, SidecarError
@@ -234,6 +235,11 @@ class Segment:
     def schemas(self) -> list[str]:
         """Avro schemas of manifest entries, by ordinal; empty if they cannot be read."""
         return self._certain(self.units.schemas) or []
+
+    @cached_property
+    def coverage_runs(self) -> list[CoverageRuns]:
+        """States of all units as they are stored, one entry for each field and kind; empty if they cannot be read."""
+        return self._certain(self.units.coverage_runs) or []
 
     @cached_property
     def coverages(self) -> list[Coverage]:

@@ -145,24 +145,29 @@ def copy_segments(
     """
     copied = []
     properties = {blob.offset: blob.properties for blob in sidecar.puffin.metadata.blobs}
-    for segment in sidecar.segments if segments is None else segments:
-        # The units blob goes last, because readers need its end together with the file's tail.
-        for entry in [*filter(keep, segment.entries[1:]), segment.entry]:
-            pieces = (
-                sidecar.puffin.read_at(entry.offset + at, min(COPY_BYTES, entry.length - at))
-                for at in range(0, entry.length, COPY_BYTES)
-            )
-            kept_properties = properties.get(entry.offset)
-            written = puffin.add_blob(
-                entry.blob_type,
-                entry.fields,
-                snapshot_id,
-                sequence_number,
-                pieces,
-                properties=kept_properties,
-            )
-            copied.append(_entry(written, entry.segment_id, entry.toc))
+    for entry in kept_entries(sidecar.segments if segments is None else segments, keep):
+        pieces = (
+            sidecar.puffin.read_at(entry.offset + at, min(COPY_BYTES, entry.length - at))
+            for at in range(0, entry.length, COPY_BYTES)
+        )
+        kept_properties = properties.get(entry.offset)
+        written = puffin.add_blob(
+            entry.blob_type,
+            entry.fields,
+            snapshot_id,
+            sequence_number,
+            pieces,
+            properties=kept_properties,
+        )
+        copied.append(_entry(written, entry.segment_id, entry.toc))
     return copied
+
+
+def kept_entries(segments: Iterable[Segment], keep: Callable[[TocEntry], bool]) -> Iterator[TocEntry]:
+    """Yield the entries of the blobs that :func:`copy_segments` copies, in its order."""
+    for segment in segments:
+        # The units blob goes last, because readers need its end together with the file's tail.
+        yield from (*filter(keep, segment.entries[1:]), segment.entry)
 
 
 def _entry(blob: BlobMetadata, segment_id: bytes, toc: bytes) -> TocEntry:

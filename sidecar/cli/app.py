@@ -6,17 +6,21 @@ sentence on stderr, never a traceback. ``SIDECAR_DEBUG=1`` shows the traceback o
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sidecar.cli import (
     build,
+    config,
     convert,
     embed,
     extract,
@@ -29,32 +33,43 @@ from sidecar.cli import (
     status,
     strip,
     verify,
+    warm_up,
 )
-from sidecar.errors import SidecarError, UsageError, enough_memory, visible
+from sidecar.cli.options import is_path
+from sidecar.cli.output import Output, output, start_output
+from sidecar.cli.shell.choices import OutputFormat, SharedChoices, form_in, with_shared_options
+from sidecar.cli.shell.logs import PACKAGE, level_of, printed_logs
+from sidecar.config import SETTINGS, configured
+from sidecar.errors import SidecarError, StorageError, UsageError, enough_memory, without_credentials
 
 NEGATIVE_NUMBER = re.compile(r"-(\.?\d|inf)")
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Build and care": (build.build, status.status, verify.verify, repair.repair),
+    "Build and care": (build.build, status.status, verify.verify, repair.repair, warm_up.warm_up),
     "Ask": (plan.plan, scan.scan, probe.probe, inspect.inspect),
     "Data files": (embed.embed, strip.strip, extract.extract),
     "Convert": (convert.convert,),
-    "Learn": (guide.guide,),
+    "Learn and set up": (guide.guide, config.config),
 }
 """The commands by task, in the order in which the help and the command reference list them."""
 
 ABOUT = "Bloom filters, page indexes and distinct counts for Iceberg tables and their data files."
 
 NOTES = """\
-TABLE is namespace.table. PATH is a Parquet, ORC or Puffin file, local or by URL. An argument is a path if it has a
-slash or '://', or if a file of that name exists. Catalogs are those of pyiceberg's configuration: ~/.pyiceberg.yaml, or
-variables such as PYICEBERG_CATALOG__DEMO__URI.
+TABLE is namespace.table; where several are taken also a glob: db.* are the tables of a namespace, db.** also those of
+the namespaces in it. PATH is a Parquet, ORC or Puffin file, local or by URL; where several are taken also a folder or a
+glob such as 'data/**/*.parquet'. An argument is a path if it has a slash or '://', if a file or folder of that name
+exists, or, without --catalog, if it ends with .parquet, .orc, .puffin or .stats. Catalogs are those of pyiceberg's
+configuration: ~/.pyiceberg.yaml, or variables such as PYICEBERG_CATALOG__DEMO__URI.
 
 A predicate is written like SQL: "a = 1 and (b in ('x', 'y') or c is null)". A literal that does not fit its column is
 refused, never rounded.
 
 Results go to stdout, progress and warnings to stderr. The exit code is 0 for success, 1 for a problem or an error, and
 2 for wrong usage. SIDECAR_DEBUG=1 shows the traceback of an error.
+
+The default catalog, engine, threads and form of results come from variables such as SIDECAR_CATALOG, or from the file
+sidecar.toml of a project: sidecar config shows them. Options that all commands have may be before the command, too.
 
 Shell completion (bash, zsh, fish, PowerShell): sidecar --install-completion sets it up for your shell, and
 sidecar --show-completion prints the script.
@@ -65,28 +80,34 @@ sidecar COMMAND --help shows the options of a command, with examples. sidecar gu
 class CommandGroup(TyperGroup):
     """Turns errors into a sentence and an exit code, for the console script and for tests alike."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before the command."""
+        form = form_in(args) or form_in(["--format", os.environ.get(SETTINGS["format"].variable, "")])
+        start_output(Output(form or OutputFormat.table))
+        with _wrong_usage_as_object(bool(args)):
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; see the module for the exit codes."""
         try:
-            with enough_memory():
+            with enough_memory(), printed_logs(_warn), _wrong_usage_as_object(True):
                 return super().invoke(ctx)
         except SidecarError as error:
-            _print_error(error, str(error))
+            _print_error(error, error)
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
         except BrokenPipeError as error:
             # The reader of the pipe has closed it (`sidecar scan ... | head`), so nothing can be written any more.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from error
         except OSError as error:
-            file = f": {error.filename}" if error.filename else ""
-            _print_error(error, f"{error.strerror or error}{file}")
+            _print_error(error, StorageError(error.strerror or str(error), file=error.filename))
             raise typer.Exit(1) from error
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands by task. A summary that is too long for the terminal is wrapped, not cut."""
         width = max(map(len, self.commands))
         for task, commands in COMMANDS.items():
-            names = [command.__name__ for command in commands]
+            names = [name_of(command) for command in commands]
             with formatter.section(task):
                 formatter.write_dl([(name.ljust(width), summary(self.commands[name])) for name in names])
 
@@ -102,9 +123,24 @@ class Command(TyperCommand):
                 break
             if token.startswith("-") and token != "-" and not NEGATIVE_NUMBER.match(token):
                 name = token.split("=", 1)[0]
-                if name not in known:
+                if name not in known and not _are_short(name, known):
                     ctx.fail(f"No such option: {name}")
         return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words after the command's name in its usage: ``TABLE...``, where the parser says ``{TABLE...}...``."""
+        arguments = (one for one in self.get_params(ctx) if one.param_type_name == "argument")
+        return ["[OPTIONS]", *(f"{one.metavar}" if one.required else f"[{one.metavar}]" for one in arguments)]
+
+
+def _are_short(token: str, known: set[str]) -> bool:
+    """Whether a token is short options in one word, such as ``-vq``."""
+    return not token.startswith("--") and all(f"-{letter}" in known for letter in token[1:])
+
+
+def name_of(function: Callable[..., None]) -> str:
+    """The name of the command that a function runs."""
+    return function.__name__.replace("_", "-")
 
 
 def summary(command: Any) -> str:
@@ -112,10 +148,38 @@ def summary(command: Any) -> str:
     return str(command.help).split("\n\n")[0].replace("\n", " ")
 
 
-def _print_error(error: BaseException, sentence: str) -> None:
+def _warn(texts: Iterable[str]) -> None:
+    output().warn(texts)
+
+
+def _print_error(error: BaseException, described: SidecarError) -> None:
     if os.environ.get("SIDECAR_DEBUG"):
         raise error
-    typer.echo(f"error: {visible(sentence)}", err=True)
+    with suppress(OSError):  # stdout may be what cannot be written
+        _print_error_object(described)
+    typer.echo(f"error: {described}", err=True)
+
+
+def _print_error_object(error: SidecarError) -> None:
+    """Print an error on stdout, if JSON is read there."""
+    if output().is_json:
+        output().document({"error": error.to_dict()}, 2 if isinstance(error, UsageError) else 1)
+
+
+_ParserError: Any = typer.BadParameter.__mro__[1]
+"""The class of all errors of the parser; it prints them itself, with the usage of the command."""
+
+
+@contextmanager
+def _wrong_usage_as_object(given: bool) -> Iterator[None]:
+    """Print an error of the parser as JSON too. Without arguments (``given``) the error is the help."""
+    try:
+        yield
+    except _ParserError as error:
+        error.message = error.message.replace("Value error, ", "")  # which pydantic puts before its reasons
+        if given:
+            _print_error_object(UsageError(error.format_message()))
+        raise
 
 
 def _print_version(requested: bool) -> None:
@@ -138,14 +202,39 @@ app = typer.Typer(
 )
 
 
-@app.callback(help=ABOUT)
-def _main(
-    version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-    ),
+def main_options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
 ) -> None:
-    pass
+    """The options before the name of a command."""
 
+
+def _before_command(context: typer.Context, chosen: SharedChoices, targets: list[str]) -> None:
+    context.obj = chosen
+
+
+def start(context: typer.Context, chosen: SharedChoices, targets: list[str]) -> None:
+    """Make the output of a command that starts."""
+    choices = chosen.over(context.obj or SharedChoices())
+    form = choices.form or OutputFormat(configured("format"))
+    start_output(Output(form, choices, context.info_name, subject(targets)))
+    logging.getLogger(PACKAGE).setLevel(level_of(choices))
+
+
+def subject(targets: list[str]) -> dict[str, Any]:
+    """What a command is about, as its JSON names it."""
+    kind = "path" if targets and is_path(targets[0]) else "table"
+    shown = [without_credentials(target) for target in targets]
+    if len(shown) > 1:
+        return {f"{kind}s": shown}
+    return {kind: shown[0]} if shown else {}
+
+
+app.callback(help=ABOUT)(with_shared_options(main_options, _before_command, catalog=True))
 
 for command in chain(*COMMANDS.values()):
-    app.command(cls=Command, context_settings={"ignore_unknown_options": True})(command)
+    app.command(name_of(command), cls=Command, context_settings={"ignore_unknown_options": True})(
+        with_shared_options(command, start)
+    )

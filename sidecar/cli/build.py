@@ -4,30 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from sidecar.cli import humanize
+from sidecar.cli.many.tables import build_cells, planned_cells, run_tables
+from sidecar.cli.many.targets import Tables, are_several_tables
 from sidecar.cli.options import (
     AllowPlaintext,
-    Catalog,
-    Json,
+    DryRun,
     KeyPlace,
-    Quiet,
     Ref,
     Snapshot,
-    Table,
-    choice,
     encryption_keys,
     names,
+    opened_table,
     rate,
 )
-from sidecar.cli.output import Output, escaped, facts
+from sidecar.cli.output import announce_dry_run, escaped, facts, output
 from sidecar.cli.output import table as table_of
+from sidecar.cli.shell.choices import choice
+from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from sidecar.indexing.dry_run import PlannedBuild
+    from sidecar.indexing.options import BuildKind
+    from sidecar.indexing.report import BuildReport
+
+
+SHOWN = 20
+"""How many of the files to be indexed the text of a dry run names; JSON names all."""
 
 
 class Harvest(str, Enum):
@@ -55,7 +64,7 @@ class EngineName(str, Enum):
 
 
 def build(
-    table: Table,
+    tables: Tables,
     columns: Annotated[
         str,
         typer.Option("--columns", "-c", metavar="A,B", help="Columns to index; write nested ones with dots."),
@@ -85,13 +94,13 @@ def build(
         ),
     ] = Format.auto,
     engine: Annotated[
-        EngineName,
+        EngineName | None,
         choice(
             "--engine",
             EngineName,
-            "Where to build. auto: on Spark; in this process if the table is small or Java is missing.",
+            "Where to build [auto]: on Spark; in this process if the table is small or Java is missing.",
         ),
-    ] = EngineName.auto,
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Index all files again, also those that a sidecar already covers.")
     ] = False,
@@ -101,54 +110,68 @@ def build(
             "--force", help="Register the sidecar even if this loses what an unreadable statistics file has."
         ),
     ] = False,
-    catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Build the indexes of a table's files, and register the sidecar.
 
-    A later build indexes only the files that are new, and keeps the rest of the sidecar.
+    A later build indexes only the files that are new, and keeps the rest of the sidecar. Many tables (several, a glob)
+    get the same columns, one table after the other; an error in one does not stop the others.
 
     \b
     Examples:
       sidecar build db.lineitem --columns l_partkey,l_comment
       sidecar build db.lineitem --columns l_shipdate --kinds page-index
+      sidecar build 'db.*' --columns l_partkey --dry-run
     """
-    out = Output(as_json=as_json, quiet=quiet)
-    indexed_columns, chosen_kinds, target_rate = names(columns), names(kinds), rate(fpp)
+    out = output()
+    indexed_columns, target_rate = names(columns), rate(fpp)
+    chosen_kinds = cast("list[BuildKind]", names(kinds))  # build checks the names
+    mode: dict[str, Any] = {"dry_run": True} if dry_run else {}  # a dry run has another result
     from sidecar import build as build_index
-    from sidecar import open_table
 
-    with out.progress() as progress:
-        report = build_index(
-            open_table(table, catalog),
-            indexed_columns,
-            kinds=chosen_kinds,
-            fpp=target_rate,
-            harvest=harvest.value,
-            filter_format=filter_format.value,
-            engine=engine.value,
-            snapshot_id=snapshot,
-            ref=ref,
-            progress=progress,
-            full=full,
-            force=force,
-            encryption_keys=encryption_keys(keys),
-            allow_plaintext=allow_plaintext,
-        )
-    data = report.to_dict()
+    def build_table(table: Any) -> BuildReport | PlannedBuild:
+        with out.progress() as progress:
+            report: BuildReport | PlannedBuild = build_index(
+                table,
+                indexed_columns,
+                kinds=chosen_kinds,
+                fpp=target_rate,
+                harvest=harvest.value,
+                filter_format=filter_format.value,
+                engine=None if engine is None else engine.value,
+                snapshot_id=snapshot,
+                ref=ref,
+                progress=progress,
+                full=full,
+                force=force,
+                encryption_keys=encryption_keys(keys),
+                allow_plaintext=allow_plaintext,
+                **mode,
+            )
+            return report
+
+    def failed(data: Any) -> bool:
+        return not dry_run and bool(data["files"]["failed"])
+
+    if are_several_tables(tables):
+        cells = planned_cells if dry_run else build_cells
+        run_tables(out, tables, build_table, cells, failed=failed, dry_run=dry_run)
+        return
+    data = build_table(opened_table(tables[0])).to_dict()
     out.warn(data.get("warnings", ()))
-    out.result(data, draw)
-    if data["files"]["failed"]:
-        raise typer.Exit(1)
+    shown = (draw_planned, planned_rows) if dry_run else (draw, rows)
+    out.result(data, *shown, failed=failed(data))
 
 
 def draw(to: Console, data: Any) -> None:
     """Draw the report: what was written, one line for each column, then what failed."""
+    if data["snapshot_id"] is None:
+        to.print("the table has no snapshot yet: there is nothing to index")
+        return
     to.print(facts(_summary(data)))
     drawn = table_of("column", "type", "filters", "size", "false units", "distinct values", right=(3, 4, 5))
     for name, column in data["columns"].items():
@@ -158,6 +181,38 @@ def draw(to: Console, data: Any) -> None:
         to.print(f"not covered: {kind} of {name} in {humanize.count(count)} units: {reason}", markup=False)
     for path, reason in [*data["failed_files"].items(), *data["unsupported_files"].items()]:
         to.print(f"not indexed: {path}: {reason}", markup=False, soft_wrap=True)
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each column."""
+    columns = "column type filters filter_bytes expected_false_units ndv uncovered"
+    return rows_of(columns, ({"column": name, **column} for name, column in data["columns"].items()))
+
+
+def draw_planned(to: Console, data: Any) -> None:
+    """Draw what would be done, one line for each column, then the files that would be indexed."""
+    announce_dry_run(to, data)
+    if data["snapshot_id"] is None:
+        to.print("the table has no snapshot yet: there is nothing to index")
+        return
+    to.print(facts(_planned(data)))
+    drawn = table_of("column", "type", "to be built", "")
+    for column in data["columns"]:
+        sealed = "encrypted" if column["sealed"] else ""
+        drawn.add_row(escaped(column["name"]), column["type"], ", ".join(data["kinds"]), sealed)
+    to.print(drawn)
+    for file in data["files"][:SHOWN]:
+        size = humanize.size(file["size"])
+        to.print(f"to be indexed: {file['path']} ({size})", markup=False, soft_wrap=True)
+    if len(data["files"]) > SHOWN:
+        to.print(f"to be indexed: {humanize.count(len(data['files']) - SHOWN)} more")
+    for path, reason in data["files_unsupported"].items():
+        to.print(f"not indexed: {path}: {reason}", markup=False, soft_wrap=True)
+
+
+def planned_rows(data: Any) -> ResultRows:
+    """A row for each file that would be indexed."""
+    return rows_of("path size", data["files"])
 
 
 def _summary(data: Any) -> list[tuple[str, str]]:
@@ -202,3 +257,26 @@ def _uncovered(data: Any) -> Iterator[tuple[str, str, str, int]]:
         for kind, reasons in column["uncovered"].items():
             for reason, count in reasons.items():
                 yield kind, name, reason, count
+
+
+def _planned(data: Any) -> list[tuple[str, str]]:
+    groups = "" if data["row_groups"] is None else f", {humanize.count(data['row_groups'])} row groups"
+    kept = f"; {humanize.count(data['files_carried'])} kept" if data["files_carried"] else ""
+    total = humanize.count(data["files_total"])
+    lines = [
+        ("snapshot", str(data["snapshot_id"])),
+        ("files", f"{humanize.count(len(data['files']))} of {total} to be indexed{groups}{kept}"),
+        ("engine", f"{escaped(data['engine'])} ({escaped(data['engine_reason'])})"),
+        ("tasks", humanize.count(data["tasks"])),
+        ("target rate", humanize.percent(data["fpp"])),
+        ("to be read", f"at most {humanize.size(data['files_size'])}, the size of these files"),
+    ]
+    if data["bytes_carried"]:
+        segments = humanize.count(data["segments_carried"])
+        many = "s" * (data["segments_carried"] != 1)
+        copied = f"{humanize.size(data['bytes_carried'])} of the earlier sidecar ({segments} segment{many})"
+        lines.append(("to be copied", copied))
+    place = (
+        f"to be written in {escaped(data['folder'])}" if data["commits"] else "already indexed: nothing to do"
+    )
+    return [*lines, ("sidecar", place), ("time", humanize.duration(data["seconds"]))]

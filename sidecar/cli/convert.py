@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.extract import draw_units
-from sidecar.cli.options import Json, Quiet, choice, fixed_rate, names
-from sidecar.cli.output import Output, escaped, facts
+from sidecar.cli.extract import draw_units, rows
+from sidecar.cli.many import files
+from sidecar.cli.many.targets import SkipBad, expanded
+from sidecar.cli.options import DryRun, fixed_rate, names
+from sidecar.cli.output import announce_dry_run, escaped, facts, output, written_label
+from sidecar.cli.shell.choices import choice
+from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +30,11 @@ class FilterKind(str, Enum):
 
 def convert(
     paths: Annotated[
-        list[str], typer.Argument(metavar="SRC... DST", help="The files to convert, then the file to write.")
+        list[str],
+        typer.Argument(
+            metavar="SRC... DST",
+            help="The files to convert (paths, URLs, folders, globs), then the file to write.",
+        ),
     ],
     data: Annotated[
         str | None,
@@ -72,8 +80,8 @@ def convert(
         FilterKind | None,
         choice("--as", FilterKind, "To .puffin: build the filters again, as this format has them."),
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    skip_bad: SkipBad = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Convert indexes to another form or size.
 
@@ -101,23 +109,27 @@ def convert(
       sidecar convert events.orc split.puffin --as parquet
       sidecar convert old.bin new.bin --values part-0.parquet:l_partkey
     """
-    out = Output(as_json=as_json, quiet=quiet)
+    out = output()
     if len(paths) < 2:
         raise UsageError("convert needs a file to convert, and the file to write")
     target_rate = fixed_rate(fpp) if fpp is not None else None
     from sidecar import convert_files, convert_filter
     from sidecar.embedding.convert import is_filter_file
     from sidecar.filters.sizing import DEFAULT_FPP
+    from sidecar.many_files.find import ENDINGS
 
-    if values is not None or (len(paths) == 2 and is_filter_file(paths[0])):
-        if len(paths) != 2 or data or columns or widen or merge or merge_all or measure or kind:
+    found = expanded(paths[:-1], skip_bad, ENDINGS)
+    sources = found.files
+    if values is not None or (len(sources) == 1 and is_filter_file(sources[0])):
+        if len(sources) != 1 or data or columns or widen or merge or merge_all or measure or kind:
             raise UsageError("a historical filter takes only --values and --fpp")
         filter_rate = DEFAULT_FPP if target_rate is None else target_rate
-        out.result(convert_filter(paths[0], paths[1], values=values, fpp=filter_rate).to_dict(), draw)
+        filter_report = convert_filter(sources[0], paths[-1], values=values, fpp=filter_rate, dry_run=dry_run)
+        out.result(filter_report.to_dict(), draw, filter_rows)
         return
     with out.progress() as progress:
         report = convert_files(
-            paths[:-1],
+            sources,
             paths[-1],
             data=data,
             columns=names(columns) if columns is not None else None,
@@ -128,29 +140,32 @@ def convert(
             measure=measure,
             kind=None if kind is None else kind.value,
             progress=progress,
+            dry_run=dry_run,
         )
-    out.result(report.to_dict(), draw_files)
-    if report.damaged:
-        raise typer.Exit(1)
+    result = {**report.to_dict(), **files.skipped_of(found)}
+    files.show(out, result, draw_files, rows, failed=bool(report.damaged))
 
 
 def draw_files(to: Console, data: Any) -> None:
     """Draw what was written, then one line for each column, kind and way."""
+    announce_dry_run(to, data)
     lines = [
-        ("written", escaped(data["target"])),
+        (written_label(data), escaped(data["target"])),
         ("conversion", escaped(data["conversion"])),
         ("size", humanize.size(data["size"])),
         ("time", humanize.duration(data["seconds"])),
     ]
     to.print(facts(lines))
     draw_units(to, data["units"])
+    files.draw_skipped(to, data)
 
 
 def draw(to: Console, data: Any) -> None:
     """Draw what the filter was rebuilt from, and its rates."""
+    announce_dry_run(to, data)
     rates = [humanize.percent(data[name]) for name in ("rate_before", "rate_after")]
     lines = [
-        ("written", escaped(data["target"])),
+        (written_label(data), escaped(data["target"])),
         ("before", escaped(data["form_before"])),
         ("now", escaped(data["form_after"])),
         ("rebuilt from", f"{_WAYS[data['way']]} {escaped(data['column'])} in {escaped(data['values'])}"),
@@ -162,6 +177,12 @@ def draw(to: Console, data: Any) -> None:
         lines.append(("integers", f"{data['admitted']:,} of {data['domain_size']:,} admitted; {extras}"))
     lines += [("not possible", escaped(f"{way}: {reason}")) for way, reason in data["closed"].items()]
     to.print(facts(lines))
+
+
+def filter_rows(data: Any) -> ResultRows:
+    """One row: the filter."""
+    columns = "source target values column way form_before form_after rate_before rate_after size_before size"
+    return rows_of(columns, [data])
 
 
 _WAYS = {

@@ -14,33 +14,36 @@ import typer
 from sidecar.cli import embed_from as from_cli
 from sidecar.cli import embed_table as table_cli
 from sidecar.cli import humanize
+from sidecar.cli.many import files
+from sidecar.cli.many.targets import Into, SkipBad, source_and_target
 from sidecar.cli.options import (
-    Catalog,
-    Json,
+    DryRun,
     KeyPlace,
-    Quiet,
-    choice,
     encryption_keys,
     fixed_rate,
     is_path,
     names,
+    opened_table,
 )
-from sidecar.cli.output import Output, escaped, facts, table
+from sidecar.cli.output import announce_dry_run, escaped, facts, output, table, written_label
+from sidecar.cli.shell.choices import choice
+from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sidecar.embedding.many import WrittenFiles
     from sidecar.embedding.report import EmbedReport
     from sidecar.embedding.table_report import EmbedTableReport
 
-Source = Annotated[str, typer.Argument(metavar="SRC", help="The Parquet or ORC file (path or URL).")]
-Destination = Annotated[str, typer.Argument(metavar="DST", help="The file to write; it must not exist yet.")]
-SourceOrTable = Annotated[
-    str | None, typer.Argument(metavar="SRC|TABLE", help="A Parquet or ORC file (path or URL), or a table.")
-]
-DestinationOfFile = Annotated[
-    str | None, typer.Argument(metavar="DST", help="For a file: the file to write; it must not exist yet.")
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SRC... [DST]|TABLE",
+        help="A Parquet or ORC file (path or URL), then the file to write, which must not exist yet; with --into "
+        "files, folders and globs; or a table.",
+    ),
 ]
 
 
@@ -60,8 +63,7 @@ class ReplaceRule(str, Enum):
 
 
 def embed(
-    source: SourceOrTable = None,
-    destination: DestinationOfFile = None,
+    paths: Sources = None,
     bloom: Annotated[
         str | None,
         typer.Option(
@@ -96,9 +98,7 @@ def embed(
             "--even-if-dictionary", help="Build a filter even if the dictionary is not larger than it."
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="For a table: print what would be replaced, and write nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     sidecar: Annotated[
         str | None,
         typer.Option(
@@ -129,15 +129,14 @@ def embed(
             "With --from: how many values to check if the file is proven to be the indexed one.",
         ),
     ] = from_cli.WitnessRule.page,
+    into: Into = None,
     keys: KeyPlace = None,
-    catalog: Catalog = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Write data files again with filters and page indexes.
 
-    The data is copied, not encoded again. SRC DST writes one file. TABLE replaces the files of a table's current
-    snapshot in one commit.
+    The data is copied, not encoded again. SRC DST writes one file, SRC... --into DIR a new file for each. TABLE
+    replaces the files of a table's current snapshot in one commit.
 
     With --from, the indexes come out of a sidecar byte for byte: all of them, or those that --bloom and --page-index
     name. An ORC file always has a row index, so it gets only filters. Encrypted Parquet files keep their keys.
@@ -147,8 +146,10 @@ def embed(
       sidecar embed part-0.parquet new.parquet --bloom l_partkey --page-index
       sidecar embed db.lineitem --bloom l_partkey,l_comment --dry-run
       sidecar embed bare/part-0.parquet part-0.parquet --from indexes.puffin
+      sidecar embed data/ --into indexed --bloom l_partkey
     """
-    out = Output(as_json=as_json, quiet=quiet)
+    out = output()
+    source, destination = _source_and_target(paths or [], into, sidecar is not None, skip_bad)
     columns = names(bloom) if bloom is not None else []
     if sidecar is not None:
         origin = from_cli.SidecarOrigin(
@@ -161,8 +162,8 @@ def embed(
             placement.value,
             way,
             witness,
-            catalog,
             keys,
+            dry_run,
         )
         from_cli.run(origin, out)
         return
@@ -173,8 +174,8 @@ def embed(
     if not columns and not page_index:
         raise UsageError("nothing to embed", hint="Name columns with --bloom, or give --page-index.")
     target_rate, counts = fixed_rate(fpp), dict(_count(text) for text in ndv or ())
-    _check_target(source, destination, catalog, dry_run)
-    from sidecar import embed_file, embed_table, open_table
+    _check_target(source, destination if into is None else into)
+    from sidecar import embed_file, embed_files, embed_table
 
     with out.progress() as progress:
         options: dict[str, Any] = {
@@ -187,24 +188,43 @@ def embed(
             "even_if_dictionary": even_if_dictionary,
             "encryption_keys": encryption_keys(keys),
             "progress": progress,
+            "dry_run": dry_run,
         }
-        report: EmbedReport | EmbedTableReport
-        if destination is not None:
+        report: EmbedReport | EmbedTableReport | WrittenFiles
+        if into is not None:
+            report = embed_files(paths or [], into, skip_bad=skip_bad, **options)
+        elif destination is not None:
             report = embed_file(source, destination, **options)
         else:
-            report = embed_table(open_table(source, catalog), dry_run=dry_run, **options)
+            report = embed_table(opened_table(source), **options)
     out.warn(report.warnings())
-    out.result(report.to_dict(), draw if destination is not None else table_cli.draw)
-    if report.damaged:
-        raise typer.Exit(1)
+    shown = (table_cli.draw, table_cli.rows) if destination is None else (draw, rows)
+    if into is not None:
+        shown = (files.draw_written, files.written_rows)
+    files.show(out, report.to_dict(), *shown, failed=bool(report.damaged))
 
 
-def _check_target(source: str, destination: str | None, catalog: str | None, dry_run: bool) -> None:
+def _source_and_target(
+    paths: list[str], into: str | None, is_from: bool, skip_bad: bool
+) -> tuple[str | None, str | None]:
+    """The file or table and the file to write. Both are ``None`` without arguments, the second one for a table."""
+    if into is not None:
+        if is_from:
+            raise UsageError("--into is not for --from", hint="--all-to writes all files of a sidecar.")
+        return (paths[0], None) if paths else (None, None)
+    if len(paths) < 2 and not skip_bad:
+        return (paths[0], None) if paths else (None, None)
+    return source_and_target("embed", paths, skip_bad)
+
+
+def _check_target(source: str, destination: str | None) -> None:
     """Raise :class:`UsageError` if a file has no destination, or a table has one."""
     if destination is None and is_path(source):
-        raise UsageError("a file needs a destination: name DST", file=source)
-    if destination is not None and (catalog is not None or dry_run):
-        raise UsageError("--catalog and --dry-run belong to a table, which has no destination")
+        raise UsageError(
+            "a file needs a destination: name DST", file=source, hint="Many files need a folder: --into DIR."
+        )
+    if destination is not None and output().choices.catalog is not None:
+        raise UsageError("--catalog belongs to a table, which has no destination")
 
 
 def _count(text: str) -> tuple[str, int]:
@@ -222,11 +242,12 @@ def draw(to: Console, data: Any) -> None:
         ("page indexes", data.get("page_index_bytes", 0)),
         ("dead bytes", data.get("dead_bytes", 0)),
     ]
+    announce_dry_run(to, data)
     grown = f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"
     to.print(
         facts(
             [
-                ("written", escaped(data["target"])),
+                (written_label(data), escaped(data["target"])),
                 ("size", grown),
                 *from_cli.looked_at([data]),
                 *((name, humanize.size(size)) for name, size in written if size),
@@ -243,6 +264,11 @@ def draw(to: Console, data: Any) -> None:
         drawn.add_row(*(escaped(part) for part in names), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each index."""
+    return rows_of("row_group column kind way bytes rate_before rate_after reason", data["units"])
 
 
 def _line(unit: Any) -> tuple[str, str, str, str]:

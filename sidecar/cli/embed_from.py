@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from sidecar.cli import humanize
-from sidecar.cli.options import encryption_keys, is_path
-from sidecar.cli.output import Output, escaped, facts
+from sidecar.cli.options import encryption_keys, is_path, opened_table
+from sidecar.cli.output import Output, announce_dry_run, escaped, facts, output, written_label
+from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ class SidecarOrigin:
     placement: str
     way: RestoreWay
     witness: WitnessRule
-    catalog: str | None
     keys: str | None
+    dry_run: bool
 
 
 def run(origin: SidecarOrigin, out: Output) -> None:
@@ -69,6 +68,7 @@ def run(origin: SidecarOrigin, out: Output) -> None:
             "table": table,
             "io": None if table is None else table.io,
             "progress": progress,
+            "dry_run": origin.dry_run,
         }
         if origin.all_to is not None:
             reports = embed_all_from(sidecar, origin.all_to, **options)
@@ -77,14 +77,14 @@ def run(origin: SidecarOrigin, out: Output) -> None:
             reports = [embed_from(sidecar, source, target, way=origin.way.value, **options)]
     for report in reports:
         out.warn(report.warnings())
+    failed = any(report.damaged for report in reports)
     if origin.all_to is None:
-        from sidecar.cli.embed import draw
+        from sidecar.cli.embed import draw, rows
 
-        out.result(reports[0].to_dict(), draw)
+        out.result(reports[0].to_dict(), draw, rows, failed=failed)
     else:
-        out.result({"files": [report.to_dict() for report in reports]}, draw_all)
-    if any(report.damaged for report in reports):
-        raise typer.Exit(1)
+        data = {"dry_run": origin.dry_run, "files": [report.to_dict() for report in reports]}
+        out.result(data, draw_all, file_rows, failed=failed)
 
 
 def _check(origin: SidecarOrigin) -> None:
@@ -97,7 +97,7 @@ def _check(origin: SidecarOrigin) -> None:
             )
     elif origin.source is None or origin.destination is None:
         raise UsageError("embedding from a sidecar needs SRC and DST, or --all-to")
-    if origin.catalog is not None and is_path(origin.sidecar):
+    if output().choices.catalog is not None and is_path(origin.sidecar):
         raise UsageError("--catalog is for a table, but --from is a path")
 
 
@@ -105,9 +105,9 @@ def _opened(origin: SidecarOrigin, stack: ExitStack) -> tuple[Any, Any]:
     """A path as it is and None; or the open sidecar of a table's current snapshot and the table."""
     if is_path(origin.sidecar):
         return origin.sidecar, None
-    from sidecar import open_sidecar, open_table
+    from sidecar import open_sidecar
 
-    table = open_table(origin.sidecar, origin.catalog)
+    table = opened_table(origin.sidecar)
     sidecar = open_sidecar(table, encryption_keys=encryption_keys(origin.keys))
     stack.callback(sidecar.close)
     return sidecar, table
@@ -115,6 +115,7 @@ def _opened(origin: SidecarOrigin, stack: ExitStack) -> tuple[Any, Any]:
 
 def draw_all(to: Console, data: Any) -> None:
     """Draw what was written in total."""
+    announce_dry_run(to, data)
     files = data["files"]
     written = sum(file["size"] for file in files)
     ways: dict[str, int] = {}
@@ -125,7 +126,7 @@ def draw_all(to: Console, data: Any) -> None:
     to.print(
         facts(
             [
-                ("written", f"{humanize.count(len(files))} files, {humanize.size(written)}"),
+                (written_label(data), f"{humanize.count(len(files))} files, {humanize.size(written)}"),
                 ("indexes", ", ".join(f"{humanize.count(n)} {escaped(way)}" for way, n in ways.items())),
                 (
                     "read",
@@ -136,6 +137,11 @@ def draw_all(to: Console, data: Any) -> None:
             ]
         )
     )
+
+
+def file_rows(data: Any) -> ResultRows:
+    """A row for each file."""
+    return rows_of("source target size_before size filter_bytes page_index_bytes ways seconds", data["files"])
 
 
 def looked_at(files: Sequence[Any]) -> list[tuple[str, str]]:

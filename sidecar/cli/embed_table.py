@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
-from sidecar.cli.output import escaped, facts, table
+from sidecar.cli.output import announce_dry_run, escaped, facts, table
+from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +19,7 @@ _TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": 
 
 def draw(to: Console, data: Any) -> None:
     """Draw what was or would be committed, one line for each column, kind and way, then the files left alone."""
+    is_dry = announce_dry_run(to, data)
     to.print(facts(_summary(data)))
     if data["indexes"]:
         drawn = table(
@@ -26,7 +28,7 @@ def draw(to: Console, data: Any) -> None:
         for index in data["indexes"]:
             drawn.add_row(*_line(index))
         to.print(drawn)
-    if data["dry_run"]:
+    if is_dry:
         for file in data["replaced"]:
             to.print(f"to be replaced: {file['old_path']}", markup=False, soft_wrap=True)
     by_reason = sorted(data["left_alone"], key=lambda file: (file["reason"], file["path"]))
@@ -36,6 +38,11 @@ def draw(to: Console, data: Any) -> None:
             to.print(f"left alone: {path}: {reason}", markup=False, soft_wrap=True)
         if len(paths) > _SHOWN:
             to.print(f"left alone: {humanize.count(len(paths) - _SHOWN)} more: {reason}", markup=False)
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each column, kind and way."""
+    return rows_of("column kind way count bytes worst_rate reason", data["indexes"])
 
 
 def _summary(data: Any) -> list[tuple[str, str]]:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.options import AllowPlaintext, Json, KeyPlace, Quiet, encryption_keys, names
-from sidecar.cli.output import Output, escaped, facts, table
+from sidecar.cli.many.files import draw_skipped
+from sidecar.cli.many.targets import SkipBad, expanded
+from sidecar.cli.options import AllowPlaintext, DryRun, KeyPlace, encryption_keys, names
+from sidecar.cli.output import announce_dry_run, escaped, facts, output, table, written_label
+from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 def extract(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="FILE... DST", help="Parquet and ORC files, then the Puffin file to write."),
+        typer.Argument(
+            metavar="FILE... DST",
+            help="Parquet and ORC files (paths, URLs, folders, globs), then the Puffin file to write.",
+        ),
     ],
     bloom: Annotated[bool, typer.Option("--bloom", help="Copy only Bloom filters.")] = False,
     page_index: Annotated[
@@ -50,8 +56,8 @@ def extract(
     ] = None,
     keys: KeyPlace = None,
     allow_plaintext: AllowPlaintext = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    skip_bad: SkipBad = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Copy the indexes of data files, bit for bit, into a Puffin file.
 
@@ -63,14 +69,17 @@ def extract(
       sidecar extract part-0.parquet part-1.parquet indexes.puffin
       sidecar extract events.orc filters.puffin --bloom --columns id,name
     """
-    out = Output(as_json=as_json, quiet=quiet)
+    out = output()
     if len(paths) < 2:
         raise UsageError("extract needs at least one data file, and the Puffin file to write")
     from sidecar import extract_files
+    from sidecar.cli.many import files
+    from sidecar.many_files.find import DATA_ENDINGS
 
+    found = expanded(paths[:-1], skip_bad, DATA_ENDINGS, keys)
     with out.progress() as progress:
         report = extract_files(
-            paths[:-1],
+            found.files,
             paths[-1],
             bloom=bloom or not page_index,
             page_index=page_index or not bloom,
@@ -80,19 +89,20 @@ def extract(
             digest=digest,
             witness=witness,
             progress=progress,
+            dry_run=dry_run,
         )
     out.warn(report.warnings)
-    out.result(report.to_dict(), draw)
-    if report.damaged:
-        raise typer.Exit(1)
+    data = {**report.to_dict(), **files.skipped_of(found)}
+    files.show(out, data, draw, rows, failed=bool(report.damaged))
 
 
 def draw(to: Console, data: Any) -> None:
     """Draw what was written, then one line for each column, kind and way."""
+    announce_dry_run(to, data)
     to.print(
         facts(
             [
-                ("written", escaped(data["target"])),
+                (written_label(data), escaped(data["target"])),
                 ("size", humanize.size(data["size"])),
                 ("files", humanize.count(len(data["files"]))),
                 ("time", humanize.duration(data["seconds"])),
@@ -100,6 +110,14 @@ def draw(to: Console, data: Any) -> None:
         )
     )
     draw_units(to, data["units"])
+    draw_skipped(to, data)
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each index."""
+    return rows_of(
+        "file row_group column kind way bytes rate_before rate_after measured reason", data["units"]
+    )
 
 
 def draw_units(to: Console, units: Any) -> None:

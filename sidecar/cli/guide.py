@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.options import Json
-from sidecar.cli.output import Output, facts
+from sidecar.cli.output import facts, output
+from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ def guide(
             help="The guide to show; by default, list all.",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """List the guides, or show one in the terminal.
 
@@ -56,13 +55,15 @@ def guide(
       sidecar guide orc
       sidecar guide commands
     """
-    out = Output(as_json=as_json)
+    out = output()
     if name is None:
         guides = [{"name": found, "title": title(read_guide(found))} for found in guide_names()]
-        out.result({"guides": guides}, draw_list)
+        out.result({"guides": guides}, draw_list, rows)
         return
     text = read_guide(name)
-    out.result({"name": name, "title": title(text), "text": text}, lambda to, data: draw_guide(to, text))
+    out.result(
+        {"name": name, "title": title(text), "text": text}, lambda to, data: draw_guide(to, text), rows
+    )
 
 
 def read_guide(name: str) -> str:
@@ -84,6 +85,13 @@ def title(text: str) -> str:
 def draw_list(to: Console, data: Any) -> None:
     """A line for each guide."""
     to.print(facts((guide["name"], guide["title"]) for guide in data["guides"]))
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each guide of a list; or one guide with its text."""
+    if "guides" in data:
+        return rows_of("name title", data["guides"])
+    return rows_of("name title text", [data])
 
 
 def draw_guide(to: Console, text: str) -> None:

@@ -2,53 +2,120 @@
 
 from __future__ import annotations
 
-from sidecar.cli.options import (
-    Catalog,
-    Json,
-    KeyPlace,
-    Ref,
-    Snapshot,
-    Target,
-    encryption_keys,
-    is_path,
-    refuse_table_options,
-)
-from sidecar.cli.output import Output
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.many.tables import coverage_cells, run_tables
+from sidecar.cli.many.targets import SkipBad, Targets, are_paths, are_several_tables, is_one_path
+from sidecar.cli.options import KeyPlace, Ref, Snapshot, encryption_keys, opened_table
+from sidecar.cli.output import output
+from sidecar.cli.shell import narrowing
 from sidecar.errors import UsageError
+
+if TYPE_CHECKING:
+    from sidecar.bundle.columns import ColumnChoice
 
 
 def inspect(
-    target: Target,
-    catalog: Catalog = None,
+    targets: Targets,
     snapshot: Snapshot = None,
     ref: Ref = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            "-c",
+            metavar="A,B|ID=NAME",
+            help="Show only these columns [all]. 3=user_id or 3=user_id:long names a column of a Puffin file. Repeat.",
+        ),
+    ] = None,
+    fill: Annotated[
+        bool,
+        typer.Option("--fill", help="Read all filters of a Puffin file, and show how full they are."),
+    ] = False,
+    statistics: Annotated[
+        bool,
+        typer.Option(
+            "--statistics", help="Show minimum and maximum of ORC row groups; they are values of the data."
+        ),
+    ] = False,
     keys: KeyPlace = None,
-    as_json: Json = False,
+    skip_bad: SkipBad = False,
 ) -> None:
-    """Show which indexes a file or a table has.
+    """Show which indexes files or tables have.
+
+    Many files (several, a folder, a glob) give a line for each file and for each column over all of them.
 
     \b
     Examples:
       sidecar inspect db.lineitem
       sidecar inspect ./part-0.parquet
+      sidecar inspect ./indexes.puffin --fill
+      sidecar inspect data/ --skip-bad
+      sidecar inspect 'db.*'
     """
-    out = Output(as_json=as_json)
-    from sidecar.cli import draw_inspect
+    out = output()
+    from sidecar.bundle.columns import column_choice
+    from sidecar.cli.draw import inspect as drawing
 
-    if is_path(target):
-        refuse_table_options(catalog, snapshot, ref)
+    chosen = column_choice(columns or ())
+    if are_paths(targets, snapshot, ref):
+        if not is_one_path(targets, skip_bad):
+            _inspect_files(targets, chosen, keys, skip_bad, statistics, fill)
+            return
         from sidecar import inspect_file
 
-        data = inspect_file(target, encryption_keys=encryption_keys(keys))
-        draw = draw_inspect.drawing_for(data)
+        data = inspect_file(
+            targets[0], encryption_keys=encryption_keys(keys), column_names=chosen.names, fill=fill
+        ).to_dict()
+        if not statistics:
+            data = narrowing.without_statistics(data)
+        draw, rows = drawing.drawing_for(data)
     else:
-        from sidecar import inspect_table, open_table
+        from sidecar import inspect_table
 
         if keys is not None:
             raise UsageError(
                 "--encryption-keys is for a path: inspect of a table reads nothing that is encrypted"
             )
-        data = inspect_table(open_table(target, catalog), snapshot, ref=ref)
-        draw = draw_inspect.table_coverage
+        if chosen.names or fill:
+            raise UsageError("--columns ID=NAME and --fill are for the path of a Puffin file")
+        if are_several_tables(targets, skip_bad):
+            if columns is not None:
+                raise UsageError("--columns is for one table, or for files")
+            run_tables(out, targets, partial(inspect_table, snapshot_id=snapshot, ref=ref), coverage_cells)
+            return
+        data = inspect_table(opened_table(targets[0]), snapshot, ref=ref).to_dict()
+        draw, rows = drawing.table_coverage, drawing.coverage_rows
+    if chosen.shown:
+        data = narrowing.only_columns(data, chosen.shown)
     out.warn(data.get("warnings", ()))
-    out.result(data, draw)
+    out.result(data, draw, rows)
+
+
+def _inspect_files(
+    paths: list[str], chosen: ColumnChoice, keys: str | None, skip_bad: bool, statistics: bool, fill: bool
+) -> None:
+    from sidecar import inspect_files
+    from sidecar.cli.many import files
+    from sidecar.many_files.columns import with_columns
+
+    out = output()
+    with out.progress() as progress:
+        found = inspect_files(
+            paths,
+            columns=chosen.shown or None,
+            encryption_keys=encryption_keys(keys),
+            column_names=chosen.names,
+            fill=fill,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
+    data = found.to_dict()
+    if not statistics:
+        data["files"] = [narrowing.without_statistics(file) for file in data["files"]]
+    if chosen.shown:
+        data["files"] = [with_columns(file, chosen.shown) for file in data["files"]]
+    files.show(out, data, files.draw_inspected, files.inspected_rows)

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
-from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sidecar.cli.output import output
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from sidecar.crypto.keys import EncryptionKeys
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.table.")]
-Target = Annotated[
-    str, typer.Argument(metavar="PATH|TABLE", help="A Parquet, ORC or Puffin file (path or URL), or a table.")
-]
 Predicate = Annotated[
-    str, typer.Argument(metavar="PREDICATE", help='Which rows, such as "l_partkey = 42 and l_tax > 0.07".')
-]
-Catalog = Annotated[
-    str | None,
-    typer.Option(
-        "--catalog",
-        metavar="NAME",
-        help="Name of a catalog in pyiceberg's configuration [pyiceberg's default].",
+    list[str] | None,
+    typer.Argument(
+        metavar="PREDICATE",
+        help='Which rows, in quotes, such as "l_partkey = 42 and l_tax > 0.07". Required.',
     ),
 ]
 Snapshot = Annotated[
@@ -45,6 +38,9 @@ KeyPlace = Annotated[
         help="Keys of encrypted files: JSON in a file or in an environment variable.",
     ),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be read and written, and write nothing.")
+]
 AllowPlaintext = Annotated[
     bool,
     typer.Option(
@@ -52,13 +48,26 @@ AllowPlaintext = Annotated[
         help="Write indexes of encrypted columns in plaintext; whoever reads them learns about the values.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
+PuffinColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        metavar="ID=NAME",
+        help="Name of the column with a field id in a Puffin file: 3=user_id, or 3=user_id:long with its type. Repeat.",
+    ),
+]
 
 
 def is_path(target: str) -> bool:
-    """Whether a target names a file: one that exists, or anything with a slash or ``://``."""
-    return "/" in target or "://" in target or Path(target).is_file()
+    """Whether a target names a file or folder: it has a slash or ``://``, is there, or ends as data files do.
+
+    With ``--catalog``, a name such as ``db.stats`` is a table unless such a file is there.
+    """
+    if "/" in target or os.path.exists(target):
+        return True
+    from sidecar.many_files.find import has_data_ending
+
+    return output().choices.catalog is None and has_data_ending(target)
 
 
 def encryption_keys(place: str | None) -> EncryptionKeys | None:
@@ -70,12 +79,28 @@ def encryption_keys(place: str | None) -> EncryptionKeys | None:
     return encryption_keys_from(place)
 
 
-def refuse_table_options(catalog: str | None, snapshot: int | None, ref: str | None) -> None:
+def puffin_columns(texts: list[str] | None) -> dict[int, str] | None:
+    """The columns that ``--columns`` names, by field id."""
+    if not texts:
+        return None
+    from sidecar.bundle.columns import columns_from
+
+    return columns_from(texts)
+
+
+def opened_table(name: str) -> Any:
+    """The table of that name, in the catalog of ``--catalog``."""
+    from sidecar import open_table
+
+    return open_table(name, output().choices.catalog)
+
+
+def refuse_table_options(snapshot: int | None, ref: str | None) -> None:
     """Raise :class:`UsageError` if an option for tables comes with the path of a file."""
-    if catalog is not None or snapshot is not None or ref is not None:
+    if output().choices.catalog is not None or snapshot is not None or ref is not None:
         raise UsageError(
             "--catalog, --snapshot and --ref are for tables, but a path was given",
-            hint="A slash, '://' or an existing file of that name makes the argument a path.",
+            hint="A slash, '://', an ending such as .parquet, or a file of that name makes the argument a path.",
         )
 
 
@@ -87,14 +112,9 @@ def names(text: str) -> list[str]:
     return found
 
 
-def choice(name: str, values: type[Enum], text: str) -> Any:
-    """An option with the values of an enumeration; its help shows them as ``good|always|never``."""
-    return typer.Option(name, metavar="|".join(value.value for value in values), help=text)
-
-
-def rate(text: str) -> float | str:
+def rate(text: str) -> float | Literal["auto"]:
     """``auto``, or a rate as :func:`fixed_rate` reads it."""
-    return text if text == "auto" else fixed_rate(text, "'auto' or ")
+    return "auto" if text == "auto" else fixed_rate(text, "'auto' or ")
 
 
 def fixed_rate(text: str, otherwise: str = "") -> float:

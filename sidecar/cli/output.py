@@ -1,21 +1,27 @@
-"""The one module that prints: a result as text or JSON on stdout, everything else on stderr.
+"""The one module that prints: a result in the form that the user chose on stdout, everything else on stderr.
 
-A command makes one :class:`Output` and gives its result to :meth:`Output.result`: plain data, and a function
-that draws it. In JSON, numbers are numbers, times and decimals are text, and bytes are hexadecimal digits.
+A command takes its :class:`Output` from :func:`output` and gives its result to :meth:`Output.result`: plain data, a
+function that draws it as text, and a function that makes rows of it. In JSON, numbers are numbers, times and decimals
+are text, and bytes are hexadecimal digits.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import sys
-import warnings
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
-from sidecar.errors import SidecarError, is_hidden, visible
+import typer
+
+from sidecar.cli.shell.choices import OutputFormat, SharedChoices
+from sidecar.cli.shell.forms import ResultRows, lines_of
+from sidecar.cli.shell.json_text import to_json
+from sidecar.errors import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,31 +35,83 @@ PIPE_WIDTH = 200
 class Output:
     """Where a command's result, warnings and progress go."""
 
-    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
-        self.as_json = as_json
-        self.quiet = quiet
+    def __init__(
+        self,
+        form: OutputFormat = OutputFormat.table,
+        choices: SharedChoices | None = None,
+        command: str | None = None,
+        subject: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``subject`` has the key ``path``, ``table``, ``paths`` or ``tables``: what the command is about."""
+        self.form = form
+        self.choices = choices or SharedChoices()
+        self.quiet = self.choices.quiet
+        self._command = command
+        self._subject = subject or {}
+        self._started = time.perf_counter()
+        self._about = ""
         self._warned: set[str] = set()
-        warnings.showwarning = self._show_python_warning
-        logging.lastResort = _LogHandler(self)
 
-    def result(self, data: Mapping[str, Any], draw: Callable[[Console, Any], None]) -> None:
-        """Print ``data`` as one JSON document, or have ``draw`` print it as text."""
-        if self.as_json:
-            print(to_json(data, indent=2))
-        else:
+    @property
+    def is_json(self) -> bool:
+        """Whether who reads stdout expects JSON, of errors too."""
+        return self.form in (OutputFormat.json, OutputFormat.jsonl)
+
+    def result(
+        self,
+        data: Mapping[str, Any],
+        draw: Callable[[Console, Any], None],
+        rows: Callable[[Any], ResultRows],
+        *,
+        failed: bool = False,
+    ) -> None:
+        """Print ``data``: as one JSON document, drawn by ``draw``, or the ``rows`` of it in another form.
+
+        The exit code is 1 if the command has ``failed``.
+        """
+        if self.form is OutputFormat.json:
+            self.document(data, int(failed))
+        elif self.form is OutputFormat.table:
             draw(console(), shown(data))
+        else:
+            self.rows(rows(data))
+        if failed:
+            raise typer.Exit(1)
 
-    def lines(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Print one JSON document a line."""
-        for row in rows:
-            print(to_json(row))
+    def document(self, data: Mapping[str, Any], exit_code: int) -> None:
+        """Print one JSON document: ``data``, and what is true of each run of a command."""
+        run: dict[str, Any] = {
+            "command": self._command,
+            **self._subject,
+            "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "seconds": time.perf_counter() - self._started,
+            "exit": exit_code,
+            **data,
+        }
+        run["seconds"] = round(run["seconds"], 6)
+        wide = self.form is OutputFormat.json and sys.stdout.isatty()
+        print(to_json(run, indent=2 if wide else None))
+
+    def rows(self, found: ResultRows) -> None:
+        """Print rows in the chosen form."""
+        for line in lines_of(self.form, found, escape=sys.stdout.isatty()):
+            sys.stdout.write(line)
 
     def warn(self, texts: Iterable[str]) -> None:
         """Print each text once on stderr."""
-        for text in texts:
+        for text in () if self.quiet else map(self._about.__add__, texts):
             if text not in self._warned:
                 self._warned.add(text)
                 print(f"warning: {visible(text)}", file=sys.stderr)
+
+    @contextmanager
+    def about(self, table: str) -> Iterator[None]:
+        """Put the name of a table before the warnings of the work in the block."""
+        self._about = f"{table}: "
+        try:
+            yield
+        finally:
+            self._about = ""
 
     @contextmanager
     def progress(self) -> Iterator[Progress | None]:
@@ -61,67 +119,68 @@ class Output:
         if self.quiet or not sys.stderr.isatty():
             yield None
             return
-        from sidecar.cli.progress import shown_progress
+        from sidecar.cli.shell.progress import shown_progress
 
         with shown_progress() as callback:
             yield callback
 
-    def _show_python_warning(
-        self,
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        """Print a library's warning as ours: one line, without the place in its source."""
-        if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | ResourceWarning):
-            self.warn([next(iter(str(message).splitlines()), category.__name__)])
+
+_current: ContextVar[Output] = ContextVar("output")
 
 
-class _LogHandler(logging.Handler):
-    """Prints what a library logs as a warning or an error as a warning of ours."""
+def output() -> Output:
+    """The output of the command that runs."""
+    return _current.get()
 
-    def __init__(self, output: Output) -> None:
-        super().__init__(logging.WARNING)
-        self._output = output
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print the first line of a record."""
-        self._output.warn([next(iter(record.getMessage().splitlines()), record.name)])
+def start_output(chosen: Output) -> None:
+    """Make ``chosen`` what :func:`output` gives."""
+    _current.set(chosen)
 
 
 def console(*, stderr: bool = False) -> Console:
     """A rich console that is as wide as the terminal, or :data:`PIPE_WIDTH`; it leaves paths and names as they are."""
-    from rich.console import Console
+    from sidecar.cli.shell.console import new_console
 
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else PIPE_WIDTH
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False, emoji=False)
+    return new_console(stderr=stderr, pipe_width=PIPE_WIDTH)
 
 
 def table(*headings: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
-    """A table without borders; the columns at positions ``right`` have numbers."""
+    """A table without borders; the columns at positions ``right`` have numbers. Numbers and files are not wrapped."""
     from rich import box
     from rich.table import Table
 
     drawn = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for position, heading in enumerate(headings):
-        drawn.add_column(heading, justify="right" if position in right else "left", overflow="fold")
+        number = position in right
+        side: Any = "right" if number else "left"
+        drawn.add_column(heading, justify=side, overflow="fold", no_wrap=number or heading == "file")
     return drawn
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
-    """Two columns of names and values, without lines."""
+    """Two columns of names and values, without lines. Values may have paths, so only the terminal wraps them."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(no_wrap=True)
     for name, value in pairs:
         grid.add_row(name, value)
     return grid
+
+
+def announce_dry_run(to: Console, data: Any) -> bool:
+    """Say at the top of a text that nothing is written, if the result is that of a dry run; return whether it is."""
+    is_dry = bool(data.get("dry_run"))
+    if is_dry:
+        to.print("dry run: nothing is written")
+    return is_dry
+
+
+def written_label(data: Any) -> str:
+    """The name of the line with the new file."""
+    return "would be written" if data["dry_run"] else "written"
 
 
 def without_folder(paths: Sequence[str]) -> tuple[str, list[str]]:
@@ -138,19 +197,6 @@ def escaped(text: str) -> str:
     return escape(text)
 
 
-def to_json(data: object, indent: int | None = None) -> str:
-    """``data`` as JSON; values that JSON does not know become text."""
-    text = json.dumps(_plain(data), indent=indent, ensure_ascii=False, allow_nan=False)
-    return text if text.isprintable() else "".join(map(_json_escape, text))
-
-
-def _json_escape(character: str) -> str:
-    """A hidden character as a JSON escape. Other characters stay, and so do the line breaks of the layout."""
-    if character == "\n" or not is_hidden(character):
-        return character
-    return json.dumps(character)[1:-1]
-
-
 def shown(data: Any) -> Any:
     """``data`` with the control characters of all its texts as escapes, see :func:`visible`."""
     if isinstance(data, str):
@@ -160,23 +206,3 @@ def shown(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [shown(value) for value in data]
     return data
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(v) for v in value]
-    if isinstance(value, bool | int | str) or value is None:
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)  # JSON has no NaN and no infinity
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    if hasattr(value, "item"):  # a NumPy scalar
-        return _plain(value.item())
-    if isinstance(value, SidecarError):
-        return str(value)
-    return str(value)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
-from sidecar.cli.keys import KeyFile, read_keys
-from sidecar.cli.options import Catalog, Json, KeyPlace, Predicate, Ref, Snapshot, Table, encryption_keys
-from sidecar.cli.output import Output, escaped, facts, without_folder
+from sidecar.cli.many.targets import one_predicate
+from sidecar.cli.options import KeyPlace, Predicate, Ref, Snapshot, Table, encryption_keys, opened_table
+from sidecar.cli.output import escaped, facts, output, without_folder
+from sidecar.cli.shell import pictures
+from sidecar.cli.shell.forms import ResultRows, rows_of
+from sidecar.cli.shell.keys import KeyFile, read_keys
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,13 +21,11 @@ SHOWN_FILES = 20
 
 def plan(
     table: Table,
-    predicate: Predicate,
+    predicate: Predicate = None,
     keys: KeyFile = None,
-    catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
     encryption: KeyPlace = None,
-    as_json: Json = False,
 ) -> None:
     """Show which files can hold matching rows, and why.
 
@@ -35,25 +36,28 @@ def plan(
       sidecar plan db.lineitem "l_partkey = 42"
       sidecar plan db.lineitem "l_tax > 0.07" --keys l_partkey=parts.csv
     """
-    out = Output(as_json=as_json)
-    from sidecar import open_table
+    out, condition = output(), one_predicate("plan", table, predicate)
     from sidecar import plan as plan_scan
 
-    opened = open_table(table, catalog)
+    opened = opened_table(table)
     found = plan_scan(
         opened,
-        predicate,
+        condition,
         snapshot_id=snapshot,
         ref=ref,
         keys=read_keys(opened.schema, keys),
         encryption_keys=encryption_keys(encryption),
     )
     out.warn(found.warnings)
-    out.result(found.to_dict(), draw)
+    out.result(found.to_dict(), draw, rows)
 
 
 def draw(to: Console, data: Any) -> None:
     """Draw the funnel, its cost, and the files that are kept."""
+    if to.is_terminal and data["funnel"]["total"]:
+        for line in pictures.funnel(to, _stages(data)):
+            to.print(line, soft_wrap=True)
+        to.print()
     to.print(facts(_funnel(data["funnel"])))
     to.print()
     to.print(facts(_cost(data)))
@@ -71,6 +75,26 @@ def draw(to: Console, data: Any) -> None:
         )
 
 
+def rows(data: Any) -> ResultRows:
+    """A row for each file that is kept. Cells about row groups and rows are empty if the file is kept whole."""
+    return rows_of(
+        "file row_groups row_groups_total rows_may_match rows_total",
+        (_file_row(path, data["row_groups"].get(path)) for path in data["kept_files"]),
+    )
+
+
+def _file_row(path: str, kept: Any) -> dict[str, Any]:
+    if kept is None:
+        return {"file": path}
+    return {
+        "file": path,
+        "row_groups": kept["kept"],
+        "row_groups_total": kept["total"],
+        "rows_may_match": kept["rows"]["may_match"],
+        "rows_total": kept["rows"]["total"],
+    }
+
+
 def _part(kept: Any) -> str:
     """How much of a file is left, if that is known."""
     if kept is None:
@@ -80,6 +104,24 @@ def _part(kept: Any) -> str:
         f"  {groups} of {kept['total']} row groups, "
         f"{humanize.count(rows['may_match'])} of {humanize.count(rows['total'])} rows"
     )
+
+
+def _stages(data: Any) -> list[tuple[str, int, str]]:
+    """The counts after each step, then the rows, if it is known how many of each kept file may match."""
+    funnel = data["funnel"]
+    left, stages = funnel["total"], [("in the snapshot", funnel["total"], "files")]
+    for name, key in (
+        ("after partitions and bounds", "partition_or_bounds"),
+        ("after filters", "filter"),
+        ("after page indexes", "page_index"),
+    ):
+        left -= funnel["dropped"][key]
+        stages.append((name, left, "files"))
+    kept = data["row_groups"].values()
+    if kept and len(kept) == len(data["kept_files"]):
+        stages.append(("in these files", sum(file["rows"]["total"] for file in kept), "rows"))
+        stages.append(("may match", sum(file["rows"]["may_match"] for file in kept), "rows"))
+    return stages
 
 
 def _funnel(funnel: Any) -> list[tuple[str, str]]:

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
+from sidecar.cli.many.targets import SkipBad, are_paths, are_several_tables, check_order, is_one_path
 from sidecar.cli.options import (
-    Catalog,
-    Json,
     KeyPlace,
+    PuffinColumns,
     Ref,
     Snapshot,
-    Target,
     encryption_keys,
-    is_path,
-    refuse_table_options,
+    opened_table,
+    puffin_columns,
 )
-from sidecar.cli.output import Output, escaped, facts, without_folder
+from sidecar.cli.output import escaped, facts, output, without_folder
 from sidecar.cli.output import table as table_of
+from sidecar.cli.shell.forms import ResultRows, rows_of
+from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,41 +31,82 @@ SHOWN_UNITS = 20
 
 
 def probe(
-    target: Target,
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...|TABLE",
+            help="Parquet, ORC and Puffin files (paths, URLs, folders, globs), a file that is one filter, or a table.",
+        ),
+    ],
     column: Annotated[
         str,
         typer.Argument(
             metavar="COLUMN",
-            help="The column; write nested ones with dots. For a file that is one filter: the type of its values.",
+            help="The column (nested: with dots); in a Puffin file also its id; in a single filter the values' type.",
         ),
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="The value to look up: -5, 1.5, 2024-01-01.")],
-    catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
     keys: KeyPlace = None,
-    as_json: Json = False,
+    columns: PuffinColumns = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Look one value up in the filters of a column.
+
+    Many files (several, a folder, a glob) give the files that may hold the value.
 
     \b
     Examples:
       sidecar probe db.lineitem l_partkey 42
       sidecar probe ./part-0.parquet l_partkey -5
+      sidecar probe data/ l_partkey 42
+      sidecar probe ./indexes.puffin l_partkey 42 --columns 2=l_partkey
     """
-    out = Output(as_json=as_json)
-    if is_path(target):
-        refuse_table_options(catalog, snapshot, ref)
+    out = output()
+    check_order(targets, column, value)
+    named = puffin_columns(columns)
+    if are_paths(targets, snapshot, ref):
+        if not is_one_path(targets, skip_bad):
+            _probe_files(targets, column, value, keys, skip_bad, named)
+            return
         from sidecar import probe_file
 
-        data = probe_file(target, column, value, encryption_keys=encryption_keys(keys))
+        given_keys = encryption_keys(keys)
+        data = probe_file(targets[0], column, value, encryption_keys=given_keys, column_names=named).to_dict()
     else:
-        from sidecar import open_table, probe_table
+        from sidecar import probe_table
 
-        opened = open_table(target, catalog)
-        data = probe_table(opened, column, value, snapshot, ref=ref, encryption_keys=encryption_keys(keys))
+        if are_several_tables(targets, skip_bad):
+            raise UsageError("probe takes one table", found=" ".join(targets))
+        if named:
+            raise UsageError("--columns is for the path of a Puffin file; a table names its columns")
+        opened = opened_table(targets[0])
+        given_keys = encryption_keys(keys)
+        data = probe_table(opened, column, value, snapshot, ref=ref, encryption_keys=given_keys).to_dict()
     out.warn(data.get("warnings", ()))
-    out.result(data, draw)
+    out.result(data, draw, rows)
+
+
+def _probe_files(
+    paths: list[str], column: str, value: str, keys: str | None, skip_bad: bool, named: dict[int, str] | None
+) -> None:
+    from sidecar import probe_files
+    from sidecar.cli.many import files
+
+    out = output()
+    with out.progress() as progress:
+        found = probe_files(
+            paths,
+            column,
+            value,
+            encryption_keys=encryption_keys(keys),
+            column_names=named,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
+    out.warn(f"{file.file}: {text}" for file in found.files for text in file.warnings)
+    files.show(out, found.to_dict(), files.draw_probed, files.probed_rows)
 
 
 def draw(to: Console, data: Any) -> None:
@@ -82,7 +124,7 @@ def draw(to: Console, data: Any) -> None:
     )
     kept = [unit for unit in data["units"] if unit["might_contain"] is not False]
     if kept:
-        folder, files = without_folder([unit.get("file", data.get("file", "")) for unit in kept])
+        folder, files = without_folder([unit.get("file") or data.get("file", "") for unit in kept])
         to.print(
             f"\nunits to read, in {folder}" if folder else "\nunits to read", markup=False, soft_wrap=True
         )
@@ -92,6 +134,12 @@ def draw(to: Console, data: Any) -> None:
         to.print(drawn)
     if len(kept) > SHOWN_UNITS:
         to.print(f"[dim]and {humanize.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each unit."""
+    file = {"file": data.get("file")}
+    return rows_of("file stripe row_group might_contain reason", ({**file, **unit} for unit in data["units"]))
 
 
 def _place(unit: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from sidecar.cli.app import COMMANDS, NOTES, app
+from sidecar.cli.app import COMMANDS, NOTES, app, name_of
 
 REFERENCE = Path(__file__).parents[1] / "guide" / "commands.md"
 
@@ -34,9 +34,7 @@ def reference() -> str:
     parts = [HEAD]
     for task, functions in COMMANDS.items():
         parts.append(f"## {task}\n")
-        parts += [
-            "\n".join(_section(function.__name__, commands[function.__name__])) for function in functions
-        ]
+        parts += ["\n".join(_section(name, commands[name])) for name in map(name_of, functions)]
     return "\n".join(parts)
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.options import Catalog, Json, Table
-from sidecar.cli.output import Output
+from sidecar.cli.options import Table, opened_table
+from sidecar.cli.output import output
+from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +23,6 @@ def repair(
             help="Print what would be repaired, and change nothing. Exit code 1 if there is something.",
         ),
     ] = False,
-    catalog: Catalog = None,
-    as_json: Json = False,
 ) -> None:
     """Repair registered statistics that break other readers.
 
@@ -34,15 +33,13 @@ def repair(
       sidecar repair db.lineitem --dry-run
       sidecar repair db.lineitem
     """
-    out = Output(as_json=as_json)
-    from sidecar import open_table
+    out = output()
     from sidecar import repair as repair_table
 
-    report = repair_table(open_table(name, catalog), dry_run=dry_run)
-    out.warn(report["problems"])
-    out.result(report, draw)
-    if report["problems"] or (dry_run and report["repairs"]):
-        raise typer.Exit(1)
+    report = repair_table(opened_table(name), dry_run=dry_run)
+    out.warn(report.problems)
+    failed = bool(report.problems or (dry_run and report.repairs))
+    out.result(report.to_dict(), draw, rows, failed=failed)
 
 
 def draw(to: Console, report: Any) -> None:
@@ -52,6 +49,11 @@ def draw(to: Console, report: Any) -> None:
         return
     to.print("to be repaired" if report["dry_run"] else "repaired")
     draw_repairs(to, report["repairs"])
+
+
+def rows(report: Any) -> ResultRows:
+    """A row for each statistics file that is repaired."""
+    return rows_of("snapshot_id action statistics_path reasons", report["repairs"])
 
 
 def draw_repairs(to: Console, repairs: Any) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sidecar.cli import humanize
-from sidecar.cli.output import table, to_json
+from sidecar.cli.output import table
+from sidecar.cli.shell.forms import ResultRows
+from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import StorageError, UsageError, visible
 
 if TYPE_CHECKING:
@@ -32,7 +34,9 @@ def check_output(path: Path) -> None:
             f"cannot tell the format of '{path}' from its extension", hint=f"Use one of {', '.join(WRITERS)}."
         )
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"the folder of '{path}' does not exist")
+        raise UsageError(
+            f"the folder of '{path}' does not exist", hint=f"Make it first: mkdir -p {path.parent}"
+        )
 
 
 def write_rows(rows: pa.RecordBatchReader, path: Path) -> int:
@@ -62,6 +66,11 @@ def json_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in rows:
         for start in range(0, batch.num_rows, JSON_ROWS):
             yield from batch.slice(start, JSON_ROWS).to_pylist()
+
+
+def result_rows(rows: pa.RecordBatchReader) -> ResultRows:
+    """All rows for a form of text; at most :data:`JSON_ROWS` are in memory."""
+    return ResultRows(rows.schema.names, (list(row.values()) for row in json_rows(rows)))
 
 
 def draw_rows(to: Console, rows: pa.RecordBatchReader) -> None:

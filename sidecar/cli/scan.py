@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.keys import KeyFile, read_keys
+from sidecar.cli.many.targets import check_there, one_predicate
 from sidecar.cli.options import (
-    Catalog,
     KeyPlace,
     Predicate,
     Ref,
@@ -22,9 +21,13 @@ from sidecar.cli.options import (
     encryption_keys,
     is_path,
     names,
+    opened_table,
     refuse_table_options,
 )
-from sidecar.cli.output import Output, console, escaped, facts
+from sidecar.cli.output import Output, console, escaped, facts, output
+from sidecar.cli.shell.choices import OutputFormat
+from sidecar.cli.shell.forms import ResultRows, rows_of
+from sidecar.cli.shell.keys import KeyFile, read_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,14 +38,14 @@ def scan(
     target: Annotated[
         str, typer.Argument(metavar="PATH|TABLE", help="A Parquet or ORC file (path or URL), or a table.")
     ],
-    predicate: Predicate,
+    predicate: Predicate = None,
     columns: Annotated[
         str | None, typer.Option("--columns", "-c", metavar="A,B", help="Columns to read [all].")
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Read at most N rows.")
     ] = None,
-    output: Annotated[
+    file: Annotated[
         Path | None,
         typer.Option(
             "--output",
@@ -56,17 +59,14 @@ def scan(
         typer.Option("--explain", help="Read the rows, and print how much was read instead of the rows."),
     ] = False,
     keys: KeyFile = None,
-    catalog: Catalog = None,
     snapshot: Snapshot = None,
     ref: Ref = None,
     encryption: KeyPlace = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON for each row; with --output, a JSON report.")
-    ] = False,
 ) -> None:
     """Read the matching rows of a table or a file.
 
     Only pages that can hold matching rows are read. A path that ends in .metadata.json is a table without a catalog.
+    JSON has a line for each row, and no report.
 
     \b
     Examples:
@@ -76,43 +76,51 @@ def scan(
     """
     from sidecar.cli import rows
 
-    out = Output(as_json=as_json)
+    out, condition = output(), one_predicate("scan", target, predicate)
     chosen = None if columns is None else names(columns)
-    if output is not None:
-        rows.check_output(output)
+    if file is not None:
+        rows.check_output(file)
     if is_path(target) and not target.endswith(".metadata.json"):
-        refuse_table_options(catalog, snapshot, ref)
-        opened = _file_scan(target, predicate, chosen, limit, keys, encryption)
+        refuse_table_options(snapshot, ref)
+        check_there([target])
+        opened = _file_scan(target, condition, chosen, limit, keys, encryption)
     else:
-        opened = _table_scan(out, target, predicate, chosen, limit, catalog, snapshot, ref, keys, encryption)
+        opened = _table_scan(out, target, condition, chosen, limit, snapshot, ref, keys, encryption)
     with opened as found:
         written = 0
-        if output is not None:
-            written = rows.write_rows(found.rows, output)
+        if file is not None:
+            written = rows.write_rows(found.rows, file)
         elif explain:
             rows.read_rows(found.rows)
-        elif as_json:
-            out.lines(rows.json_rows(found.rows))
-        else:
+        elif out.form is OutputFormat.table:
             rows.draw_rows(console(), found.rows)
+        else:
+            out.rows(rows.result_rows(found.rows))
         done, warnings = found.done()
     out.warn(warnings)
     if explain:
-        out.result(done, found.draw)
-    elif output is not None:
+        out.result(done, found.draw, found.summary)
+    elif file is not None:
         out.result(
-            {"rows": written, "output": str(output), "files": done.get("files")},
-            lambda to, data: to.print(f"{data['rows']:,} rows written to {output}", markup=False),
+            {"rows": written, "output": str(file), "files": done.get("files")},
+            lambda to, data: to.print(
+                f"{data['rows']:,} rows written to {data['output']}", markup=False, soft_wrap=True
+            ),
+            lambda data: rows_of("rows output files", [data]),
         )
 
 
 @dataclass(frozen=True)
 class _PendingScan:
-    """Rows that can be read once. After that, ``done`` gives a report and warnings, and ``draw`` draws the report."""
+    """Rows that can be read once. After that, ``done`` gives a report and warnings.
+
+    ``draw`` draws the report, and ``summary`` makes rows of it.
+    """
 
     rows: pa.RecordBatchReader
     done: Callable[[], tuple[dict[str, Any], Sequence[str]]]
     draw: Callable[[Console, Any], None]
+    summary: Callable[[Any], ResultRows]
 
 
 @contextmanager
@@ -122,15 +130,14 @@ def _table_scan(
     predicate: str,
     columns: list[str] | None,
     limit: int | None,
-    catalog: str | None,
     snapshot: int | None,
     ref: str | None,
     keys: str | None,
     encryption: str | None,
 ) -> Iterator[_PendingScan]:
-    from sidecar import TableScanReport, open_table, plan
+    from sidecar import TableScanReport, plan
 
-    opened, report = open_table(table, catalog), TableScanReport()
+    opened, report = opened_table(table), TableScanReport()
     found = plan(
         opened,
         predicate,
@@ -144,6 +151,7 @@ def _table_scan(
         found.to_arrow_batch_reader(columns, limit, report=report),
         lambda: ({**found.to_dict(), "scan": report.to_dict()}, report.warnings),
         draw_table_scan,
+        table_scan_rows,
     )
 
 
@@ -172,6 +180,7 @@ def _file_scan(
                 opened.report.warnings,
             ),
             draw_report,
+            file_scan_rows,
         )
 
 
@@ -237,3 +246,26 @@ def draw_report(to: Console, data: Any) -> None:
         ("time", f"{humanize.duration(data['seconds']):>10}"),
     ]
     to.print(facts(lines))
+
+
+_COSTS = "file_bytes footer_bytes_read index_bytes_read data_bytes_read data_pages_read"
+
+
+def table_scan_rows(data: Any) -> ResultRows:
+    """One row: the numbers of a table's scan."""
+    done = data["scan"]
+    groups = {"row_groups": done["row_groups"]["total"], "row_groups_read": done["row_groups"]["read"]}
+    return rows_of(f"files row_groups row_groups_read rows_found reads {_COSTS}", [{**done, **groups}])
+
+
+def file_scan_rows(data: Any) -> ResultRows:
+    """One row: the numbers of a file's scan."""
+    groups, rows = data["row_groups"], data["rows"]
+    numbers = {
+        "row_groups": groups["total"],
+        "row_groups_read": groups["read"],
+        "rows": rows["total"],
+        "rows_may_match": rows["may_match"],
+        "rows_found": rows["found"],
+    }
+    return rows_of(f"file {' '.join(numbers)} {_COSTS} seconds", [{**data, **numbers}])

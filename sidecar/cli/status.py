@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import repair
-from sidecar.cli.options import Catalog, Json, Ref, Snapshot, Table
-from sidecar.cli.output import Output, table
+from sidecar.cli.many.tables import coverage_cells, run_tables
+from sidecar.cli.many.targets import Tables, are_several_tables
+from sidecar.cli.options import Ref, Snapshot, opened_table
+from sidecar.cli.output import escaped, output, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def status(
-    name: Table,
-    catalog: Catalog = None,
+    tables: Tables,
     snapshot: Snapshot = None,
     ref: Ref = None,
-    as_json: Json = False,
 ) -> None:
     """Show a table's coverage, and the sidecar of each branch and tag.
 
-    It also lists the registered statistics that "sidecar repair" would repair.
+    It also lists the registered statistics that "sidecar repair" would repair. Many tables (several, a glob) give a
+    line for each table.
 
     \b
     Examples:
       sidecar status db.lineitem
+      sidecar status 'db.*'
       sidecar status db.lineitem --ref main --json
     """
-    out = Output(as_json=as_json)
-    from sidecar import open_table, status_table
+    out = output()
+    from sidecar import status_table
+    from sidecar.cli.draw import inspect
 
-    data = status_table(open_table(name, catalog), snapshot, ref=ref)
-    out.warn(data["warnings"])
-    out.result(data, draw)
+    if are_several_tables(tables):
+        run_tables(out, tables, partial(status_table, snapshot_id=snapshot, ref=ref), coverage_cells)
+        return
+    data = status_table(opened_table(tables[0]), snapshot, ref=ref)
+    out.warn(data.warnings)
+    out.result(data.to_dict(), draw, inspect.coverage_rows)
 
 
 def draw(to: Console, data: Any) -> None:
     """Draw the coverage, a line for each branch and tag, then the repairs."""
-    from sidecar.cli import draw_inspect
+    from sidecar.cli.draw import inspect
 
-    draw_inspect.table_coverage(to, data)
+    inspect.table_coverage(to, data)
     if data["refs"]:
         drawn = table("branch or tag", "", "snapshot", "statistics of", "behind", right=(4,))
         for ref in data["refs"]:
@@ -54,6 +61,4 @@ def draw(to: Console, data: Any) -> None:
 
 
 def _cell(value: Any) -> str:
-    from sidecar.cli.output import escaped
-
     return "–" if value is None else escaped(str(value))

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.embed import Destination, Source
-from sidecar.cli.options import Json, KeyPlace, Quiet, encryption_keys
-from sidecar.cli.output import Output, escaped, facts
+from sidecar.cli.many.targets import Into, SkipBad, source_and_target
+from sidecar.cli.options import DryRun, KeyPlace, encryption_keys
+from sidecar.cli.output import announce_dry_run, escaped, facts, output, written_label
+from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def strip(
-    source: Source,
-    destination: Destination,
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC... [DST]",
+            help="A Parquet or ORC file (path or URL), then the file to write, which must not exist yet; with --into "
+            "files, folders and globs.",
+        ),
+    ],
+    into: Into = None,
     keys: KeyPlace = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    skip_bad: SkipBad = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Write a data file again without filters and page indexes.
 
@@ -28,30 +38,60 @@ def strip(
     Examples:
       sidecar strip part-0.parquet bare/part-0.parquet
       sidecar strip events.orc bare/events.orc
+      sidecar strip data/ --into stripped --dry-run
     """
-    out = Output(as_json=as_json, quiet=quiet)
+    out = output()
+    if into is not None:
+        _strip_files(paths, into, keys, skip_bad, dry_run)
+        return
+    source, destination = source_and_target("strip", paths, skip_bad)
     from sidecar import strip_file
 
     with out.progress() as progress:
-        report = strip_file(source, destination, encryption_keys=encryption_keys(keys), progress=progress)
+        report = strip_file(
+            source, destination, encryption_keys=encryption_keys(keys), progress=progress, dry_run=dry_run
+        )
     data = report.to_dict()
     if data.get("dead_bytes"):
         out.warn([f"{data['dead_bytes']:,} bytes of filters stay as dead space between the row groups"])
-    out.result(data, draw)
+    out.result(data, draw, rows)
+
+
+def _strip_files(paths: list[str], into: str, keys: str | None, skip_bad: bool, dry_run: bool) -> None:
+    from sidecar import strip_files
+    from sidecar.cli.many import files
+
+    out = output()
+    with out.progress() as progress:
+        report = strip_files(
+            paths,
+            into,
+            encryption_keys=encryption_keys(keys),
+            skip_bad=skip_bad,
+            progress=progress,
+            dry_run=dry_run,
+        )
+    files.show(out, report.to_dict(), files.draw_written, files.written_rows)
 
 
 def draw(to: Console, data: Any) -> None:
     """Draw what was removed, and both sizes."""
     removed = [f"{sum(ways.values()):,} {_NAMES[kind]}" for kind, ways in data["ways"].items()]
+    announce_dry_run(to, data)
     to.print(
         facts(
             [
-                ("written", escaped(data["target"])),
+                (written_label(data), escaped(data["target"])),
                 ("removed", ", ".join(removed) or "nothing was there"),
                 ("size", f"{humanize.size(data['size_before'])} before, {humanize.size(data['size'])} now"),
             ]
         )
     )
+
+
+def rows(data: Any) -> ResultRows:
+    """One row: the file."""
+    return rows_of("source target size_before size ways dead_bytes", [data])
 
 
 _NAMES = {"bloom": "filters", "page-index": "page indexes"}

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sidecar.cli import humanize
+from sidecar.cli.many.tables import run_tables, verify_cells
+from sidecar.cli.many.targets import SkipBad, Targets, are_paths, are_several_tables, is_one_path
 from sidecar.cli.options import (
-    Catalog,
-    Json,
     KeyPlace,
+    PuffinColumns,
     Ref,
     Snapshot,
-    Target,
     encryption_keys,
     is_path,
+    opened_table,
+    puffin_columns,
     refuse_table_options,
 )
-from sidecar.cli.output import Output, escaped, table
+from sidecar.cli.output import escaped, output, table
+from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sidecar.crypto.keys import EncryptionKeys
+    from sidecar.files import Verification
 
 
 def verify(
-    target: Target,
-    catalog: Catalog = None,
+    targets: Targets,
     data: Annotated[
         bool,
         typer.Option(
@@ -48,6 +52,15 @@ def verify(
     snapshot: Snapshot = None,
     ref: Ref = None,
     keys: KeyPlace = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            help="Compare a Puffin file with this data file (or folder, or glob): identity, and every value. Repeat.",
+        ),
+    ] = None,
+    columns: PuffinColumns = None,
     prefixes: Annotated[
         Path | None,
         typer.Option(
@@ -56,45 +69,82 @@ def verify(
             help="Check instead that the encrypted files of a folder or table have these AAD prefixes, one a line.",
         ),
     ] = None,
-    as_json: Json = False,
+    skip_bad: SkipBad = False,
 ) -> None:
-    """Check the indexes of a file or a table for errors.
+    """Check the indexes of files or tables for errors.
 
-    The exit code is 1 if there is a problem. Without --data, only structure and checksums are checked.
+    The exit code is 1 if there is a problem. Without --data, only structure and checksums are checked. Many files
+    (several, a folder, a glob) give a line for each file.
 
     \b
     Examples:
       sidecar verify db.lineitem --data
       sidecar verify ./part-0.parquet --sample 0.1
+      sidecar verify 'data/**/*.parquet' --data
+      sidecar verify ./indexes.puffin --against ./part-0.parquet
     """
-    out = Output(as_json=as_json)
+    out = output()
+    options: dict[str, Any] = {"data": data, "sample": sample, "encryption_keys": encryption_keys(keys)}
+    named = puffin_columns(columns)
     if prefixes is not None:
-        found = _parts(target, catalog, snapshot, ref, prefixes, encryption_keys(keys))
-    elif is_path(target):
-        refuse_table_options(catalog, snapshot, ref)
+        found = _parts(_only(targets), snapshot, ref, prefixes, encryption_keys(keys))
+    elif are_paths(targets, snapshot, ref):
+        if not is_one_path(targets, skip_bad):
+            if against:
+                raise UsageError("--against is for one Puffin file", found=" ".join(targets))
+            _verify_files(targets, skip_bad, {**options, "column_names": named})
+            return
         from sidecar import verify_file
 
-        found = verify_file(target, data=data, sample=sample, encryption_keys=encryption_keys(keys))
+        found = verify_file(targets[0], **options, column_names=named, against=_data_files(against))
     else:
-        from sidecar import open_table, verify_table
+        from sidecar import verify_table
 
-        opened, given_keys = open_table(target, catalog), encryption_keys(keys)
-        found = verify_table(opened, snapshot, ref=ref, data=data, sample=sample, encryption_keys=given_keys)
-    out.result(found, draw)
-    if found["problems"]:
-        raise typer.Exit(1)
+        if against or named:
+            raise UsageError("--against and --columns are for the path of a Puffin file")
+        if are_several_tables(targets, skip_bad):
+            check = partial(verify_table, snapshot_id=snapshot, ref=ref, **options)
+            run_tables(out, targets, check, verify_cells, failed=lambda data: bool(data["problems"]))
+            return
+        found = verify_table(opened_table(targets[0]), snapshot, ref=ref, **options)
+    out.result(found.to_dict(), draw, rows, failed=bool(found.problems))
+
+
+def _verify_files(paths: list[str], skip_bad: bool, options: dict[str, Any]) -> None:
+    from sidecar import verify_files
+    from sidecar.cli.many import files
+
+    out = output()
+    with out.progress() as progress:
+        found = verify_files(paths, skip_bad=skip_bad, progress=progress, **options)
+    files.show(out, found.to_dict(), files.draw_verified, rows, failed=bool(found.problems))
+
+
+def _data_files(against: list[str] | None) -> list[str] | None:
+    """The data files that ``--against`` names."""
+    if not against:
+        return None
+    from sidecar import find_files
+    from sidecar.many_files.find import DATA_ENDINGS
+
+    return list(find_files(against, endings=DATA_ENDINGS).files)
+
+
+def _only(targets: list[str]) -> str:
+    if len(targets) > 1:
+        raise UsageError("--aad-prefixes checks one folder or table", found=f"{len(targets)} of them")
+    return targets[0]
 
 
 def _parts(
     target: str,
-    catalog: str | None,
     snapshot: int | None,
     ref: str | None,
     prefixes: Path,
     keys: EncryptionKeys | None,
-) -> dict[str, Any]:
+) -> Verification:
     """Check that the encrypted files of a folder or a table are all there."""
-    from sidecar import open_table, verify_parts
+    from sidecar import verify_parts
 
     if keys is None:
         raise UsageError("--aad-prefixes needs --encryption-keys: without keys, files cannot be told apart")
@@ -103,7 +153,7 @@ def _parts(
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("cannot read the AAD prefixes", file=str(prefixes)) from error
     if Path(target).is_dir():
-        refuse_table_options(catalog, snapshot, ref)
+        refuse_table_options(snapshot, ref)
         found = (path for path in Path(target).rglob("*") if path.is_file())
         return verify_parts(sorted(str(p) for p in found if p.name[0] not in "._"), expected, keys)
     if is_path(target):
@@ -111,7 +161,7 @@ def _parts(
     from sidecar.iceberg.listing import list_snapshot
     from sidecar.iceberg.refs import snapshot_id_of
 
-    table = open_table(target, catalog)
+    table = opened_table(target)
     listed = list_snapshot(table, snapshot_id_of(table, snapshot, ref)).files
     return verify_parts(sorted(file.path for file in listed), expected, keys, table.io)
 
@@ -127,11 +177,20 @@ def draw(to: Console, found: Any) -> None:
     to.print(drawn)
 
 
+def rows(found: Any) -> ResultRows:
+    """A row for each problem."""
+    return rows_of("file unit column problem", found["problems"])
+
+
 def _success_line(found: Any) -> str:
     """The line for a result without problems. It says what was checked, and never "fine" if nothing was."""
     checked = f"{humanize.count(found['checked'])} checked"
     if not found["checked"]:
-        return "there was nothing to check"
+        return (
+            f"there was nothing to check ({found['scope']})"
+            if "scope" in found
+            else "there was nothing to check"
+        )
     if "looked_up" not in found:
         scope = found.get("scope")
         return f"[green]fine[/]: {checked} ({scope})" if scope else f"[green]fine[/]: {checked}"
@@ -140,6 +199,8 @@ def _success_line(found: Any) -> str:
     compared = f", {data['indexes']} indexes compared" if found["looked_up"]["indexes"] else ""
     left = found["looked_up"].get("files_not_indexed")
     missed = f"; {humanize.count(left)} data files are not indexed" if left else ""
+    if other := found["looked_up"].get("files_not_given"):
+        missed += f"; {humanize.count(other)} listed files were not given"
     if found["looked_up"]["values"]:
         return f"[green]fine[/]: {checked}, {data['values']} values {of_units} looked up{compared}{missed}"
     if compared:

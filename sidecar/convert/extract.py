@@ -12,6 +12,7 @@ are not read for either purpose unless the caller asks for it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,44 +24,63 @@ from sidecar.convert.collection import Collection, Key
 from sidecar.convert.extract_orc import OrcWanted, orc_keys, take_orc
 from sidecar.convert.extract_parquet import ParquetWanted, parquet_keys, take_parquet
 from sidecar.convert.identity import is_local
-from sidecar.convert.outcome import NONE, Outcome, Progress, ways_of
+from sidecar.convert.outcome import NONE, Outcome, Progress, counted_ways, ways_of
 from sidecar.convert.protection import Protection
 from sidecar.convert.witness import NONE as NO_WITNESS
 from sidecar.convert.witness import PAGE, Witness
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import UsageError, enough_memory
+from sidecar.errors import UsageError, enough_memory, refuse_text
+from sidecar.kernels.announcing import announces_compiling
 from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
+from sidecar.results import Summarized
+from sidecar.run_log import logged
 from sidecar.source import Source, check_unchanged, open_source
-from sidecar.target import create_target
+from sidecar.target import create_target, without_writing
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
+log = logging.getLogger(__name__)
+
 L = TypeVar("L")
 
 
-@dataclass
-class ExtractReport:
+@dataclass(repr=False)
+class ExtractReport(Summarized):
     """The result of :func:`extract_files`."""
 
     files: list[str]
+    """The paths of the data files."""
     target: str
+    """The path of the Puffin file."""
     size: int
+    """The size of the Puffin file in bytes."""
     fields: dict[str, int]
     """Field number of each column in the Puffin file, by path: its field id, or a number of its own."""
     units: list[Outcome] = field(default_factory=list)
+    """What became of each index."""
     warnings: list[str] = field(default_factory=list)
+    """What the caller should know."""
     seconds: float = 0.0
+    """The time that it took."""
     witness: Witness = field(default_factory=lambda: Witness("", PAGE))
     """The values that were compared with the indexes."""
+    dry_run: bool = False
+    """Whether nothing was written: then the report says what would be."""
 
     @property
     def damaged(self) -> bool:
         """Whether some index was left behind because bytes of a file are broken."""
         return any(unit.damaged for unit in self.units)
+
+    def log_line(self) -> str:
+        """What was taken, for the log."""
+        verb = "would be extracted" if self.dry_run else "extracted"
+        done = f"{len(self.files):,} files {verb} to {self.target}"
+        return f"{done}: {counted_ways(self.units)}; {self.seconds:.3f} s"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as ``sidecar extract --json`` prints it."""
@@ -68,6 +88,7 @@ class ExtractReport:
         return {
             "files": self.files,
             "target": self.target,
+            "dry_run": self.dry_run,
             "size": self.size,
             "fields": self.fields,
             "ways": ways_of(self.units),
@@ -78,7 +99,9 @@ class ExtractReport:
         }
 
 
+@logged(log, ExtractReport.log_line, lambda report: report.warnings)
 @enough_memory()
+@announces_compiling
 def extract_files(
     files: Sequence[str],
     target: str,
@@ -92,12 +115,14 @@ def extract_files(
     witness: bool | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> ExtractReport:
-    """Take the Bloom filters (``bloom``) and page indexes of Parquet and ORC ``files`` into the new Puffin ``target``.
+    """Take the indexes of Parquet and ORC ``files`` into the new Puffin file ``target``.
 
-    ``columns`` are dotted paths of leaves, all by default; a file need not have all of them. Indexes are copied without
-    decoding values: filters with their bits and the bytes after their last block, page indexes with their Thrift bytes,
-    row indexes (the page indexes of ORC) with their protobuf bytes.
+    ``bloom`` and ``page_index`` say which kinds: Bloom filters and page indexes, both by default. ``columns`` are
+    dotted paths of leaves, all by default; a file need not have all of them. Indexes are copied without decoding
+    values: filters with their bits and the bytes after their last block, page indexes with their Thrift bytes, row
+    indexes (the page indexes of ORC) with their protobuf bytes.
 
     ``digest`` reads all stored pages of each file and records their SHA-256; by default only for local files. Without a
     digest, :func:`sidecar.embed_from` has to look up every value before it embeds the indexes. ``witness`` decodes one
@@ -108,13 +133,18 @@ def extract_files(
     name the column (then it stays encrypted) or ``allow_plaintext`` is set. Naming another encrypted column in
     ``columns`` is an error.
 
+    ``io`` opens and writes files, by default as the paths say. ``progress`` is called after each file. ``dry_run``
+    reads and compares the same, and writes nothing: the report says what would be written.
+
     A broken index costs that index alone. After an error nothing is at ``target``. Raises :class:`UsageError` if no
     file has an index to take, for unknown columns and if the target exists, :class:`UnsupportedFeatureError` for
     encrypted files without their footer key, :class:`DamagedFileError` for a broken footer, and :class:`StorageError`.
     """
     start = time.monotonic()
+    refuse_text(files=files, columns=columns)
     if not files:
         raise UsageError("no file to extract from")
+    io = without_writing(io) if dry_run else io
     protection = Protection(encryption_keys, allow_plaintext)
     with closing(Collection(protection)) as collection:
         extractor = Extractor(collection, bloom, page_index, columns, digest, witness)
@@ -138,6 +168,7 @@ def extract_files(
         seconds=time.monotonic() - start,
         witness=extractor.witness,
         warnings=[f"not taken: {text}" for text in extractor.witness.denials],
+        dry_run=dry_run,
     )
 
 

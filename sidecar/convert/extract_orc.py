@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sidecar.bundle.row_indexes import row_index_kind
 from sidecar.convert.collection import Collection, Key, key_of
 from sidecar.convert.identity import file_entry, first_units, identity_of_orc
-from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexKind, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.embed import check_embeddable
 from sidecar.orc.index_streams import StripeIndex, read_indexes
@@ -87,10 +87,10 @@ class _StripeColumn:
     key: Key
     first: int
 
-    def place(self, row_group: int, kind: str) -> IndexPlace:
+    def place(self, row_group: int, kind: IndexKind) -> IndexPlace:
         return self.tail.name, self.first + row_group, self.index.column.path, kind
 
-    def lost(self, kind: str, problem: SidecarError) -> Iterator[Outcome]:
+    def lost(self, kind: IndexKind, problem: SidecarError) -> Iterator[Outcome]:
         """Yield an outcome for each row group of the stripe: one problem cost all of them their index."""
         damaged = isinstance(problem, DamagedFileError)
         for group in range(self.footer.stripe.num_row_groups):

@@ -14,7 +14,7 @@ from sidecar.bundle.model import UnitState
 from sidecar.bundle.page_indexes import page_index_kind
 from sidecar.convert.collection import Collection, Key, key_of
 from sidecar.convert.identity import file_entry, identity_of_parquet
-from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.convert.protection import refusal
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.convert.witness import FileWitness, GivenIndexes, Witness
@@ -128,7 +128,7 @@ def _filters(
 ) -> ChunkOutcomes:
     having = [chunk for chunk in chunks if chunk.bloom_filter_offset]
     for chunk, found in read_bloom_filters(source, having):
-        place = (source.name, chunk.row_group, chunk.leaf.path, BLOOM)
+        place: IndexPlace = (source.name, chunk.row_group, chunk.leaf.path, BLOOM)
         if isinstance(found, StorageError):
             raise found
         if isinstance(found, SidecarError):
@@ -165,7 +165,7 @@ def _page_indexes(
     for leaf in sorted(columns.keys() | offsets.keys()):
         chunk = group.columns[leaf]
         sound = sound_page_index(footer, chunk, columns.get(leaf), offsets.get(leaf))
-        place = (source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
+        place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
         if sound.offset_index is None:
             yield chunk, Outcome(*place, reason=sound.reason, damaged=sound.damaged)
             continue

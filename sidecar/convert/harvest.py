@@ -5,7 +5,14 @@ It applies to trusted filters only: a filter that is not trusted is never reused
 
 from __future__ import annotations
 
-HARVEST_RULES = GOOD, ALWAYS, NEVER = "good", "always", "never"
+from typing import Final, Literal, TypeAlias
+
+HarvestRule: TypeAlias = Literal["good", "always", "never"]
+"""Which filters of a data file are reused."""
+GOOD: Final = "good"
+ALWAYS: Final = "always"
+NEVER: Final = "never"
+HARVEST_RULES: tuple[HarvestRule, ...] = (GOOD, ALWAYS, NEVER)
 """``good`` reuses filters whose bits show about the target rate, ``always`` reuses all, ``never`` none."""
 
 TOLERANCE = 1.05

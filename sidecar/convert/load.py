@@ -13,7 +13,7 @@ from sidecar.bundle.model import UNLISTED, FileEntry, UnitState
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.collection import BY_NAME, Collection, Key
 from sidecar.convert.match import is_plain
-from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, KINDS, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 
 _PAGE_INDEXES_AT_ONCE = 4096
@@ -106,7 +106,7 @@ class Loader:
                     path, row_group, ordinal = places[unit]
                     kind = stored.kind._replace(resolution=key.resolution)
                     self._collection.add_row_index(key, ordinal, kind, stored.entry)
-                    place = (path, row_group, key.name, PAGE_INDEX)
+                    place: IndexPlace = (path, row_group, key.name, PAGE_INDEX)
                     self.units.append(Outcome(*place, EXACT, len(stored.entry)))
 
     def _pages(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
@@ -121,23 +121,22 @@ class Loader:
                     path, row_group, ordinal = places[unit]
                     kind = stored.kind._replace(resolution=key.resolution)
                     self._collection.add_page_index(key, ordinal, kind, column, offset)
-                    place = (path, row_group, key.name, PAGE_INDEX)
+                    place: IndexPlace = (path, row_group, key.name, PAGE_INDEX)
                     self.units.append(Outcome(*place, EXACT, len(column) + len(offset)))
 
     def _reasons(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
         reasons: dict[Key, dict[tuple[str, int], str]] = defaultdict(dict)
         for coverage in segment.coverages:
+            kind = next((kind for kind in KINDS if kind == coverage.kind), None)
+            if kind is None:
+                continue
             for unit, code in enumerate(coverage.codes.tolist()):
                 state = coverage.states[code]
                 key = _key(coverage.field_id, state.resolution or "id")
-                if (
-                    state.state != UnitState.INDEXED
-                    and coverage.kind in (BLOOM, PAGE_INDEX)
-                    and self._is_wanted(key)
-                ):
+                if state.state != UnitState.INDEXED and self._is_wanted(key):
                     path, row_group, ordinal = places[unit]
-                    reasons[key][coverage.kind, ordinal] = state.state
-                    place = (path, row_group, key.name, coverage.kind)
+                    reasons[key][kind, ordinal] = state.state
+                    place: IndexPlace = (path, row_group, key.name, kind)
                     self.units.append(Outcome(*place, reason=state.state))
         for key, found in reasons.items():
             self._collection.columns[key].reasons.update(found)

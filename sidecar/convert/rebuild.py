@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.convert.outcome import DICTIONARY, DOMAIN, VALUES
+from sidecar.convert.outcome import DICTIONARY, DOMAIN, VALUES, Way
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.results import Summarized
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,8 +93,8 @@ class DomainLimits:
     extras: float = 1.0
 
 
-@dataclass(frozen=True)
-class Rebuilt(Generic[F]):
+@dataclass(frozen=True, repr=False)
+class Rebuilt(Summarized, Generic[F]):
     """A new filter and how it was built. Rates are estimated from the bits.
 
     ``closed``: the ways that were tried before, each with the reason why it was not possible. For the way ``domain``:
@@ -101,13 +102,18 @@ class Rebuilt(Generic[F]):
     """
 
     filter: F
-    way: str
+    """The new filter."""
+    way: Way
+    """Where its values come from."""
     rate_before: float | None
+    """The false-positive rate of the old filter."""
     rate_after: float
+    """The false-positive rate of the new filter."""
     closed: dict[str, str] = field(default_factory=dict)
     domain_size: int | None = None
     admitted: int | None = None
     expected_false_extras: float | None = None
+    """The expected number of false extras."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, without the filter."""

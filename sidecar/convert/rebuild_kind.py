@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from sidecar.convert.extract_orc import orc_keys
 from sidecar.convert.extract_parquet import parquet_keys
 from sidecar.convert.identity import first_units
 from sidecar.convert.orc_evidence import OrcEvidence, orc_filter_of
-from sidecar.convert.outcome import BLOOM, IndexPlace, Outcome
+from sidecar.convert.outcome import BLOOM, IndexPlace, Outcome, RebuildInfo
 from sidecar.convert.parquet_evidence import ParquetEvidence, filter_of
 from sidecar.convert.rebuild import Build, Evidence, rebuild
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
@@ -41,7 +41,11 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.source import Source, check_unchanged
 
-REBUILT_KINDS = AS_PARQUET, AS_ORC = "parquet", "orc"
+RebuiltKind: TypeAlias = Literal["parquet", "orc"]
+"""The kind that filters are rebuilt as."""
+AS_PARQUET: Final = "parquet"
+AS_ORC: Final = "orc"
+REBUILT_KINDS: tuple[RebuiltKind, ...] = (AS_PARQUET, AS_ORC)
 """The kinds that filters are rebuilt as: split-block filters, ORC filters."""
 
 Wanted = Collection[str] | None
@@ -75,9 +79,8 @@ class RebuildTarget:
             self.refuse(place, key, unit, reason_of(error), rate, isinstance(error, DamagedFileError))
             return
         self.gathered.add_filter(key, unit, encoding, made.filter)
-        known = ("way", "rate_before", "rate_after")
-        rest = {name: value for name, value in made.to_dict().items() if name not in known}
-        outcome = Outcome(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=rest)
+        rebuilt = RebuildInfo(made.closed, made.domain_size, made.admitted, made.expected_false_extras)
+        outcome = Outcome(*place, made.way, made.filter.num_bytes, rate, made.rate_after, rebuilt=rebuilt)
         self.extractor.note(outcome, key, unit)
 
     def refuse(
@@ -108,7 +111,7 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
         for chunk, found in read_bloom_filters(source, chunks):
             if isinstance(found, StorageError):
                 raise found
-            place = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
+            place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
             key, unit = keys[chunk.leaf.index], first + group.ordinal
             old = found if isinstance(found, FoundFilter) else None
             rate = None if old is None else old.filter.estimated_fpp()
@@ -179,7 +182,8 @@ class _RebuiltColumn:
         for group in range(self.footer.stripe.num_row_groups):
             old = found[group] if group < len(found) else None
             rate = None if old is None or old.filter is None else old.filter.estimated_fpp()
-            place, unit = (self.tail.name, ahead + group, column.path, BLOOM), first + ahead + group
+            place: IndexPlace = (self.tail.name, ahead + group, column.path, BLOOM)
+            unit = first + ahead + group
             if isinstance(conversion, str):
                 into.refuse(place, key, unit, conversion, rate)
                 continue

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, PAGE_INDEX, WIDENED, Outcome
+from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, PAGE_INDEX, WIDENED, IndexPlace, Outcome, Way
 from sidecar.convert.reshape import TargetSizes, measured_rate
 from sidecar.convert.sound_page_index import sound_page_index
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UsageError
@@ -99,7 +99,7 @@ class _Refolder:
             if found is not None:
                 yield chunk, found
 
-    def _folded(self, chunk: ColumnChunk, found: FoundFilter) -> tuple[SplitBlockBloomFilter, str]:
+    def _folded(self, chunk: ColumnChunk, found: FoundFilter) -> tuple[SplitBlockBloomFilter, Way]:
         own = found.filter
         assert isinstance(own, SplitBlockBloomFilter)
         if self._sizes.fpp is None or not self._is_wanted(chunk):
@@ -108,7 +108,7 @@ class _Refolder:
         return small, FOLDED if small.z < own.z else EXACT
 
     def _filter(self, chunk: ColumnChunk, found: FoundFilter | SidecarError) -> tuple[Piece | None, Outcome]:
-        place = (self._source.name, chunk.row_group, chunk.leaf.path, BLOOM)
+        place: IndexPlace = (self._source.name, chunk.row_group, chunk.leaf.path, BLOOM)
         if isinstance(found, SidecarError):
             damaged = isinstance(found, DamagedFileError)
             return None, Outcome(*place, reason=reason_of(found), damaged=damaged)
@@ -137,7 +137,7 @@ class _Refolder:
         answers = zip(*read_page_indexes(self._source, self._footer, having, having), strict=True)
         for chunk, (column, offset) in zip(having, answers, strict=True):
             sound = sound_page_index(self._footer, chunk, column, offset)
-            place = (self._source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
+            place: IndexPlace = (self._source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
             if sound.offset_index is None:
                 outcomes.append(Outcome(*place, reason=sound.reason, damaged=sound.damaged))
                 continue

@@ -22,7 +22,18 @@ import numpy as np
 from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
 from sidecar.convert.collection import CollectedColumn, Collection, KeptFilter, Key
-from sidecar.convert.outcome import BLOOM, EXACT, FOLDED, MERGED, PAGE_INDEX, WIDENED, IndexPlace, Outcome
+from sidecar.convert.outcome import (
+    BLOOM,
+    EXACT,
+    FOLDED,
+    MERGED,
+    PAGE_INDEX,
+    WIDENED,
+    IndexKind,
+    IndexPlace,
+    Outcome,
+    Way,
+)
 from sidecar.errors import UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.orc_bloom import OrcBloomFilter
@@ -159,7 +170,7 @@ def _reshape_filters(
             if unit in column.filters
         ]
         encoding = next(column.filters[unit].encoding for unit in members if unit in column.filters)
-        way = MERGED if len(members) > 1 else EXACT
+        way: Way = MERGED if len(members) > 1 else EXACT
         if shape.fpp is not None and isinstance(found, SplitBlockBloomFilter):
             folded = found.fold_to(shape.fpp)
             way = FOLDED if folded.z < found.z and way == EXACT else way
@@ -270,7 +281,7 @@ def _carry_pages(
             yield Outcome(*place, reason=reason)
 
 
-def _place(key: Key, units: Sequence[_Unit], kind: str) -> IndexPlace:
+def _place(key: Key, units: Sequence[_Unit], kind: IndexKind) -> IndexPlace:
     files = {unit.file.path for unit in units}
     path = files.pop() if len(files) == 1 else _merged_file([unit.file for unit in units]).path
     row_group = units[0].entry.row_group if len(units) == 1 else WHOLE_FILE

@@ -12,7 +12,14 @@ from sidecar.convert.collection import Collection, Key
 from sidecar.convert.extract import Extractor, check_extracted
 from sidecar.convert.load import Loader
 from sidecar.convert.outcome import Outcome, Progress
-from sidecar.convert.rebuild_kind import AS_ORC, AS_PARQUET, RebuildTarget, take_as_orc, take_as_parquet
+from sidecar.convert.rebuild_kind import (
+    AS_ORC,
+    AS_PARQUET,
+    RebuildTarget,
+    RebuiltKind,
+    take_as_orc,
+    take_as_parquet,
+)
 from sidecar.convert.reshape import TargetSizes, reshape
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.tail import is_orc
@@ -33,7 +40,7 @@ class PuffinOptions:
 
     columns: Sequence[str] | None
     sizes: TargetSizes
-    kind: str | None
+    kind: RebuiltKind | None
     io: FileIO | None
     progress: Progress | None
 

@@ -3,17 +3,24 @@
 Every value of an indexed column is looked up in the filter of its row group. Page indexes are compared with the pages,
 row indexes with the values of their row groups. Each group of filters is read once for all files. Data files are read
 one after the other, and only their indexed column chunks.
+
+The files are those of a table (:func:`sidecar_value_problems`) or files without a table (:func:`verify_against`). The
+latter must first be files that the sidecar lists, with their size, rows, row groups and, in a sidecar of plain
+files, the fingerprint of their data and the digest of their pages. In a table's sidecar nothing but the values can tell
+a file from another one of equal name, size, rows and row groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.bundle.segment import ColumnNames
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.convert.filter_pool import FilterPool
 from sidecar.convert.identity import identity_of_orc, identity_of_parquet
@@ -21,14 +28,14 @@ from sidecar.convert.match import Finder, Match
 from sidecar.convert.restore import filter_parts, restore_pages
 from sidecar.convert.verify_orc import orc_value_problems
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import Problem, SidecarError, problem_in
+from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.orc.tail import read_tail
+from sidecar.orc.tail import is_orc, read_tail
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_index import decode_column_index, decode_offset_index
-from sidecar.parquet.verify.filters import ValueCheck, value_problems
+from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
 from sidecar.parquet.verify.page_index import chunk_index_problems
 from sidecar.source import Source, open_source
 
@@ -62,7 +69,8 @@ def sidecar_value_problems(
     finder = Finder(sidecar)
     with closing(FilterPool()) as pool:
         for segment in sidecar.segments:
-            yield from _load(pool, sidecar, segment, indexed)
+            units = [unit for place in indexed for unit in _units(segment, place)]
+            yield from load_filters(pool, sidecar, segment, units)
         for place in indexed:
             try:
                 with closing(open_source(place.path, io)) as opened:
@@ -81,11 +89,10 @@ def _units(segment: Segment, place: DataPlace) -> range:
     return range(0) if ordinal is None else range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
 
 
-def _load(
-    pool: FilterPool, sidecar: SidecarFile, segment: Segment, files: Sequence[DataPlace]
+def load_filters(
+    pool: FilterPool, sidecar: SidecarFile, segment: Segment, units: Sequence[int]
 ) -> Iterator[Problem]:
-    """Read the filters of ``files`` from one segment into the pool; yield a problem for each damaged group."""
-    units = [unit for place in files for unit in _units(segment, place)]
+    """Read the filters of ``units`` from one segment into the pool; yield a problem for each damaged group."""
     for field_id in sorted(segment.fields):
         for bundle in segment.bundles_of(field_id):
             for group in bundle.toc.groups:
@@ -111,7 +118,15 @@ def _parquet_problems(
     source: Source, file: DataFileIdentity, finder: Finder, pool: FilterPool, check: ValueCheck
 ) -> Iterator[Problem]:
     footer = read_footer(source)
-    for match in finder.find_live(file, identity_of_parquet(source, footer)):
+    matches = finder.find_live(file, identity_of_parquet(source, footer))
+    yield from parquet_value_problems(source, footer, matches, pool, check)
+
+
+def parquet_value_problems(
+    source: Source, footer: Footer, matches: Sequence[Match], pool: FilterPool, check: ValueCheck
+) -> Iterator[Problem]:
+    """Yield a problem for each index that denies values of the file. ``pool`` has the filters of the file's units."""
+    for match in matches:
         yield from _filter_problems(source, footer, match, pool, check)
         yield from _page_index_problems(source, footer, match, check)
 
@@ -143,3 +158,101 @@ def _page_index_problems(
             texts += chunk_index_problems(source, footer, chunk, column, offset, forms=False)
         for text in dict.fromkeys(texts):
             yield problem_in(footer.name, f"sidecar: {text}", chunk.leaf.path, row_group)
+
+
+class _GivenFile(NamedTuple):
+    """A data file that the sidecar lists, and where its row groups are in the segments."""
+
+    path: str
+    matches: list[Match]
+
+
+def verify_against(
+    source: Source,
+    paths: Sequence[str],
+    io: FileIO | None = None,
+    *,
+    share: float = 1.0,
+    encryption_keys: EncryptionKeys | None = None,
+    columns: ColumnNames | None = None,
+) -> tuple[list[Problem], ValuesLookedUp]:
+    """Compare the data files at ``paths`` with what a sidecar says of them.
+
+    Identities of all files are compared. The values of a ``share`` of the files, chosen at random, are looked up.
+    ``columns`` names columns by field id. Returns the problems and what was looked up; its units are files. Damage and
+    files that cannot be read are problems. Raises :class:`UsageError` without paths, for a path that is given twice and
+    if the file is not a sidecar.
+    """
+    if not paths or len(set(paths)) != len(paths):
+        raise UsageError("give each data file once", file=source.name, found=", ".join(paths[:5]) or "none")
+    check = ValueCheck(share)
+    sidecar = SidecarFile.open(source, encryption_keys=encryption_keys, columns=columns)
+    if not sidecar.segments:
+        raise UsageError("the Puffin file lists no data files: it is not a sidecar", file=source.name)
+    problems: list[Problem] = []
+    found = list(_find(Finder(sidecar), paths, io, encryption_keys, problems))
+    chosen = check.choose(len(found))
+    with closing(FilterPool()) as pool:
+        picked = [file for number, file in enumerate(found) if number in chosen]
+        problems += _load_of(pool, sidecar, picked)
+        for file in picked:
+            problems += _value_problems(file, pool, check, io, encryption_keys)
+    seen = {(match.segment.id, match.entry.path) for file in found for match in file.matches}
+    listed = sum(segment.num_files for segment in sidecar.segments)
+    return problems, replace(check.looked_up(), files_not_given=listed - len(seen))
+
+
+def _find(
+    finder: Finder,
+    paths: Sequence[str],
+    io: FileIO | None,
+    encryption_keys: EncryptionKeys | None,
+    problems: list[Problem],
+) -> Iterator[_GivenFile]:
+    """Yield the files that the sidecar lists. Each other file, and two that are one listed file, are problems."""
+    taken: dict[tuple[str, str], str] = {}
+    for path in paths:
+        try:
+            with closing(open_source(path, io)) as opened:
+                matches = _matches(opened, finder, encryption_keys)
+        except SidecarError as error:
+            problems.append(problem_in(path, f"sidecar: {place_and_reason(error)}", error.column))
+            continue
+        for match in matches:
+            other = taken.setdefault((match.segment.id, match.entry.path), path)
+            if other != path:
+                problems.append(problem_in(path, f"sidecar: it is the same listed file as {other}"))
+        yield _GivenFile(path, matches)
+
+
+def _matches(opened: Source, finder: Finder, encryption_keys: EncryptionKeys | None) -> list[Match]:
+    if is_orc(opened):
+        return finder.find(identity_of_orc(opened, read_tail(opened)))
+    source = unlock(opened, encryption_keys)
+    return finder.find(identity_of_parquet(source, read_footer(source)))
+
+
+def _load_of(pool: FilterPool, sidecar: SidecarFile, files: Sequence[_GivenFile]) -> Iterator[Problem]:
+    for segment in sidecar.segments:
+        units = [
+            unit
+            for file in files
+            for match in file.matches
+            if match.segment is segment
+            for unit in match.units
+        ]
+        yield from load_filters(pool, sidecar, segment, units)
+
+
+def _value_problems(
+    file: _GivenFile, pool: FilterPool, check: ValueCheck, io: FileIO | None, keys: EncryptionKeys | None
+) -> Iterator[Problem]:
+    try:
+        with closing(open_source(file.path, io)) as opened:
+            if is_orc(opened):
+                yield from orc_value_problems(opened, read_tail(opened), file.matches, pool, check)
+            else:
+                source = unlock(opened, keys)
+                yield from parquet_value_problems(source, read_footer(source), file.matches, pool, check)
+    except SidecarError as error:
+        yield problem_in(file.path, place_and_reason(error), error.column)

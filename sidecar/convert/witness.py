@@ -14,7 +14,7 @@ must have the page's offset, rows, nulls and levels exactly; its bounds may be w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.filters.block_filter import BlockFilter
@@ -27,8 +27,12 @@ from sidecar.parquet.verify.filters import ValueLookup
 from sidecar.parquet.verify.page_index import contradictions, misplaced_pages
 from sidecar.source import Source
 
-PAGE, FULL, NONE = "page", "full", "none"
-WITNESSES = (PAGE, FULL, NONE)
+WitnessMode: TypeAlias = Literal["page", "full", "none"]
+"""How many values of a file are compared with indexes before they are published in it."""
+PAGE: Final = "page"
+FULL: Final = "full"
+NONE: Final = "none"
+WITNESSES: tuple[WitnessMode, ...] = (PAGE, FULL, NONE)
 """How much is compared if there is a proof: one page of each column chunk, all values, nothing."""
 ANOTHER_FILE = "the sidecar's indexes deny values that the file has: they belong to another file"
 
@@ -57,18 +61,20 @@ class Witness:
     """
 
     proof: str
-    mode: str
+    mode: WitnessMode
     chunks: int = 0
+    """Column chunks that were compared."""
     pages: int = 0
     """Data pages that were decoded; row groups in ORC."""
     values: int = 0
     """Values that were looked up in filters."""
     denials: list[str] = field(default_factory=list)
+    """Indexes that the values contradict, and how."""
     unseen: list[str] = field(default_factory=list)
     """Column chunks that could not be compared, and why."""
 
     @classmethod
-    def called(cls, asked: str, proof: str) -> Witness:
+    def called(cls, asked: WitnessMode, proof: str) -> Witness:
         """Return a new witness for a file. Raises :class:`UsageError` if ``asked`` is not one of :data:`WITNESSES`."""
         if asked not in WITNESSES:
             raise UsageError("unknown witness", expected=" or ".join(WITNESSES), found=asked)

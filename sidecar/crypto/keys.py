@@ -44,6 +44,7 @@ class ExplicitKeys:
     """Keys in memory, by key metadata."""
 
     by_metadata: Mapping[bytes, bytes]
+    """Each key by the key metadata that names it in files."""
 
     def key(self, key_metadata: bytes) -> bytes | None:
         """See :meth:`KeyRetriever.key`."""
@@ -109,7 +110,7 @@ class EncryptionKeys:
 
 
 def encryption_keys_from(place: str) -> EncryptionKeys:
-    """Read keys from a JSON file, or from an environment variable with the JSON (``env:NAME``).
+    """Read keys from ``place``: a JSON file, or an environment variable with the JSON (``env:NAME``).
 
     ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT, "bundle_keys":
     {PATH: KEY METADATA}, "allow_plaintext_files": true}``, all optional. A KEY is ``hex:...``, ``base64:...``

@@ -18,53 +18,74 @@ conversions embed.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.convert.outcome import Outcome, Progress, ways_of
-from sidecar.convert.rebuild_kind import REBUILT_KINDS
+from sidecar.convert.outcome import Outcome, Progress, counted_ways, ways_of
+from sidecar.convert.rebuild_kind import REBUILT_KINDS, RebuiltKind
 from sidecar.convert.refold import refold_file
 from sidecar.convert.reshape import TargetSizes
 from sidecar.convert.to_puffin import PuffinOptions, data_files_to_puffin, sidecars_to_puffin
 from sidecar.embedding.filters_like import convert_legacy, filters_like
 from sidecar.embedding.from_sidecar import embed_from
-from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory
+from sidecar.errors import UnsupportedFeatureError, UsageError, enough_memory, located, refuse_text
 from sidecar.files import BLOOM_FILTER, ORC, PARQUET, PUFFIN, format_of
+from sidecar.kernels.announcing import announces_compiling
 from sidecar.parquet.encrypted.footer import read_declaration
+from sidecar.results import Summarized
+from sidecar.run_log import logged
 from sidecar.source import Source, open_source
+from sidecar.target import is_dry_run, without_writing
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
+log = logging.getLogger(__name__)
+
 _ENDINGS = {".parquet": PARQUET, ".parq": PARQUET, ".orc": ORC, ".puffin": PUFFIN, ".stats": PUFFIN}
 
 
-@dataclass
-class ConvertReport:
+@dataclass(repr=False)
+class ConvertReport(Summarized):
     """The result of :func:`convert_files`."""
 
     sources: list[str]
+    """The paths of the files that were converted."""
     target: str
+    """The path of the new file."""
     conversion: str
     """The formats, such as ``parquet to puffin``."""
     size: int
+    """The size of the new file in bytes."""
     units: list[Outcome] = field(default_factory=list)
+    """What became of each index."""
     seconds: float = 0.0
+    """The time that the conversion took."""
+    dry_run: bool = False
+    """Whether nothing was written: then the report says what would be."""
 
     @property
     def damaged(self) -> bool:
         """Whether some index was left behind because bytes of a file are broken."""
         return any(unit.damaged for unit in self.units)
 
+    def log_line(self) -> str:
+        """What was converted, for the log."""
+        verb = "would be converted" if self.dry_run else "converted"
+        done = f"{self.conversion}: {len(self.sources):,} files {verb} to {self.target}"
+        return f"{done}: {counted_ways(self.units)}; {self.seconds:.3f} s"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as ``sidecar convert --json`` prints it."""
         return {
             "sources": self.sources,
             "target": self.target,
+            "dry_run": self.dry_run,
             "conversion": self.conversion,
             "size": self.size,
             "ways": ways_of(self.units),
@@ -73,7 +94,9 @@ class ConvertReport:
         }
 
 
+@logged(log, ConvertReport.log_line, lambda report: ())
 @enough_memory()
+@announces_compiling
 def convert_files(
     sources: Sequence[str],
     target: str,
@@ -85,9 +108,10 @@ def convert_files(
     merge: bool = False,
     merge_all: bool = False,
     measure: bool = False,
-    kind: str | None = None,
+    kind: RebuiltKind | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> ConvertReport:
     """Convert the indexes of ``sources`` to the format that the ending of the new file ``target`` names.
 
@@ -97,14 +121,17 @@ def convert_files(
     the target rate. ``widen`` makes a column's filters as large as its largest. ``merge`` makes one filter of those of
     a file, ``merge_all`` one of those of all files. ``measure`` also measures each rate with random hashes. ``kind``
     rebuilds filters for a Puffin file: those of ORC files as split-block filters (``parquet``), or those of Parquet
-    files as ORC filters (``orc``).
+    files as ORC filters (``orc``). ``io`` opens and writes files, by default as the paths say. ``progress`` is called
+    as work goes on. ``dry_run`` does the same work and writes nothing: the report says what would be written.
 
     Raises :class:`UsageError` for arguments that do not go together, :class:`UnsupportedFeatureError` for encrypted
     files, and the errors of :func:`sidecar.convert.extract.extract_files`.
     """
     start = time.monotonic()
+    refuse_text(sources=sources, columns=columns)
     if not sources:
         raise UsageError("nothing to convert")
+    io = without_writing(io) if dry_run else io
     sizes = TargetSizes(fpp, widen, merge, merge_all, measure)
     if len(sources) == 1 and is_filter_file(sources[0], io):
         raise UsageError("a single filter is converted by convert_filter", file=sources[0])
@@ -134,7 +161,7 @@ def convert_files(
         size, units = change(sources[0], target, columns, sizes, io)
     else:
         size, units = _filters_like(sources[0], data, target, columns, sizes, io)
-    return ConvertReport(list(sources), target, conversion, size, units, time.monotonic() - start)
+    return ConvertReport(list(sources), target, conversion, size, units, time.monotonic() - start, dry_run)
 
 
 def is_filter_file(path: str, io: FileIO | None = None) -> bool:
@@ -147,7 +174,7 @@ def _formats_of(sources: Sequence[str], io: FileIO | None) -> list[str]:
     """Return the formats of the sources. Only Parquet and ORC may be mixed."""
     formats = set()
     for path in sources:
-        with closing(open_source(path, io)) as source:
+        with closing(open_source(path, io)) as source, located(path):
             formats.add(format_of(source))
             _refuse_encrypted(source)
     if len(formats) > 1 and not formats <= {PARQUET, ORC}:
@@ -186,7 +213,9 @@ def _embed(
         raise UsageError("a sidecar has no rows: name the data file with --data", file=sidecar)
     if sizes.changes or sizes.measure:
         raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
-    report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io)
+    report = embed_from(
+        sidecar, data, target, bloom=columns, page_index=columns, io=io, dry_run=is_dry_run(io)
+    )
     return report.written.size, report.outcomes
 
 

@@ -9,16 +9,17 @@ the result into the file.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.convert.harvest import GOOD, HARVEST_RULES
-from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Progress
+from sidecar.convert.harvest import GOOD, HARVEST_RULES, HarvestRule
+from sidecar.convert.outcome import BLOOM, EXACT, NONE, PAGE_INDEX, Outcome, Progress, Way
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker
 from sidecar.embedding.key_files import notes_on
@@ -26,19 +27,23 @@ from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
 from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, has_encrypted_filters
-from sidecar.errors import UsageError, enough_memory
+from sidecar.errors import UsageError, enough_memory, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.kernels.announcing import announces_compiling
 from sidecar.orc.tail import is_orc, read_tail
-from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, check_embeddable, embed
+from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, Placement, check_embeddable, embed
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
+from sidecar.run_log import logged
 from sidecar.source import Source, local_path, open_source
-from sidecar.target import Target, create_target
+from sidecar.target import Target, create_target, without_writing
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
+log = logging.getLogger(__name__)
 
 MOST_THREADS = 4
 """Threads that build indexes by default, at most. One more thread copies pages."""
@@ -50,10 +55,12 @@ class EmbedOptions:
 
     filters: FilterRules = field(default_factory=FilterRules)
     page_index: bool = False
-    placement: str = "end"
+    placement: Placement = "end"
 
 
+@logged(log, EmbedReport.log_line, EmbedReport.warnings)
 @enough_memory()
+@announces_compiling
 def embed_file(
     source: str,
     target: str,
@@ -62,13 +69,14 @@ def embed_file(
     page_index: bool = False,
     fpp: float = DEFAULT_FPP,
     ndv: Mapping[str, int] | None = None,
-    placement: str = "end",
-    harvest: str = GOOD,
+    placement: Placement = "end",
+    harvest: HarvestRule = GOOD,
     even_if_dictionary: bool = False,
     threads: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` with filters on ``bloom`` and page indexes to the new file ``target``.
 
@@ -78,7 +86,9 @@ def embed_file(
     after each ``row-group``. ``harvest`` says which filters and page indexes of the file are reused: ``good`` (filters
     whose bits show at most about ``fpp``), ``always`` or ``never``; those of other columns stay in any case, unless
     they are known to lose rows. ``even_if_dictionary`` builds a filter even if the dictionary is no larger. ``threads``
-    build indexes while another thread copies; by default one per core, at most four.
+    build indexes while another thread copies; by default one per core, at most four. ``io`` opens and writes files, by
+    default as the paths say. ``progress`` is called as work goes on. ``dry_run`` does the same checks and makes the
+    same indexes, but copies no data and writes nothing: the report says what would be written.
 
     An ORC file gets filters of the size that ORC writers choose: in every stripe, or in none if some stripe cannot have
     them. It always has its row index, and its filters have one place, so ``page_index``, ``ndv``, ``placement`` and
@@ -93,15 +103,18 @@ def embed_file(
     exists; :class:`UnsupportedFeatureError` for encrypted files without keys, for files that refer to other files, and
     for ORC files in which no reader would use a filter; :class:`DamagedFileError` and :class:`StorageError`.
     """
+    refuse_text(bloom=bloom)
     if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
         raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
+    io = without_writing(io) if dry_run else io
     with _opened(source, target, io) as opened:
         if is_orc(opened):
             _check_orc_options(page_index, bool(ndv), placement, even_if_dictionary)
             tail = read_tail(opened)
             orc_rules = rules_for(tail, bloom, fpp, harvest)
             with create_target(target, io) as sink:
-                return embed_orc(opened, tail, sink, orc_rules, progress, threads or _threads())
+                report = embed_orc(opened, tail, sink, orc_rules, progress, threads or _threads())
+            return replace(report, dry_run=dry_run)
         unlocked = unlock(opened, encryption_keys)
         footer = read_footer(unlocked)
         leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
@@ -112,10 +125,11 @@ def embed_file(
         with create_target(target, io) as sink:
             wanted = EmbedOptions(rules, page_index, placement)
             report = embed_into(unlocked, footer, sink, wanted, progress, threads)
-            report.notes = notes_on(unlocked, footer, target, encryption_keys, io)
-            return report
+            notes = notes_on(unlocked, footer, target, encryption_keys, io)
+        return replace(report, notes=notes, dry_run=dry_run)
 
 
+@logged(log, EmbedReport.log_line, EmbedReport.warnings)
 @enough_memory()
 def strip_file(
     source: str,
@@ -124,18 +138,23 @@ def strip_file(
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> EmbedReport:
     """Write the Parquet or ORC file ``source`` without filters and page indexes to the new file ``target``.
 
     An ORC file keeps its row index. In a Parquet file, indexes between the pages and the footer, where most writers put
     them, are left out; indexes between row groups stay as dead bytes (``written.dead_bytes``), so that no page moves.
-    In an encrypted file, columns whose key is missing keep theirs. Raises the errors of :func:`embed_file`.
+    An encrypted file is opened with ``encryption_keys``; columns whose key is missing keep their indexes. ``io`` opens
+    and writes files, by default as the paths say. ``progress`` is called as work goes on. ``dry_run`` writes nothing:
+    the report says what would be written. Raises the errors of :func:`embed_file`.
     """
     start = time.monotonic()
+    io = without_writing(io) if dry_run else io
     with _opened(source, target, io) as opened:
         if is_orc(opened):
             with create_target(target, io) as sink:
-                return strip_orc(opened, sink, progress)
+                report = strip_orc(opened, sink, progress)
+            return replace(report, dry_run=dry_run)
         unlocked = unlock(opened, encryption_keys)
         footer = read_footer(unlocked)
         check_embeddable(unlocked, footer)
@@ -144,7 +163,9 @@ def strip_file(
             notes = notes_on(unlocked, footer, target, encryption_keys, io)
     removed = list(_removed(footer))
     seconds = time.monotonic() - start
-    return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes)
+    return EmbedReport(
+        source, target, "end", footer.size, written, removed, seconds, notes=notes, dry_run=dry_run
+    )
 
 
 def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
@@ -271,7 +292,8 @@ def _removed(footer: Footer) -> Iterator[Outcome]:
     for group in footer.row_groups:
         for chunk in group.columns:
             place = (footer.name, group.ordinal, chunk.leaf.path)
-            way, reason = (EXACT, NO_KEY) if chunk.encrypted else (NONE, "removed")
+            way: Way = EXACT if chunk.encrypted else NONE
+            reason = NO_KEY if chunk.encrypted else "removed"
             if chunk.bloom_filter_offset:
                 yield Outcome(*place, BLOOM, way, reason=reason)
             if chunk.column_index_offset or chunk.offset_index_offset:

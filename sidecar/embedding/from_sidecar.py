@@ -11,7 +11,7 @@ files of a sidecar and reads each group once.
 
 from __future__ import annotations
 
-import os
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,42 +19,48 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.match import Finder
 from sidecar.convert.outcome import Progress
-from sidecar.convert.witness import NONE, PAGE, Witness
+from sidecar.convert.witness import NONE, PAGE, Witness, WitnessMode
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.orc_file import PLACEMENT
 from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
 from sidecar.embedding.report import EmbedReport
-from sidecar.embedding.restorer import RestoreChoice, Restorer, plan_restore
-from sidecar.errors import StorageError, UsageError, enough_memory
+from sidecar.embedding.restorer import RestoreChoice, Restorer, RestoreWay, plan_restore
+from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
+from sidecar.errors import UsageError, enough_memory
 from sidecar.iceberg.listing import list_snapshot
+from sidecar.kernels.announcing import announces_compiling
 from sidecar.orc.tail import is_orc, read_tail
-from sidecar.parquet.embed import check_embeddable
+from sidecar.parquet.embed import Placement, check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
-from sidecar.source import Source, local_path, open_source
-from sidecar.target import create_target
+from sidecar.run_log import logged
+from sidecar.source import Source, open_source
+from sidecar.target import create_target, is_dry_run, without_writing
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
+log = logging.getLogger(__name__)
+
 WRITERS = 2
 """Threads that write files: while one waits for the disk, another copies."""
-WAYS = ("auto", "exact", "values")
+WAYS: tuple[RestoreWay, ...] = ("auto", "exact", "values")
 
 
-@dataclass
+@dataclass(repr=False)
 class RestoreReport(EmbedReport):
     """The result for one file. The way ``exact`` means the bytes of the sidecar or of the file itself."""
 
     sidecar: str = ""
+    """The path of the sidecar."""
     sidecar_bytes: int = 0
     """Bytes read from the sidecar for this file, or for all files of one call."""
     doubts: list[str] = field(default_factory=list)
@@ -76,7 +82,9 @@ class RestoreReport(EmbedReport):
         return {**super().to_dict(), **own}
 
 
+@logged(log, RestoreReport.log_line, RestoreReport.warnings)
 @enough_memory()
+@announces_compiling
 def embed_from(
     sidecar: str | SidecarFile,
     source: str,
@@ -84,13 +92,14 @@ def embed_from(
     *,
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
-    way: str = "auto",
-    witness: str = PAGE,
+    way: RestoreWay = "auto",
+    witness: WitnessMode = PAGE,
     table: Table | None = None,
-    placement: str = "end",
+    placement: Placement = "end",
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> RestoreReport:
     """Write the Parquet or ORC file ``source`` with the indexes that ``sidecar`` has of it to the new file ``target``.
 
@@ -113,12 +122,15 @@ def embed_from(
     as a split-block filter, is built from its values. ``page_index`` and ``placement`` are not used.
 
     ``encryption_keys`` open encrypted bundles of the sidecar, and encrypted files, in which everything is encrypted as
-    :func:`sidecar.embedding.file.embed_file` does.
+    :func:`sidecar.embedding.file.embed_file` does. ``io`` opens and writes files, by default as the paths say.
+    ``progress`` is called as work goes on. ``dry_run`` reads and compares the same, and writes nothing: the report
+    says what would be written.
 
     Raises :class:`UsageError` if the file is not the one that was indexed: its path may differ, but size, rows and row
     groups must agree, and for plain files also the footer's facts about the pages and the recorded digest. Also raises
     the errors of :func:`sidecar.embedding.file.embed_file`.
     """
+    io = without_writing(io) if dry_run else io
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         pool = stack.enter_context(closing(FilterPool()))
@@ -132,7 +144,19 @@ def embed_from(
         return report
 
 
+def _line_of_all(reports: list[RestoreReport]) -> str:
+    seconds = sum(report.seconds for report in reports)
+    done = "would be written" if any(report.dry_run for report in reports) else "written"
+    return f"{len(reports):,} files {done} with indexes of a sidecar; {seconds:.3f} s"
+
+
+def _warnings_of_all(reports: list[RestoreReport]) -> list[str]:
+    return [text for report in reports for text in report.warnings()]
+
+
+@logged(log, _line_of_all, _warnings_of_all)
 @enough_memory()
+@announces_compiling
 def embed_all_from(
     sidecar: str | SidecarFile,
     folder: str,
@@ -140,33 +164,38 @@ def embed_all_from(
     *,
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
-    witness: str = PAGE,
+    witness: WitnessMode = PAGE,
     table: Table | None = None,
-    placement: str = "end",
+    placement: Placement = "end",
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> list[RestoreReport]:
-    """Do :func:`embed_from` for many files into new files in ``folder``, and read each group of the sidecar once.
+    """Do :func:`embed_from` for many files into new files in ``folder``, and read each group of ``sidecar`` once.
 
-    If an index is damaged or belongs to a different file, it is built from the file's values. ``sources`` are by
-    default all files that the sidecar lists, at their listed paths. In ``folder`` the new files keep their paths below
-    the deepest folder that all sources share. Raises :class:`UsageError`, before anything is made, for a path with
-    ``..`` in it and for a folder in ``folder`` that is a symbolic link to a place outside.
+    ``bloom``, ``page_index``, ``witness``, ``table``, ``placement``, ``encryption_keys`` and ``io`` are as in
+    :func:`embed_from`. ``progress`` is called after each file. If an index is damaged or belongs to a different file,
+    it is built from the file's values. ``sources`` are by default all files that the sidecar lists, at their listed
+    paths. In ``folder`` the new files keep their paths below the deepest folder that all sources share. ``dry_run``
+    makes no folder and writes nothing. Raises
+    :class:`UsageError`, before anything is made, for a path with ``..`` in it and for a folder in ``folder`` that is a
+    symbolic link to a place outside.
     """
+    io = without_writing(io, makes_folders=True) if dry_run else io
     with ExitStack() as stack:
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         finder = Finder(opened, _live_files(table))
         paths = list(sources) if sources is not None else [file.path for file in finder.listed_files()]
         targets = targets_in(folder, paths)
-        _check_inside(folder, targets)
+        check_inside(folder, targets)
         choice = RestoreChoice(bloom, page_index, "exact", placement, witness=witness)
         pool = stack.enter_context(closing(FilterPool()))
         storage = _Storage(io, encryption_keys, opened)
         load = _loading(pool, opened, finder, paths, choice, storage)
         for target in targets:
-            _make_folder(target)
+            make_folder_of(target, dry_run)
         files = (
             _prepare(path, target, finder, choice, pool, storage)
             for path, target in zip(paths, targets, strict=True)
@@ -192,7 +221,7 @@ class _Prepared:
     source: Source
     target: str
     size: int
-    placement: str
+    placement: Placement | Literal["stripe"]
     parts: list[PooledFilters]
     restorer: Restorer | OrcRestorer
     start: float
@@ -267,6 +296,7 @@ def _write(
         notes=notes,
         doubts=[*sidecar.warnings, *file.restorer.doubts],
         witness=file.restorer.witness,
+        dry_run=is_dry_run(io),
     )
 
 
@@ -324,43 +354,6 @@ def _nothing() -> None:
     """Do nothing: filters are loaded only once."""
 
 
-def targets_in(folder: str, paths: Sequence[str]) -> list[str]:
-    """Return the paths of the files in ``folder``: their paths below the deepest folder that all of them share."""
-    split = [path.split("/") for path in paths]
-    if len({tuple(parts) for parts in split}) < len(paths):
-        raise UsageError("a file is named twice")
-    common = 0
-    while len({parts[common] if common < len(parts) - 1 else None for parts in split}) == 1:
-        if common >= len(split[0]) - 1:
-            break
-        common += 1
-    for path, parts in zip(paths, split, strict=True):
-        if ".." in parts[common:] or "\0" in path:
-            raise UsageError(
-                "the path of a file has '..' or a zero byte in it, and could lead out of the folder",
-                file=path,
-                hint="Embed the files one by one, each to a target of its own.",
-            )
-    return ["/".join([folder.rstrip("/"), *parts[common:]]) for parts in split]
-
-
-def _check_inside(folder: str, targets: Sequence[str]) -> None:
-    """Raise :class:`UsageError` if a symbolic link in ``folder`` would put a target outside of it."""
-    root = local_path(folder)
-    if root is None:
-        return
-    inside = os.path.realpath(root)
-    for target in targets:
-        parent = os.path.realpath(os.path.dirname(local_path(target) or target))
-        if os.path.commonpath([inside, parent]) != inside:
-            raise UsageError(
-                "a symbolic link leads out of the folder that files are to be written to",
-                file=target,
-                expected=f"a folder in {inside}",
-                found=parent,
-            )
-
-
 def _loading(
     pool: FilterPool,
     sidecar: SidecarFile,
@@ -392,16 +385,6 @@ def _live_files(table: Table | None) -> dict[str, DataFileIdentity]:
     return {file.path: file.known_as for file in files if counted[file.path] == 1}
 
 
-def _make_folder(target: str) -> None:
-    """Make the folder of a local target. Object stores need none. Raises :class:`StorageError`."""
-    local = local_path(target)
-    if local is not None:
-        try:
-            os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot make the folder: {error.strerror}", file=target) from error
-
-
 def _open_sidecar(
     stack: ExitStack, sidecar: str | SidecarFile, io: FileIO | None, keys: EncryptionKeys | None
 ) -> SidecarFile:
@@ -417,7 +400,7 @@ def _open_sidecar(
     return opened
 
 
-def _checked_way(way: str) -> str:
+def _checked_way(way: RestoreWay) -> RestoreWay:
     if way not in WAYS:
         raise UsageError("unknown way", expected=" or ".join(WAYS), found=way)
     return way

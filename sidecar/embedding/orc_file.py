@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from tempfile import SpooledTemporaryFile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.convert.outcome import BLOOM, NONE, Outcome, Progress
 from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
@@ -26,7 +26,7 @@ from sidecar.orc.tail import OrcTail, read_tail
 from sidecar.source import Source
 from sidecar.target import Target
 
-PLACEMENT = "stripe"
+PLACEMENT: Final = "stripe"
 """The only place of ORC filters: the index of their stripe."""
 
 _SPOOL_LENGTH = 16 << 20

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from sidecar.convert.harvest import GOOD, NEVER, why_not_harvested
-from sidecar.convert.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome
+from sidecar.convert.outcome import BLOOM, CONVERTED, EXACT, NONE, VALUES, Outcome, Way
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc_array_hash import hash_orc
 from sidecar.filters.orc_bloom import OrcBloomFilter
@@ -248,17 +248,15 @@ class OrcFilterMaker:
             encoding = new_encoding(self._tail, old.column, old.footer.writer_timezone)
             if old.index.row_index is None:
                 raise old.index.row_index_problem or UnsupportedFeatureError("the column has no row index")
-            if self._has_same_bits(old, encoding):
-                way, filters = CONVERTED, old.bits
-            else:
-                way, filters = VALUES, self._from_values(old, encoding)
+            same = self._has_same_bits(old, encoding)
+            filters = old.bits if same else self._from_values(old, encoding)
         except StorageError:
             raise
         except SidecarError as error:
             self._note(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
             return
         work.new[old.column.id] = encode_filters(filters, self._tail)
-        self._note(work, old, way, filters)
+        self._note(work, old, CONVERTED if same else VALUES, filters)
 
     def _has_same_bits(self, old: _Old, encoding: OrcEncoding) -> bool:
         """Return whether a new stream for all readers would have the same bits as the old stream."""
@@ -284,7 +282,7 @@ class OrcFilterMaker:
         self,
         work: StripeWork,
         old: _Old,
-        way: str = NONE,
+        way: Way = NONE,
         filters: Sequence[OrcBloomFilter] = (),
         reason: str = "",
         damaged: bool = False,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from sidecar.convert.outcome import BLOOM, DICTIONARY, NONE, VALUES, Outcome, ways_of
+from sidecar.convert.outcome import BLOOM, DICTIONARY, NONE, VALUES, Outcome, counted_ways, ways_of
 from sidecar.orc.embed import WrittenOrc
-from sidecar.parquet.embed import WrittenParquet
+from sidecar.parquet.embed import Placement, WrittenParquet
 from sidecar.parquet.footer import Footer
+from sidecar.results import Summarized
 
 DUCKDB_ENCRYPTED = "DuckDB does not read encrypted files with filters, even for queries that need none"
 
@@ -22,23 +23,43 @@ def has_encrypted_filters(footer: Footer, outcomes: Iterable[Outcome]) -> bool:
     return any(o.kind == BLOOM and o.way != NONE and o.column in encrypted for o in outcomes)
 
 
-@dataclass
-class EmbedReport:
+@dataclass(repr=False)
+class EmbedReport(Summarized):
     """The file that was written, and what became of every old or requested index."""
 
     source: str
+    """The path of the old file."""
     target: str
-    placement: str
+    """The path of the new file."""
+    placement: Placement | Literal["stripe"]
+    """Where filters are in the new file; ``stripe`` in ORC files."""
     size_before: int
+    """The size of the old file in bytes."""
     written: WrittenParquet | WrittenOrc
+    """The sizes of the new file and its parts."""
     outcomes: list[Outcome]
+    """What became of each index."""
     seconds: float
+    """The time that it took."""
     fpp: float = 1.0
     """The target rate of new filters."""
     encrypted_filters: bool = False
     """Whether an encrypted column has a filter."""
     notes: list[str] = field(default_factory=list)
     """Notes on what an encrypted file lacks at its new path."""
+    dry_run: bool = False
+    """Whether nothing was written: then the report says what would be."""
+
+    def summary(self) -> Mapping[str, object]:
+        """Return the facts that ``repr`` and notebooks show."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "size_before": self.size_before,
+            "size": self.written.size,
+            "ways": self.ways(),
+            "notes": self.notes,
+        }
 
     def ways(self) -> dict[str, dict[str, int]]:
         """Count the indexes by kind and by way."""
@@ -67,11 +88,17 @@ class EmbedReport:
         """Whether an index is missing because bytes of the source are broken."""
         return any(outcome.damaged for outcome in self.outcomes)
 
+    def log_line(self) -> str:
+        """What was written, for the log."""
+        done = "would be written" if self.dry_run else "written"
+        return f"{self.source} {done} to {self.target}: {counted_ways(self.outcomes)}; {self.seconds:.3f} s"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: the totals, ``ways`` by kind, and one entry in ``units`` for each index."""
         return {
             "source": self.source,
             "target": self.target,
+            "dry_run": self.dry_run,
             "placement": self.placement,
             "size_before": self.size_before,
             **asdict(self.written),

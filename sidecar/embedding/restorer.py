@@ -11,14 +11,24 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sidecar.bundle.model import UnitState
 from sidecar.convert.filter_pool import FilterPool, PooledFilters
 from sidecar.convert.harvest import GOOD
 from sidecar.convert.identity import identity_of_parquet
 from sidecar.convert.match import Finder, Match, is_plain
-from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, PAGE_INDEX, VALUES, Outcome, Progress
+from sidecar.convert.outcome import (
+    BLOOM,
+    DICTIONARY,
+    EXACT,
+    PAGE_INDEX,
+    VALUES,
+    IndexKind,
+    IndexPlace,
+    Outcome,
+    Progress,
+)
 from sidecar.convert.restore import (
     RestoredPages,
     coverage,
@@ -33,6 +43,7 @@ from sidecar.convert.witness import (
     GivenIndexes,
     Testimony,
     Witness,
+    WitnessMode,
     ask_pages,
 )
 from sidecar.crypto.keys import EncryptionKeys
@@ -43,7 +54,7 @@ from sidecar.embedding.report import has_encrypted_filters
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.parquet.embed import GroupIndexes, Piece, WrittenParquet, embed
+from sidecar.parquet.embed import GroupIndexes, Piece, Placement, WrittenParquet, embed
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import find_leaf
@@ -63,6 +74,10 @@ LARGE_BUNDLE = 64 << 20
 """The most bytes of other files' filters that are read to restore a plain file's filters byte for byte."""
 
 
+RestoreWay: TypeAlias = Literal["auto", "exact", "values"]
+"""Where restored filters come from: the sidecar, the values of the column, or what costs less."""
+
+
 @dataclass(frozen=True)
 class RestoreChoice:
     """The indexes to restore: ``bloom`` and ``page_index`` name leaves, ``None`` means all of them.
@@ -73,10 +88,10 @@ class RestoreChoice:
 
     bloom: Sequence[str] | None = None
     page_index: Sequence[str] | None = None
-    way: str = "auto"
-    placement: str = "end"
+    way: RestoreWay = "auto"
+    placement: Placement = "end"
     fallback: bool = True
-    witness: str = PAGE
+    witness: WitnessMode = PAGE
 
 
 @dataclass
@@ -422,7 +437,7 @@ class Restorer:
         for leaf in sorted({leaf for row_group, leaf in loaded.pages if row_group == group.ordinal}):
             found = loaded.pages[group.ordinal, leaf]
             path = group.columns[leaf].leaf.path
-            place = (self._source.name, group.ordinal, path, PAGE_INDEX)
+            place: IndexPlace = (self._source.name, group.ordinal, path, PAGE_INDEX)
             if group.columns[leaf].encrypted:
                 outcomes.setdefault(path, Outcome(*place, reason=NO_KEY))
             elif found.offset_index is None:
@@ -442,11 +457,13 @@ class Restorer:
         self._add_lacking(group, PAGE_INDEX, outcomes, loaded)
         return columns, offsets, [outcomes[path] for path in sorted(outcomes)]
 
-    def _add_lacking(self, group: RowGroup, kind: str, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:
+    def _add_lacking(
+        self, group: RowGroup, kind: IndexKind, outcomes: dict[str, Outcome], loaded: _Loaded
+    ) -> None:
         for chunk in group.columns:
             reason = loaded.lacking.get((kind, group.ordinal, chunk.leaf.index))
             if reason is not None:
-                place = (self._source.name, group.ordinal, chunk.leaf.path, kind)
+                place: IndexPlace = (self._source.name, group.ordinal, chunk.leaf.path, kind)
                 outcomes.setdefault(chunk.leaf.path, Outcome(*place, reason=reason))
 
     def _nan_problem(self, chunk: ColumnChunk, column_index: bytes | None) -> str:

@@ -7,30 +7,38 @@ change. After an error the new files are deleted, unless the commit may have suc
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from pyiceberg.table import Table
 
-from sidecar.convert.harvest import GOOD, HARVEST_RULES
+from sidecar.convert.harvest import GOOD, HARVEST_RULES, HarvestRule
 from sidecar.convert.outcome import Progress
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.rewritten_files import EmbeddedFields, RewrittenFile, RewrittenFiles
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
-from sidecar.errors import UsageError
+from sidecar.errors import UsageError, refuse_text
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
+from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.find_sidecar import find_sidecar
 from sidecar.iceberg.listing import ListedFile, Listing
+from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.replace import CommitUnknownError, commit_replace, find_replaceable
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.snapshot_producer import NewFile
-from sidecar.parquet.embed import PLACEMENTS
+from sidecar.kernels.announcing import announces_compiling
+from sidecar.parquet.embed import PLACEMENTS, Placement
+from sidecar.run_log import logged
+
+log = logging.getLogger(__name__)
 
 
+@logged(log, EmbedTableReport.log_line, EmbedTableReport.warnings)
+@announces_compiling
 def embed_table(
     table: Table,
     *,
@@ -38,8 +46,8 @@ def embed_table(
     page_index: bool = False,
     fpp: float = DEFAULT_FPP,
     ndv: Mapping[str, int] | None = None,
-    placement: str = "end",
-    harvest: str = GOOD,
+    placement: Placement = "end",
+    harvest: HarvestRule = GOOD,
     even_if_dictionary: bool = False,
     dry_run: bool = False,
     threads: int | None = None,
@@ -48,13 +56,15 @@ def embed_table(
 ) -> EmbedTableReport:
     """Give the data files of a table's current snapshot filters on ``bloom`` and page indexes.
 
-    ``bloom`` and ``ndv`` name primitive columns of the table (``a``, ``struct.field``, ``list.element``). The other
-    options are those of :func:`sidecar.embedding.file.embed_file`. Every file is rewritten under a new path, its pages
-    copied as bytes, and one ``replace`` commit swaps the files. Some files are left alone, with the reason: files that
-    deletes apply to; files that are not Parquet, encrypted or broken; and files for which nothing new was built.
-    ``encryption_keys`` allow encrypted files to be rewritten, except those whose expected AAD prefix names their path,
-    and those with keys from the table's own encryption. ``dry_run`` only reports which files would be rewritten.
-    ``threads`` build indexes, by default one per core, at most four. ``table`` is refreshed after the commit.
+    ``bloom`` and ``ndv`` name primitive columns of the table (``a``, ``struct.field``, ``list.element``).
+    ``page_index``, ``fpp``, ``placement``, ``harvest`` and ``even_if_dictionary`` are as in
+    :func:`sidecar.embedding.file.embed_file`. ``progress`` is called after each file. Every file is rewritten under a
+    new path, its pages copied as bytes, and one ``replace`` commit swaps the files. Some files are left alone, with the
+    reason: files that deletes apply to; files that are not Parquet, encrypted or broken; and files for which nothing
+    new was built. ``encryption_keys`` allow encrypted files to be rewritten, except those whose expected AAD prefix
+    names their path, and those with keys from the table's own encryption. ``dry_run`` only reports which files would be
+    rewritten. ``threads`` build indexes, by default one per core, at most four. ``table`` is refreshed after the
+    commit.
 
     Raises :class:`UsageError` for unknown columns, wrong options and a table without a snapshot,
     :class:`UnsupportedFeatureError` for format versions other than 2, :class:`StorageError`, and
@@ -62,6 +72,8 @@ def embed_table(
     They stay only if it is not known whether the commit succeeded, and the error says so.
     """
     start = time.monotonic()
+    check_table(table)
+    refuse_text(bloom=bloom)
     fields = _fields(table, bloom, page_index, ndv or {})
     if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
         raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
@@ -121,8 +133,7 @@ def _run(
     report.snapshot_id, report.parent_snapshot_id = committed.snapshot_id, committed.parent_snapshot_id
     report.attempts = committed.attempts
     report.stale_sidecar = stale
-    with contextlib.suppress(Exception):  # the commit has succeeded, even if the handle cannot be refreshed
-        work.table.refresh()
+    show_commit(work.table)
 
 
 def _take(

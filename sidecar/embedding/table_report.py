@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sidecar.convert.outcome import DICTIONARY, VALUES, Outcome
 from sidecar.embedding.report import DUCKDB_ENCRYPTED
+from sidecar.results import Summarized
+from sidecar.run_log import counted
 
 
 @dataclass(frozen=True)
@@ -15,9 +18,13 @@ class ReplacedFile:
     """One file and its successor. In a dry run the successor is missing."""
 
     old_path: str
+    """The path of the file."""
     old_size: int
+    """Its size in bytes."""
     new_path: str | None = None
+    """The path of its successor."""
     new_size: int | None = None
+    """The size of its successor in bytes."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,9 @@ class LeftAlone:
     """A file that stays as it is, and why. ``failed``: it is broken or cannot be read here."""
 
     path: str
+    """The path of the file."""
     reason: str
+    """Why it stays."""
     failed: bool = False
 
 
@@ -34,35 +43,64 @@ class IndexCount:
     """Counts the indexes of one column and kind with the same way and reason, over all replaced files."""
 
     column: str
+    """The path of the column."""
     kind: str
+    """The kind of index."""
     way: str
+    """Where the indexes come from."""
     reason: str
+    """Why an index is missing; empty if it is not."""
     damaged: bool
+    """Whether broken bytes are the reason."""
     count: int = 0
+    """The number of indexes."""
     bytes: int = 0
+    """Their bytes."""
     worst_rate: float | None = None
+    """The worst false-positive rate of a filter; ``None`` without filters."""
 
 
-@dataclass
-class EmbedTableReport:
+@dataclass(repr=False)
+class EmbedTableReport(Summarized):
     """The files that were replaced, and what became of every index. In a dry run: the files that would be replaced."""
 
     table: str
+    """The name of the table."""
     dry_run: bool
+    """Whether nothing was written."""
     parent_snapshot_id: int
+    """The snapshot whose files were looked at."""
     fpp: float
     """The target rate of new filters."""
     snapshot_id: int | None = None
     """The snapshot that was committed; ``None`` if nothing was."""
     replaced: list[ReplacedFile] = field(default_factory=list)
+    """The files that have a successor."""
     left_alone: list[LeftAlone] = field(default_factory=list)
+    """The files that stay as they are."""
     indexes: dict[tuple[str, str, str, str, bool], IndexCount] = field(default_factory=dict)
+    """What became of the indexes, counted."""
     stale_sidecar: str | None = None
     """Path of the table's sidecar, if it has one. It does not list the new files: plans keep them until a build."""
     encrypted_filters: bool = False
     """Whether an encrypted column of some file has a filter now."""
     attempts: int = 0
+    """The number of commits that were tried."""
     seconds: float = 0.0
+    """The time that it took."""
+
+    def summary(self) -> Mapping[str, object]:
+        """Return the facts that ``repr`` and notebooks show."""
+        return {
+            "table": self.table,
+            "dry_run": self.dry_run,
+            "snapshot_id": self.snapshot_id,
+            "replaced": self.replaced,
+            "left_alone": self.left_alone,
+            "failed": self.failed,
+            "indexes": self.indexes,
+            "attempts": self.attempts,
+        }
 
     @property
     def failed(self) -> list[LeftAlone]:
@@ -100,6 +138,13 @@ class EmbedTableReport:
                 "or every plan keeps the new files"
             )
         return found
+
+    def log_line(self) -> str:
+        """What was replaced, and why other files were left alone, for the log."""
+        verb = "to be replaced" if self.dry_run else "replaced"
+        reasons = counted(Counter(file.reason for file in self.left_alone))
+        done = f"{self.table}: {len(self.replaced):,} files {verb}, left alone: {reasons}"
+        return f"{done}; {self.seconds:.3f} s"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -139,3 +139,8 @@ _TYPES = {
 }
 """Base name -> type. ``long`` and ``double`` list ``int32`` and ``float`` too: files from before a promotion have them.
 Types in nanoseconds have no ``orc_encoding``: sidecar reads such filters, but builds none."""
+
+
+def named_types() -> tuple[ColumnType, ...]:
+    """Return all types that have no parameters."""
+    return tuple(_TYPES.values())

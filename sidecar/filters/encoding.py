@@ -63,6 +63,7 @@ class Encoding:
     """
 
     name: str
+    """The registered name."""
     physical: str
     width: int | None
     scale: int | None = None

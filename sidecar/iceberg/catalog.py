@@ -12,6 +12,7 @@ import difflib
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -27,6 +28,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import StaticTable, Table
 
+from sidecar.config import configured
 from sidecar.errors import (
     DamagedFileError,
     SidecarError,
@@ -42,6 +44,7 @@ from sidecar.iceberg.partial_loading import (
     load_partly,
     state_of_registrations,
 )
+from sidecar.many_files.find import has_data_ending
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -56,7 +59,8 @@ _USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
 def open_table(name: str, catalog: str | None = None, **properties: str) -> Table:
     """Open the table ``namespace.table`` of a catalog, or the version of a table in a ``*.metadata.json`` file.
 
-    ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's default catalog). ``properties``
+    ``catalog`` names an entry of pyiceberg's configuration (``None``: that of
+    :mod:`sidecar.config`, else pyiceberg's default catalog). ``properties``
     are added to that entry and override it.
 
     Raises :class:`UsageError` for a catalog that is not configured and for a missing namespace or table,
@@ -66,14 +70,20 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
     if name.endswith(".metadata.json"):
         return _open_metadata_file(name, properties)
     if "." not in name.strip("."):
-        raise UsageError(f"'{name}' is not a table name", hint="Write it as namespace.table.")
-    opened = open_catalog(catalog, **properties)
+        raise UsageError(
+            f"'{name}' is not a table name", hint="Write it as namespace.table, and a file as ./name."
+        )
+    return load_table(open_catalog(catalog, **properties), name)
+
+
+def load_table(opened: Catalog, name: str) -> Table:
+    """Do what :func:`open_table` does for a table of an open catalog."""
     try:
         return _load(opened, name)
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise _missing(opened, name, error) from error
     except Exception as error:
-        raise _foreign_error(f"cannot load the table '{name}'", error, opened.properties) from error
+        raise foreign_error(f"cannot load the table '{name}'", error, opened.properties) from error
 
 
 def _load(catalog: Catalog, name: str | Identifier) -> Table:
@@ -97,7 +107,11 @@ def _warn_of_left_out(table: Table) -> None:
 
 
 def open_catalog(name: str | None = None, **properties: str) -> Catalog:
-    """Open the catalog ``name`` of pyiceberg's configuration. Raises :class:`UsageError` and :class:`StorageError`."""
+    """Open the catalog ``name`` of pyiceberg's configuration (``None``: the configured one, else the default).
+
+    Raises :class:`UsageError` and :class:`StorageError`.
+    """
+    name = configured("catalog") if name is None else name
     shown = f"the catalog '{name}'" if name else "the default catalog"
     try:
         return load_catalog(name, **properties)
@@ -110,7 +124,7 @@ def open_catalog(name: str | None = None, **properties: str) -> Catalog:
             hint="Describe it in ~/.pyiceberg.yaml or in PYICEBERG_CATALOG__<NAME>__URI.",
         ) from error
     except Exception as error:
-        raise _foreign_error(f"cannot open {shown}", error, properties) from error
+        raise foreign_error(f"cannot open {shown}", error, properties) from error
 
 
 def reload_table(table: Table) -> Table:
@@ -130,7 +144,13 @@ def reload_table(table: Table) -> Table:
             hint="Open the table through its catalog.",
         ) from error
     except Exception as error:
-        raise _foreign_error(f"cannot load the table '{name}'", error, table.catalog.properties) from error
+        raise foreign_error(f"cannot load the table '{name}'", error, table.catalog.properties) from error
+
+
+def show_commit(table: Table) -> None:
+    """Refresh a caller's ``table`` after a commit. The commit has succeeded, even if this fails."""
+    with suppress(Exception):
+        table.refresh()
 
 
 def _open_metadata_file(path: str, properties: Mapping[str, str]) -> Table:
@@ -139,7 +159,7 @@ def _open_metadata_file(path: str, properties: Mapping[str, str]) -> Table:
     except FileNotFoundError as error:
         raise UsageError("the metadata file does not exist", file=path) from error
     except Exception as error:
-        raise _foreign_error("cannot read the metadata file", error, properties, file=path) from error
+        raise foreign_error("cannot read the metadata file", error, properties, file=path) from error
 
 
 def _load_file(path: str, properties: Mapping[str, str]) -> Table:
@@ -159,7 +179,8 @@ def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
     namespace, _, table = name.rpartition(".")
     try:
         if not catalog.namespace_exists(namespace):
-            return UsageError(f"the catalog '{catalog.name}' has no namespace '{namespace}'")
+            hint = "For a file, use inspect, verify, probe or scan." if has_data_ending(name) else None
+            return UsageError(f"the catalog '{catalog.name}' has no namespace '{namespace}'", hint=hint)
         if isinstance(error, NoSuchIcebergTableError):
             return UsageError(f"'{name}' in the catalog '{catalog.name}' is not an Iceberg table")
         near = difflib.get_close_matches(table, [i[-1] for i in catalog.list_tables(namespace)], n=3)
@@ -169,7 +190,7 @@ def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
     return UsageError(f"the catalog '{catalog.name}' has no table '{name}'", hint=hint)
 
 
-def _foreign_error(
+def foreign_error(
     what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None
 ) -> SidecarError:
     """Turn any other exception of pyiceberg into a :class:`SidecarError`."""

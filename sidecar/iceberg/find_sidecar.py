@@ -96,11 +96,11 @@ def open_sidecar(
     ref: str | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> SidecarFile:
-    """Open the sidecar of a snapshot (of ``ref``, or the current one) or of its nearest ancestor; the caller closes
-    it.
+    """Open the sidecar of a snapshot of ``table``, or of its nearest ancestor; the caller closes it.
 
-    ``encryption_keys`` open encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used.
-    Raises :class:`UsageError` if there is no sidecar.
+    The snapshot is ``snapshot_id``, that of the branch or tag ``ref``, or the current one. ``encryption_keys`` open
+    encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used. Raises :class:`UsageError`
+    if there is no sidecar.
     """
     doubts: list[str] = []
     found = find_sidecar(table, snapshot_id_of(table, snapshot_id, ref), warnings=doubts)

@@ -129,8 +129,7 @@ def read_manifests(io: FileIO, manifest_list: str) -> list[ManifestFile]:
     data = read_file(manifest_list, io)
     with _errors_name(manifest_list):
         header, decoder = _decode_header(data)
-        schema = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
-        reader = resolve_reader(header.get_schema(), schema, _LINE_TYPES, _LINE_ENUMS)
+        reader = _line_reader(header.meta[_SCHEMA_KEY])
         blocks = _blocks(data, header, decoder)
         return [line for block, count in blocks for line, _ in _records(block, count, reader.read)]
 
@@ -158,6 +157,19 @@ def decode_manifest(data: bytes, manifest: ManifestFile) -> ManifestContents:
     return ManifestContents(header.meta, avro_schema, records.partition_fields, entries)
 
 
+@lru_cache(maxsize=64)
+def _line_reader(avro_schema: str) -> Reader:
+    """Return a (cached) reader of the lines of manifest lists with a writer schema."""
+    written = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
+    read_schema = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
+    return resolve_reader(written, read_schema, _LINE_TYPES, _LINE_ENUMS)
+
+
+@lru_cache(maxsize=1)
+def _header_reader() -> Reader:
+    return construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+
+
 @contextmanager
 def _errors_name(path: str) -> Iterator[None]:
     """Turn foreign errors into :class:`SidecarError` and add the path of the file to all errors."""
@@ -179,7 +191,7 @@ def _decode_header(data: bytes) -> tuple[AvroFileHeader, BinaryDecoder]:
     if magic != MAGIC:
         raise DamagedFileError("the file is not an Avro file", offset=0, expected=MAGIC, found=magic)
     decoder = StreamingBinaryDecoder(data)
-    header: AvroFileHeader = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
+    header: AvroFileHeader = _header_reader().read(decoder)
     if _SCHEMA_KEY not in header.meta:
         raise DamagedFileError("the Avro file has no schema", offset=len(MAGIC))
     return header, decoder

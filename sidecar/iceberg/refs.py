@@ -19,11 +19,29 @@ from pyiceberg.table import Table
 from sidecar.errors import UsageError
 
 
+def check_table(table: object) -> None:
+    """Raise :class:`UsageError` for a name, a path or another object where an open table belongs."""
+    if hasattr(table, "metadata"):
+        return
+    hint = "Open it first: sidecar.open_table('namespace.table')."
+    if isinstance(table, str):
+        hint = f"Open it first: sidecar.open_table({table!r})."
+    raise UsageError(
+        "the table is not open", expected="a pyiceberg Table", found=type(table).__name__, hint=hint
+    )
+
+
+def is_empty(table: Table, snapshot_id: int | None) -> bool:
+    """Whether the current snapshot is asked for, and the table has none yet. Nothing was ever written to it then."""
+    return snapshot_id is None and table.metadata.current_snapshot() is None
+
+
 def snapshot_id_of(table: Table, snapshot_id: int | None, ref: str | None) -> int | None:
     """Return ``snapshot_id``, or the snapshot id of a branch or tag ``ref``; ``None`` means the current snapshot.
 
-    Raises :class:`UsageError` if both are given and for an unknown name.
+    Raises :class:`UsageError` if both are given, for an unknown name, and for a table that is not open.
     """
+    check_table(table)
     if ref is None:
         return snapshot_id
     if snapshot_id is not None:

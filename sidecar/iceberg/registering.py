@@ -121,6 +121,19 @@ def register(
     )
 
 
+def check_mergeable(table: Table, snapshot_id: int, force: bool = False) -> tuple[str, ...]:
+    """Raise the errors that :func:`register` would raise before it writes; otherwise return its notes.
+
+    Reads the footers of statistics files that a registration would replace, and writes nothing.
+    """
+    check_writable(table)
+    now = reload_table(table)
+    _snapshot(now, snapshot_id, meanwhile=False)
+    merge = _merge(now, snapshot_id, (), _Race(), force, ())
+    merge.close()
+    return merge.notes
+
+
 def check_writable(table: Table) -> None:
     """Raise :class:`UnsupportedFeatureError` if pyiceberg cannot write this table's metadata."""
     refuse_partly_loaded(table)

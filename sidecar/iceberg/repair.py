@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, TypeAlias
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -29,15 +29,20 @@ from pyiceberg.table.update import (
 
 from sidecar.errors import CommitConflictError, SidecarError
 from sidecar.filters.theta import ThetaSketch
-from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.catalog import reload_table, show_commit
 from sidecar.iceberg.merge import NDV
 from sidecar.iceberg.metadata_log import Statistics, displaced_between, statistics_of
 from sidecar.iceberg.partial_loading import commit, left_out
+from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.registering import REFUSED, check_format_version
 from sidecar.iceberg.write_statistics import storage_error
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
+from sidecar.results import Result
 from sidecar.source import open_source
+
+RepairAction: TypeAlias = Literal["drop", "register anew"]
+"""What a repair does to a statistics entry."""
 
 ATTEMPTS = 6
 LARGEST_LG_K = 20
@@ -53,29 +58,55 @@ class Repair:
     mended: StatisticsFile | None
     reasons: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the change as a dict for JSON."""
-        return {
-            "snapshot_id": self.entry.snapshot_id,
-            "statistics_path": self.entry.statistics_path,
-            "action": "drop" if self.mended is None else "register anew",
-            "reasons": list(self.reasons),
-        }
+    @property
+    def info(self) -> RepairInfo:
+        """The change as the report has it."""
+        action: RepairAction = "drop" if self.mended is None else "register anew"
+        return RepairInfo(self.entry.snapshot_id, self.entry.statistics_path, action, list(self.reasons))
 
 
-def repair(table: Table, *, dry_run: bool = False) -> dict[str, Any]:
+@dataclass(frozen=True, repr=False, slots=True)
+class RepairInfo(Result):
+    """What is done to the statistics entry of one snapshot."""
+
+    snapshot_id: int
+    """The snapshot."""
+    statistics_path: str
+    """The statistics file. The file itself is not changed."""
+    action: RepairAction
+    """Whether the entry is dropped or registered anew."""
+    reasons: list[str]
+    """Why."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class RepairReport(Result):
+    """What :func:`repair` did, or would do."""
+
+    table: str
+    """The name of the table."""
+    dry_run: bool
+    """Whether nothing was written."""
+    entries: int
+    """The number of statistics entries."""
+    repairs: list[RepairInfo]
+    """What was done to which entry."""
+    problems: list[str]
+    """What could not be checked and was left alone."""
+
+
+def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
     """Register the statistics entries of ``table`` that break other readers again, corrected; drop entries without
     file.
 
-    All changes are one commit; ``dry_run`` writes nothing. Returns a dict with ``table``, ``dry_run``, ``entries``
-    (the number of statistics entries), ``repairs`` and ``problems`` (what could not be checked and was left alone).
-    Each repair has ``snapshot_id``, ``statistics_path``, ``action`` (``register anew`` or ``drop``) and ``reasons``.
+    All changes are one commit, after which ``table`` is refreshed; ``dry_run`` writes nothing.
 
     Raises :class:`sidecar.errors.UsageError` for a table that was opened from a metadata file (unless ``dry_run``),
     :class:`sidecar.errors.UnsupportedFeatureError` if pyiceberg cannot write the table's metadata,
     :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if other commits
     interfere each time.
     """
+    check_table(table)
     done: dict[int, Repair] = {}
     problems: list[str] = []
     displaced: Statistics = {}
@@ -86,13 +117,15 @@ def repair(table: Table, *, dry_run: bool = False) -> dict[str, Any]:
         if dry_run:
             done = {found.entry.snapshot_id: found for found in repairs}
         if dry_run or not repairs:
-            return {
-                "table": ".".join(table.name()),
-                "dry_run": dry_run,
-                "entries": len(now.metadata.statistics),
-                "repairs": [found.to_dict() for found in done.values()],
-                "problems": list(problems),
-            }
+            if done and not dry_run:
+                show_commit(table)
+            return RepairReport(
+                table=".".join(table.name()),
+                dry_run=dry_run,
+                entries=len(now.metadata.statistics),
+                repairs=[found.info for found in done.values()],
+                problems=list(problems),
+            )
         check_format_version(now)
         if _commit(now, repairs):
             done |= {found.entry.snapshot_id: found for found in repairs}

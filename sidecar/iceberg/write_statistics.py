@@ -25,6 +25,11 @@ PAGES = "-pages.stats"
 """End of the names of files with page indexes. A query that only page indexes can help opens no other files."""
 
 
+def statistics_folder(table: Table) -> str:
+    """Return the folder in which statistics files of a table are written."""
+    return table.location_provider().new_metadata_location("file").rpartition("/")[0]
+
+
 def write_file(
     table: Table, snapshot: Snapshot, merge: Merge, write: WriteOurs, has_pages: bool = False
 ) -> tuple[str, WrittenFile]:

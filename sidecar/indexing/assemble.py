@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from sidecar.bundle.model import (
     UNLISTED,
@@ -26,7 +27,7 @@ from sidecar.indexing.columns import Options
 from sidecar.indexing.fault import STORAGE
 from sidecar.indexing.tasks import Record
 
-THETA = "theta"
+THETA: Final = "theta"
 
 
 @dataclass(frozen=True)

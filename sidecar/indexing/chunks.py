@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sidecar.bundle.model import UnitState
 from sidecar.convert.harvest import NEVER
-from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES
+from sidecar.convert.outcome import BLOOM, DICTIONARY, EXACT, VALUES, IndexPlace
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -32,7 +32,7 @@ class _Chunk(ColumnWork):
         self, file: str, field_id: int, column_type: str, chunk: ColumnChunk, options: Options
     ) -> None:
         self.leaf = chunk.leaf
-        place = (file, chunk.row_group, self.leaf.path, BLOOM)
+        place: IndexPlace = (file, chunk.row_group, self.leaf.path, BLOOM)
         super().__init__(place, field_id, column_type, self.leaf.encoding.name, options)
         self.chunk = chunk
         if self.bloom and self.leaf.encoding.not_indexable is not None:

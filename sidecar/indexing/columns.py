@@ -12,7 +12,7 @@ import pyarrow as pa
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.convert.harvest import why_not_harvested
-from sidecar.convert.outcome import IndexPlace, Outcome
+from sidecar.convert.outcome import IndexPlace, Outcome, Way
 from sidecar.convert.protection import NO_SKETCH
 from sidecar.errors import UsageError
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
@@ -85,7 +85,7 @@ class ColumnResult:
     """k (hashes per key) of an ORC filter."""
     bytes_read: int = 0
 
-    def take(self, found: AnyFilter, encoding: str, way: str) -> None:
+    def take(self, found: AnyFilter, encoding: str, way: Way) -> None:
         """Make ``found`` the filter."""
         if isinstance(found, OrcBloomFilter):
             bitset = found.to_bytes()
@@ -191,7 +191,7 @@ class ColumnWork:
         self.result.outcome = replace(self.result.outcome, reason=reason)
         self._maker, self.bloom = None, False
 
-    def finish(self, way: str) -> None:
+    def finish(self, way: Way) -> None:
         """Put the filter at its target size and the sketch into the result."""
         if self._maker is not None:
             self.result.take(self._maker.finish(), self._maker.encoding.name, way)

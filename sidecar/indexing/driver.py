@@ -6,45 +6,62 @@ stay with the engine and pass through as finished regions.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, overload
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.bundle.model import UnitState
-from sidecar.convert.harvest import GOOD
+from sidecar.config import configured
+from sidecar.convert.harvest import GOOD, HarvestRule
+from sidecar.convert.outcome import Progress
 from sidecar.convert.protection import Protection, refusal
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import StorageError
+from sidecar.errors import StorageError, refuse_text
 from sidecar.filters.theta import ThetaSketch
+from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.listing import ListedFile, Listing, list_snapshot, snapshot_of
-from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.iceberg.registering import Registration, check_writable
 from sidecar.iceberg.resolve import TableColumn, resolve_columns
 from sidecar.indexing.assemble import Indexed, collect, encrypted_of, select
+from sidecar.indexing.dry_run import PlannedBuild, nothing_planned, planned_build
 from sidecar.indexing.earlier import Earlier, look_back
-from sidecar.indexing.engine import Engine, Progress
-from sidecar.indexing.engine_choice import engine_for
-from sidecar.indexing.options import USUAL_KINDS, check_options, options_of
+from sidecar.indexing.engine import Engine
+from sidecar.indexing.engine_choice import choose_engine, engine_for
+from sidecar.indexing.options import (
+    USUAL_KINDS,
+    BuildEngine,
+    BuildKind,
+    FilterFormat,
+    check_options,
+    options_of,
+)
 from sidecar.indexing.packing import make_tasks
-from sidecar.indexing.report import BuildReport, blob_dict, make_report
+from sidecar.indexing.report import BuildReport, blob_report, empty_report, log_line, make_report
 from sidecar.indexing.tasks import BuildPlan
 from sidecar.indexing.writing import Registrar
+from sidecar.kernels.announcing import announces_compiling
+from sidecar.run_log import log_run
+
+log = logging.getLogger(__name__)
 
 
+@overload
 def build(
     table: Table,
     columns: Sequence[str],
     *,
-    kinds: Sequence[str] = USUAL_KINDS,
-    fpp: float | str = "auto",
-    harvest: str = GOOD,
-    filter_format: str = "auto",
-    engine: str = "auto",
+    kinds: Sequence[BuildKind] = USUAL_KINDS,
+    fpp: float | Literal["auto"] = "auto",
+    harvest: HarvestRule = GOOD,
+    filter_format: FilterFormat = "auto",
+    engine: BuildEngine | None = None,
     snapshot_id: int | None = None,
     ref: str | None = None,
     spark: Any = None,
@@ -55,36 +72,109 @@ def build(
     force: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     allow_plaintext: bool = False,
-) -> BuildReport:
-    """Index ``columns`` of a snapshot (that of a branch or tag ``ref``, or the current one) and register the sidecar.
+    dry_run: Literal[False] = False,
+) -> BuildReport: ...
 
-    ``kinds``: ``bloom``, ``theta``, ``page-index`` (the first two by default). ``fpp``: target false-positive rate, or
-    ``auto``: 1 % or one over the number of units, whichever is smaller, at up to 32 bits per value. ``harvest``:
-    filters of data files are reused if they are ``good`` (at most 1 % by their bits), ``always`` or ``never``; page
-    indexes are reused unless ``never``. ``filter_format``: the filters of ORC units. ``parquet`` builds split-block
-    filters from their values, ``orc`` uses ORC filters (with ``auto`` rates at the writers' 1 %), ``auto`` reuses the
-    file's own as ``harvest`` says and else builds split-block filters. ``engine``: ``local`` runs in this process,
-    ``spark`` on ``spark`` or an embedded session; ``auto`` uses ``spark`` if one is given, else this process for tables
-    up to 4 GiB or if Spark cannot start. ``lg_k``: log2 of a sketch's entries.
 
-    Files that the sidecar of the snapshot or of its nearest ancestor has indexed are not indexed again. Its segments
-    are carried over, including those of other columns. ``full`` indexes all files again. ``force`` registers even if an
-    existing statistics file cannot be read and is lost.
+@overload
+def build(
+    table: Table,
+    columns: Sequence[str],
+    *,
+    kinds: Sequence[BuildKind] = USUAL_KINDS,
+    fpp: float | Literal["auto"] = "auto",
+    harvest: HarvestRule = GOOD,
+    filter_format: FilterFormat = "auto",
+    engine: BuildEngine | None = None,
+    snapshot_id: int | None = None,
+    ref: str | None = None,
+    spark: Any = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    lg_k: int = 12,
+    full: bool = False,
+    force: bool = False,
+    encryption_keys: EncryptionKeys | None = None,
+    allow_plaintext: bool = False,
+    dry_run: Literal[True],
+) -> PlannedBuild: ...
 
-    ``encryption_keys`` open encrypted data files; columns without their key are not indexed. A column that is encrypted
-    in some file goes into the sidecar encrypted if ``bundle_keys`` of the keys name it; then it is encrypted for all
-    files and has no sketch and no bounds. With ``allow_plaintext`` it goes in as plaintext, and its blobs say so.
-    Otherwise the build is an error.
+
+@announces_compiling
+def build(
+    table: Table,
+    columns: Sequence[str],
+    *,
+    kinds: Sequence[BuildKind] = USUAL_KINDS,
+    fpp: float | Literal["auto"] = "auto",
+    harvest: HarvestRule = GOOD,
+    filter_format: FilterFormat = "auto",
+    engine: BuildEngine | None = None,
+    snapshot_id: int | None = None,
+    ref: str | None = None,
+    spark: Any = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    lg_k: int = 12,
+    full: bool = False,
+    force: bool = False,
+    encryption_keys: EncryptionKeys | None = None,
+    allow_plaintext: bool = False,
+    dry_run: bool = False,
+) -> BuildReport | PlannedBuild:
+    """Index columns of a table's snapshot and register the sidecar.
+
+    ``table``: a table of pyiceberg. It is refreshed after the commit.
+    ``columns``: names of primitive columns (``a``, ``struct.field``, ``list.element``).
+    ``kinds``: ``bloom``, ``theta``, ``page-index``; by default the first two.
+    ``fpp``: target false-positive rate, or ``auto``: 1 % or one over the number of units, whichever is smaller, at up
+    to 32 bits per value.
+    ``harvest``: filters of data files are reused if they are ``good`` (at most 1 % by their bits), ``always`` or
+    ``never``; page indexes are reused unless ``never``.
+    ``filter_format``: the filters of ORC units. ``parquet`` builds split-block filters from their values, ``orc`` uses
+    ORC filters (with ``auto`` rates at the writers' 1 %), ``auto`` reuses the file's own as ``harvest`` says and else
+    builds split-block filters.
+    ``engine``: ``local`` runs in this process, ``spark`` on ``spark`` or an embedded session; ``auto`` uses ``spark``
+    if one is given, else this process for tables up to 4 GiB or if Spark cannot start. By default the configured one
+    (:mod:`sidecar.config`), else ``auto``.
+    ``snapshot_id``: the snapshot to index; by default the current one.
+    ``ref``: a branch or tag whose snapshot is indexed instead.
+    ``spark``: a Spark session.
+    ``threads``: threads of this process, or cores of an embedded Spark session; by default the configured number, else
+    all cores.
+    ``progress``: called as work goes on.
+    ``lg_k``: log2 of a sketch's entries, 7 to 20.
+    ``full``: index all files again. By default, files that the sidecar of the snapshot or of its nearest ancestor has
+    indexed are not indexed again; its segments are carried over, including those of other columns.
+    ``force``: register even if an existing statistics file cannot be read and is lost.
+    ``encryption_keys``: they open encrypted data files; columns without their key are not indexed. A column that is
+    encrypted in some file goes into the sidecar encrypted if ``bundle_keys`` of the keys name it; then it is encrypted
+    for all files and has no sketch and no bounds.
+    ``allow_plaintext``: such a column goes in as plaintext without a bundle key, and its blobs say so. Otherwise the
+    build is an error.
+    ``dry_run``: do everything up to the first data file and nothing after it, and return a :class:`PlannedBuild`: the
+    files that would be indexed, the engine, and whether the table would get a commit. No data file is opened, so
+    damaged files and columns that are encrypted in files do not show.
 
     Damage costs only the file or column chunk that it hits, and the report says so. Raises :class:`UsageError` before
-    any work for unknown columns, a table without a snapshot and wrong options, and before anything is written for
-    encrypted columns that would go into a plaintext sidecar; and the errors of
-    :func:`sidecar.iceberg.registering.register`.
+    any work for unknown columns and wrong options, and before anything is written for encrypted columns that would go
+    into a plaintext sidecar; and the errors of :func:`sidecar.iceberg.registering.register`. In a table without a
+    snapshot there is nothing to index: nothing is written, and the report's ``snapshot_id`` is ``None``.
     """
     start = time.monotonic()
-    snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    refuse_text(columns=columns, kinds=kinds)
+    if is_empty(table, snapshot_id):
+        resolve_columns(table.schema(), columns)
+        check_options(kinds, harvest, filter_format, engine or "auto")
+        empty = nothing_planned if dry_run else empty_report
+        return empty(fpp, time.monotonic() - start)
+    snapshot = snapshot_of(table, snapshot_id)
     schema = _schema(table, snapshot)
     wanted = _typed(table, snapshot, resolve_columns(schema, columns))
+    if engine is None:
+        engine = configured("engine") if spark is None else "auto"
+    threads = configured("threads") if threads is None else threads
     check_options(kinds, harvest, filter_format, engine)
     if engine == "spark" and spark is None:
         from sidecar.spark.session import check_available
@@ -106,14 +196,21 @@ def build(
     earlier = look_back(table, listing, plan, None if fpp == "auto" else options.fpp, full)
     try:
         files = [file for file in listing.files if file.ordinal not in earlier.served]
+        if dry_run:
+            chosen = choose_engine(files, engine, spark)
+            planned = planned_build(table, listing, plan, earlier, chosen, force, start)
+            log_run(log, lambda: planned.log_line(".".join(table.name())), planned.warnings)
+            return planned
         runner, why = engine_for(table, files, engine, spark, threads)
         try:
             registrar = Registrar(table, listing, plan, earlier, runner, show, force, protection)
-            return _Build(listing, files, plan, earlier, runner, why, show, registrar).run(start)
+            report = _Build(listing, files, plan, earlier, runner, why, show, registrar).run(start)
         finally:
             runner.close()
     finally:
         earlier.close()
+    log_run(log, lambda: log_line(report, ".".join(table.name())), report.warnings)
+    return report
 
 
 @dataclass
@@ -147,8 +244,9 @@ class _Build:
             self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why)
         )
         report.carry(self.earlier)
-        if indexable or not self._is_registered():
+        if indexable or not self.earlier.is_registered(self.listing.snapshot_id):
             self._add_registration(report, self.registrar.register(selection, indexed))
+            show_commit(self.registrar.table)
         report.seconds = time.monotonic() - start
         return report
 
@@ -177,17 +275,10 @@ class _Build:
         if refused:
             raise refusal(refused)
 
-    def _is_registered(self) -> bool:
-        """Return whether the earlier sidecar belongs to this very snapshot, and all its segments are carried over."""
-        found = self.earlier.found
-        if found is None or found.snapshot_id != self.listing.snapshot_id:
-            return False
-        return len(self.earlier.segments) == len(found.sidecar.segments)
-
     def _add_registration(self, report: BuildReport, registration: Registration) -> None:
         report.statistics_path = registration.statistics_path
         report.file_size = registration.file_size
-        report.blobs = [blob_dict(blob) for blob in registration.blobs]
+        report.blobs = [blob_report(blob) for blob in registration.blobs]
         report.warnings += registration.notes
         if self.listing.delete_files and self.plan.options.theta:
             report.warnings.append(

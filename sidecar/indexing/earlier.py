@@ -52,6 +52,12 @@ class Earlier:
     why_not: str = ""
     """Why all files are indexed again; empty if they are not."""
 
+    def is_registered(self, snapshot_id: int) -> bool:
+        """Return whether the sidecar belongs to this very snapshot, and all its segments are carried over."""
+        if self.found is None or self.found.snapshot_id != snapshot_id:
+            return False
+        return len(self.segments) == len(self.found.sidecar.segments)
+
     def close(self) -> None:
         """Close the earlier file."""
         if self.found is not None:

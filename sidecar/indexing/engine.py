@@ -10,15 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from sidecar.convert.outcome import Progress
 from sidecar.indexing.slices import GroupTask, Key
 from sidecar.indexing.tasks import BuildPlan, Record, UnitsTask
-
-
-class Progress(Protocol):
-    """Called as work goes on."""
-
-    def __call__(self, what: str, done: int | None = None, total: int | None = None) -> None:
-        """Report that ``done`` of ``total`` steps of ``what`` are done; ``None`` if a number is not known."""
 
 
 class Engine(Protocol):

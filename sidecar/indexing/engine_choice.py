@@ -12,6 +12,9 @@ from sidecar.indexing.engine import Engine
 from sidecar.indexing.local import LocalEngine
 from sidecar.indexing.tasks import TableOpener
 
+NOTHING_TO_INDEX = "there is nothing to index"
+"""The reason for the engine of a build without files."""
+
 LOCAL_BYTES = 4 << 30
 """``engine="auto"`` runs tables of at most this many bytes of data files in this process."""
 
@@ -21,7 +24,7 @@ def engine_for(
 ) -> tuple[Engine, str]:
     """Return the engine, and why it was chosen."""
     opener = TableOpener(table.io.properties, table.metadata_location, table.io)
-    name, why = _choose(files, engine, spark)
+    name, why = choose_engine(files, engine, spark)
     if name == "local":
         return LocalEngine(opener, threads), why
     from sidecar.spark.engine import SparkEngine
@@ -30,9 +33,10 @@ def engine_for(
     return SparkEngine(spark if spark is not None else embedded_session(threads), opener), why
 
 
-def _choose(files: Sequence[ListedFile], engine: str, spark: Any) -> tuple[str, str]:
+def choose_engine(files: Sequence[ListedFile], engine: str, spark: Any) -> tuple[str, str]:
+    """Return the name of the engine for ``files``, and why it is chosen. Starts nothing."""
     if not files:
-        return "local", "there is nothing to index"
+        return "local", NOTHING_TO_INDEX
     if engine != "auto":
         return engine, "as asked for"
     if spark is not None:

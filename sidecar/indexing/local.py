@@ -20,8 +20,8 @@ import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 
 from sidecar.bundle.filters.layout import BLOCK_BYTES
+from sidecar.convert.outcome import Progress
 from sidecar.convert.spool import Spool
-from sidecar.indexing.engine import Progress
 from sidecar.indexing.formats import Metadata, read_metadata
 from sidecar.indexing.slices import GroupTask, Key, gather_spooled
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, Shared, UnitsTask, index_units

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from pyiceberg.manifest import FileFormat
 
@@ -14,10 +15,17 @@ from sidecar.iceberg.listing import Listing
 from sidecar.indexing.assemble import THETA
 from sidecar.indexing.columns import Options
 
-KINDS = (BLOOM, THETA, PAGE_INDEX)
-USUAL_KINDS = (BLOOM, THETA)
-FILTER_FORMATS = ("auto", "parquet", "orc")
-ENGINES = ("auto", "spark", "local")
+BuildKind: TypeAlias = Literal["bloom", "theta", "page-index"]
+"""A kind of index that a build makes."""
+FilterFormat: TypeAlias = Literal["auto", "parquet", "orc"]
+"""The filters of ORC files in a sidecar."""
+BuildEngine: TypeAlias = Literal["auto", "spark", "local"]
+"""Where a build runs."""
+
+KINDS: tuple[BuildKind, ...] = (BLOOM, THETA, PAGE_INDEX)
+USUAL_KINDS: tuple[BuildKind, ...] = (BLOOM, THETA)
+FILTER_FORMATS: tuple[FilterFormat, ...] = ("auto", "parquet", "orc")
+ENGINES: tuple[BuildEngine, ...] = ("auto", "spark", "local")
 
 ORC_STRIDE = 10_000
 """Rows of an ORC row group by default of ORC writers."""

@@ -3,67 +3,130 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sidecar.convert.outcome import PAGE_INDEX
+from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import THETA, Indexed, kinds_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.earlier import Earlier
+from sidecar.indexing.engine_choice import NOTHING_TO_INDEX
 from sidecar.indexing.groups import expected_false_units
 from sidecar.indexing.tasks import Record
 from sidecar.puffin.metadata import BlobMetadata
+from sidecar.results import Result, Summarized, plain_data
+from sidecar.run_log import counted
 
 
-@dataclass
-class ColumnReport:
+@dataclass(frozen=True, repr=False, slots=True)
+class DistinctValues(Result):
+    """The number of distinct values of a column, by its sketch."""
+
+    estimate: float
+    """The estimate; it is exact for few values."""
+    lower: float
+    """Two standard deviations below it."""
+    upper: float
+    """Two standard deviations above it."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class BlobReport(Result):
+    """A blob of the sidecar."""
+
+    type: str
+    """The type of the blob."""
+    fields: list[int]
+    """The ids of its columns; empty if it is about all of them."""
+    length: int
+    """Its length in bytes."""
+
+
+@dataclass(repr=False)
+class ColumnReport(Summarized):
     """The results of one column over all units."""
 
     name: str
+    """The name of the column."""
     field_id: int
+    """Its field id."""
     type: str
+    """Its Iceberg type."""
     filters: dict[str, int]
     """Filters by origin: ``harvested``, ``dictionary``, ``scanned``."""
     filter_bytes: int
+    """The bytes of all filters of the column."""
     expected_false_units: float
     """Units that a lookup of an absent value keeps on average, by the rates that the filters' bits show."""
-    ndv: dict[str, float] | None
-    """``estimate``, with ``lower`` and ``upper`` at two standard deviations; ``None`` without a sketch."""
+    ndv: DistinctValues | None
+    """The number of distinct values; ``None`` without a sketch."""
     page_indexes: dict[str, int]
     """Page indexes by origin: ``harvested``, ``built``."""
     uncovered: dict[str, dict[str, int]]
     """The number of units without an index, by kind and reason."""
 
 
-@dataclass
-class BuildReport:
+@dataclass(repr=False)
+class BuildReport(Summarized):
     """The result of :func:`sidecar.indexing.driver.build`."""
 
-    snapshot_id: int
+    snapshot_id: int | None
+    """The snapshot that was indexed; ``None`` for a table that has none yet, so that there was nothing to index."""
     statistics_path: str | None
+    """The path of the sidecar; ``None`` if there was nothing to register."""
     engine: str
+    """Where the build ran: ``local`` or ``spark``."""
     engine_reason: str
+    """Why it ran there."""
     files_total: int
+    """The data files of the snapshot."""
     files_indexed: int
+    """The data files that have indexes now."""
     files_failed: dict[str, str]
     """The reason by path for each file that could not be indexed, or not in all its column chunks."""
     files_unsupported: dict[str, str]
     """The reason by path for each file in a format that is not indexed."""
     units: int
+    """The row groups that were indexed."""
     fpp: float
+    """The target false-positive rate of new filters."""
     columns: list[ColumnReport]
+    """The results by column."""
     bytes_read: int
-    blobs: list[dict[str, Any]] = field(default_factory=list)
+    """The bytes read from data files."""
+    blobs: list[BlobReport] = field(default_factory=list)
+    """The blobs of the sidecar."""
     file_size: int = 0
+    """The size of the sidecar in bytes."""
     files_carried: int = 0
     """Files that an earlier sidecar serves; ``units``, filters and bytes do not count them."""
     segments_carried: int = 0
+    """The segments of an earlier sidecar that were carried over."""
     warnings: list[str] = field(default_factory=list)
+    """What the caller should know."""
     seconds: float = 0.0
+    """The time that the build took."""
+
+    def summary(self) -> Mapping[str, object]:
+        """Return the facts that ``repr`` and notebooks show."""
+        return {
+            "snapshot_id": self.snapshot_id,
+            "statistics_path": self.statistics_path,
+            "engine": self.engine,
+            "files_total": self.files_total,
+            "files_indexed": self.files_indexed,
+            "files_carried": self.files_carried,
+            "files_failed": self.files_failed,
+            "units": self.units,
+            "columns": self.columns,
+            "file_size": self.file_size,
+            "warnings": self.warnings,
+        }
 
     @property
     def expected_false_units(self) -> float:
@@ -86,7 +149,7 @@ class BuildReport:
         if earlier.found is not None:
             entry, puffin = earlier.found.statistics, earlier.found.sidecar.puffin
             self.statistics_path, self.file_size = entry.statistics_path, entry.file_size_in_bytes
-            self.blobs = [blob_dict(blob) for blob in puffin.metadata.blobs]
+            self.blobs = [blob_report(blob) for blob in puffin.metadata.blobs]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as ``sidecar build --json`` prints it."""
@@ -106,7 +169,7 @@ class BuildReport:
             "units": self.units,
             "fpp": self.fpp,
             "columns": {column.name: _column_dict(column) for column in self.columns},
-            "blobs": self.blobs,
+            "blobs": plain_data(self.blobs),
             "file_size": self.file_size,
             "expected_false_units": self.expected_false_units,
             "bytes_read": self.bytes_read,
@@ -115,9 +178,44 @@ class BuildReport:
         }
 
 
-def blob_dict(blob: BlobMetadata) -> dict[str, Any]:
+def log_line(report: BuildReport, table: str) -> str:
+    """A build for the log: what was indexed, what was carried over, and where it ran."""
+    counts = {
+        "new": report.files_indexed - report.files_carried,
+        "carried over": report.files_carried,
+        "failed": len(report.files_failed),
+        "in formats that are not indexed": len(report.files_unsupported),
+    }
+    columns = ", ".join(column.name for column in report.columns)
+    return (
+        f"build of {table}: {report.files_indexed:,} of {report.files_total:,} files indexed ({counted(counts)}), "
+        f"{report.units:,} units, columns {columns}; {report.file_size:,} bytes in {report.statistics_path}; "
+        f"engine {report.engine} ({report.engine_reason}); {report.seconds:.3f} s"
+    )
+
+
+def blob_report(blob: BlobMetadata) -> BlobReport:
     """Return a blob as the report lists it."""
-    return {"type": blob.type, "fields": list(blob.fields), "length": blob.length}
+    return BlobReport(blob.type, list(blob.fields), blob.length)
+
+
+def empty_report(fpp: float | str, seconds: float) -> BuildReport:
+    """Return the report for a table without a snapshot."""
+    return BuildReport(
+        snapshot_id=None,
+        statistics_path=None,
+        engine="local",
+        engine_reason=NOTHING_TO_INDEX,
+        files_total=0,
+        files_indexed=0,
+        files_failed={},
+        files_unsupported={},
+        units=0,
+        fpp=DEFAULT_FPP if isinstance(fpp, str) else fpp,
+        columns=[],
+        bytes_read=0,
+        seconds=seconds,
+    )
 
 
 def make_report(
@@ -183,10 +281,10 @@ def _reason(record: Record, kind: str) -> str:
     return record.theta_reason if kind == THETA else record.reason
 
 
-def _ndv(sketch: ThetaSketch | None) -> dict[str, float] | None:
+def _ndv(sketch: ThetaSketch | None) -> DistinctValues | None:
     if sketch is None:
         return None
-    return {"estimate": sketch.estimate, "lower": sketch.lower_bound(2), "upper": sketch.upper_bound(2)}
+    return DistinctValues(sketch.estimate, sketch.lower_bound(2), sketch.upper_bound(2))
 
 
 def _column_dict(column: ColumnReport) -> dict[str, Any]:
@@ -196,7 +294,7 @@ def _column_dict(column: ColumnReport) -> dict[str, Any]:
         "filters": column.filters,
         "filter_bytes": column.filter_bytes,
         "expected_false_units": column.expected_false_units,
-        "ndv": column.ndv,
+        "ndv": plain_data(column.ndv),
         "page_indexes": column.page_indexes,
         "uncovered": column.uncovered,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import TypedDict
 
 from pyiceberg.table import Table
@@ -14,7 +15,8 @@ from sidecar.bundle.filters.slicing import tail_piece
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TocEntry, write_toc
-from sidecar.bundle.writer import FieldBundle, copy_segments, write_segment
+from sidecar.bundle.writer import FieldBundle, copy_segments, kept_entries, write_segment
+from sidecar.convert.outcome import Progress
 from sidecar.convert.protection import Protection, properties_of
 from sidecar.errors import StorageError
 from sidecar.iceberg.listing import Listing
@@ -22,7 +24,7 @@ from sidecar.iceberg.merge import KeptSketch
 from sidecar.iceberg.registering import Registration, register
 from sidecar.indexing.assemble import Indexed, Selection, units_table
 from sidecar.indexing.earlier import Earlier, other_segments
-from sidecar.indexing.engine import Engine, Progress
+from sidecar.indexing.engine import Engine
 from sidecar.indexing.groups import expected_false_units, field_indexes, group_tasks, index_groups, tails
 from sidecar.indexing.slices import GroupTask
 from sidecar.indexing.tasks import BuildPlan
@@ -117,39 +119,45 @@ class Registrar:
         """Copy the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
         entries: list[TocEntry] = []
         known: set[str] = set()
+        wanted = partial(_is_wanted, self.table, self.plan, self.earlier)
         if self.earlier.found is not None:
             old = self.earlier.found.sidecar
             known = {segment.id for segment in old.segments}
-            entries += copy_segments(
-                old, writer, segments=self.earlier.segments, keep=self._is_wanted, **place
-            )
+            entries += copy_segments(old, writer, segments=self.earlier.segments, keep=wanted, **place)
         for reader in replaced:
             now = SidecarFile.open(
                 reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid
             )
             new = other_segments(now.segments, known, self.plan)
             known |= {segment.id for segment in new}
-            entries += copy_segments(now, writer, segments=new, keep=self._is_wanted, **place)
+            entries += copy_segments(now, writer, segments=new, keep=wanted, **place)
         return entries
 
-    def _is_wanted(self, entry: TocEntry) -> bool:
-        """Return whether an earlier blob of a field is kept.
 
-        It is dropped if the column is gone, if its blobs are now encrypted differently, or if it is built anew for all
-        files.
-        """
-        anew = set() if self.earlier.served else {column.field_id for column in self.plan.columns}
-        live = self.table.schema().field_ids
-        options = self.plan.options
-        rebuilt = {
-            **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
-            **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
-        }
-        if any((entry.segment_id, field_id) in self.earlier.stale for field_id in entry.fields):
-            return False
-        if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
-            return False
-        return live >= set(entry.fields)
+def bytes_carried(table: Table, plan: BuildPlan, earlier: Earlier) -> int:
+    """Return the bytes of the earlier sidecar's segments that a build copies."""
+    wanted = partial(_is_wanted, table, plan, earlier)
+    return sum(entry.length for entry in kept_entries(earlier.segments, wanted))
+
+
+def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry) -> bool:
+    """Return whether an earlier blob of a field is kept.
+
+    It is dropped if the column is gone, if its blobs are now encrypted differently, or if it is built anew for all
+    files.
+    """
+    anew = set() if earlier.served else {column.field_id for column in plan.columns}
+    live = table.schema().field_ids
+    options = plan.options
+    rebuilt = {
+        **dict.fromkeys((SBBF, ORC_BLOOM), options.bloom),
+        **dict.fromkeys((PAGE_INDEX_BLOB, ROW_INDEX), options.page_index),
+    }
+    if any((entry.segment_id, field_id) in earlier.stale for field_id in entry.fields):
+        return False
+    if rebuilt.get(entry.blob_type) and anew.issuperset(entry.fields):
+        return False
+    return live >= set(entry.fields)
 
 
 def _pages(

@@ -1,4 +1,8 @@
-"""``kernel``: numba's ``njit`` with a compile cache whose failures cost only a compilation.
+"""``kernel``: a compiled loop with one signature, and a compile cache whose failures cost only a compilation.
+
+A kernel declares the types of its arguments. So it is compiled once, at its first call, whatever kinds of arrays come
+later: read-only or writable, at any address. An array that a kernel reads is copied if it has gaps between elements. An
+array of another element type raises ``TypeError``. :mod:`sidecar.kernels.warming` compiles all kernels in advance.
 
 numba keeps compiled code beside the source or in the user's cache folder. If it can write to neither
 (a read-only image, a Spark executor without a home), it refuses to decorate. If many workers start
@@ -9,13 +13,38 @@ A failure must only cost a compilation, and code must never be mistaken for othe
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
+from functools import cache, partial, update_wrapper
+from importlib.resources import files
+from threading import Lock
 from typing import Any, TypeVar
 
-from numba import njit
-from numba.core.caching import IndexDataCacheFile
+import numpy as np
+from numba import njit, types
+from numba.core.caching import IndexDataCacheFile, NullCache
+
+from sidecar.kernels.announcing import announce_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+INTEGER, WORD, FLAG = types.int64, types.uint64, types.boolean
+"""Numbers: a Python integer, ``np.uint64``, and a boolean."""
+
+_compile: Any = partial(njit, nogil=True, no_cfunc_wrapper=True)  # nobody calls kernels from C
+
+KERNELS: list[Kernel] = []
+"""All kernels of the modules that are loaded."""
+
+
+def readable(element: Any, dimensions: int = 1) -> Any:
+    """Return the type of an array that a kernel only reads: contiguous, at any address."""
+    return types.Array(element, dimensions, "C", readonly=True, aligned=False)
+
+
+def writable(element: Any, dimensions: int = 1) -> Any:
+    """Return the type of an array that a kernel also writes: contiguous, at any address."""
+    return types.Array(element, dimensions, "C", aligned=False)
 
 
 class _CacheFile(IndexDataCacheFile):
@@ -40,19 +69,27 @@ class _TolerantCache:
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+
+    @classmethod
+    def of(cls, inner: Any, function: Any) -> _TolerantCache:
+        """Return a tolerant cache in the folder of numba's own cache of ``function``."""
         numbered = inner._cache_file
         inner._cache_file = _CacheFile(  # type: ignore[no-untyped-call]
             cache_path=numbered._cache_path,
             filename_base=numbered._index_name.removesuffix(".nbi"),
-            source_stamp=numbered._source_stamp,
+            source_stamp=_digest_of(sys.modules[function.__module__].__package__),
         )
+        return cls(inner)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return self._inner.load_overload(sig, target_context)
+            found = self._inner.load_overload(sig, target_context)
         except Exception:
             self._forget()
-            return None
+            found = None
+        if found is None:
+            announce_compiling()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
@@ -71,19 +108,95 @@ class _TolerantCache:
         return getattr(self._inner, name)
 
 
-def kernel(function: F) -> F:
-    """Compile a loop over arrays: no Python objects, GIL released, machine code cached."""
-    compiled: Any = njit(nogil=True)(function)
-    uncached = compiled._cache
-    try:
-        compiled.enable_caching()
-        compiled._cache = _TolerantCache(compiled._cache)
-    except Exception:  # no folder is writable, or numba's internals have changed
-        compiled._cache = uncached
-    return compiled  # type: ignore[no-any-return]
+@cache
+def _digest_of(package: str) -> str:
+    """Return a digest of all sources of ``package``, which may be in a zip archive, as Spark ships packages.
+
+    numba would stamp code with the digest or time of its own source file. It would miss a change of a helper in another
+    file. Raises :class:`FileNotFoundError` if there are no sources: old code would pass for that of any other version.
+    """
+    sources = {path.name: path.read_bytes() for path in files(package).iterdir() if path.name.endswith(".py")}
+    if not sources:
+        raise FileNotFoundError(package)
+    return hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest()
+
+
+class Kernel:
+    """A loop over arrays: no Python objects, GIL released, machine code cached. Call it as a function.
+
+    Kernels may call each other.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.dispatcher: Any = _compile()(function)
+        self._arguments = arguments
+        self._loaded = False
+        self._lock = Lock()
+        self._enable_caching(function)
+        update_wrapper(self, function)
+        KERNELS.append(self)
+
+    def _enable_caching(self, function: Any) -> None:
+        compiled = self.dispatcher
+        try:
+            compiled.enable_caching()
+            compiled._cache = _TolerantCache.of(compiled._cache, function)
+        except Exception:  # no folder is writable, or numba's internals have changed
+            compiled._cache = _TolerantCache(NullCache())
+
+    @property
+    def _numba_type_(self) -> Any:
+        """The type of the function in the code of another kernel."""
+        return self.dispatcher._numba_type_
+
+    @property
+    def compilations(self) -> int:
+        """How often this process has compiled it: 0 if it came from the cache or was not needed."""
+        return int(self.dispatcher.stats.cache_misses.total())
+
+    @property
+    def cache_folder(self) -> str | None:
+        """The folder of its machine code; ``None`` if no folder is writable."""
+        folder: str | None = self.dispatcher.stats.cache_path
+        return folder
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not self._loaded:
+            self.load()
+        try:
+            return self.dispatcher(*arguments)
+        except TypeError:  # an array has gaps between its elements, or another type
+            return self.dispatcher(*map(_without_gaps, self._arguments, arguments))
+
+    def load(self) -> None:
+        """Load the machine code from the cache, or compile it."""
+        with self._lock:
+            if not self._loaded:
+                self.dispatcher.compile(self._arguments)
+                self.dispatcher.disable_compile()
+                self._loaded = True
+
+
+def _without_gaps(kind: Any, argument: Any) -> Any:
+    """Return a contiguous copy of an array that a kernel only reads; other arguments as they are."""
+    copied = isinstance(kind, types.Array) and not kind.mutable and isinstance(argument, np.ndarray)
+    return np.ascontiguousarray(argument) if copied else argument
+
+
+def kernel(*arguments: Any) -> Callable[[F], F]:
+    """Make a function with arguments of these types a :class:`Kernel`."""
+
+    def make(function: F) -> F:
+        return Kernel(function, arguments)  # type: ignore[return-value]
+
+    return make
+
+
+def helper(function: F) -> F:
+    """Compile a function that only kernels call, as a part of each of them."""
+    return _compile(no_cpython_wrapper=True)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: F) -> F:
-    """Compile a function that is inlined into kernels, because a call would cost as much as hashing a short value."""
-    compiled: Any = njit(nogil=True, forceinline=True)(function)
-    return compiled  # type: ignore[no-any-return]
+    """Compile a helper that is inlined into kernels, because a call would cost as much as hashing a short value."""
+    return _compile(no_cpython_wrapper=True, forceinline=True)(function)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import inlined, kernel
+from sidecar.kernels._words import ByteArray, Word, least
 
 
 def _loader(bits: int, result: Any) -> Any:
@@ -32,19 +32,19 @@ load64 = _loader(64, types.uint64)
 """``load64(bytes, at)``: the uint64 at byte ``at`` of a uint8 array. The caller keeps ``at`` in bounds."""
 
 
-@inlined
-def tail64(data: NDArray[np.uint8], at: int, last: int) -> Any:
+def tail(data: ByteArray, at: Word) -> Word:
     """Return the bytes from ``at`` to the end of ``data``, at most eight, lowest first; higher bytes are undefined.
 
-    ``last`` is ``len(data) - 8``, which must not be negative. If ``at`` is ``len(data)``, the result is undefined.
+    ``data`` has at least eight bytes. If ``at`` is its length, the result is undefined.
     """
-    from_ = min(at, last)
-    return load64(data, from_) >> (np.uint64((at - from_) << 3) & np.uint64(63))
+    from_ = least(at, data.length - 8)
+    return data.word(from_) >> (((at - from_) << 3) & 63)
 
 
-@kernel
 def widened(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return a copy of fewer than 16 bytes, padded with zeros to 16, so that words can be loaded from it."""
+    """Return ``data``, padded with zeros to 16 bytes if it is shorter, so that words can be loaded from it."""
+    if len(data) >= 16:
+        return data
     out = np.zeros(16, np.uint8)
     out[: len(data)] = data
     return out

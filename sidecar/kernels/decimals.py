@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import kernel
+from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
 
 
-@kernel
+@kernel(readable(types.uint8, 2), writable(types.int64))
 def sign_bytes(rows: NDArray[np.uint8], out: NDArray[np.int64]) -> None:
     """Set ``out[i]`` to the number of leading bytes of the big-endian number ``rows[i]`` that only repeat its sign.
 
@@ -25,7 +26,7 @@ def sign_bytes(rows: NDArray[np.uint8], out: NDArray[np.int64]) -> None:
         out[i] = at
 
 
-@kernel
+@helper
 def _by_billion(upper: Any, lower: Any) -> Any:
     """Divide by a billion. Returns upper and lower half of the quotient, rounded down, and the remainder."""
     billion, low32, half = np.uint64(1_000_000_000), np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -34,7 +35,9 @@ def _by_billion(upper: Any, lower: Any) -> Any:
     return upper // billion, ((middle // billion) << half) | (last // billion), last % billion
 
 
-@kernel
+@kernel(
+    readable(types.uint64, 2), INTEGER, writable(types.uint8, 2), writable(types.int64), writable(types.int64)
+)
 def plain_text(
     words: NDArray[np.uint64],
     scale: int,

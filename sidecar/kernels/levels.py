@@ -13,15 +13,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
-from sidecar.kernels._jit import kernel
-from sidecar.kernels.rle import _little_endian, _packed, _run
+from sidecar.kernels._jit import FLAG, INTEGER, helper, kernel, readable, writable
+from sidecar.kernels.rle import DATA, WORDS, _little_endian, _packed, _run
 
 LOW, HIGH, NAN_LOW, NAN_HIGH, NAN_COUNT, BYTES = range(6)
 """Indexes into the result of :func:`fold_indices`."""
 
 
-@kernel
+@kernel(DATA, WORDS, INTEGER, INTEGER, INTEGER, INTEGER, writable(types.int64))
 def histogram(data: Any, words: Any, at: int, end: int, width: int, count: int, out: Any) -> int:
     """Add to ``out`` (int64[m]) how often each value occurs among the first ``count`` values of a hybrid.
 
@@ -54,7 +55,7 @@ def histogram(data: Any, words: Any, at: int, end: int, width: int, count: int, 
     return 0
 
 
-@kernel
+@kernel(DATA, INTEGER, INTEGER, INTEGER, INTEGER, writable(types.int64))
 def histogram_bit_packed(data: Any, at: int, end: int, width: int, count: int, out: Any) -> int:
     """Add to ``out`` (int64[m]) how often each value occurs among ``count`` BIT_PACKED levels."""
     if at + ((count * width + 7) >> 3) > end:
@@ -69,7 +70,7 @@ def histogram_bit_packed(data: Any, at: int, end: int, width: int, count: int, o
     return 0
 
 
-@kernel
+@helper
 def _fold(index: int, times: int, ranks: Any, sizes: Any, nan: Any, out: Any) -> None:
     rank = ranks[index]
     if nan[index]:
@@ -82,7 +83,10 @@ def _fold(index: int, times: int, ranks: Any, sizes: Any, nan: Any, out: Any) ->
     out[5] += np.int64(sizes[index]) * times
 
 
-@kernel
+@kernel(
+    *(DATA, WORDS, INTEGER, INTEGER, INTEGER, INTEGER),
+    *(readable(types.int64), readable(types.int64), readable(types.boolean), writable(types.int64)),
+)
 def fold_indices(
     data: Any,
     words: Any,
@@ -129,7 +133,7 @@ def fold_indices(
     return 0
 
 
-@kernel
+@helper
 def _is_less(data: Any, first: int, first_length: int, other: int, other_length: int) -> bool:
     for k in range(min(first_length, other_length)):
         if data[first + k] != data[other + k]:
@@ -137,7 +141,7 @@ def _is_less(data: Any, first: int, first_length: int, other: int, other_length:
     return bool(first_length < other_length)
 
 
-@kernel
+@kernel(DATA, readable(types.int64), readable(types.int64))
 def span_extremes(data: Any, starts: Any, lengths: Any) -> tuple[int, int]:
     """Return the indexes of the lowest and highest byte string ``data[starts[i] : starts[i] + lengths[i]]``.
 
@@ -152,7 +156,7 @@ def span_extremes(data: Any, starts: Any, lengths: Any) -> tuple[int, int]:
     return low, high
 
 
-@kernel
+@helper
 def _is_lower_row(data: Any, first: int, other: int, width: int, turn: Any) -> bool:
     if data[first] != data[other]:
         return bool(data[first] ^ turn < data[other] ^ turn)
@@ -162,7 +166,7 @@ def _is_lower_row(data: Any, first: int, other: int, width: int, turn: Any) -> b
     return False
 
 
-@kernel
+@helper
 def _short_row_extremes(data: Any, width: int, count: int, signed: bool) -> tuple[int, int]:
     """Like :func:`row_extremes`, for rows of at most 8 bytes, which are compared as words."""
     turn = np.uint64(0x80 << (8 * width - 8) if signed else 0)
@@ -180,7 +184,7 @@ def _short_row_extremes(data: Any, width: int, count: int, signed: bool) -> tupl
     return low, high
 
 
-@kernel
+@kernel(DATA, INTEGER, INTEGER, FLAG)
 def row_extremes(data: Any, width: int, count: int, signed: bool) -> tuple[int, int]:
     """Return the indexes of the lowest and highest of ``count`` big-endian numbers of ``width`` bytes in ``data``.
 

@@ -9,105 +9,116 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import inlined, kernel
-from sidecar.kernels._load import load64, tail64, widened
+from sidecar.kernels._jit import WORD, inlined, kernel, readable, writable
+from sidecar.kernels._load import tail, widened
+from sidecar.kernels._words import ByteArray, Word, least, rotl, traced, traced_pair
 
-C1 = np.uint64(0x87C37B91114253D5)
-C2 = np.uint64(0x4CF5AD432745937F)
-
-
-@kernel
-def _rotl(x: Any, bits: int) -> Any:
-    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+C1 = 0x87C37B91114253D5
+C2 = 0x4CF5AD432745937F
 
 
-@kernel
-def _mix1(k1: Any) -> Any:
-    return _rotl(k1 * C1, 31) * C2
+def _mix1(k1: Word) -> Word:
+    return rotl(k1 * C1, 31) * C2
 
 
-@kernel
-def _mix2(k2: Any) -> Any:
-    return _rotl(k2 * C2, 33) * C1
+def _mix2(k2: Word) -> Word:
+    return rotl(k2 * C2, 33) * C1
 
 
-@kernel
-def _fmix(k: Any) -> Any:
-    k ^= k >> np.uint64(33)
-    k *= np.uint64(0xFF51AFD7ED558CCD)
-    k ^= k >> np.uint64(33)
-    k *= np.uint64(0xC4CEB9FE1A85EC53)
-    return k ^ (k >> np.uint64(33))
+def _fmix(k: Word) -> Word:
+    k ^= k >> 33
+    k *= 0xFF51AFD7ED558CCD
+    k ^= k >> 33
+    k *= 0xC4CEB9FE1A85EC53
+    return k ^ (k >> 33)
 
 
-@kernel
-def _finish(h1: Any, h2: Any, length: Any) -> Any:
-    h1 ^= np.uint64(length)
-    h2 ^= np.uint64(length)
+def _finish(h1: Word, h2: Word, length: Word | int) -> Word:
+    h1 ^= length
+    h2 ^= length
     h1 += h2
     h2 += h1
     return _fmix(h1) + _fmix(h2)
 
 
-@inlined
-def _low_bytes(word: Any, count: int) -> Any:
+def _low_bytes(word: Word, count: Word) -> Word:
     """Return the lowest ``count`` bytes (0 to 8) of a word."""
-    mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64 - 8 * count) & np.uint64(63))
-    return word & mask if count > 0 else np.uint64(0)
+    mask = -1 >> (64 - (count << 3) & 63)
+    return count.at_least(1).choose(word & mask, 0)
 
 
-@inlined
-def _block(data: NDArray[np.uint8], at: int, h1: Any, h2: Any) -> Any:
+def _block(data: ByteArray, at: Word, h1: Word, h2: Word) -> tuple[Word, Word]:
     """Return ``h1`` and ``h2`` after the next 16 bytes."""
-    h1 = (_rotl(h1 ^ _mix1(load64(data, at)), 27) + h2) * np.uint64(5) + np.uint64(0x52DCE729)
-    h2 = (_rotl(h2 ^ _mix2(load64(data, at + 8)), 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
+    h1 = (rotl(h1 ^ _mix1(data.word(at)), 27) + h2) * 5 + 0x52DCE729
+    h2 = (rotl(h2 ^ _mix2(data.word(at + 8)), 31) + h1) * 5 + 0x38495AB5
     return h1, h2
 
 
-@inlined
-def _hash_bytes(data: NDArray[np.uint8], at: int, length: int, seed: Any) -> Any:
-    """Return the first half of MurmurHash3 x64-128 of ``data[at : at + length]``; ``data`` has at least 16 bytes.
+@traced_pair
+def _next(data: ByteArray, at: Word, h1: Word, h2: Word) -> tuple[Word, Word]:
+    return _block(data, at, h1, h2)
+
+
+@traced
+def _finished(data: ByteArray, at: Word, left: Word, length: Word, h1: Word, h2: Word) -> Word:
+    """Return the first half of the hash of ``length`` bytes after the last ``left`` of them (less than 48).
 
     The last two blocks are always computed, and used only if they exist: lengths vary, and a mispredicted
     branch costs more than a few multiplications.
     """
-    last = len(data) - 8
-    h1, h2 = seed, seed
-    left = length
-    while left >= 48:
-        h1, h2 = _block(data, at, h1, h2)
-        at += 16
-        left -= 16
     for _ in range(2):
-        next1, next2 = _block(data, min(at, last - 8), h1, h2)
-        is_block = left >= 16
-        h1 = next1 if is_block else h1
-        h2 = next2 if is_block else h2
-        step = 16 if is_block else 0
+        next1, next2 = _block(data, least(at, data.length - 16), h1, h2)
+        is_block = left.at_least(16)
+        h1 = is_block.choose(next1, h1)
+        h2 = is_block.choose(next2, h2)
+        step = is_block.choose(16, 0)
         at += step
         left -= step
-    h2 ^= _mix2(_low_bytes(tail64(data, min(at + 8, last + 8), last), max(left - 8, 0)))
-    h1 ^= _mix1(_low_bytes(tail64(data, at, last), min(left, 8)))
+    upper = left.at_least(8).choose(left - 8, 0)
+    h2 ^= _mix2(_low_bytes(tail(data, least(at + 8, data.length)), upper))
+    h1 ^= _mix1(_low_bytes(tail(data, at), least(left, 8)))
     return _finish(h1, h2, length)
 
 
-@kernel
+@inlined
+def _hash_bytes(data: NDArray[np.uint8], at: int, length: int, seed: Any) -> Any:
+    """Return the first half of MurmurHash3 x64-128 of ``data[at : at + length]``; ``data`` has at least 16 bytes."""
+    h1, h2 = seed, seed
+    left = length
+    while left >= 48:
+        h1, h2 = _next(data, at, h1, h2)
+        at += 16
+        left -= 16
+    return _finished(data, at, left, length, h1, h2)
+
+
+@traced
+def _hash4(word: Word, seed: Word) -> Word:
+    return _finish(seed ^ _mix1(word), seed, 4)
+
+
+@traced
+def _hash8(word: Word, seed: Word) -> Word:
+    return _finish(seed ^ _mix1(word), seed, 8)
+
+
+@kernel(readable(types.uint32), WORD, writable(types.uint64))
 def hash_fixed4(values: NDArray[np.uint32], seed: np.uint64, out: NDArray[np.uint64]) -> None:
     """Set ``out[i]`` to the first half of the hash of the 4 little-endian bytes of ``values[i]``."""
     for i in range(len(values)):
-        out[i] = _finish(seed ^ _mix1(np.uint64(values[i])), seed, np.uint64(4))
+        out[i] = _hash4(values[i], seed)
 
 
-@kernel
+@kernel(readable(types.uint64), WORD, writable(types.uint64))
 def hash_fixed8(values: NDArray[np.uint64], seed: np.uint64, out: NDArray[np.uint64]) -> None:
     """Set ``out[i]`` to the first half of the hash of the 8 little-endian bytes of ``values[i]``."""
     for i in range(len(values)):
-        out[i] = _finish(seed ^ _mix1(values[i]), seed, np.uint64(8))
+        out[i] = _hash8(values[i], seed)
 
 
-@kernel
 def hash_spans(
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],
@@ -116,13 +127,10 @@ def hash_spans(
     out: NDArray[np.uint64],
 ) -> None:
     """Set ``out[i]`` to the first half of the hash of ``data[starts[i] : starts[i] + lengths[i]]``."""
-    if len(data) < 16:
-        _hash_spans(widened(data), starts, lengths, seed, out)
-    else:
-        _hash_spans(data, starts, lengths, seed, out)
+    _hash_spans(widened(data), starts, lengths, seed, out)
 
 
-@kernel
+@kernel(readable(types.uint8), readable(types.int64), readable(types.int64), WORD, writable(types.uint64))
 def _hash_spans(
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import kernel
+from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
 from sidecar.kernels._load import load64
 
 SEED = np.uint64(104729)
@@ -21,7 +22,7 @@ BLOCK = 512
 """Hashes whose positions are computed together. They and the filter stay in the first-level cache."""
 
 
-@kernel
+@kernel(readable(types.int64), writable(types.uint64))
 def hash_longs(keys: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
     """Set ``out[i]`` to the hash of the integer key ``keys[i]``. Signed, because the right shifts keep the sign."""
     for i in range(len(keys)):
@@ -35,17 +36,17 @@ def hash_longs(keys: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
         out[i] = np.uint64(k + (k << 31))
 
 
-@kernel
+@helper
 def _rotl(x: Any, bits: int) -> Any:
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
-@kernel
+@helper
 def _mix(k: Any) -> Any:
     return _rotl(k * C1, 31) * C2
 
 
-@kernel
+@helper
 def _tail(data: NDArray[np.uint8], at: int, end: int, length: int) -> Any:
     """Return the last ``end - at`` (1 to 7) bytes of a value as a little-endian number."""
     if length >= 8:  # load the value's last eight bytes, and shift the earlier ones out
@@ -56,7 +57,7 @@ def _tail(data: NDArray[np.uint8], at: int, end: int, length: int) -> Any:
     return word
 
 
-@kernel
+@kernel(readable(types.uint8), readable(types.int64), readable(types.int64), writable(types.uint64))
 def hash_spans(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint64]
 ) -> None:
@@ -80,7 +81,7 @@ def hash_spans(
         out[i] = h ^ (h >> np.uint64(33))
 
 
-@kernel
+@helper
 def _position(sum32: Any, bits: Any) -> Any:
     """Return the bit of a sum of hash halves. As int32 the sum wraps, and a negative one is inverted."""
     c = sum32 & np.uint64(0xFFFFFFFF)
@@ -89,7 +90,7 @@ def _position(sum32: Any, bits: Any) -> Any:
     return c % bits
 
 
-@kernel
+@kernel(writable(types.uint64), INTEGER, readable(types.uint64))
 def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> None:
     """Set the ``k`` bits of every hash. ``words`` has less than 2**31 bits.
 
@@ -122,7 +123,7 @@ def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> Non
                 words[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
 
 
-@kernel
+@kernel(readable(types.uint64), INTEGER, readable(types.uint64), writable(types.boolean))
 def check(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
     """Set ``out[i]`` to whether all ``k`` bits of ``hashes[i]`` are set."""
     bits = np.uint64(len(words) * 64)

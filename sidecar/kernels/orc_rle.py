@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import kernel
+from sidecar.kernels._jit import FLAG, INTEGER, helper, kernel, readable, writable
 from sidecar.kernels._load import load64
 
 _ONE = np.uint64(1)
@@ -21,14 +22,14 @@ _BYTE = np.uint64(0xFF)
 _LOW32 = np.uint64(0xFFFFFFFF)
 
 
-@kernel
+@helper
 def _set_place(place: NDArray[np.int64], begin: int, end: int, count: int, beyond: int) -> None:
     """Store where to continue: in the run of ``count`` values at ``begin`` if ``beyond`` are left, else at ``end``."""
     place[0] = begin if beyond else end
     place[1] = count - beyond if beyond else 0
 
 
-@kernel
+@kernel(readable(types.uint8), INTEGER, INTEGER, writable(types.uint8), writable(types.int64))
 def bytes_rle(
     data: NDArray[np.uint8], at: int, skip: int, out: NDArray[np.uint8], place: NDArray[np.int64]
 ) -> int:
@@ -54,7 +55,7 @@ def bytes_rle(
     return at
 
 
-@kernel
+@helper
 def _varint(data: NDArray[np.uint8], at: int) -> Any:
     """Return a base-128 number, low bits first, cut to 64 bits, and the offset after it (-1 if the data ends)."""
     value = np.uint64(0)
@@ -70,17 +71,17 @@ def _varint(data: NDArray[np.uint8], at: int) -> Any:
     return value, -1
 
 
-@kernel
+@helper
 def _unzigzag(value: Any) -> Any:
     return np.int64(value >> _ONE) ^ -np.int64(value & _ONE)
 
 
-@kernel
+@helper
 def _as_int(value: Any, signed: bool) -> Any:
     return _unzigzag(value) if signed else np.int64(value)
 
 
-@kernel
+@kernel(readable(types.uint8), INTEGER, INTEGER, FLAG, writable(types.int64), writable(types.int64))
 def integers_v1(
     data: NDArray[np.uint8],
     at: int,
@@ -122,7 +123,7 @@ def integers_v1(
     return at
 
 
-@kernel
+@helper
 def _width(code: int) -> int:
     """Return the width in bits that a five-bit code means."""
     if code < 24:
@@ -132,7 +133,7 @@ def _width(code: int) -> int:
     return 40 + (code - 28) * 8
 
 
-@kernel
+@helper
 def _closest_width(bits: int) -> int:
     """Return the smallest width with a code that is at least ``bits``."""
     if bits <= 24:
@@ -140,7 +141,7 @@ def _closest_width(bits: int) -> int:
     return (bits + 1) & ~1 if bits <= 32 else (bits + 7) & ~7
 
 
-@kernel
+@helper
 def _big_endian(data: NDArray[np.uint8], at: int, width: int) -> Any:
     value = np.uint64(0)
     for i in range(width):
@@ -148,7 +149,7 @@ def _big_endian(data: NDArray[np.uint8], at: int, width: int) -> Any:
     return value
 
 
-@kernel
+@helper
 def _swapped(word: Any) -> Any:
     """Return the word with its bytes reversed."""
     word = ((word & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | (
@@ -160,7 +161,7 @@ def _swapped(word: Any) -> Any:
     return (word << np.uint64(32)) | (word >> np.uint64(32))
 
 
-@kernel
+@helper
 def _unpack(data: NDArray[np.uint8], at: int, width: int, count: int, out: NDArray[np.uint64]) -> None:
     """Unpack ``count`` big-endian numbers of ``width`` bits from byte ``at``. The caller checks the bounds."""
     bit = at * 8
@@ -181,7 +182,7 @@ def _unpack(data: NDArray[np.uint8], at: int, width: int, count: int, out: NDArr
         bit += width
 
 
-@kernel
+@helper
 def _patch(data: NDArray[np.uint8], at: int, width: int, third: int, fourth: int, run: Any) -> int:
     """Add the bits above ``width`` of patched values to ``run``. Returns the end of the patch list, or -1."""
     gap_width = (fourth >> 5) + 1
@@ -204,7 +205,7 @@ def _patch(data: NDArray[np.uint8], at: int, width: int, third: int, fourth: int
     return end
 
 
-@kernel
+@helper
 def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) -> Any:
     """Decode one run into ``run`` (int64 [512]). Returns its number of values and its end (-1 if the data ends)."""
     first = np.int64(data[at])
@@ -277,7 +278,7 @@ def _run_v2(data: NDArray[np.uint8], at: int, signed: bool, raw: Any, run: Any) 
     return count, end
 
 
-@kernel
+@kernel(readable(types.uint8), INTEGER, INTEGER, FLAG, writable(types.int64), writable(types.int64))
 def integers_v2(
     data: NDArray[np.uint8],
     at: int,
@@ -309,7 +310,7 @@ def integers_v2(
 # --- timestamps ---------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(writable(types.int64), writable(types.int64), INTEGER)
 def instants(seconds: NDArray[np.int64], nanos: NDArray[np.int64], base: int) -> bool:
     """Turn stored ``seconds`` since ``base`` and stored ``nanos`` into seconds since 1970 and nanoseconds, in place.
 
@@ -333,14 +334,14 @@ def instants(seconds: NDArray[np.int64], nanos: NDArray[np.int64], base: int) ->
 # --- decimals -----------------------------------------------------------------------------------------------
 
 
-@kernel
+@helper
 def _times_ten(upper: Any, lower: Any) -> Any:
     low = (lower & _LOW32) * np.uint64(10)
     middle = (lower >> np.uint64(32)) * np.uint64(10) + (low >> np.uint64(32))
     return upper * np.uint64(10) + (middle >> np.uint64(32)), (middle << np.uint64(32)) | (low & _LOW32)
 
 
-@kernel
+@helper
 def _tenth(upper: Any, lower: Any) -> Any:
     """Return a tenth, rounded toward zero."""
     ten = np.uint64(10)
@@ -350,14 +351,14 @@ def _tenth(upper: Any, lower: Any) -> Any:
     return upper // ten, ((high // ten) << np.uint64(32)) | (low // ten)
 
 
-@kernel
+@helper
 def _beyond_38_digits(upper: Any, lower: Any) -> Any:
     """Return whether the number is 10**38 or more."""
     limit = np.uint64(0x4B3B4CA85A86C47A)
     return upper > limit or (upper == limit and lower >= np.uint64(0x098A224000000000))
 
 
-@kernel
+@kernel(readable(types.uint8), INTEGER, readable(types.int64), INTEGER, writable(types.uint64, 2))
 def decimals(
     data: NDArray[np.uint8], at: int, scales: NDArray[np.int64], scale: int, out: NDArray[np.uint64]
 ) -> int:

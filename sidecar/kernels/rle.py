@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
 
-from sidecar.kernels._jit import kernel
+from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
+from sidecar.kernels._load import load32
 
 ENDS_EARLY, BAD_INDEX = -1, -2
+
+DATA = readable(types.uint8)
+WORDS = types.Array(types.uint64, 1, "A", readonly=True, aligned=False)
+"""The type of :func:`unaligned_words`."""
+WRITABLE_WORDS = types.Array(types.uint64, 1, "A", aligned=False)
 
 
 def unaligned_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
@@ -29,22 +36,7 @@ def unaligned_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     return words
 
 
-@kernel
-def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Return an unsigned varint of at most 32 bits, and the offset after it (-1 if broken)."""
-    value = 0
-    shift = 0
-    while at < end and shift < 35:
-        byte = np.int64(data[at])
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    return 0, -1
-
-
-@kernel
+@helper
 def _little_endian(data: Any, at: int, length: int) -> int:
     value = 0
     for i in range(length):
@@ -52,38 +44,51 @@ def _little_endian(data: Any, at: int, length: int) -> int:
     return value
 
 
-@kernel
+@helper
 def _packed(data: Any, at: int, end: int, width: int, position: int) -> int:
     """Return value ``position`` of a packed run at ``at``, byte by byte: near the end, a word would overshoot."""
     bit = position * width
     byte = at + (bit >> 3)
-    last = min(at + ((bit + width + 7) >> 3), end)
+    last = at + ((bit + width + 7) >> 3)
+    if last > end:
+        last = end
     word = 0
     for i in range(last - byte):
         word |= np.int64(data[byte + i]) << (8 * i)
     return (word >> (bit & 7)) & ((1 << width) - 1)
 
 
-@kernel
+@helper
 def _run(data: Any, at: int, end: int, width: int, left: int) -> tuple[int, int, int, bool]:
     """Return the run at ``at``: how many of its values are needed (at most ``left``; -1 if broken), the offset of its
     bytes, the offset after it, and whether it is packed."""
-    header, at = _varint(data, at, end)
-    if at < 0:
-        return -1, at, at, False
+    header = shift = 0
+    while True:  # a varint of at most 32 bits
+        if at >= end or shift == 35:
+            return -1, at, at, False
+        byte = np.int64(data[at])
+        at += 1
+        header |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
     if header & 1:
-        values = min((header >> 1) * 8, left)
+        values = (header >> 1) * 8
+        if values > left:
+            values = left
         if at + ((values * width + 7) >> 3) > end:
             return -1, at, at, True
         return values, at, at + (header >> 1) * width, True
-    values = min(header >> 1, left)
+    values = header >> 1
+    if values > left:
+        values = left
     behind = at + ((width + 7) >> 3)
     if behind > end or values == 0:
         return -1, at, at, False
     return values, at, behind, False
 
 
-@kernel
+@kernel(DATA, WORDS, INTEGER, INTEGER, INTEGER, INTEGER, writable(types.boolean))
 def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, used: Any) -> int:
     """Set ``used[i]`` (bool[n]) for each of the first ``count`` values of a hybrid. Returns 0 or a negative number.
 
@@ -121,7 +126,7 @@ def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, 
     return 0
 
 
-@kernel
+@kernel(DATA, INTEGER, INTEGER, INTEGER, INTEGER, INTEGER)
 def count_level(data: Any, at: int, end: int, width: int, count: int, level: int) -> int:
     """Return how many of the first ``count`` values of a hybrid equal ``level``, or a negative number."""
     found = 0
@@ -140,7 +145,7 @@ def count_level(data: Any, at: int, end: int, width: int, count: int, level: int
     return found
 
 
-@kernel
+@helper
 def _count_packed(data: Any, at: int, end: int, width: int, values: int, level: int) -> int:
     found = 0
     whole = 0
@@ -157,7 +162,7 @@ def _count_packed(data: Any, at: int, end: int, width: int, values: int, level: 
     return found
 
 
-@kernel
+@kernel(DATA, WORDS, INTEGER, writable(types.uint8), WRITABLE_WORDS, writable(types.int32))
 def split_byte_arrays(data: Any, words: Any, count: int, out: Any, out_words: Any, offsets: Any) -> int:
     """Remove the 4-byte lengths from ``count`` PLAIN byte arrays.
 
@@ -171,7 +176,7 @@ def split_byte_arrays(data: Any, words: Any, count: int, out: Any, out_words: An
     for i in range(count):
         if at + 4 > len(data):
             return -1
-        length = _little_endian(data, at, 4)
+        length = np.int64(load32(data, at))
         at += 4
         if at + length > len(data):
             return -1
@@ -187,7 +192,7 @@ def split_byte_arrays(data: Any, words: Any, count: int, out: Any, out_words: An
     return filled
 
 
-@kernel
+@kernel(DATA, INTEGER, writable(types.int64), writable(types.int64))
 def byte_array_spans(data: Any, count: int, starts: Any, lengths: Any) -> bool:
     """Set ``starts`` and ``lengths`` (int64[count]) to the place of each of ``count`` PLAIN byte arrays in ``data``.
 
@@ -197,7 +202,7 @@ def byte_array_spans(data: Any, count: int, starts: Any, lengths: Any) -> bool:
     for i in range(count):
         if at + 4 > len(data):
             return False
-        length = _little_endian(data, at, 4)
+        length = np.int64(load32(data, at))
         at += 4
         if at + length > len(data):
             return False

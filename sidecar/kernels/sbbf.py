@@ -7,39 +7,39 @@ these loops, because two plain loops are faster than one fused one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from sidecar.kernels._block import has_bits, set_bits
-from sidecar.kernels._jit import kernel
+from sidecar.kernels._jit import INTEGER, kernel, readable, writable
+from sidecar.kernels._words import Word, traced
 
 
-@kernel
-def _block(upper32: Any, z: Any) -> Any:
-    return (upper32 * z) >> np.uint64(32)
+@traced
+def _block(h: Word, z: Word) -> Word:
+    return ((h >> 32) * z) >> 32
 
 
-@kernel
+@kernel(writable(types.uint32, 2), readable(types.uint64))
 def insert(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> None:
     """Set the eight bits of every hash."""
     z = np.uint64(blocks.shape[0])
     for i in range(len(hashes)):
         h = hashes[i]
-        set_bits(blocks, _block(h >> np.uint64(32), z), np.uint32(h))
+        set_bits(blocks, _block(h, z), np.uint32(h))
 
 
-@kernel
+@kernel(readable(types.uint32, 2), readable(types.uint64), writable(types.boolean))
 def check(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
     """Set ``out[i]`` to whether all eight bits of ``hashes[i]`` are set."""
     z = np.uint64(blocks.shape[0])
     for i in range(len(hashes)):
         h = hashes[i]
-        out[i] = has_bits(blocks, _block(h >> np.uint64(32), z), np.uint32(h))
+        out[i] = has_bits(blocks, _block(h, z), np.uint32(h))
 
 
-@kernel
+@kernel(readable(types.uint32, 2), INTEGER, writable(types.uint32, 2))
 def fold(blocks: NDArray[np.uint32], factor: int, out: NDArray[np.uint32]) -> None:
     """Set ``out[i]`` (uint32 [z / factor, 8]) to the OR of the ``factor`` adjacent blocks from ``i * factor``."""
     for i in range(out.shape[0]):
@@ -50,7 +50,7 @@ def fold(blocks: NDArray[np.uint32], factor: int, out: NDArray[np.uint32]) -> No
                 out[i, j] |= blocks[k, j]
 
 
-@kernel
+@kernel(writable(types.uint32, 2), readable(types.uint64))
 def insert_masked(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> None:
     """Set the eight bits of every hash in block ``upper32 & (z - 1)``, for historical filters with z a power of two."""
     mask = np.uint64(blocks.shape[0] - 1)
@@ -59,7 +59,7 @@ def insert_masked(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> Non
         set_bits(blocks, (h >> np.uint64(32)) & mask, np.uint32(h))
 
 
-@kernel
+@kernel(readable(types.uint32, 2), readable(types.uint64), writable(types.boolean))
 def check_masked(blocks: NDArray[np.uint32], hashes: NDArray[np.uint64], out: NDArray[np.bool_]) -> None:
     """Set ``out[i]`` to whether all eight bits of ``hashes[i]`` are set in block ``upper32 & (z - 1)``."""
     mask = np.uint64(blocks.shape[0] - 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from sidecar.kernels._jit import kernel
+from sidecar.kernels._jit import WORD, kernel, readable, writable
 
 
-@kernel
+@kernel(readable(types.uint64), WORD, writable(types.uint64))
 def below(hashes: NDArray[np.uint64], theta: np.uint64, out: NDArray[np.uint64]) -> int:
     """Copy every ``0 < h < theta`` to the front of ``out`` (at least as long as ``hashes``). Returns their number.
 

@@ -65,8 +65,11 @@ class WrittenOrc:
     """The sizes of a written file, its filters and its footer, in bytes."""
 
     size: int
+    """The size of the file."""
     filter_bytes: int
+    """The bytes of its filters."""
     footer_bytes: int
+    """The bytes of its footer."""
 
 
 def check_embeddable(tail: OrcTail) -> None:

@@ -1,4 +1,4 @@
-"""Describe the indexes of an ORC file, and look up one value, as plain data for people and programs.
+"""Describe the indexes of an ORC file, and look up one value.
 
 A damaged stream has its reason in the result and does not hide the others. Only a file without a readable tail raises.
 """
@@ -9,152 +9,140 @@ import difflib
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
 
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.orc_values import probe_orc
 from sidecar.orc.bounds import cannot_hold
+from sidecar.orc.file_info import (
+    OrcColumnInfo,
+    OrcFileInfo,
+    OrcFilterInfo,
+    OrcRowGroupInfo,
+    OrcRowIndexInfo,
+    OrcStreamInfo,
+    OrcStripeInfo,
+)
 from sidecar.orc.index_streams import FoundOrcFilter, StripeIndex, positions_of, read_indexes, statistics_of
 from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import Bound, ColumnStatistics, decode_statistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe, read_stripe_statistics, read_tail
+from sidecar.results import ProbedRowGroup
 from sidecar.source import Source
 
 _EPOCH = datetime(1970, 1, 1)
 
 
-class ProbedOrcRowGroup(TypedDict):
-    """The answer of one row group; ``might_contain`` is ``None`` if it is not certain."""
-
-    stripe: int
-    row_group: int
-    might_contain: bool | None
-    reason: str
-
-
-def inspect_file(source: Source) -> dict[str, Any]:
+def inspect_file(source: Source) -> OrcFileInfo:
     """Describe the stripes with their streams, and the row index and filters of every row group.
 
-    ``stripes`` has ``stripe``, ``offset``, ``rows``, ``row_groups``, the three lengths, ``writer_timezone``,
-    ``streams`` ({``kind``, ``column``, ``offset``, ``length``}) and ``problem``. ``units`` has for each row group
-    ``stripe``, ``row_group`` (counted in the stripe), ``first_row``, ``rows`` and ``columns``: path -> ``row_index``,
-    ``bloom_filter`` and ``legacy_bloom_filter``, from the stream BLOOM_FILTER if there is a UTF-8 one too; each is
-    ``None`` if absent. Raises as :func:`sidecar.orc.tail.read_tail` does.
+    Raises as :func:`sidecar.orc.tail.read_tail` does.
     """
     tail = read_tail(source)
-    stripes: list[dict[str, Any]] = []
-    units: list[dict[str, Any]] = []
+    stripes: list[OrcStripeInfo] = []
+    units: list[OrcRowGroupInfo] = []
     for stripe in tail.stripes:
-        footer, described = None, _stripe(stripe)
+        footer, problem = None, ""
         try:
             footer = read_stripe_footer(source, tail, stripe)
-            described.update(_streams(tail, footer))
             units += _units(source, tail, footer)
         except SidecarError as error:
-            described["problem"] = reason_of(error)
-        stripes.append(described)
-    return {
-        "file": tail.name,
-        "format": "orc",
-        "size": tail.size,
-        "created_by": tail.created_by,
-        "rows": tail.num_rows,
-        "file_version": ".".join(map(str, tail.file_version)),
-        "compression": tail.compression,
-        "block_size": tail.block_size,
-        "row_index_stride": tail.row_index_stride,
-        "calendar": tail.calendar,
-        "encrypted": tail.encrypted,
-        "encrypted_columns": [tail.columns[i].path for i in sorted(tail.encrypted_columns)],
-        "stripes": stripes,
-        "units": units,
-    }
+            problem = reason_of(error)
+        stripes.append(_stripe(tail, stripe, footer, problem))
+    return OrcFileInfo(
+        file=tail.name,
+        size=tail.size,
+        created_by=tail.created_by,
+        rows=tail.num_rows,
+        file_version=".".join(map(str, tail.file_version)),
+        compression=tail.compression,
+        block_size=tail.block_size,
+        row_index_stride=tail.row_index_stride,
+        calendar=tail.calendar,
+        encrypted=tail.encrypted,
+        encrypted_columns=[tail.columns[i].path for i in sorted(tail.encrypted_columns)],
+        stripes=stripes,
+        units=units,
+    )
 
 
-def _stripe(stripe: Stripe) -> dict[str, Any]:
-    return {
-        "stripe": stripe.ordinal,
-        "offset": stripe.offset,
-        "rows": stripe.num_rows,
-        "row_groups": stripe.num_row_groups,
-        "index_length": stripe.index_length,
-        "data_length": stripe.data_length,
-        "footer_length": stripe.footer_length,
-        "writer_timezone": None,
-        "streams": [],
-        "problem": "",
-    }
+def _stripe(tail: OrcTail, stripe: Stripe, footer: StripeFooter | None, problem: str) -> OrcStripeInfo:
+    return OrcStripeInfo(
+        stripe.ordinal,
+        stripe.offset,
+        stripe.num_rows,
+        stripe.num_row_groups,
+        stripe.index_length,
+        stripe.data_length,
+        stripe.footer_length,
+        None if footer is None else footer.writer_timezone,
+        [] if footer is None else list(_streams(tail, footer)),
+        problem,
+    )
 
 
-def _streams(tail: OrcTail, footer: StripeFooter) -> dict[str, Any]:
-    plain = [{**s._asdict(), "column": tail.columns[s.column].path} for s in footer.streams]
-    hidden = [
-        {**s._asdict(), "column": tail.columns[s.column].path, "encrypted": True}
-        for variant in footer.encrypted_streams
-        for s in variant
-    ]
-    return {"writer_timezone": footer.writer_timezone, "streams": plain + hidden}
+def _streams(tail: OrcTail, footer: StripeFooter) -> Iterator[OrcStreamInfo]:
+    for s in footer.streams:
+        yield OrcStreamInfo(s.kind, tail.columns[s.column].path, s.offset, s.length)
+    for variant in footer.encrypted_streams:
+        for s in variant:
+            yield OrcStreamInfo(s.kind, tail.columns[s.column].path, s.offset, s.length, True)
 
 
-def _units(source: Source, tail: OrcTail, footer: StripeFooter) -> list[dict[str, Any]]:
+def _units(source: Source, tail: OrcTail, footer: StripeFooter) -> list[OrcRowGroupInfo]:
     groups = footer.stripe.row_groups
     indexes = read_indexes(source, tail, footer.stripe, footer, range(len(tail.columns)), legacy=True)
     shown = {column.path: column for column in tail.columns if column.id or indexes[0].filters is not None}
     return [
-        {
-            "stripe": footer.stripe.ordinal,
-            "row_group": group.ordinal,
-            "first_row": group.first_row,
-            "rows": group.rows,
-            "columns": {
+        OrcRowGroupInfo(
+            footer.stripe.ordinal,
+            group.ordinal,
+            group.first_row,
+            group.rows,
+            {
                 path: _column(tail, footer, indexes[column.id], group.ordinal)
                 for path, column in shown.items()
             },
-        }
+        )
         for group in groups
     ]
 
 
-def _column(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_group: int) -> dict[str, Any]:
+def _column(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_group: int) -> OrcColumnInfo:
     legacy = index.legacy_filters
     old = None if legacy is None or index.filters is legacy else describe_found(legacy[row_group])
-    return {
-        "row_index": _row_index(tail, footer, index, row_group),
-        "bloom_filter": _filter(index, row_group),
-        "legacy_bloom_filter": old,
-    }
+    return OrcColumnInfo(_row_index(tail, footer, index, row_group), _filter(index, row_group), old)
 
 
 def _row_index(
     tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_group: int
-) -> dict[str, Any] | None:
+) -> OrcRowIndexInfo | None:
     stream = index.streams.get("ROW_INDEX")
     if stream is None:
         return None
-    stated: dict[str, Any] = {"offset": stream.offset, "length": stream.length}
-    unknown = dict.fromkeys(("positions", "values", "has_null", "min", "max"))
+    offset, length = stream.offset, stream.length
     if index.row_index is None:
-        return {**stated, **unknown, "reason": reason_of(index.row_index_problem)}
+        return OrcRowIndexInfo(offset=offset, length=length, reason=reason_of(index.row_index_problem))
     column = index.column
     try:
         found = statistics_of(index.row_index, row_group, column, tail, footer)
         positions = positions_of(index.row_index, row_group, column, tail, footer)
     except SidecarError as error:
-        return {**stated, **unknown, "reason": reason_of(error)}
+        return OrcRowIndexInfo(offset=offset, length=length, reason=reason_of(error))
     if found is None:
-        return {**stated, **unknown, "positions": positions, "reason": "no statistics"}
-    return {
-        **stated,
-        "positions": positions,
-        "values": found.num_values,
-        "has_null": found.has_null,
-        "min": _shown(found.min, column),
-        "max": _shown(found.max, column),
-        "reason": found.reason,
-    }
+        return OrcRowIndexInfo(offset=offset, length=length, positions=positions, reason="no statistics")
+    return OrcRowIndexInfo(
+        offset=offset,
+        length=length,
+        positions=positions,
+        values=found.num_values,
+        has_null=found.has_null,
+        min=_shown(found.min, column),
+        max=_shown(found.max, column),
+        reason=found.reason,
+    )
 
 
 def _shown(bound: Bound | None, column: OrcColumn) -> Bound | None:
@@ -171,7 +159,7 @@ def _shown(bound: Bound | None, column: OrcColumn) -> Bound | None:
         return bound
 
 
-def _filter(index: StripeIndex, row_group: int) -> dict[str, Any] | None:
+def _filter(index: StripeIndex, row_group: int) -> OrcFilterInfo | None:
     if index.filters is not None:
         return describe_found(index.filters[row_group])
     if index.filters_problem is None:
@@ -180,31 +168,29 @@ def _filter(index: StripeIndex, row_group: int) -> dict[str, Any] | None:
     return _unread(stream.kind, stream.offset, stream.length, reason_of(index.filters_problem))
 
 
-def _unread(kind: str, offset: int, length: int, reason: str) -> dict[str, Any]:
-    stated = {"stream": kind, "offset": offset, "length": length}
-    unknown = dict.fromkeys(("bytes", "hash", "encoding", "k", "m", "fill", "estimated_fpp", "sha256"))
-    return {**stated, **unknown, "trusted": False, "reason": reason}
+def _unread(kind: str, offset: int, length: int, reason: str) -> OrcFilterInfo:
+    return OrcFilterInfo(stream=kind, offset=offset, length=length, trusted=False, reason=reason)
 
 
-def describe_found(found: FoundOrcFilter) -> dict[str, Any]:
+def describe_found(found: FoundOrcFilter) -> OrcFilterInfo:
     """Describe a filter; ``offset`` and ``length`` are those of its stream, ``bytes`` is the size of its bitset."""
     if found.filter is None:
         return _unread(found.stream_kind, found.offset, found.length, found.reason)
-    return {
-        "stream": found.stream_kind,
-        "offset": found.offset,
-        "length": found.length,
-        "bytes": found.filter.num_bytes,
-        "hash": "orc",
-        "encoding": None if found.encoding is None else found.encoding.name,
-        "k": found.filter.k,
-        "m": found.filter.m,
-        "fill": found.filter.fill(),
-        "estimated_fpp": found.filter.estimated_fpp(),
-        "trusted": found.trusted,
-        "reason": found.reason,
-        "sha256": hashlib.sha256(found.filter.to_bytes()).hexdigest(),
-    }
+    return OrcFilterInfo(
+        stream=found.stream_kind,
+        offset=found.offset,
+        length=found.length,
+        bytes=found.filter.num_bytes,
+        hash="orc",
+        encoding=None if found.encoding is None else found.encoding.name,
+        k=found.filter.k,
+        m=found.filter.m,
+        fill=found.filter.fill(),
+        estimated_fpp=found.filter.estimated_fpp(),
+        trusted=found.trusted,
+        reason=found.reason,
+        sha256=hashlib.sha256(found.filter.to_bytes()).hexdigest(),
+    )
 
 
 def reason_of(error: SidecarError | None) -> str:
@@ -229,7 +215,7 @@ def find_column(tail: OrcTail, path: str) -> OrcColumn:
     raise UsageError(f"the file has {what} '{path}'", file=tail.name, hint=hint)
 
 
-def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedOrcRowGroup]:
+def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedRowGroup]:
     """Return for each row group whether the column might contain ``literal``: by bounds first, then by its filter.
 
     A stripe whose statistics exclude the value is not read. For each other stripe, the footer is one read, row index
@@ -273,11 +259,11 @@ def _probe_stripe(
     column: OrcColumn,
     value: LiteralValue,
     whole: ColumnStatistics | None,
-) -> Iterator[ProbedOrcRowGroup]:
+) -> Iterator[ProbedRowGroup]:
     iceberg_type = column.iceberg_type or ""
     if excluded := cannot_hold(whole, value, iceberg_type, column):
         for group in range(len(stripe.row_groups)):
-            yield ProbedOrcRowGroup(
+            yield ProbedRowGroup(
                 stripe=stripe.ordinal, row_group=group, might_contain=False, reason=f"stripe: {excluded}"
             )
         return
@@ -292,7 +278,7 @@ def _probe_stripe(
         reason = problem
         if footer is not None and index is not None:
             might, reason = ask_row_group(tail, footer, index, group, value)
-        yield ProbedOrcRowGroup(stripe=stripe.ordinal, row_group=group, might_contain=might, reason=reason)
+        yield ProbedRowGroup(stripe=stripe.ordinal, row_group=group, might_contain=might, reason=reason)
 
 
 def ask_row_group(

@@ -33,11 +33,10 @@ can be copied to another place unchanged. The published specification and the wr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sidecar.errors import DamagedFileError
-from sidecar.orc.protobuf import Message, decode, encode
+from sidecar.orc.protobuf import Message, decode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding
 
@@ -117,13 +116,6 @@ def decode_entry(data: bytes) -> RowIndexEntry:
             found=len(positions),
         )
     return RowIndexEntry(tuple(positions), raw.message(2), raw)
-
-
-def encode_row_index(entries: Sequence[RowIndexEntry | bytes]) -> bytes:
-    """Return the bytes of a RowIndex message with ``entries``, which are decoded or still bytes."""
-    index = Message()
-    index.set_all(1, [entry if isinstance(entry, bytes) else entry.raw for entry in entries])
-    return encode(index)
 
 
 def stream_order(

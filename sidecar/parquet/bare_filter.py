@@ -7,7 +7,8 @@ gives a wrong answer.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, located, problem_in
 from sidecar.filters import historical
@@ -18,8 +19,9 @@ from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import MAX_HEADER, FoundFilter, check_num_bytes, header_doubt
-from sidecar.parquet.inspect import ProbedUnit, describe_found, reason_of
+from sidecar.parquet.inspect import ParquetFilterInfo, describe_found, reason_of
 from sidecar.parquet.thrift import decode_struct
+from sidecar.results import ProbedRowGroup, Result
 from sidecar.source import Source
 
 
@@ -62,16 +64,26 @@ def _decode_header(
     return SplitBlockBloomFilter, length, check_num_bytes(header)
 
 
-def inspect_bare_filter(source: Source) -> dict[str, Any]:
+@dataclass(frozen=True, repr=False, slots=True)
+class FilterFileInfo(Result):
+    """A file that is one Bloom filter."""
+
+    file: str
+    """The path of the file."""
+    format: Literal["bloom-filter"]
+    """The format of the file."""
+    size: int
+    """The size of the file in bytes."""
+    form: str
+    """The form of the filter in words."""
+    bloom_filter: ParquetFilterInfo
+    """The filter."""
+
+
+def inspect_bare_filter(source: Source) -> FilterFileInfo:
     """Describe the filter as :func:`sidecar.parquet.inspect.describe_found` does, with its ``form`` in words."""
     found = read_bare_filter(source)
-    return {
-        "file": source.name,
-        "format": "bloom-filter",
-        "size": source.size,
-        "form": found.filter.form,
-        "bloom_filter": describe_found(found),
-    }
+    return FilterFileInfo(source.name, "bloom-filter", source.size, found.filter.form, describe_found(found))
 
 
 def verify_bare_filter(source: Source) -> list[Problem]:
@@ -83,7 +95,7 @@ def verify_bare_filter(source: Source) -> list[Problem]:
     return []
 
 
-def probe_bare_filter(source: Source, value_type: str, literal: LiteralValue) -> list[ProbedUnit]:
+def probe_bare_filter(source: Source, value_type: str, literal: LiteralValue) -> list[ProbedRowGroup]:
     """Ask the filter for a value of Iceberg type ``value_type``, which may name an encoding: ``TYPE as ENCODING``.
 
     The default encoding is that of Iceberg's own writers; the reason names it. ``literal`` is as for
@@ -96,9 +108,10 @@ def probe_bare_filter(source: Source, value_type: str, literal: LiteralValue) ->
     found = read_bare_filter(source).filter
     probe = probe_hashes(value, value_type, encoding, found.function)
     if probe.verdict == "unknown":
-        return [{"row_group": None, "might_contain": None, "reason": probe.reason}]
+        return [ProbedRowGroup(row_group=None, might_contain=None, reason=probe.reason)]
     might = any(map(found.might_contain_hash, probe.hashes))
-    return [{"row_group": None, "might_contain": might, "reason": probe.reason or f"asked as {encoding}"}]
+    reason = probe.reason or f"asked as {encoding}"
+    return [ProbedRowGroup(row_group=None, might_contain=might, reason=reason)]
 
 
 def usual_encoding(value_type: str) -> Encoding:

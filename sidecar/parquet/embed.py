@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.encrypted.sealing import MAGIC, NO_KEY, Sealing, sealing_of
@@ -32,7 +32,9 @@ from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_meta
 from sidecar.source import Source, check_unchanged
 from sidecar.target import COPY_LENGTH, Target
 
-PLACEMENTS = ("end", "row-group")
+Placement: TypeAlias = Literal["end", "row-group"]
+"""Where filters are in a Parquet file: at its end, or after each row group."""
+PLACEMENTS: tuple[Placement, ...] = ("end", "row-group")
 _TRAILER = 8
 _SPOOL_LENGTH = 16 << 20
 """Bytes of page indexes that each spool keeps in memory before it uses a temporary file."""
@@ -59,9 +61,13 @@ class WrittenParquet:
     """Sizes of a written file and its parts, in bytes."""
 
     size: int
+    """The size of the file."""
     filter_bytes: int
+    """The bytes of its filters."""
     page_index_bytes: int
+    """The bytes of its page indexes."""
     footer_bytes: int
+    """The bytes of its footer."""
     dead_bytes: int
     """Bytes of old filters and page indexes between row groups to which the footer does not refer."""
 

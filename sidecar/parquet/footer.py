@@ -161,7 +161,7 @@ def decode_footer(source: Source, tail: Tail) -> Footer:
         )
     metadata, _ = decode_struct(tail.data, base=tail.offset)
     metadata.fields.pop(PADDING, None)
-    return _decode_footer(source, tail.offset, tail.data, metadata)
+    return footer_of(source, tail.offset, tail.data, metadata)
 
 
 def read_tail(source: Source) -> Tail:
@@ -196,7 +196,11 @@ def read_tail(source: Source) -> Tail:
     return Tail(data, offset, tail[-4:] == b"PARE")
 
 
-def _decode_footer(source: Source, offset: int, raw: bytes, metadata: Struct) -> Footer:
+def footer_of(source: Source, offset: int, raw: bytes, metadata: Struct) -> Footer:
+    """Return the footer of ``source`` whose field tree is ``metadata``, decoded from the bytes ``raw`` at ``offset``.
+
+    Raises as :func:`read_footer`.
+    """
     elements = metadata.structs(2)
     if elements is None:
         raise DamagedFileError("the footer has no schema")

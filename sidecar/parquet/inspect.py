@@ -1,4 +1,4 @@
-"""Describes the indexes of a Parquet file, and looks up a value in its filters, as plain data.
+"""Describes the indexes of a Parquet file, and looks up a value in its filters.
 
 A damaged filter does not hide the others: it is listed with its reason. Only a file without a readable footer raises.
 """
@@ -8,100 +8,180 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Callable
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import Literal
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue, literal_from_text
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.encrypted.footer import read_declaration
-from sidecar.parquet.footer import ColumnChunk, Footer, read_footer, read_tail
+from sidecar.parquet.encrypted.footer import declaration_in, read_declaration
+from sidecar.parquet.encrypted.modules import Declaration
+from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer, read_tail
+from sidecar.results import ProbedRowGroup, Result
 from sidecar.source import Source
 
 FilterAnswer = FoundFilter | SidecarError | None
 
 
-class ProbedUnit(TypedDict):
-    """The answer for one row group; ``might_contain`` is ``None`` if the filter cannot answer, and ``reason`` says why.
+@dataclass(frozen=True, repr=False, slots=True)
+class ByteRange(Result):
+    """A part of a file."""
 
-    ``row_group`` is ``None`` for a filter that is a file of its own.
-    """
+    offset: int
+    """The offset in bytes from the start of the file."""
+    length: int | None
+    """The length in bytes; ``None`` if the file does not say it."""
 
-    row_group: int | None
-    might_contain: bool | None
+
+@dataclass(frozen=True, repr=False, slots=True, kw_only=True)
+class ParquetFilterInfo(Result):
+    """The Bloom filter of one column chunk. ``None`` stands for what a filter that cannot be read does not show."""
+
+    offset: int | None
+    """The offset of the filter with its header in bytes."""
+    length: int | None
+    """The length with the header in bytes."""
+    bytes: int | None = None
+    """The length of the bitset in bytes."""
+    hash: str | None = None
+    """The hash function of the filter."""
+    fill: float | None = None
+    """The share of the bits that are set."""
+    estimated_fpp: float | None = None
+    """The false-positive rate that the bits show."""
+    trusted: bool
+    """Whether readers may believe the filter."""
     reason: str
+    """Why the filter is not trusted; empty if it is."""
+    sha256: str | None = None
+    """The SHA-256 of the bitset as hexadecimal digits."""
 
 
-def inspect_file(source: Source) -> dict[str, Any]:
+@dataclass(frozen=True, repr=False, slots=True)
+class ParquetColumnInfo(Result):
+    """The indexes of one column chunk; ``None`` for each one that it does not have."""
+
+    bloom_filter: ParquetFilterInfo | None
+    """The Bloom filter."""
+    column_index: ByteRange | None
+    """Where the column index is: the bounds of each page."""
+    offset_index: ByteRange | None
+    """Where the offset index is: the place of each page."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ParquetRowGroupInfo(Result):
+    """The indexes of one row group."""
+
+    row_group: int
+    """The number of the row group in the file."""
+    rows: int
+    """The number of rows."""
+    columns: dict[str, ParquetColumnInfo]
+    """The indexes of each column by its dotted path."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ParquetEncryptionInfo(Result):
+    """How a Parquet file is encrypted, without keys, key metadata and AAD prefix."""
+
+    algorithm: str
+    """The algorithm."""
+    footer: Literal["encrypted", "plaintext"]
+    """Whether the footer is encrypted."""
+    verified: bool
+    """Whether the footer was decrypted or its signature was verified."""
+    aad_prefix: Literal["stored", "supplied"] | None
+    """Where the AAD prefix is: in the file, or with the caller; ``None`` if there is none."""
+    columns: list[str] | None
+    """The dotted paths of encrypted columns; ``None`` if the footer cannot be read."""
+    locked: list[str] | None
+    """The dotted paths of columns whose key is missing; ``None`` if the footer cannot be read."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ParquetFileInfo(Result):
+    """The Bloom filters and page indexes of a Parquet file."""
+
+    file: str
+    """The path of the file."""
+    format: Literal["parquet"]
+    """The format of the file."""
+    size: int
+    """The size of the file in bytes."""
+    created_by: str | None
+    """The program that wrote the file, if the footer says it."""
+    rows: int | None
+    """The number of rows; ``None`` if the footer cannot be read."""
+    encryption: ParquetEncryptionInfo | None
+    """How the file is encrypted; ``None`` if it is not."""
+    units: list[ParquetRowGroupInfo]
+    """The row groups; empty if the footer cannot be read."""
+
+
+def inspect_file(source: Source) -> ParquetFileInfo:
     """Describe the filters and page indexes of every column chunk.
 
-    ``units`` has for each row group ``row_group``, ``rows`` and ``columns``: dotted path -> ``bloom_filter``
-    (see :func:`describe_filter`), ``column_index`` and ``offset_index`` (``None``, or ``offset`` and ``length`` in
-    bytes). ``encryption`` is the answer of :func:`describe_encryption`. A file whose encrypted footer has no key has no
-    units. Raises the errors of :func:`sidecar.parquet.footer.read_footer`.
+    A file whose encrypted footer has no key has no units. Raises the errors of
+    :func:`sidecar.parquet.footer.read_footer`.
     """
     try:
         footer = read_footer(source)
     except UnsupportedFeatureError:
         if not read_tail(source).is_encrypted:
             raise
-        return _locked(source)
-    units: list[dict[str, Any]] = []
-    for group in footer.row_groups:
-        columns = {
-            chunk.leaf.path: {
-                "bloom_filter": describe_filter(chunk, found),
-                "column_index": _range(chunk.column_index_offset, chunk.column_index_length),
-                "offset_index": _range(chunk.offset_index_offset, chunk.offset_index_length),
-            }
-            for chunk, found in read_bloom_filters(source, group.columns)
-        }
-        units.append({"row_group": group.ordinal, "rows": group.num_rows, "columns": columns})
-    return {
-        "file": footer.name,
-        "format": "parquet",
-        "size": footer.size,
-        "created_by": footer.created_by,
-        "rows": footer.num_rows,
-        "encryption": describe_encryption(source, footer),
-        "units": units,
+        return ParquetFileInfo(
+            source.name, "parquet", source.size, None, None, describe_encryption(source, None), []
+        )
+    return ParquetFileInfo(
+        footer.name,
+        "parquet",
+        footer.size,
+        footer.created_by,
+        footer.num_rows,
+        describe_encryption(source, footer),
+        [_describe_row_group(source, group) for group in footer.row_groups],
+    )
+
+
+def _describe_row_group(source: Source, group: RowGroup) -> ParquetRowGroupInfo:
+    columns = {
+        chunk.leaf.path: ParquetColumnInfo(
+            describe_filter(chunk, found),
+            _range(chunk.column_index_offset, chunk.column_index_length),
+            _range(chunk.offset_index_offset, chunk.offset_index_length),
+        )
+        for chunk, found in read_bloom_filters(source, group.columns)
     }
+    return ParquetRowGroupInfo(group.ordinal, group.num_rows, columns)
 
 
-def _locked(source: Source) -> dict[str, Any]:
-    """Describe a file whose encrypted footer cannot be read."""
-    return {
-        "file": source.name,
-        "format": "parquet",
-        "size": source.size,
-        "created_by": None,
-        "rows": None,
-        "encryption": describe_encryption(source, None),
-        "units": [],
-    }
-
-
-def describe_encryption(source: Source, footer: Footer | None) -> dict[str, Any] | None:
-    """Describe how a file is encrypted, without keys, key metadata and AAD prefix; ``None`` if it is not encrypted.
-
-    ``footer`` is ``encrypted`` or ``plaintext``; ``verified`` says whether it was decrypted or its signature verified;
-    ``aad_prefix`` is ``stored``, ``supplied`` or ``None``. ``columns`` has the dotted paths of encrypted columns,
-    ``locked`` those whose key is missing; both are ``None`` if the footer cannot be read.
-    """
+def describe_encryption(source: Source, footer: Footer | None) -> ParquetEncryptionInfo | None:
+    """Describe how a file is encrypted; ``None`` if it is not. ``footer`` is ``None`` if it cannot be read."""
     unlocked = None if footer is None else footer.encryption
-    declaration = read_declaration(source) if unlocked is None else unlocked.declaration
+    if unlocked is not None:
+        declaration: Declaration | None = unlocked.declaration
+    else:
+        declaration = read_declaration(source) if footer is None else declaration_in(footer.metadata)
     if declaration is None:
         return None
-    prefix = "supplied" if declaration.supply_aad_prefix else None
-    return {
-        "algorithm": declaration.algorithm,
-        "footer": "encrypted" if footer is None or (unlocked and unlocked.encrypted_footer) else "plaintext",
-        "verified": unlocked is not None,
-        "aad_prefix": "stored" if declaration.aad_prefix is not None else prefix,
-        "columns": footer and encrypted_columns(footer),
-        "locked": footer and _paths(footer, lambda chunk: chunk.encrypted),
-    }
+    hidden = footer is None or (unlocked is not None and unlocked.encrypted_footer)
+    return ParquetEncryptionInfo(
+        algorithm=declaration.algorithm,
+        footer="encrypted" if hidden else "plaintext",
+        verified=unlocked is not None,
+        aad_prefix=_place_of_prefix(declaration),
+        columns=None if footer is None else encrypted_columns(footer),
+        locked=None if footer is None else _paths(footer, lambda chunk: chunk.encrypted),
+    )
+
+
+def _place_of_prefix(declaration: Declaration) -> Literal["stored", "supplied"] | None:
+    if declaration.aad_prefix is not None:
+        return "stored"
+    return "supplied" if declaration.supply_aad_prefix else None
 
 
 def encrypted_columns(footer: Footer) -> list[str]:
@@ -115,30 +195,29 @@ def _paths(footer: Footer, which: Callable[[ColumnChunk], bool]) -> list[str]:
     return list(dict.fromkeys(chunk.leaf.path for chunk in chunks if which(chunk)))
 
 
-def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> dict[str, Any] | None:
-    """Describe a filter: ``length`` includes the header, ``bytes`` and ``sha256`` do not. ``None`` without a filter."""
+def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> ParquetFilterInfo | None:
+    """Describe a filter, or why it cannot be read. ``None`` without a filter."""
     if found is None:
         return None
     if isinstance(found, SidecarError):
-        stated = {"offset": chunk.bloom_filter_offset, "length": chunk.bloom_filter_length}
-        unknown = dict.fromkeys(("bytes", "hash", "fill", "estimated_fpp", "sha256"))
-        return {**stated, **unknown, "trusted": False, "reason": reason_of(found)}
+        offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+        return ParquetFilterInfo(offset=offset, length=length, trusted=False, reason=reason_of(found))
     return describe_found(found)
 
 
-def describe_found(found: FoundFilter) -> dict[str, Any]:
+def describe_found(found: FoundFilter) -> ParquetFilterInfo:
     """Describe a filter that was read: its place, hash and fill, and whether it is trusted."""
-    return {
-        "offset": found.offset,
-        "length": found.length,
-        "bytes": found.bitset_length,
-        "hash": found.hash,
-        "fill": found.filter.fill(),
-        "estimated_fpp": found.filter.estimated_fpp(),
-        "trusted": found.trusted,
-        "reason": found.reason,
-        "sha256": hashlib.sha256(found.filter.to_bytes()).hexdigest(),
-    }
+    return ParquetFilterInfo(
+        offset=found.offset,
+        length=found.length,
+        bytes=found.bitset_length,
+        hash=found.hash,
+        fill=found.filter.fill(),
+        estimated_fpp=found.filter.estimated_fpp(),
+        trusted=found.trusted,
+        reason=found.reason,
+        sha256=hashlib.sha256(found.filter.to_bytes()).hexdigest(),
+    )
 
 
 def reason_of(error: SidecarError) -> str:
@@ -152,8 +231,8 @@ def place_and_reason(error: SidecarError) -> str:
     return reason_of(error) if error.offset is None else f"{reason_of(error)} (offset {error.offset})"
 
 
-def _range(offset: int | None, length: int | None) -> dict[str, int | None] | None:
-    return None if offset is None else {"offset": offset, "length": length}
+def _range(offset: int | None, length: int | None) -> ByteRange | None:
+    return None if offset is None else ByteRange(offset, length)
 
 
 def find_leaf(footer: Footer, column: str) -> Leaf:
@@ -169,7 +248,7 @@ def find_leaf(footer: Footer, column: str) -> Leaf:
     raise UsageError(f"the file has no column '{column}'", file=footer.name, hint=hint)
 
 
-def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedUnit]:
+def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedRowGroup]:
     """Ask the filter of each row group whether the column might contain ``literal``.
 
     A string is parsed as a value of the column's type; anything else must be the value of a bound literal (see
@@ -190,7 +269,7 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
     return [_ask(chunk, found, value) for chunk, found in read_bloom_filters(source, chunks)]
 
 
-def _ask(chunk: ColumnChunk, found: FilterAnswer, value: LiteralValue) -> ProbedUnit:
+def _ask(chunk: ColumnChunk, found: FilterAnswer, value: LiteralValue) -> ProbedRowGroup:
     """Return the answer of one filter. A filter of the historical form is asked with its own hash function."""
     if found is None:
         return _unit(chunk, None, "no filter")
@@ -201,5 +280,5 @@ def _ask(chunk: ColumnChunk, found: FilterAnswer, value: LiteralValue) -> Probed
     return _unit(chunk, found.filter.might_contain(value, chunk.leaf.iceberg_type, chunk.leaf.encoding), "")
 
 
-def _unit(chunk: ColumnChunk, might_contain: bool | None, reason: str) -> ProbedUnit:
-    return {"row_group": chunk.row_group, "might_contain": might_contain, "reason": reason}
+def _unit(chunk: ColumnChunk, might_contain: bool | None, reason: str) -> ProbedRowGroup:
+    return ProbedRowGroup(row_group=chunk.row_group, might_contain=might_contain, reason=reason)

@@ -262,7 +262,7 @@ class _Decoder:
         data, at = (
             self.data,
             self.at,
-        )  # locals, and small integers inline, for speed: footers have many of them
+        )  # locals, and small integers and short strings inline, for speed: footers have many of them
         fields: dict[int, tuple[int, Any]] = {}
         field_id = 0
         while True:
@@ -278,17 +278,24 @@ class _Decoder:
                 self.at = at
                 field_id, at = self.integer(I16), self.at
             if field_id in fields or field_id > 0x7FFF:
+                self.at = at
                 raise DamagedFileError(
                     f"a Thrift structure has field {field_id} twice, or its id is too large"
                 )
             if I16 <= kind <= I64 and (raw := data[at]) < 0x80:
                 at += 1
                 fields[field_id] = (kind, (raw >> 1) ^ -(raw & 1))
+            elif kind == BINARY and (length := data[at]) < 0x80 and (end := at + 1 + length) <= len(data):
+                fields[field_id] = (kind, data[at + 1 : end])
+                at = end
             elif kind in (BOOL, BOOL_FALSE):
                 fields[field_id] = (BOOL, kind == BOOL)
             else:
                 self.at = at
-                fields[field_id] = (kind, self.value(kind, depth))
+                fields[field_id] = (
+                    kind,
+                    self.struct(depth + 1) if kind == STRUCT else self.value(kind, depth),
+                )
                 at = self.at
 
     def value(self, kind: int, depth: int) -> Any:
@@ -330,7 +337,8 @@ class _Decoder:
         kind = header & 15
         if kind == STRUCT:
             return Items(kind, [self.struct(depth + 1) for _ in range(size)])
-        return Items(kind, [self.element(kind, depth) for _ in range(size)])
+        read = self.element if kind in (BOOL, BOOL_FALSE) else self.value
+        return Items(kind, [read(kind, depth) for _ in range(size)])
 
     def entries(self, depth: int) -> Entries:
         if depth > MAX_DEPTH:
@@ -397,7 +405,11 @@ def _put_struct(out: bytearray, value: Struct) -> None:
             out.append(nibble)
             _put_integer(out, field_id)
         last = field_id
-        if kind != BOOL:
+        if (
+            I16 <= kind <= I64 and -64 <= content < 64
+        ):  # one byte, inline for speed: footers have many of them
+            out.append((content << 1) ^ (content >> 63))
+        elif kind != BOOL:
             _put_value(out, kind, content)
     out.append(STOP)
 

@@ -59,8 +59,11 @@ class SidecarUsed:
     """The sidecar file that a plan asked."""
 
     path: str
+    """The path of the file."""
     snapshot_id: int
+    """The snapshot that it was built for."""
     snapshots_behind: int
+    """How many commits this snapshot is older than that of the plan."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Funnel:
     """
 
     total: int = 0
+    """The live data files of the snapshot."""
     listed: int = 0
     indexed: int = 0
     dropped_by_metadata: int = 0
@@ -81,10 +85,15 @@ class Funnel:
     dropped_by_page_index: int = 0
     """Files in which filters left row groups, but page indexes left no row of them."""
     kept: int = 0
+    """The files to read."""
     kept_because: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The number of kept files by reason."""
     row_groups: int = 0
+    """The row groups of listed files that partition values and bounds left."""
     row_groups_dropped_by_filter: int = 0
+    """Those that filters dropped."""
     row_groups_dropped_by_page_index: int = 0
+    """Those that page indexes dropped."""
 
     @property
     def row_groups_kept(self) -> int:
@@ -124,9 +133,11 @@ class ManifestUse:
     listed: int = 0
     """Data manifests that were not opened because a sidecar lists their entries."""
     opened: int = 0
+    """Data manifests that were opened."""
     deletes: int = 0
     """Delete manifests in the manifest list."""
     deletes_opened: int = 0
+    """Delete manifests that were opened."""
 
     @property
     def ruled_out(self) -> int:

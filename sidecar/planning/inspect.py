@@ -5,63 +5,164 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 from pyiceberg.table import Table
 
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.sidecar_file import Segment
 from sidecar.iceberg.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.listing import Listing, list_snapshot
-from sidecar.iceberg.refs import generations, snapshot_id_of
+from sidecar.iceberg.refs import generations, is_empty, snapshot_id_of
 from sidecar.planning.filter_answers import BLOOM
 from sidecar.planning.relocated import RelocatedFiles
+from sidecar.results import Result
 
 THETA = "theta"
 
 
-def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> dict[str, Any]:
-    """List the indexes of a snapshot (of branch or tag ``ref``, or the current one).
+@dataclass(frozen=True, repr=False, slots=True)
+class TableSidecarInfo(Result):
+    """The sidecar file that answers for a snapshot. Sizes are in bytes."""
 
-    ``files``: the number of ``live`` and ``listed`` files. ``coverage``: for each column and kind, the number of
-    indexed ``files`` and ``units``, ``bytes`` of filters or ``ndv``, and ``not_indexed``, the number of units by
-    reason. ``segments``: what each build added. ``sidecar``: the sidecar file, ``None`` if there is none. Errors in the
-    sidecar are in ``warnings``. Raises the errors of :func:`sidecar.iceberg.listing.list_snapshot`.
+    path: str
+    """The path of the file."""
+    snapshot_id: int
+    """The snapshot that the sidecar was built for."""
+    snapshots_behind: int
+    """How many commits this snapshot is older than the one that was asked about."""
+    file_size: int
+    """The size of the file."""
+    footer_size: int
+    """The size of its footer."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class TableFileCounts(Result):
+    """The number of a snapshot's data files."""
+
+    live: int
+    """The data files of the snapshot."""
+    listed: int
+    """Those that the sidecar lists."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class KindCoverage(Result):
+    """How much of a column has one kind of index."""
+
+    omitted_if_none = ("files", "units", "not_indexed", "bytes", "ndv")
+
+    files: int | None = None
+    """The files in which some row group has the index; ``None`` if only the sketch of the whole table is known."""
+    units: int | None = None
+    """The row groups that have the index."""
+    not_indexed: dict[str, int] | None = None
+    """The number of row groups without it by reason."""
+    bytes: int | None = None
+    """The size of filters in bytes; ``None`` for other kinds."""
+    ndv: int | None = None
+    """The number of distinct values in the table; ``None`` if there is no sketch."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class TableSegmentInfo(Result):
+    """What one build added to the sidecar."""
+
+    id: str
+    """The id of the segment as hexadecimal digits."""
+    snapshot_id: int
+    """The snapshot that was indexed."""
+    created: str
+    """When the segment was built, ISO 8601 in UTC."""
+    files: int
+    """The number of data files that it lists."""
+    live_files: int
+    """Those that the snapshot still has."""
+    units: int
+    """The number of row groups of all its files."""
+    bytes: int
+    """The size of its blobs in bytes."""
+
+
+@dataclass(frozen=True, repr=False)
+class TableInfo(Result):
+    """The indexes of a table."""
+
+    table: str
+    """The name of the table."""
+    table_uuid: str
+    """The identity of the table."""
+    snapshot_id: int | None
+    """The snapshot that was asked about; ``None`` for a table that has none yet."""
+    sidecar: TableSidecarInfo | None
+    """The sidecar file that answers for it; ``None`` if there is none."""
+    files: TableFileCounts
+    """How many files the snapshot has."""
+    coverage: dict[str, dict[str, KindCoverage]]
+    """How much has which index, by column and kind (such as ``bloom``)."""
+    segments: list[TableSegmentInfo]
+    """What each build added to the sidecar."""
+    warnings: list[str]
+    """What is wrong with the sidecar, in words."""
+
+
+def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> TableInfo:
+    """List the indexes of a snapshot of ``table``.
+
+    This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. Errors in the sidecar
+    are in the result's ``warnings``. Raises the errors of :func:`sidecar.iceberg.listing.list_snapshot`.
+    The ``snapshot_id`` is ``None`` for a table without a snapshot.
     """
-    listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    if is_empty(table, snapshot_id):
+        return _of_empty(table)
+    listing = list_snapshot(table, snapshot_id)
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
         segments = found.sidecar.segments if found else []
         live = live_files(table, segments, listing)
-        data: dict[str, Any] = {
-            "table": ".".join(table.name()),
-            "table_uuid": listing.table_uuid,
-            "snapshot_id": listing.snapshot_id,
-            "sidecar": None if found is None else _describe(table, listing, found),
-            "files": {
-                "live": len(listing.files),
-                "listed": len(set().union(*(set(files) for files in live))),
-            },
-            "coverage": {},
-            "segments": [
-                {
-                    "id": segment.id,
-                    "snapshot_id": segment.snapshot_id,
-                    "created": segment.header.created_at,
-                    "files": segment.num_files,
-                    "live_files": len(files),
-                    "units": segment.num_units,
-                    "bytes": sum(entry.length for entry in segment.entries),
-                }
-                for segment, files in zip(segments, live, strict=True)
-            ],
-        }
         if found is not None:
-            _add_coverage(data["coverage"], table, found, live)
             warnings += found.sidecar.warnings
-    return {**data, "warnings": list(dict.fromkeys(warnings))}
+        return TableInfo(
+            table=".".join(table.name()),
+            table_uuid=listing.table_uuid,
+            snapshot_id=listing.snapshot_id,
+            sidecar=None if found is None else _describe(table, listing, found),
+            files=TableFileCounts(
+                len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))
+            ),
+            coverage={} if found is None else _coverage(table, found, live),
+            segments=[
+                _describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)
+            ],
+            warnings=list(dict.fromkeys(warnings)),
+        )
+
+
+def _describe_segment(segment: Segment, live: int) -> TableSegmentInfo:
+    return TableSegmentInfo(
+        id=segment.id,
+        snapshot_id=segment.snapshot_id,
+        created=segment.header.created_at,
+        files=segment.num_files,
+        live_files=live,
+        units=segment.num_units,
+        bytes=sum(entry.length for entry in segment.entries),
+    )
+
+
+def _of_empty(table: Table) -> TableInfo:
+    return TableInfo(
+        table=".".join(table.name()),
+        table_uuid=str(table.metadata.table_uuid),
+        snapshot_id=None,
+        sidecar=None,
+        files=TableFileCounts(0, 0),
+        coverage={},
+        segments=[],
+        warnings=[],
+    )
 
 
 @contextmanager
@@ -75,15 +176,15 @@ def opened_sidecar(table: Table, listing: Listing, warnings: list[str]) -> Itera
             found.sidecar.close()
 
 
-def _describe(table: Table, listing: Listing, found: FoundSidecar) -> dict[str, Any]:
+def _describe(table: Table, listing: Listing, found: FoundSidecar) -> TableSidecarInfo:
     entry = found.statistics
-    return {
-        "path": entry.statistics_path,
-        "snapshot_id": found.snapshot_id,
-        "snapshots_behind": generations(table, listing.snapshot_id, found.snapshot_id),
-        "file_size": entry.file_size_in_bytes,
-        "footer_size": entry.file_footer_size_in_bytes,
-    }
+    return TableSidecarInfo(
+        path=entry.statistics_path,
+        snapshot_id=found.snapshot_id,
+        snapshots_behind=generations(table, listing.snapshot_id, found.snapshot_id),
+        file_size=entry.file_size_in_bytes,
+        footer_size=entry.file_footer_size_in_bytes,
+    )
 
 
 def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> list[dict[int, int]]:
@@ -98,43 +199,48 @@ def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> l
     return live
 
 
-def _add_coverage(
-    coverage: dict[str, Any], table: Table, found: FoundSidecar, live: list[dict[int, int]]
-) -> None:
+def _coverage(
+    table: Table, found: FoundSidecar, live: list[dict[int, int]]
+) -> dict[str, dict[str, KindCoverage]]:
     """Add up the coverage of live files in all segments; a file in two segments counts in the newer one only."""
     schema = table.schema()
+    coverage: dict[str, dict[str, KindCoverage]] = {}
     counted: dict[tuple[int, str], set[int]] = {}
     for segment, files in reversed(list(zip(found.sidecar.segments, live, strict=True))):
         for states in segment.coverages:
             column = schema.find_column_name(states.field_id) or f"field {states.field_id}"
-            kind = coverage.setdefault(column, {}).setdefault(
-                states.kind, {"files": 0, "units": 0, "not_indexed": {}}
-            )
+            kinds = coverage.setdefault(column, {})
             before = counted.setdefault((states.field_id, states.kind), set())
             new = [ordinal for number, ordinal in files.items() if number not in before]
             before.update(files)
-            _add_states(kind, states, segment.unit_ranges, new)
+            kind = _with_states(kinds.get(states.kind, KindCoverage(0, 0, {})), states, segment, new)
             if states.kind == BLOOM:
                 groups = segment.fields.get(states.field_id, ())
-                kind["bytes"] = kind.get("bytes", 0) + sum(group.layout.length for group in groups)
+                kind = replace(kind, bytes=(kind.bytes or 0) + sum(group.layout.length for group in groups))
+            kinds[states.kind] = kind
     for blob in found.statistics.blob_metadata:
         ndv = (blob.properties or {}).get("ndv", "")
         name = schema.find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if name is not None and ndv.isascii() and ndv.isdigit():
-            coverage.setdefault(name, {}).setdefault(THETA, {})["ndv"] = int(ndv)
+            kinds = coverage.setdefault(name, {})
+            kinds[THETA] = replace(kinds.get(THETA, KindCoverage()), ndv=int(ndv))
+    return coverage
 
 
-def _add_states(
-    kind: dict[str, Any], states: Coverage, ranges: npt.NDArray[np.int64], files: Sequence[int]
-) -> None:
-    """Add the units of these files of a segment to the counts of ``kind``."""
+def _with_states(
+    kind: KindCoverage, states: Coverage, segment: Segment, files: Sequence[int]
+) -> KindCoverage:
+    """Return ``kind`` with the units of these files of a segment added."""
+    ranges, indexed = segment.unit_ranges, []
+    not_indexed = Counter(kind.not_indexed)
     for ordinal in files:
         units = slice(ranges[ordinal], ranges[ordinal + 1])
-        indexed = int(states.indexed[units].sum())
-        kind["units"] += indexed
-        kind["files"] += indexed > 0
-        for reason, count in Counter(
-            states.states[code].state for code in states.codes[units].tolist()
-        ).items():
-            if reason != UnitState.INDEXED:
-                kind["not_indexed"][reason] = kind["not_indexed"].get(reason, 0) + count
+        indexed.append(int(states.indexed[units].sum()))
+        not_indexed.update(states.states[code].state for code in states.codes[units].tolist())
+    del not_indexed[UnitState.INDEXED]
+    return replace(
+        kind,
+        files=(kind.files or 0) + sum(count > 0 for count in indexed),
+        units=(kind.units or 0) + sum(indexed),
+        not_indexed=dict(not_indexed),
+    )

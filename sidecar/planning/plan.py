@@ -18,6 +18,7 @@ from sidecar.errors import UsageError
 from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.row_groups import KeptRowGroups, StoredPages
+from sidecar.results import Summarized
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,29 +32,36 @@ SHOWN = 10
 """Files whose row groups :meth:`Plan.explain` shows one by one."""
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Summarized):
     """The files to read for a predicate. Methods that read rows are named as in pyiceberg's ``DataScan``.
 
     ``tasks`` are pyiceberg's own; its ``ArrowScan`` accepts them.
     """
 
     table: Table = field(repr=False)
+    """The table as it was in the snapshot."""
     snapshot_id: int | None
     """The snapshot of the plan; ``None`` for a table that has no snapshot yet."""
     time_travel: bool
     """Whether the caller named the snapshot. pyiceberg then reads it with its own schema, not the table's."""
     row_filter: BooleanExpression
+    """The predicate with exact literals."""
     tasks: list[FileScanTask] = field(default_factory=list, repr=False)
     funnel: Funnel = field(default_factory=Funnel)
+    """How many files were dropped by what."""
     sidecar: SidecarUsed | None = None
+    """The sidecar that was asked; ``None`` if none was."""
     notes: tuple[str, ...] = ()
     """Parts of the predicate that filters were not asked about, with the reason."""
     warnings: tuple[str, ...] = ()
     """Errors in the index; the rows are right nevertheless."""
     index_bytes_read: int = 0
+    """The bytes read from the sidecar."""
     index_reads: int = 0
+    """The number of reads from the sidecar."""
     seconds: float = 0.0
+    """The time that planning took."""
     row_groups: Mapping[str, KeptRowGroups] = field(default_factory=dict, repr=False)
     """The row groups that are left of each file, by path, if the sidecar knows them."""
     answered: frozenset[str] = field(default=frozenset(), repr=False)
@@ -70,6 +78,21 @@ class Plan:
     """The keys with which a scan opens encrypted files."""
     is_locked: bool = False
     """Whether the sidecar could not answer for a column because the column is encrypted and its key is missing."""
+
+    def summary(self) -> Mapping[str, object]:
+        """Return the counts that ``repr`` and notebooks show."""
+        funnel = self.funnel
+        return {
+            "snapshot_id": self.snapshot_id,
+            "files_total": funnel.total,
+            "dropped_by_metadata": funnel.dropped_by_metadata,
+            "dropped_by_filter": funnel.dropped_by_filter,
+            "dropped_by_page_index": funnel.dropped_by_page_index,
+            "files_kept": self.files_kept,
+            "row_groups_kept": funnel.row_groups_kept if funnel.row_groups else None,  # None: not told apart
+            "notes": self.notes,
+            "warnings": self.warnings,
+        }
 
     @property
     def kept_files(self) -> list[str]:

@@ -16,6 +16,7 @@ A sidecar is advisory. An error in it becomes a warning of the plan, and files a
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 
@@ -38,6 +39,9 @@ from sidecar.planning.key_sets import Keys, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.task_planner import plan_tasks
+from sidecar.run_log import counted, log_run
+
+log = logging.getLogger(__name__)
 
 
 def plan(
@@ -51,7 +55,10 @@ def plan(
     allow_equality_deletes: bool = False,
     encryption_keys: EncryptionKeys | None = None,
 ) -> Plan:
-    """Find the files of a snapshot (of branch or tag ``ref``, or the current one) that can hold rows for ``predicate``.
+    """Find the files of a snapshot of ``table`` that can hold rows for ``predicate``.
+
+    This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. ``case_sensitive`` says
+    whether the names of columns are.
 
     ``keys``, ``{column: Arrow array or list}``, are the keys of a join's other side, up to millions: a row must also
     have one of them (a semi-join). Integers and decimals may be narrower or wider than the column if every key fits.
@@ -97,7 +104,7 @@ def plan(
         funnel = pruner.funnel(data_lines)
     finally:
         opened.close()
-    return Plan(
+    planned = Plan(
         table,
         snapshot.snapshot_id,
         snapshot_id is not None,
@@ -118,6 +125,23 @@ def plan(
         manifests=manifest_use,
         encryption_keys=encryption_keys,
         is_locked=pruner.is_locked,
+    )
+    log_run(log, lambda: log_line(planned), planned.warnings)
+    return planned
+
+
+def log_line(planned: Plan) -> str:
+    """A plan for the log: what was dropped, and why the other files are kept. It has no values of the predicate."""
+    funnel = planned.funnel
+    dropped = {
+        "by partitions or bounds": funnel.dropped_by_metadata,
+        "by filters": funnel.dropped_by_filter,
+        "by page indexes": funnel.dropped_by_page_index,
+    }
+    return (
+        f"plan of {'.'.join(planned.table.name())}: {funnel.kept:,} of {funnel.total:,} files kept "
+        f"({counted(funnel.kept_because)}), dropped {counted(dropped)}; "
+        f"{planned.index_bytes_read:,} index bytes in {planned.index_reads} reads; {planned.seconds:.3f} s"
     )
 
 

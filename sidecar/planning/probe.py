@@ -16,13 +16,32 @@ from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.values import Probe
 from sidecar.iceberg.listing import ListedFile, list_snapshot
 from sidecar.iceberg.literals import PredicateColumn, exact_value, find_column
-from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.planning.filter_answers import BLOOM, state_of
 from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.inspect import live_files, opened_sidecar
+from sidecar.results import ProbedRowGroup, Result
 
 DAMAGED = "the index of this row group cannot be read, see the warnings"
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class TableProbe(Result):
+    """The answers of a column's filters in a table."""
+
+    table: str
+    """The name of the table."""
+    snapshot_id: int | None
+    """The snapshot that was asked about."""
+    column: str
+    """The name of the column."""
+    units: list[ProbedRowGroup]
+    """The answer for each row group of each data file."""
+    index_reads: int
+    """The number of reads from the sidecar."""
+    warnings: list[str]
+    """What is wrong with the sidecar, in words."""
 
 
 def probe_table(
@@ -33,18 +52,21 @@ def probe_table(
     *,
     ref: str | None = None,
     encryption_keys: EncryptionKeys | None = None,
-) -> dict[str, Any]:
-    """Ask the filters of one column for one value, in a snapshot (that of ``ref``, or the current one).
+) -> TableProbe:
+    """Ask the filters of one ``column`` for one value, in a snapshot of ``table``.
 
-    ``value`` is a text as a person writes it, or a value that the column's type takes exactly. The result has
-    ``units``, one for each row group of each live file, with ``might_contain`` (true, false, or ``None`` if nothing is
-    certain) and ``reason``. A file whose row groups are unknown has one unit with ``row_group`` ``None``.
+    This is the snapshot ``snapshot_id``, that of the branch or tag ``ref``, or the current one. ``value`` is a text as
+    a person writes it, or a value that the column's type takes exactly. The result has an answer for each row group of
+    each live file. A file whose row groups are unknown has one answer with ``row_group`` ``None``.
     ``encryption_keys`` open encrypted filters. Raises :class:`sidecar.errors.UsageError` for an unknown column and for
     a value that does not fit it.
     """
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
     found_column = find_column(table.schema(), column)
     literal = exact_value(value, found_column)
-    listing = list_snapshot(table, snapshot_id_of(table, snapshot_id, ref))
+    if is_empty(table, snapshot_id):
+        return _answer(table, None, found_column, [], 0, [])
+    listing = list_snapshot(table, snapshot_id)
     warnings: list[str] = []
     with opened_sidecar(table, listing, warnings) as found:
         segments: list[Segment] = []
@@ -60,14 +82,25 @@ def probe_table(
         if found is not None:
             warnings += found.sidecar.warnings
         reads = found.sidecar.index_reads if found else 0
-    return {
-        "table": ".".join(table.name()),
-        "snapshot_id": listing.snapshot_id,
-        "column": found_column.name,
-        "units": units,
-        "index_reads": reads,
-        "warnings": list(dict.fromkeys(warnings)),
-    }
+    return _answer(table, listing.snapshot_id, found_column, units, reads, warnings)
+
+
+def _answer(
+    table: Table,
+    snapshot_id: int | None,
+    column: PredicateColumn,
+    units: list[ProbedRowGroup],
+    reads: int,
+    warnings: list[str],
+) -> TableProbe:
+    return TableProbe(
+        table=".".join(table.name()),
+        snapshot_id=snapshot_id,
+        column=column.name,
+        units=units,
+        index_reads=reads,
+        warnings=list(dict.fromkeys(warnings)),
+    )
 
 
 @dataclass(frozen=True)
@@ -81,7 +114,7 @@ class _Probed:
     unknown: list[str | None]
     entries: dict[int, FileEntry | None]
 
-    def units(self, file: ListedFile) -> list[dict[str, Any]] | None:
+    def units(self, file: ListedFile) -> list[ProbedRowGroup] | None:
         ordinal = self.files.get(file.ordinal)
         if ordinal is None:
             return None
@@ -97,16 +130,16 @@ class _Probed:
         return answers or [_unit(file, None, None, "no row group of the file was indexed")]
 
 
-def _unit(file: ListedFile, row_group: int | None, contains: bool | None, reason: str) -> dict[str, Any]:
-    return {"file": file.path, "row_group": row_group, "might_contain": contains, "reason": reason}
+def _unit(file: ListedFile, row_group: int | None, contains: bool | None, reason: str) -> ProbedRowGroup:
+    return ProbedRowGroup(file=file.path, row_group=row_group, might_contain=contains, reason=reason)
 
 
-def _units_of(file: ListedFile, probes: list[_Probed]) -> list[dict[str, Any]]:
+def _units_of(file: ListedFile, probes: list[_Probed]) -> list[ProbedRowGroup]:
     """Return the units of a file as the first segment answers that is certain of one, else as the first one answers."""
     answers = [units for units in (probe.units(file) for probe in probes) if units is not None]
     if not answers:
         return [_unit(file, None, None, KeptBecause.NOT_LISTED.text)]
-    certain = [units for units in answers if any(unit["might_contain"] is not None for unit in units)]
+    certain = [units for units in answers if any(unit.might_contain is not None for unit in units)]
     return (certain or answers)[0]
 
 

@@ -27,6 +27,7 @@ class KeptRowGroups:
     """The row groups of one data file. ``rows`` has the rows of each that may match, counted from its first row."""
 
     units: tuple[UnitEntry, ...]
+    """The row groups as they were indexed."""
     rows: tuple[RowRanges, ...]
     by_filter: int = 0
     """Row groups that filters dropped; page indexes dropped the others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
@@ -12,12 +12,12 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.convert.verify_values import DataPlace, sidecar_value_problems
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import Problem, SidecarError, problem_in
-from sidecar.files import verify_puffin
+from sidecar.files import Verification, verify_puffin
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.listing import identity_of, snapshot_of
 from sidecar.iceberg.manifests import RawEntry, read_manifest, read_manifests
-from sidecar.iceberg.refs import snapshot_id_of
+from sidecar.iceberg.refs import is_empty, snapshot_id_of
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.filter_answers import is_listed
 from sidecar.planning.relocated import RelocatedFiles
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 STRUCTURE_ONLY = "structure only; --data looks every value up"
 NOTHING = "nothing: there is no sidecar"
+NO_SNAPSHOT = "the table has no snapshot yet"
 
 LARGEST_LG_K = 20
 """The largest sketch that is read. A smaller limit would shrink sketches and change their estimates."""
@@ -43,18 +44,15 @@ def verify_table(
     data: bool = False,
     sample: float | None = None,
     encryption_keys: EncryptionKeys | None = None,
-) -> dict[str, Any]:
-    """Check the sidecar that answers for a snapshot (that of a branch or tag ``ref``, or the current one).
+) -> Verification:
+    """Check the sidecar that answers for a snapshot of ``table``: ``snapshot_id``, that of ``ref``, or the current one.
 
-    The result has ``checked``, the number of sidecar files and manifests that were compared, and ``problems``, each
-    with ``file``, ``unit``, ``column`` and ``problem``. The whole sidecar is read, and the manifests that it lists.
+    ``ref`` is the name of a branch or tag. The whole sidecar is read, and the manifests that it lists.
 
     With ``data``, every value of the indexed columns is looked up in the filters, page indexes are compared with the
     pages, and row indexes of ORC files with the values of their row groups. This covers all data files, or a
-    ``sample`` of them (a share, chosen at random). The result then has ``looked_up``: ``units`` (files),
-    ``units_total``, ``values``, ``indexes``, and ``files_not_indexed``, the files without any index in the sidecar. It
-    is a problem if there are data files and nothing was looked up. Without ``data``, the result has ``scope``, which
-    says what was left out.
+    ``sample`` of them (a share, chosen at random). The result's ``looked_up`` then counts them. It is a problem if
+    there are data files and nothing was looked up. Without ``data``, the result's ``scope`` says what was left out.
 
     ``encryption_keys`` open encrypted bundles and data files. A bundle without its key cannot be checked, which is a
     problem.
@@ -63,14 +61,17 @@ def verify_table(
     :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot
     be read.
     """
-    snapshot = snapshot_of(table, snapshot_id_of(table, snapshot_id, ref))
+    snapshot_id = snapshot_id_of(table, snapshot_id, ref)
+    if is_empty(table, snapshot_id):
+        return Verification(0, [], NO_SNAPSHOT)
+    snapshot = snapshot_of(table, snapshot_id)
     doubts: list[StatisticsDoubt] = []
     found = look_for_sidecar(table, snapshot.snapshot_id, doubts)
     problems = [problem_in(doubt.file, doubt.text) for doubt in doubts]
     if found is None:
         if not problems:
             problems.append(problem_in(None, "neither the snapshot nor any of its ancestors has a sidecar"))
-        return {"checked": 0, "problems": problems, "scope": NOTHING}
+        return Verification(0, problems, NOTHING)
     found.use_keys(table, encryption_keys)
     check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
     try:
@@ -85,12 +86,12 @@ def verify_table(
                 if check is not None:
                     files += [raw.entry for raw in _live(table, line)]
         if check is None:
-            return {"checked": checked, "problems": problems, "scope": STRUCTURE_ONLY}
+            return Verification(checked, problems, STRUCTURE_ONLY)
         problems += _of_values(table, found, files, check, encryption_keys)
     finally:
         found.sidecar.close()
-    looked_up = check.to_dict() | {"files_not_indexed": len(files) - check.units_total}
-    return {"checked": checked, "problems": problems, "looked_up": looked_up}
+    looked_up = check.looked_up(len(files) - check.units_total)
+    return Verification(checked, problems, looked_up=looked_up)
 
 
 def _of_values(
@@ -161,7 +162,7 @@ def _not_believed(sidecar: SidecarFile, known: list[Problem]) -> list[Problem]:
         try:
             blob.check_key()
         except SidecarError as error:
-            if not any(error.what in problem["problem"] for problem in known):
+            if not any(error.what in problem.problem for problem in known):
                 column = sidecar.doubts.column(blob.toc.field_id)
                 problems.append(problem_in(sidecar.source.name, f"not used: {error}", column))
     return problems

@@ -3,40 +3,81 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Literal
 
-from sidecar.errors import DamagedFileError, Problem, UnsupportedFeatureError, problem_in
+from sidecar.errors import DamagedFileError, Problem, UnsupportedFeatureError
 from sidecar.puffin import types
 from sidecar.puffin.metadata import BlobMetadata, blob_to_json, shorten
 from sidecar.puffin.reader import BLOB_LIMIT, FRAMING_LENGTH, MAGIC, PuffinReader
+from sidecar.results import Result
 from sidecar.source import Source
 
 
-def inspect_puffin(source: Source, *, footer_length: int | None = None) -> dict[str, object]:
-    """Return the footer as JSON values: ``blobs`` and ``properties``, with the footer's own names.
+@dataclass(frozen=True, repr=False, slots=True)
+class PuffinFooterInfo(Result):
+    """The footer of a Puffin file. Numbers are bytes."""
 
-    Raises the errors of :class:`~sidecar.puffin.reader.PuffinReader`.
-    """
+    offset: int
+    """Where the footer begins."""
+    length: int
+    """The length of the footer with its framing."""
+    payload_length: int
+    """The length of the JSON in it, as it is stored."""
+    compressed: bool
+    """Whether the JSON is compressed."""
+
+
+@dataclass(frozen=True, repr=False)
+class PuffinBlobInfo(Result, BlobMetadata):
+    """A blob as the footer describes it. The plain data has the footer's own names, such as ``snapshot-id``."""
+
+    ours: bool = False
+    """Whether the blob is of a type that sidecar writes, other than theta sketches."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the blob as the footer's JSON object, with ``ours``."""
+        return {**blob_to_json(self), "ours": self.ours}
+
+
+@dataclass(frozen=True, repr=False)
+class PuffinInfo(Result):
+    """The footer of a Puffin file."""
+
+    format: Literal["puffin"]
+    """The format of the file."""
+    file: str
+    """The path of the file."""
+    size: int
+    """The size of the file in bytes."""
+    footer: PuffinFooterInfo
+    """Where the footer is."""
+    properties: dict[str, str]
+    """The properties of the file, such as ``created-by``."""
+    blobs: list[PuffinBlobInfo]
+    """The blobs in the order of the footer."""
+
+
+def inspect_puffin(source: Source, *, footer_length: int | None = None) -> PuffinInfo:
+    """Return what the footer says. Raises the errors of :class:`~sidecar.puffin.reader.PuffinReader`."""
     reader = PuffinReader(source, footer_length=footer_length)
-    return {
-        "format": "puffin",
-        "file": reader.name,
-        "size": reader.size,
-        "footer": {
-            "offset": reader.footer_offset,
-            "length": reader.footer_length,
-            "payload_length": reader.footer_length - FRAMING_LENGTH,
-            "compressed": reader.footer_compressed,
-        },
-        "properties": dict(reader.metadata.properties),
-        "blobs": [{**blob_to_json(blob), "ours": types.is_ours(blob.type)} for blob in reader.metadata.blobs],
-    }
+    footer = PuffinFooterInfo(
+        reader.footer_offset,
+        reader.footer_length,
+        reader.footer_length - FRAMING_LENGTH,
+        reader.footer_compressed,
+    )
+    blobs = [PuffinBlobInfo(**vars(blob), ours=types.is_ours(blob.type)) for blob in reader.metadata.blobs]
+    return PuffinInfo("puffin", reader.name, reader.size, footer, dict(reader.metadata.properties), blobs)
 
 
+@dataclass(frozen=True, slots=True)
 class ContainerProblem(Problem):
     """A defect of the container, and where it is."""
 
     offset: int | None
+    """The offset of the defect in bytes; ``None`` for the whole file."""
 
 
 def verify_puffin(
@@ -110,4 +151,4 @@ def _content(reader: PuffinReader, blob: BlobMetadata, limit: int) -> list[Conta
 
 
 def _problem(file: str, offset: int | None, text: str) -> ContainerProblem:
-    return {**problem_in(file, text), "offset": offset}
+    return ContainerProblem(file, None, None, text, offset)

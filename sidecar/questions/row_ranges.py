@@ -106,7 +106,9 @@ class RowRanges:
         return touched
 
     def rows(self) -> Rows:
-        """Return the rows as int64[n], rising."""
+        """Return the rows as a new int64[n], rising."""
+        if len(self.pairs) == 1:
+            return np.arange(*self.pairs[0].tolist(), dtype=np.int64)
         shifts = np.repeat(self.pairs[:, 0] - self._before[:-1], np.diff(self._before))
         return np.arange(self.num_rows, dtype=np.int64) + shifts
 

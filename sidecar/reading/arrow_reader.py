@@ -238,6 +238,7 @@ class TableReader:
         self._metadata = table.metadata
         self._io = _KnownFiles(table.io, encryption_keys)
         self._scan = ArrowScan(table.metadata, self._io, schema, row_filter)
+        self._schemas: dict[bytes, tuple[Schema, Schema]] = {}
 
     def read_deletes(self, tasks: Sequence[FileScanTask]) -> Deletes:
         """Read each delete file of ``tasks`` once. Raises the errors of pyiceberg and Arrow."""
@@ -329,12 +330,7 @@ class TableReader:
     def view_of(self, task: FileScanTask, fragment: Any) -> FileView:
         """Return the view of the file of ``task``, given Arrow's fragment of it. Raises the errors of pyiceberg."""
         physical = fragment.physical_schema
-        file_schema = pyarrow_to_schema(
-            physical,
-            self._metadata.name_mapping(),
-            downcast_ns_timestamp_to_us=self.downcasts_ns,
-            format_version=self._metadata.format_version,
-        )
+        file_schema, projected = self._schemas_of(physical)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
         missing = _get_column_projection_values(
@@ -345,5 +341,20 @@ class TableReader:
             translated = translate_column_names(row_filter, file_schema, projected_field_values=missing)
             row_filter = bind(file_schema, translated, case_sensitive=True)
             arrow_filter = expression_to_pyarrow(row_filter, file_schema)
-        projected = prune_columns(file_schema, self.field_ids, select_full_types=False)
         return FileView(physical, file_schema, projected, row_filter, arrow_filter, fragment, self, missing)
+
+    def _schemas_of(self, physical: pa.Schema) -> tuple[Schema, Schema]:
+        """Return the schema of a file and the part of it that is read, made once for all files with equal columns."""
+        key = (
+            physical.remove_metadata().serialize().to_pybytes()
+        )  # with the fields' metadata, which has their ids
+        if key not in self._schemas:
+            file_schema = pyarrow_to_schema(
+                physical,
+                self._metadata.name_mapping(),
+                downcast_ns_timestamp_to_us=self.downcasts_ns,
+                format_version=self._metadata.format_version,
+            )
+            projected = prune_columns(file_schema, self.field_ids, select_full_types=False)
+            self._schemas[key] = file_schema, projected
+        return self._schemas[key]

@@ -19,7 +19,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory, refuse_text
 from sidecar.iceberg.conditions import condition_of
 from sidecar.iceberg.predicate import as_expression
 from sidecar.orc.tail import is_orc
@@ -32,6 +32,7 @@ from sidecar.reading.file_columns import file_columns
 from sidecar.reading.file_keys import key_residual, with_keys
 from sidecar.reading.orc_scanning import plan_orc_scan
 from sidecar.reading.residual import residual_of
+from sidecar.results import Summarized
 from sidecar.source import CountingSource, Source, open_source
 
 if TYPE_CHECKING:
@@ -39,13 +40,19 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
 
-@dataclass(frozen=True)
-class FileScan:
+@dataclass(frozen=True, repr=False)
+class FileScan(Summarized):
     """The scan of one file. Iterate :meth:`found` once; ``report`` is filled in meanwhile."""
 
     schema: pa.Schema
+    """The columns of the rows."""
     report: ScanReport
     start: Callable[[], Iterator[FoundRows]]
+    """Starts the scan; :meth:`found` and :meth:`to_table` call it."""
+
+    def summary(self) -> Mapping[str, object]:
+        """Return the facts that ``repr`` and notebooks show."""
+        return {"columns": self.schema.names, "report": self.report}
 
     def found(self) -> Iterator[FoundRows]:
         """Yield the matching rows with their positions, by row groups (Parquet) or stripes (ORC)."""
@@ -69,12 +76,13 @@ def scan_file(
     encryption_keys: EncryptionKeys | None = None,
     keys: Mapping[str, Keys] | None = None,
 ) -> pa.Table:
-    """Return the rows of a Parquet or ORC file that match ``predicate``; most of the file is not read.
+    """Return the rows of a Parquet or ORC ``file`` that match ``predicate``; most of the file is not read.
 
-    ``columns`` (dotted names for fields of structs) come in the order of the file; all are read by default. ``limit``
-    is the largest number of rows to return. ``keys`` (Parquet only) are as in :func:`sidecar.planning.planner.plan`:
-    rows must have one of the keys too. Types are those of pyarrow, with INT96 as microseconds. ``encryption_keys``
-    open encrypted Parquet files.
+    ``file`` is a path or URL, which ``io`` opens if it is given, or an open source. ``case_sensitive`` says whether the
+    names of columns are. ``columns`` (dotted names for fields of structs) come in the order of the file; all are read
+    by default. ``limit`` is the largest number of rows to return. ``keys`` (Parquet only) are as in
+    :func:`sidecar.planning.planner.plan`: rows must have one of the keys too. Types are those of pyarrow, with INT96 as
+    microseconds. ``encryption_keys`` open encrypted Parquet files.
 
     Raises :class:`UsageError` for a predicate or column that does not fit the file and for a missing footer key,
     :class:`DamagedFileError`, :class:`sidecar.errors.UnsupportedFeatureError` (a column without key, a type that
@@ -97,7 +105,12 @@ def open_scan(
     encryption_keys: EncryptionKeys | None = None,
     keys: Mapping[str, Keys] | None = None,
 ) -> Iterator[FileScan]:
-    """Open the scan of :func:`scan_file`, to get rows with positions, row group by row group, and the report."""
+    """Open the scan of :func:`scan_file`, to get rows with positions, row group by row group, and the report.
+
+    ``file``, ``predicate``, ``columns``, ``limit``, ``io``, ``case_sensitive``, ``encryption_keys`` and ``keys`` are as
+    in :func:`scan_file`, and so are the errors.
+    """
+    refuse_text(columns=columns)
     if limit is not None and limit < 0:
         raise UsageError("a limit cannot be negative", found=limit)
     source = open_source(file, io) if isinstance(file, str) else file

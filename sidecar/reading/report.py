@@ -7,28 +7,41 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidecar.reading.table_files import FileRows
+from sidecar.results import Summarized
 
 
-@dataclass
-class TableScanReport:
+@dataclass(repr=False)
+class TableScanReport(Summarized):
     """Counts of what a table scan read from data files and, after planning, from the sidecar."""
 
     files: int = 0
+    """The files that were read."""
     whole_files: Counter[str] = field(default_factory=Counter)
     """Number of files that pyiceberg read whole, by reason."""
     row_groups: int = 0
+    """The row groups of files that were read in part."""
     row_groups_read: int = 0
+    """The row groups of these that were read."""
     data_pages: int = 0
+    """The data pages that were read."""
     rows_found: int = 0
+    """The rows that match."""
     file_bytes: int = 0
     """Total size of the files that were read in part; files that pyiceberg read are not counted."""
     footer_bytes: int = 0
+    """The bytes of footers that were read."""
     index_bytes: int = 0
+    """The bytes of indexes in files that were read."""
     data_bytes: int = 0
+    """The bytes of data that were read."""
     reads: int = 0
+    """The number of reads of data files."""
     sidecar_bytes: int = 0
+    """The bytes read from the sidecar."""
     sidecar_reads: int = 0
+    """The number of reads from the sidecar."""
     warnings: list[str] = field(default_factory=list)
+    """What is wrong with indexes, in words."""
 
     def add(self, found: FileRows) -> None:
         """Add the counts of one file."""

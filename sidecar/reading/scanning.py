@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from sidecar.config import configured
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import (
     DamagedFileError,
@@ -29,6 +30,7 @@ from sidecar.errors import (
     UsageError,
     advisory,
     foreign_reason,
+    refuse_text,
 )
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.planning.file_question import FileQuestion
@@ -63,9 +65,10 @@ def scan(
     keys: Mapping[str, Keys] | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> pa.Table:
-    """Return the rows of a snapshot that match ``predicate``, by default of the current snapshot.
+    """Return the rows of a snapshot of ``table`` that match ``predicate``, by default of the current snapshot.
 
-    ``ref`` names a branch or tag instead of a snapshot. ``columns`` come in the order of the schema; all are read by
+    ``ref`` names a branch or tag instead of a ``snapshot_id``. ``case_sensitive``, ``keys`` and ``encryption_keys`` are
+    as in :func:`sidecar.planning.planner.plan`. ``columns`` come in the order of the schema; all are read by
     default. ``limit`` is the largest number of rows to return. ``threads`` is the number of files that are read at
     once (see :func:`threads_of`). Warnings of the plan are logged. To get the plan as well, call
     :func:`sidecar.planning.planner.plan` and then its ``to_arrow``. Raises the errors of ``plan`` and of
@@ -80,7 +83,6 @@ def scan(
         keys=keys,
         encryption_keys=encryption_keys,
     )
-    _log(found.warnings)
     return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
 
@@ -97,7 +99,11 @@ def scan_batches(
     keys: Mapping[str, Keys] | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> pa.RecordBatchReader:
-    """Return the rows of :func:`scan` as a stream, see :func:`read_batches`."""
+    """Return the rows of :func:`scan` as a stream, see :func:`read_batches`.
+
+    ``table``, ``predicate``, ``columns``, ``limit``, ``snapshot_id``, ``ref``, ``case_sensitive``, ``threads``,
+    ``keys`` and ``encryption_keys`` are as in :func:`scan`.
+    """
     found = plan(
         table,
         predicate,
@@ -107,7 +113,6 @@ def scan_batches(
         keys=keys,
         encryption_keys=encryption_keys,
     )
-    _log(found.warnings)
     return read_batches(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
 
@@ -156,11 +161,12 @@ def read_batches(
 
 
 def threads_of(threads: int | None, remote: bool = False) -> int:
-    """Return the number of files to read at once: ``threads`` if given, else pyiceberg's setting ``max-workers``.
+    """Return the number of files to read at once: ``threads``, the configured number, or pyiceberg's ``max-workers``.
 
     The default is one file per processor, at most 8. It is 8 if files are ``remote``, because reading these is mostly
     waiting. Raises :class:`UsageError` if ``threads`` is less than 1.
     """
+    threads = configured("threads") if threads is None else threads
     if threads is None:
         at_once = MOST_THREADS if remote else min(MOST_THREADS, os.cpu_count() or 1)
         return ExecutorFactory.max_workers() or at_once
@@ -185,15 +191,13 @@ def _rows(
     remote = any(local_path(task.file.file_path) is None for task in planned.tasks)
     at_once = threads_of(threads, remote)
     schema = planned.table.scan(snapshot_id=planned.snapshot_id if planned.time_travel else None).projection()
+    refuse_text(columns=columns)
     if columns is not None:
         schema = _select(schema, columns, case_sensitive)
-    if report is not None:
-        return schema, _batches(planned, schema, limit, at_once, report)
-    return schema, _logging(partial(_batches, planned, schema, limit, at_once))
+    return schema, _logging(partial(_batches, planned, schema, limit, at_once), report or TableScanReport())
 
 
-def _logging(batches: Callable[[TableScanReport], _Batches]) -> _Batches:
-    report = TableScanReport()
+def _logging(batches: Callable[[TableScanReport], _Batches], report: TableScanReport) -> _Batches:
     try:
         yield from batches(report)
     finally:

@@ -14,7 +14,6 @@ for all columns of its schema; the option ``columns`` makes that schema smaller.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,13 +38,11 @@ from sidecar.spark.partitions import TARGET_BYTES, PartitionReading, RowGroupSha
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-log = logging.getLogger(__name__)
-
 CATALOG_PROPERTY = "catalog."
 
 
 def register_spark(session: Any) -> None:
-    """Register the format ``sidecar`` in a session, classic or Connect."""
+    """Register the format ``sidecar`` in a Spark ``session``, classic or Connect."""
     session.dataSource.register(SidecarDataSource)
 
 
@@ -148,8 +145,6 @@ class SidecarReader(DataSourceReader):
         target: int = TARGET_BYTES,
         keys_place: str | None = None,
     ) -> None:
-        for warning in planned.warnings:
-            log.warning("%s", warning)
         self._columns = list(columns)
         self._reading = PartitionReading.of(planned, columns, keys_place)
         self._shares = shares(planned, target)

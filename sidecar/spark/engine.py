@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sidecar.convert.outcome import Progress
 from sidecar.errors import SidecarError, StorageError, foreign_reason
-from sidecar.indexing.engine import Progress
 from sidecar.indexing.slices import GroupTask, Key, cut, gather
 from sidecar.indexing.tasks import BuildPlan, Opener, Record, UnitsTask, index_units
 

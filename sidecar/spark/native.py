@@ -27,8 +27,9 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
-from sidecar.errors import SidecarError, UsageError, foreign_reason
+from sidecar.errors import SidecarError, UsageError, foreign_reason, refuse_text
 from sidecar.iceberg.predicate import as_expression
+from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.planning.key_sets import Keys, key_array
 from sidecar.planning.planner import plan
@@ -57,11 +58,11 @@ def spark_read(
         with sidecar.spark_read(spark, "cat.db.orders", table, "o_comment = 'x'") as frame:
             frame.groupBy("o_status").count().show()
 
-    ``name`` is the table's name in the session, ``table`` the same table as loaded by pyiceberg. ``name`` may have
-    the suffix of a branch, a tag or a snapshot (``t.branch_dev``, ``t.tag_old``, ``t.snapshot_id_1``,
+    ``name`` is the table's name in the Spark ``session``, ``table`` the same table as loaded by pyiceberg. ``name`` may
+    have the suffix of a branch, a tag or a snapshot (``t.branch_dev``, ``t.tag_old``, ``t.snapshot_id_1``,
     ``t.at_timestamp_1``). The rows are those of the snapshot that Spark reads under that name, also with
-    ``spark.wap.branch`` set. ``predicate``, ``columns`` and ``keys`` name columns as in Spark's schema of it.
-    ``table`` is refreshed if it is older.
+    ``spark.wap.branch`` set. ``predicate``, ``columns`` and ``keys`` name columns as in Spark's schema of it;
+    ``case_sensitive`` says whether names are. ``table`` is refreshed if it is older.
 
     Use the frame inside the block only: the staged tasks are removed at its end. If Spark cannot take the files (a
     view, a snapshot with an older schema than the table), the frame is the normal read and a warning is logged.
@@ -71,6 +72,8 @@ def spark_read(
     Raises :class:`UsageError` for a predicate, column or keys that do not fit, and if ``name`` and ``table`` are
     different tables.
     """
+    check_table(table)
+    refuse_text(columns=columns)
     with ExitStack() as stack:
         frame = session.table(name)
         scan = _scan_of(session, name, frame)
@@ -132,8 +135,6 @@ def _pruned(
     try:
         seen = _as_spark_sees_it(table, scan)
         planned = plan(seen, expression, snapshot_id=scan.snapshot_id, keys=keys, allow_equality_deletes=True)
-        for warning in planned.warnings:
-            log.warning("%s", warning)
         return scan.over(planned.kept_files, stack)
     except SidecarError as error:
         log.warning("%s is read in full: %s", name, error)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from sidecar.bundle.checksum import BlobContext
+from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
@@ -25,8 +26,9 @@ from sidecar.bundle.model import (
     UnitsTable,
     UnitState,
 )
-from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.writer import FieldBundle, write_segment, write_toc
+from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
@@ -262,3 +264,15 @@ def ask_hash(*hashes: int):  # type: ignore[no-untyped-def]
         return Probe("probe", hashes)
 
     return probe
+
+
+def extract_filter(segment: Segment, field_id: int, unit: int) -> bytes:
+    """Return the bitset of one unit's filter. Reads the unit's whole group.
+
+    Raises :class:`UsageError` if the unit has no filter or the key of an encrypted bundle is missing,
+    :class:`DamagedFileError` for a wrong checksum.
+    """
+    for group in segment.fields.get(field_id, ()):
+        if (group.ordinals() == unit).any():
+            return next(extract_filters(segment, field_id, group, [unit]))[1]
+    raise UsageError(f"unit {unit} has no filter for field {field_id}")

@@ -109,7 +109,7 @@ def test_no_byte_of_any_blob_may_change_unseen():
                 ask_everything(bytes(bad), 3, footer)
             problems = verify_sidecar(BytesSource(bytes(bad), "bad.stats"), footer_length=footer)
             assert problems, f"byte {at} may change unseen"
-            assert {problem["file"] for problem in problems} == {"bad.stats"}
+            assert {problem.file for problem in problems} == {"bad.stats"}
 
 
 def test_flips_in_the_sliced_layout_keep_the_right_units():
@@ -397,9 +397,9 @@ def test_verify_finds_what_the_container_cannot():
     bad[40] ^= 1
     assert verify_puffin(BytesSource(bytes(bad)), footer_length=footer) == []
     (problem,) = verify_sidecar(BytesSource(bytes(bad), "x.stats"), footer_length=footer)
-    assert problem["file"] == "x.stats"
-    assert problem["column"] == "field 1"
-    assert segment_header().segment_id.hex() in problem["problem"]
+    assert problem.file == "x.stats"
+    assert problem.column == "field 1"
+    assert segment_header().segment_id.hex() in problem.problem
 
 
 def test_padding_bits_are_verified():
@@ -417,4 +417,4 @@ def test_padding_bits_are_verified():
         BlobContext(SEGMENT, 1).context(PieceKind.REGION, 0, 0), bytes(region)
     )
     problems = verify_sidecar(BytesSource(assemble(data, blob)), footer_length=footer)
-    assert any("padding" in problem["problem"] for problem in problems)
+    assert any("padding" in problem.problem for problem in problems)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from sidecar.bundle.checksum import BlobContext
-from sidecar.bundle.extract import extract_filter
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.bundle.inspect import inspect_sidecar
@@ -29,6 +28,7 @@ from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,
     SNAPSHOT,
+    extract_filter,
     field_bundle,
     filter_of,
     open_bytes,
@@ -187,13 +187,13 @@ def test_a_registered_size_that_is_not_the_files_is_damage():
 def test_inspect_shows_segments_groups_and_coverage():
     data, footer = two_segments()
     found = inspect_sidecar(BytesSource(data), footer_length=footer)
-    first, second = found["segments"]
-    assert found["warnings"] == []
-    assert (first["id"], first["files"], first["units"], first["manifests"]) == (SEGMENT.hex(), 3, 3, 1)
-    assert first["bundles"][0]["groups"][0]["layout"] == "transposed"
-    group = second["bundles"][0]["groups"][0]
-    assert (group["layout"], group["units"], group["lookup_bytes"]) == ("sliced", 70, 256 * 9 + 8)
-    assert second["coverage"][0] == {"field": 1, "kind": "bloom", "units": {"indexed": 70}}
+    first, second = found.segments
+    assert found.warnings == []
+    assert (first.id, first.files, first.units, first.manifests) == (SEGMENT.hex(), 3, 3, 1)
+    assert first.bundles[0].groups[0].layout == "transposed"
+    group = second.bundles[0].groups[0]
+    assert (group.layout, group.units, group.lookup_bytes) == ("sliced", 70, 256 * 9 + 8)
+    assert second.coverage[0].to_dict() == {"field": 1, "kind": "bloom", "units": {"indexed": 70}}
 
 
 def large_file(members: int) -> tuple[bytes, int]:

@@ -407,7 +407,7 @@ def test_a_changed_piece_with_a_good_seal_is_not_the_one_that_was_written(sound)
     data = forged.stored()
     assert lost(data) == []
     problems = verify_sidecar(BytesSource(data), encryption_keys=KEYS)
-    assert [p for p in problems if "fingerprints" in p["problem"]]
+    assert [p for p in problems if "fingerprints" in p.problem]
     sidecar = open_bytes(data, encryption_keys=KEYS)
     assert sidecar.segments[0].file_ordinal(file_table().files[1].identity) is None
     assert any(

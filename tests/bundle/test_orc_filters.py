@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.bundle.checksum import BlobContext, PieceKind, is_sealed
-from sidecar.bundle.extract import extract_filter, extract_filters
+from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import OrcRule, SplitBlockRule
 from sidecar.bundle.filters.slicing import slice_blocks
@@ -40,6 +40,7 @@ from tests.bundle.cases import (
     SNAPSHOT,
     OrcCase,
     ask_hash,
+    extract_filter,
     filter_of,
     hash_of,
     mixed_bundle,
@@ -232,13 +233,13 @@ def test_inspect_shows_them():
     data, footer = write_file(
         [mixed_bundle(1, {0: filter_of([5], 2), 1: orc_case([5], 640)})], units_table(2)
     )
-    (segment,) = inspect_sidecar(BytesSource(data), footer_length=footer)["segments"]
-    split, orc = segment["bundles"]
-    assert (split["kind"], orc["kind"]) == ("sbbf", "orc-bloom")
-    (group,) = orc["groups"]
-    assert (group["k"], group["bits"], group["filter_bytes"]) == (3, 640, 80)
-    assert (group["encoding"], group["layout"], group["lookup_bytes"]) == ("orc/long", "transposed", 104)
-    assert split["groups"][0]["blocks"] == 2
+    (segment,) = inspect_sidecar(BytesSource(data), footer_length=footer).segments
+    split, orc = segment.bundles
+    assert (split.kind, orc.kind) == ("sbbf", "orc-bloom")
+    (group,) = orc.groups
+    assert (group.k, group.bits, group.filter_bytes) == (3, 640, 80)
+    assert (group.encoding, group.layout, group.lookup_bytes) == ("orc/long", "transposed", 104)
+    assert split.groups[0].blocks == 2
 
 
 def test_copied_as_bytes():

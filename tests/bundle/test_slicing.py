@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.bundle.checksum import BlobContext, PieceKind, is_sealed
-from sidecar.bundle.extract import extract_blocks, extract_filter, extract_filters
+from sidecar.bundle.extract import extract_blocks, extract_filters
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import FREE_BYTES, GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, slice_blocks, tail_piece, unslice_pages, widen_range
@@ -17,6 +17,7 @@ from sidecar.errors import UsageError
 from sidecar.kernels.transpose import blocks_from_regions, regions_from_blocks
 from tests.bundle.cases import (
     SEGMENT,
+    extract_filter,
     field_bundle,
     hash_of,
     open_bytes,
@@ -90,7 +91,7 @@ def test_unslice_of_slice_is_the_identity(members, blocks):
     (group,) = plan_groups(GroupMember(u, "int64", "id", blocks * 32) for u in range(members))
     whole = gather_blocks(group, filters, 0, blocks)
     pages = slice_blocks(group, 0, whole, PLACE)
-    assert len(pages) == group.region_bytes(0, blocks) == group.layout.length
+    assert len(pages) == group.layout.body_bytes(0, blocks) == group.layout.length
     np.testing.assert_array_equal(unslice_pages(group, 0, blocks, pages), whole)
 
 

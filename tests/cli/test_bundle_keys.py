@@ -1,4 +1,4 @@
-"""``bundle_keys`` of a key file: each command in a process as a shell runs it, the repetitions in this process."""
+"""``bundle_keys`` of a key file: each command in a process with a shell's environment, the repetitions in this one."""
 
 from __future__ import annotations
 
@@ -39,11 +39,23 @@ class Done(NamedTuple):
         return json.loads(self.out)
 
 
+SERVER = """
+import json, sys
+from typer.testing import CliRunner
+from sidecar.cli.app import app
+
+for line in sys.stdin:
+    done = CliRunner().invoke(app, json.loads(line), prog_name="sidecar")
+    print(json.dumps([done.exit_code, done.stdout, done.stderr]), flush=True)
+"""
+
+
 class Shell:
     """Runs commands with the catalog and the keys in the environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._server: subprocess.Popen[str] | None = None
         self.env = dict(os.environ) | {
             "PYTHONPATH": ROOT,
             "PYICEBERG_CATALOG__CLI__URI": f"sqlite:///{folder}/cat.db",
@@ -57,12 +69,25 @@ class Shell:
         return Done(done.exit_code, done.stdout, done.stderr)
 
     def process(self, *args: object) -> Done:
-        """Run the command in a process of its own."""
-        command = [sys.executable, "-m", "sidecar.cli", *map(str, args)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=self.env, cwd=self.folder, check=False
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        """Run the command in a process that has the environment from its start, one process for all commands."""
+        if self._server is None:
+            self._server = subprocess.Popen(
+                [sys.executable, "-c", SERVER],
+                text=True,
+                env=self.env,
+                cwd=self.folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps([*map(str, args)]) + "\n")
+        self._server.stdin.flush()
+        return Done(*json.loads(self._server.stdout.readline()))
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.communicate()
 
     def keys(self, name: str, **parts: Any) -> Path:
         path = self.folder / f"{name}.json"
@@ -91,6 +116,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         patch.setenv("PYICEBERG_CATALOG__CLI__URI", made.env["PYICEBERG_CATALOG__CLI__URI"])
         patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
         yield made
+    made.close()
 
 
 def statistics(shell: Shell) -> Path:

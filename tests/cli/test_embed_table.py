@@ -127,8 +127,7 @@ def test_a_table_of_version_1_is_one_sentence(lake: Any) -> None:
         (["db.t", "--bloom", "nosuch", "--catalog", "cli"], "no column 'nosuch'"),
         (["db.nosuch", "--page-index", "--catalog", "cli"], "no table 'db.nosuch'"),
         (["./a.parquet", "--page-index"], "name DST"),
-        (["./a.parquet", "./b.parquet", "--page-index", "--catalog", "cli"], "belong to a table"),
-        (["./a.parquet", "./b.parquet", "--page-index", "--dry-run"], "belong to a table"),
+        (["./a.parquet", "./b.parquet", "--page-index", "--catalog", "cli"], "belongs to a table"),
     ],
 )
 @pytest.mark.usefixtures("table")

@@ -45,6 +45,8 @@ def make_files(folder: Path) -> None:
         bare, indexed = folder / "bare" / f"part-{part}.parquet", folder / f"part-{part}.parquet"
         pq.write_table(lineitem(part), bare, use_dictionary=False)
         sidecar.embed_file(str(bare), str(indexed), bloom=["l_partkey"], page_index=True)
+        (folder / "data").mkdir(exist_ok=True)
+        shutil.copy(indexed, folder / "data")
     parts = [str(folder / f"part-{part}.parquet") for part in (0, 1)]
     sidecar.extract_files(parts, str(folder / "indexes.puffin"))
     pyarrow.orc.write_table(lineitem(0), folder / "part-0.orc")
@@ -82,9 +84,8 @@ def test_an_example_of_the_help_runs(
     _, name, *arguments = shlex.split(example)
     monkeypatch.chdir(shutil.copytree(lake, tmp_path / "copy"))
     given = PARSERS[name].make_context(name, list(arguments)).params
-    for destination in (given.get("destination"), *(given.get("paths") or ())[-1:]):
-        if destination is not None:
-            Path(destination).unlink(missing_ok=True)  # another example reads it
+    for destination in (given.get("paths") or ())[-1:] if given.get("into") is None else ():
+        Path(destination).unlink(missing_ok=True)  # another example reads it
     result = CliRunner().invoke(app, [name, *arguments], prog_name="sidecar")
     assert result.exit_code == 0, result.output
     assert result.stdout

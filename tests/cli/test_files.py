@@ -82,11 +82,14 @@ def test_probe_refuses_what_does_not_fit(column: str, value: str, sentence: str)
 
 def test_verify_of_a_sound_file() -> None:
     sound = str(DATA / "apache_data_index_bloom_encoding_stats.parquet")
-    assert answer("verify", sound) == {
-        "checked": 1,
-        "problems": [],
-        "scope": "structure and page indexes; --data looks every value up",
-    }
+    assert (
+        answer("verify", sound).items()
+        >= {
+            "checked": 1,
+            "problems": [],
+            "scope": "structure and page indexes; --data looks every value up",
+        }.items()
+    )
     assert "fine" in run("verify", sound).stdout
 
 

@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sidecar.cli.app import COMMANDS, app, summary
+from sidecar.cli.app import COMMANDS, app, name_of, summary
 from sidecar.cli.reference import examples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,10 +28,10 @@ def test_the_list_of_commands_is_grouped_by_task_with_one_whole_line_each() -> N
     lines = run("--help").stdout.splitlines()
     for task, functions in COMMANDS.items():
         start = lines.index(f"{task}:") + 1
-        names = [function.__name__ for function in functions]
+        names = [name_of(function) for function in functions]
         expected = [f"  {name:<7}  {summary(PARSERS[name])}" for name in names]
         assert lines[start : start + len(names)] == expected
-    assert sorted(PARSERS) == sorted(f.__name__ for functions in COMMANDS.values() for f in functions)
+    assert sorted(PARSERS) == sorted(name_of(f) for functions in COMMANDS.values() for f in functions)
 
 
 def test_a_narrow_terminal_wraps_the_list_of_commands_and_cuts_nothing() -> None:

@@ -133,3 +133,15 @@ def test_no_call_shows_key_metadata(sealed: dict[str, Path], tmp_path: Path) -> 
     for text in map(repr, shown):
         clean = text.replace(str(tmp_path), "").replace(str(sealed["signed"].parent), "")
         assert not any(secret in clean for secret in SECRETS), text
+
+
+def test_json_names_a_url_without_its_password_and_signature() -> None:
+    url = "s3://user:planted-password@bucket/a.parquet?X-Signature=planted-signature"
+    for form in ("json", "table"):
+        result = CliRunner().invoke(app, ["inspect", url, "--format", form])
+        assert result.exit_code != 0
+        assert "planted" not in result.output + result.stderr
+    assert (
+        json.loads(CliRunner().invoke(app, ["probe", url, "a", "1", "--json"]).stdout)["path"]
+        == "s3://bucket/a.parquet"
+    )

@@ -22,7 +22,7 @@ from sidecar.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "sidecar" / "guide"
-COMMANDS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+COMMANDS = [command.name for command in app.registered_commands if command.name]
 HEAVY = ("numba", "numpy", "pyarrow", "pyiceberg", "pyspark", "xxhash", "zstandard")
 
 
@@ -43,6 +43,7 @@ def test_the_commands_are_those_of_the_design() -> None:
         "status",
         "verify",
         "repair",
+        "warm-up",
         "plan",
         "scan",
         "probe",
@@ -52,6 +53,7 @@ def test_the_commands_are_those_of_the_design() -> None:
         "extract",
         "convert",
         "guide",
+        "config",
     ]
 
 
@@ -100,7 +102,7 @@ def documented() -> Documented:
     found = Documented({}, {})
     for section in REFERENCE.read_text(encoding="utf-8").split("\n### sidecar ")[1:]:
         name = section.split("\n", 1)[0]
-        usage = re.search(r"```\nsidecar \w+ \[OPTIONS\] (.*)\n```", section)
+        usage = re.search(r"```\nsidecar [\w-]+ \[OPTIONS\] ?(.*)\n```", section)
         assert usage, f"the reference has no usage of {name}"
         found.usages[name] = usage[1]
         for cell in re.findall(r"^\| (`-.*?) (?<!\\)\|", section, re.MULTILINE):
@@ -124,10 +126,17 @@ def test_the_reference_has_each_option_at_just_the_commands_that_take_it() -> No
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_reference_has_the_arguments_of_each_command(name: str) -> None:
-    usage = re.search(r"Usage: sidecar \w+ \[OPTIONS\] (.*)", run(name, "--help").stdout)
+    usage = re.search(r"Usage: sidecar [\w-]+ \[OPTIONS\] ?(.*)", run(name, "--help").stdout)
     assert usage is not None
-    bare = re.compile(r"[{}\[\]]|(?<=})\.\.\.")  # versions of typer write these in different ways
+    bare = re.compile(r"[{}\[\]]|(?<=[}\]])\.\.\.")  # versions of typer write these in different ways
     assert bare.sub("", documented().usages[name]) == bare.sub("", usage[1])
+
+
+def test_the_usage_has_each_argument_once_and_a_wrong_choice_names_the_choices() -> None:
+    wrong = run("build", "db.t", "--columns", "k", "--engine", "nix")
+    assert "Usage: sidecar build [OPTIONS] TABLE...\n" in wrong.stderr
+    assert "Invalid value for '--engine': 'nix' is not one of 'auto', 'spark', 'local'." in wrong.stderr
+    assert wrong.exit_code == 2
 
 
 def test_every_python_name_is_in_the_guide_and_loads() -> None:
@@ -210,12 +219,16 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     [
         ("db.lineitem", False),
         ("ns.nested.table", False),
-        ("part.parquet", False),  # no such file here: a table of that name may exist
+        ("part.parquet", True),
+        ("Part.ORC", True),
+        ("x.puffin", True),
+        ("db.stats", True),  # with --catalog it is a table
         ("./part.parquet", True),
         ("dir/part", True),
         ("s3://bucket/key", True),
         ("file:/data/x", True),
-        ("db.folder", False),
+        ("db.folder", True),  # there is such a folder
+        ("db.other", False),
     ],
 )
 def test_a_path_has_a_slash_or_exists(target: str, expected: bool, tmp_path: Path, monkeypatch: Any) -> None:

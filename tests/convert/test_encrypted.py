@@ -96,7 +96,7 @@ def test_there_and_back_in_encrypted_bundles(tmp_path: Path) -> None:
         compared += len(found)
     assert compared >= 3
     assert verify_sidecar(LocalSource(str(puffin)), encryption_keys=keys()) == []
-    assert any("not checked" in p["problem"] for p in verify_sidecar(LocalSource(str(puffin))))
+    assert any("not checked" in p.problem for p in verify_sidecar(LocalSource(str(puffin))))
     data = puffin.read_bytes()
     assert MASTER not in data
     assert not any(bitset in data for bitset in stored.values())

@@ -13,7 +13,7 @@ import pytest
 import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.embedding import from_sidecar as module
+from sidecar.embedding.target_folder import targets_in
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.embed import GroupIndexes, embed
 from sidecar.parquet.extents import Range
@@ -221,11 +221,11 @@ def test_one_file_that_fails_leaves_the_others_and_no_half(tmp_path: Path) -> No
 
 def test_targets_keep_what_tells_files_apart() -> None:
     paths = ["s3://b/t/a=1/x.parquet", "s3://b/t/a=2/x.parquet"]
-    assert module.targets_in("out/", paths) == ["out/a=1/x.parquet", "out/a=2/x.parquet"]
-    assert module.targets_in("out", ["/d/x.parquet"]) == ["out/x.parquet"]
-    assert module.targets_in("out", ["x.parquet", "d/x.parquet"]) == ["out/x.parquet", "out/d/x.parquet"]
+    assert targets_in("out/", paths) == ["out/a=1/x.parquet", "out/a=2/x.parquet"]
+    assert targets_in("out", ["/d/x.parquet"]) == ["out/x.parquet"]
+    assert targets_in("out", ["x.parquet", "d/x.parquet"]) == ["out/x.parquet", "out/d/x.parquet"]
     with pytest.raises(UsageError, match="twice"):
-        module.targets_in("out", ["x", "x"])
+        targets_in("out", ["x", "x"])
 
 
 def test_listed_paths_with_two_dots_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
@@ -241,8 +241,8 @@ def test_listed_paths_with_two_dots_do_not_lead_out_of_the_folder(tmp_path: Path
     assert not (tmp_path / "a").exists()
     for listed in (["x/../a", "x/b"], ["x/y/../a", "x/y/b"], ["x/a/..", "x/b"]):
         with pytest.raises(UsageError, match=r"has '\.\.' or a zero byte"):
-            module.targets_in("out", listed)
-    assert module.targets_in("out", ["../x/a", "../y/a"]) == ["out/x/a", "out/y/a"]  # these are inside
+            targets_in("out", listed)
+    assert targets_in("out", ["../x/a", "../y/a"]) == ["out/x/a", "out/y/a"]  # these are inside
 
 
 @pytest.mark.parametrize("url", [False, True])
@@ -295,8 +295,8 @@ def test_values_ways_loses_no_value(tmp_path: Path) -> None:
     for name in ("k", "s", "n"):
         for value in pq.read_table(path)[name].to_pylist()[::50]:
             if value is not None:
-                units = sidecar.probe_file(str(back), name, value)["units"]
-                assert any(unit["might_contain"] for unit in units)
+                units = sidecar.probe_file(str(back), name, value).units
+                assert any(unit.might_contain for unit in units)
 
 
 def test_duckdb_reads_filters_out_of_a_sidecar(tmp_path: Path) -> None:

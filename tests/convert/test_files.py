@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.bundle.extract import extract_filter
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.convert.reshape import measured_rate
@@ -23,6 +22,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.verify.file import verify_file
 from sidecar.source import LocalSource
+from tests.bundle.cases import extract_filter
 from tests.convert.cases import foreign, indexed, indexes, plain_of
 from tests.lost_values import duckdb_finds, empty_filters
 
@@ -180,8 +180,8 @@ def test_a_parquet_file_is_refolded(paths: list[Path], tmp_path: Path) -> None:
     assert changed == {("k", "bloom"), ("s", "bloom")}
     for name in ENCODINGS:
         for value in pq.read_table(paths[0])[name].drop_null().to_pylist()[::97]:
-            units = sidecar.probe_file(str(back), name, value)["units"]
-            assert any(unit["might_contain"] for unit in units)
+            units = sidecar.probe_file(str(back), name, value).units
+            assert any(unit.might_contain for unit in units)
     for unit in report.units:
         if unit.way == "folded":
             assert unit.measured == pytest.approx(unit.rate_after, abs=0.005)

@@ -197,14 +197,14 @@ def test_a_domain_of_orc_is_enumerated_only_where_it_is_certain(tmp_path: Path) 
     assert {("c_tiny", "domain"), ("c_small", "domain"), ("c_int", "values")} <= ways
     (tiny, *_) = [unit for unit in java.units if (unit.column, unit.way) == ("c_tiny", "domain")]
     assert tiny.rebuilt is not None
-    assert tiny.rebuilt["domain_size"] == tiny.rebuilt["admitted"] == 40
+    assert tiny.rebuilt.domain_size == tiny.rebuilt.admitted == 40
     cpp = sidecar.convert_files(
         [str(orc_file("pyarrow_zlib_utf8"))], str(tmp_path / "c.puffin"), kind="parquet"
     )
     (tiny, *_) = [unit for unit in cpp.units if unit.column == "c_tiny" and unit.kind == "bloom"]
     assert tiny.way == "values"
     assert tiny.rebuilt is not None
-    assert "the old filter is not trusted" in tiny.rebuilt["closed"]["domain"]
+    assert "the old filter is not trusted" in tiny.rebuilt.closed["domain"]
 
 
 def test_evidence_without_a_filter_or_statistics_has_values_alone() -> None:
@@ -271,8 +271,8 @@ def test_orc_filters_go_back_into_parquet_as_those_of_the_values(tmp_path: Path)
     assert [(one.column, one.way, one.reason) for one in report.outcomes if one.kind == "bloom"] == [
         ("str", "values", "the sidecar has an ORC filter for it, which a Parquet file cannot hold")
     ] * 3
-    problems = sidecar.verify_file(str(back), data=True)["problems"]
-    assert [problem for problem in problems if problem["column"] == "str"] == []
+    problems = sidecar.verify_file(str(back), data=True).problems
+    assert [problem for problem in problems if problem.column == "str"] == []
 
 
 def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -> None:
@@ -290,14 +290,12 @@ def test_a_data_file_gets_filters_like_one_of_the_other_format(tmp_path: Path) -
     assert "no such column" in next(unit.reason for unit in report.units if unit.way == "none")
     # The rows of plain.orc, not those of a.parquet: every value is found, and those of the other file are denied.
     for value, expected in ((1, True), (8998, True), (3, False), (8997, False)):
-        answers = {
-            unit["might_contain"] for unit in sidecar.probe_file(str(target), "k", str(value))["units"]
-        }
+        answers = {unit.might_contain for unit in sidecar.probe_file(str(target), "k", str(value)).units}
         assert (True in answers) == expected, value
-    assert sidecar.verify_file(str(target), data=True)["problems"] == []
+    assert sidecar.verify_file(str(target), data=True).problems == []
     report = sidecar.convert_files([str(target)], str(again), data=str(bare), columns=["s"])
     assert {(unit.column, unit.way) for unit in report.units if unit.kind == "bloom"} == {("s", "dictionary")}
-    assert sidecar.verify_file(str(again), data=True)["problems"] == []
+    assert sidecar.verify_file(str(again), data=True).problems == []
     assert pq.read_table(again) == table
     with pytest.raises(UsageError, match="--data"):
         sidecar.convert_files([str(filled)], str(tmp_path / "no.orc"))
@@ -340,7 +338,7 @@ def test_the_legacy_stream_becomes_the_one_that_all_readers_ask(tmp_path: Path) 
             key = (0, "BLOOM_FILTER_UTF8", column)
             assert made[key] == native[key], column
         assert (0, "BLOOM_FILTER", column) not in made
-    assert sidecar.verify_file(str(target), data=True)["problems"] == []
+    assert sidecar.verify_file(str(target), data=True).problems == []
     with pytest.raises(UsageError, match="nothing to convert"):
         sidecar.convert_files([str(target)], str(tmp_path / "no.orc"))
 

@@ -80,7 +80,7 @@ def test_a_master_key_that_may_not_be_used_locks_its_column(tmp_path: Path) -> N
 
     path = written(tmp_path / "file.parquet")
     keys = EncryptionKeys(KmsKeys(Denying, CONFIG))
-    assert inspect_file(path, encryption_keys=keys)["encryption"]["locked"] == ["c"]
+    assert inspect_file(path, encryption_keys=keys).encryption.locked == ["c"]
     assert scan_file(path, "b = 'text 3'", ["a"], encryption_keys=keys).num_rows == 13
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
         scan_file(path, "c > 0", encryption_keys=keys)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -46,8 +45,8 @@ def assert_same_pages(before: Path, after: Path) -> None:
 
 
 def bare(footer: Footer, *, moved: bool = False) -> Struct:
-    """The footer's tree without the places of indexes and, where pages moved, without any offset."""
-    tree = copy.deepcopy(footer.metadata)
+    """The footer's own tree, after the places of indexes and, where pages moved, all offsets are taken out of it."""
+    tree = footer.metadata
     for group in tree.structs(4) or ():
         for field in (5,) if moved else ():
             group.fields.pop(field, None)
@@ -88,36 +87,60 @@ def assert_same_data(before: Path, after: Path) -> None:
     assert datafusion_rows(after) == crate
 
 
+ExactRows = tuple[str, pa.Table]
+"""A schema as text, and rows with the bits of floats in their place: NaN equals NaN, and the zeros differ."""
+
+
 @lru_cache(maxsize=1)
-def source_rows(path: Path, modified: int) -> tuple[list[str], list[str], pl.DataFrame, list[str]]:
+def source_rows(path: Path, modified: int) -> tuple[ExactRows, ExactRows, pl.DataFrame, ExactRows]:
     """Rows of a file by each engine; kept while tests compare with the same file."""
     return arrow_rows(path), duckdb_rows(path), pl.read_parquet(path, memory_map=False), datafusion_rows(path)
 
 
-def arrow_rows(path: Path) -> list[str]:
-    return texts(pq.read_table(path))
+def arrow_rows(path: Path) -> ExactRows:
+    return exact(pq.read_table(path))
 
 
-def duckdb_rows(path: Path) -> list[str]:
+def duckdb_rows(path: Path) -> ExactRows:
     with duckdb.connect() as connection:
-        return texts(connection.execute(f"from read_parquet('{path}')").to_arrow_table())
+        return exact(connection.execute(f"from read_parquet('{path}')").to_arrow_table())
 
 
-def datafusion_rows(path: Path) -> list[str]:
+def datafusion_rows(path: Path) -> ExactRows:
     context = datafusion()
     context.register_parquet("t", str(path))
-    return sorted(texts(context.sql("select * from t").to_arrow_table()))
+    return exact(context.sql("select * from t").to_arrow_table())
 
 
-def texts(table: pa.Table) -> list[str]:
-    """Rows as text, by which NaN equals NaN and the zeros differ."""
-    return [str(table.schema), *map(repr, table.to_pylist())]
+def exact(table: pa.Table) -> ExactRows:
+    kinds = [_with_bits(field.type) for field in table.schema]
+    columns = [
+        pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
+        if kind != column.type
+        else column
+        for column, kind in zip(table.columns, kinds, strict=True)
+    ]
+    return str(table.schema), pa.table(columns, names=table.column_names)
+
+
+def _with_bits(kind: Any) -> Any:
+    """The type with integers in the place of floats, at every depth."""
+    if pa.types.is_floating(kind):
+        return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_bits(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_with_bits(kind.key_type), _with_bits(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_bits(kind.value_type)))
+    return kind
 
 
 def datafusion() -> SessionContext:
-    """The parquet crate with filters and page indexes on."""
+    """The parquet crate with filters and page indexes on, and one partition, which keeps the order of rows."""
     options = ("bloom_filter_on_read", "enable_page_index", "pruning")
-    return SessionContext(SessionConfig({f"datafusion.execution.parquet.{name}": "true" for name in options}))
+    config = SessionConfig({f"datafusion.execution.parquet.{name}": "true" for name in options})
+    return SessionContext(config.with_target_partitions(1))
 
 
 def flat(rows: int = 4000) -> pa.Table:

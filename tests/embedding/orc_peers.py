@@ -17,15 +17,13 @@ class OrcJava:
     def __init__(self, jvm: Any, gateway: Any) -> None:
         self.jvm = jvm
         self.gateway = gateway
-        self.literals = jvm.java.lang.Class.forName(
-            "org.apache.hadoop.hive.ql.io.sarg.PredicateLeaf$Type"
-        ).getEnumConstants()
+        self.configuration = jvm.org.apache.hadoop.conf.Configuration()
+        literals = jvm.java.lang.Class.forName("org.apache.hadoop.hive.ql.io.sarg.PredicateLeaf$Type")
+        self.literals = {one.name(): one for one in literals.getEnumConstants()}
 
     def open(self, path: Path) -> Any:
         """A Reader."""
-        options = self.jvm.org.apache.orc.OrcFile.readerOptions(
-            self.jvm.org.apache.hadoop.conf.Configuration()
-        )
+        options = self.jvm.org.apache.orc.OrcFile.readerOptions(self.configuration)
         return self.jvm.org.apache.orc.OrcFile.createReader(
             self.jvm.org.apache.hadoop.fs.Path(str(path)), options
         )
@@ -78,7 +76,7 @@ class OrcJava:
     def equals(self, column: str, kind: str, value: Any) -> Any:
         """``column = value`` with a literal of the kind ``LONG``, ``STRING``, ``FLOAT``, ..."""
         factory = self.jvm.org.apache.hadoop.hive.ql.io.sarg.SearchArgumentFactory
-        literal = next(one for one in self.literals if one.name() == kind)
+        literal = self.literals[kind]
         builder = factory.newBuilder().startAnd()
         if kind == "LONG":  # py4j would make an Integer of a small one
             longs = self.jvm.java.util.stream.LongStream.of(value).boxed().toArray()

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.bundle.extract import extract_filter
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.listing import list_snapshot
@@ -21,6 +20,7 @@ from sidecar.parquet.page_index import read_page_indexes
 from sidecar.parquet.verify.file import verify_file
 from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.source import LocalSource, local_path
+from tests.bundle.cases import extract_filter
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 

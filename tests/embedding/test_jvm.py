@@ -12,13 +12,15 @@ import pytest
 
 from sidecar.embedding.file import embed_file
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.page_index import read_column_index, read_offset_index
+from sidecar.parquet.page_index import OffsetIndex, read_column_index, read_offset_index
 from tests.embedding.cases import chunks, flat, leaf_paths, nested, opened, written
 from tests.embedding.parquet_java import ParquetJava
+from tests.spark.frames import collected
 
 pytestmark = pytest.mark.jvm
 PLACEMENTS = pytest.mark.parametrize("placement", ["end", "row-group"])
 ROWS = 10_000
+ODD = ("wide", "empty", "holes")
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +87,19 @@ def test_pages_are_skipped_by_page_indexes(
 
 @PLACEMENTS
 def test_every_index_is_read_as_it_was_written(java: ParquetJava, tmp_path: Path, placement: str) -> None:
-    for name, table in (("flat", flat(2000)), ("nested", nested(1000))):
+    most_pages = 0
+    for name, table, dictionary in (
+        ("flat", flat(2000), True),
+        ("nested", nested(1000), True),
+        ("pages", flat(2000), False),
+    ):
         source = written(
-            tmp_path / f"{name}.parquet", table, row_group_size=700, data_page_size=2000, write_batch_size=100
+            tmp_path / f"{name}.parquet",
+            table,
+            row_group_size=700,
+            data_page_size=2000,
+            write_batch_size=100,
+            use_dictionary=dictionary,
         )
         path = tmp_path / f"{name}-{placement}.parquet"
         columns = leaf_paths(source)
@@ -101,22 +113,20 @@ def test_every_index_is_read_as_it_was_written(java: ParquetJava, tmp_path: Path
         )
         file, footer = opened(path)
         reader = java.open(path)
-        theirs = [column for block in reader.getFooter().getBlocks() for column in block.getColumns()]
+        blocks = list(reader.getFooter().getBlocks())
+        theirs = [column for block in blocks for column in block.getColumns()]
+        pages = [found for block in blocks for found in java.offset_indexes(reader, block)]
         found = 0
-        for chunk, column in zip(chunks(footer), theirs, strict=True):
+        for chunk, column, their_pages in zip(chunks(footer), theirs, pages, strict=True):
             offsets, index = read_offset_index(file, footer, chunk), read_column_index(file, footer, chunk)
-            their_offsets, their_index = reader.readOffsetIndex(column), reader.readColumnIndex(column)
+            their_index = reader.readColumnIndex(column)
             assert offsets is not None
-            assert their_offsets.getPageCount() == offsets.num_pages
-            for page in range(offsets.num_pages):
-                assert their_offsets.getOffset(page) == offsets.offsets[page]
-                assert their_offsets.getCompressedPageSize(page) == offsets.compressed_page_sizes[page]
-                assert their_offsets.getFirstRowIndex(page) == offsets.first_row_indexes[page]
+            assert their_pages == pages_of(offsets)
             if index is not None and their_index is not None:
                 assert list(their_index.getNullPages()) == index.null_pages
                 assert list(their_index.getNullCounts()) == index.null_counts
-                assert [bytes_of(b) for b in their_index.getMinValues()] == index.min_values
-                assert [bytes_of(b) for b in their_index.getMaxValues()] == index.max_values
+                assert java.bytes_of(their_index.getMinValues()) == index.min_values
+                assert java.bytes_of(their_index.getMaxValues()) == index.max_values
                 found += 1
             ours, their_filter = read_bloom_filter(file, chunk), reader.readBloomFilter(column)
             assert (ours is None) == (their_filter is None)
@@ -124,11 +134,13 @@ def test_every_index_is_read_as_it_was_written(java: ParquetJava, tmp_path: Path
                 assert their_filter.getBitsetSize() == ours.bitset_length
         reader.close()
         assert found >= len(columns), "column indexes that parquet-java accepts"
+        most_pages = max(most_pages, *map(len, pages))
+    assert most_pages > 3
 
 
 def odd_files(folder: Path) -> dict[str, Path]:
     """A thousand columns; no row group; row groups without rows at the start, in the middle and at the end."""
-    files = {name: folder / f"{name}.parquet" for name in ("wide", "empty", "holes")}
+    files = {name: folder / f"{name}.parquet" for name in ODD}
     written(files["wide"], pa.table({f"c{n}": np.arange(50) * n + 2**40 for n in range(1000)}))
     table = flat(500)
     pq.ParquetWriter(files["empty"], table.schema).close()
@@ -138,40 +150,54 @@ def odd_files(folder: Path) -> dict[str, Path]:
     return files
 
 
+@pytest.fixture(scope="module")
+def odd(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[str]]]:
+    """The odd files, each with its rows as Spark reads them."""
+    files = odd_files(tmp_path_factory.mktemp("odd"))
+    return {
+        name: (path, list(map(repr, spark.read.parquet(str(path)).collect()))) for name, path in files.items()
+    }
+
+
 @PLACEMENTS
+@pytest.mark.parametrize("name", ODD)
 def test_odd_shapes_are_read_with_their_indexes(
-    spark: Any, java: ParquetJava, tmp_path: Path, placement: str
+    spark: Any,
+    java: ParquetJava,
+    odd: dict[str, tuple[Path, list[str]]],
+    tmp_path: Path,
+    placement: str,
+    name: str,
 ) -> None:
-    for name, source in odd_files(tmp_path).items():
-        path = source.with_name(f"{name}-embedded.parquet")
-        columns = [c for c in leaf_paths(source) if c not in ("flag", "none")]
-        options: dict[str, Any] = {"placement": placement, "even_if_dictionary": True}
-        embed_file(str(source), str(path), bloom=columns, page_index=True, **options)
-        reader = java.open(path)
-        file, footer = opened(path)
-        filters = 0
-        for block, group in zip(reader.getFooter().getBlocks(), footer.row_groups, strict=True):
-            for column, chunk in zip(block.getColumns(), group.columns, strict=True):
-                theirs = reader.readOffsetIndex(column) if group.num_rows else None
-                ours = read_offset_index(file, footer, chunk)
-                pages = 0 if ours is None else ours.num_pages
-                assert (0 if theirs is None else theirs.getPageCount()) == pages * bool(group.num_rows)
-                filters += reader.readBloomFilter(column) is not None
-        reader.close()
-        assert filters == {"wide": 1000, "empty": 0, "holes": filters}[name]
-        assert name != "holes" or filters >= 2 * len(columns)
-        plain, frame = spark.read.parquet(str(source)), spark.read.parquet(str(path))
-        assert list(map(repr, frame.collect())) == list(map(repr, plain.collect()))
-        if name == "wide":
-            assert frame.where(f"c999 = {2**40 + 999 * 7}").select("c0").collect()[0][0] == 2**40
-            assert java.row_groups(path, java.equals("c7", 2**40 + 1), useBloomFilter=True) == 0
-        if name == "holes":
-            key = pq.read_table(source)["k"][321].as_py()
-            assert [row["k"] for row in frame.where(f"k = {key}").collect()] == [key]
+    source, rows = odd[name]
+    path = tmp_path / "embedded.parquet"
+    columns = [c for c in leaf_paths(source) if c not in ("flag", "none")]
+    options: dict[str, Any] = {"placement": placement, "even_if_dictionary": True}
+    embed_file(str(source), str(path), bloom=columns, page_index=True, **options)
+    reader = java.open(path)
+    file, footer = opened(path)
+    filters = 0
+    for block, group in zip(reader.getFooter().getBlocks(), footer.row_groups, strict=True):
+        if group.num_rows:
+            ours = [read_offset_index(file, footer, chunk) for chunk in group.columns]
+            pages = [[] if offsets is None else pages_of(offsets) for offsets in ours]
+            assert java.offset_indexes(reader, block) == pages
+        filters += java.count_filters(reader, block)
+    reader.close()
+    assert filters == {"wide": 1000, "empty": 0, "holes": filters}[name]
+    assert name != "holes" or filters >= 2 * len(columns)
+    frame = spark.read.parquet(str(path))
+    assert list(map(repr, frame.collect())) == rows
+    if name == "wide":
+        assert frame.where(f"c999 = {2**40 + 999 * 7}").select("c0").collect()[0][0] == 2**40
+        assert java.row_groups(path, java.equals("c7", 2**40 + 1), useBloomFilter=True) == 0
+    if name == "holes":
+        key = pq.read_table(source)["k"][321].as_py()
+        assert [row["k"] for row in frame.where(f"k = {key}").collect()] == [key]
 
 
-def bytes_of(buffer: Any) -> bytes:
-    return bytes(buffer.array()[buffer.arrayOffset() + buffer.position() :][: buffer.remaining()])
+def pages_of(offsets: OffsetIndex) -> list[tuple[int, ...]]:
+    return list(zip(offsets.offsets, offsets.compressed_page_sizes, offsets.first_row_indexes, strict=True))
 
 
 @PLACEMENTS
@@ -180,6 +206,7 @@ def test_spark_reads_the_right_rows(
 ) -> None:
     table = pq.read_table(clustered["plain"])
     frame = spark.read.parquet(str(clustered[placement]))
+    wanted = {f"n between {2**40 + 990} and {2**40 + 1010}": [*range(2**40 + 990, 2**40 + 1011)]}
     for row in (0, 4321, 9999):
         key, text = table["k"][row].as_py(), table["s"][row].as_py()
         n = row + 2**40
@@ -190,9 +217,10 @@ def test_spark_reads_the_right_rows(
             f"n >= {n} and n < {n} + 1",
             f"k in ({key}, 7)",
         ):
-            assert [r["n"] for r in frame.where(predicate).select("n").collect()] == [n]
-        assert frame.where(f"k = {key + 1}").count() == 0
-    assert frame.where(f"n between {2**40 + 990} and {2**40 + 1010}").count() == 21
+            wanted[predicate] = [n]
+        wanted[f"k = {key + 1}"] = []
+    found = collected([frame.where(predicate).select("n") for predicate in wanted])
+    assert {p: [row["n"] for row in rows] for p, rows in zip(wanted, found, strict=True)} == wanted
     assert frame.exceptAll(spark.read.parquet(str(clustered["plain"]))).count() == 0
     assert frame.count() == ROWS
 
@@ -230,9 +258,11 @@ def test_spark_loses_no_row_by_our_indexes(
         placement=placement,
         even_if_dictionary=True,
     )
-    plain, frame = spark.read.parquet(str(source)), spark.read.parquet(str(path))
-    assert list(map(repr, frame.collect())) == list(map(repr, plain.collect()))
-    for predicate in predicates:
-        expected = list(map(repr, plain.where(predicate).collect()))
+    asked = ("true", *predicates)
+    plain, found = (
+        collected([spark.read.parquet(str(file)).where(predicate) for predicate in asked])
+        for file in (source, path)
+    )
+    for predicate, expected, rows in zip(asked, plain, found, strict=True):
         assert expected, predicate
-        assert list(map(repr, frame.where(predicate).collect())) == expected, predicate
+        assert list(map(repr, rows)) == list(map(repr, expected)), predicate

@@ -96,7 +96,7 @@ def found_filters(path: Path, column: str, only: int | None = None) -> list[Foun
 def assert_nothing_denied(path: Path) -> None:
     """Nothing is wrong with the file, and each filter holds each value of its row group."""
     source, tail = opened(path)
-    assert [p for p in verify_file(source) if p["column"] not in NOT_BUILT] == []
+    assert [p for p in verify_file(source) if p.column not in NOT_BUILT] == []
     for stripe in tail.stripes:
         footer = read_stripe_footer(source, tail, stripe)
         for column in tail.columns[1:]:
@@ -250,7 +250,7 @@ def test_writers_and_embedding_make_the_same_filters(tmp_path: Path) -> None:
 
 
 def test_corrupt_filters_are_named_and_replaced(tmp_path: Path) -> None:
-    before = {p["column"] for p in verify_file(opened(PYARROW)[0])}
+    before = {p.column for p in verify_file(opened(PYARROW)[0])}
     assert before == {"c_bool", "c_tiny"}
     target, report = embedded(copied(PYARROW, tmp_path), ["c_tiny"])
     assert verify_file(opened(target)[0]) == []

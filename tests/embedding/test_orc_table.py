@@ -58,8 +58,6 @@ def test_from_a_table(kind: str, way: str, reason: str, table: Table, tmp_path: 
         opened.close()
     assert report.ways() == {"bloom": {way: 6}}
     assert all(reason in outcome.reason for outcome in report.outcomes)
-    assert sidecar.verify_file(str(tmp_path / "b.orc"), data=True)["problems"] == []
-    answers = [
-        unit["might_contain"] for unit in sidecar.probe_file(str(tmp_path / "b.orc"), "k", "8400")["units"]
-    ]
+    assert sidecar.verify_file(str(tmp_path / "b.orc"), data=True).problems == []
+    answers = [unit.might_contain for unit in sidecar.probe_file(str(tmp_path / "b.orc"), "k", "8400").units]
     assert answers == [False, True, False]

@@ -62,11 +62,10 @@ def test_it_is_refused_at_every_door(twin: str, door: str, keys: EncryptionKeys,
 
 
 def test_verify_names_it(twin: str) -> None:
-    (problem,) = sidecar.verify_file(twin, encryption_keys=FOOTER)["problems"]
-    assert "not encrypted, although" in problem["problem"]
+    (problem,) = sidecar.verify_file(twin, encryption_keys=FOOTER).problems
+    assert "not encrypted, although" in problem.problem
     assert (
-        sidecar.verify_file(twin, encryption_keys=replace(FOOTER, allow_plaintext_files=True))["problems"]
-        == []
+        sidecar.verify_file(twin, encryption_keys=replace(FOOTER, allow_plaintext_files=True)).problems == []
     )
 
 

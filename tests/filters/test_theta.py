@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import datasketches
 import numpy as np
@@ -221,29 +222,31 @@ def test_other_forms_are_not_supported(what: str) -> None:
     assert caught.value.file == "t.stats"
 
 
-def damaged() -> dict[str, bytes]:
-    exact, estimating = sketch_of(0, 10).to_bytes(), sketch_of(0, 5000).to_bytes()
-    return {
-        "nothing": b"",
-        "seven bytes": exact[:7],
-        "no count": exact[:12],
-        "one hash less": exact[:-8],
-        "half a hash": exact[:-4],
-        "one hash more": exact + bytes(8),
-        "a count of four thousand million": exact[:8] + b"\xff" * 4 + exact[12:],
-        "no theta": estimating[:16],
-        "a hash of zero": exact[:16] + bytes(8) + exact[24:],
-        "a hash above theta": exact[:-8] + b"\xff" * 8,
-        "theta of zero": estimating[:16] + bytes(8) + estimating[24:],
-        "theta of zero over nothing": estimating[:8] + bytes(4) + estimating[12:16] + bytes(8),
-        "theta beyond 63 bits": estimating[:16] + b"\xff" * 8 + estimating[24:],
-    }
+DAMAGE: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "nothing": lambda exact, estimating: b"",
+    "seven bytes": lambda exact, estimating: exact[:7],
+    "no count": lambda exact, estimating: exact[:12],
+    "one hash less": lambda exact, estimating: exact[:-8],
+    "half a hash": lambda exact, estimating: exact[:-4],
+    "one hash more": lambda exact, estimating: exact + bytes(8),
+    "a count of four thousand million": lambda exact, estimating: exact[:8] + b"\xff" * 4 + exact[12:],
+    "no theta": lambda exact, estimating: estimating[:16],
+    "a hash of zero": lambda exact, estimating: exact[:16] + bytes(8) + exact[24:],
+    "a hash above theta": lambda exact, estimating: exact[:-8] + b"\xff" * 8,
+    "theta of zero": lambda exact, estimating: estimating[:16] + bytes(8) + estimating[24:],
+    "theta of zero over nothing": lambda exact, estimating: (
+        estimating[:8] + bytes(4) + estimating[12:16] + bytes(8)
+    ),
+    "theta beyond 63 bits": lambda exact, estimating: estimating[:16] + b"\xff" * 8 + estimating[24:],
+}
+"""Damaged sketches, of an exact one and of an estimating one."""
 
 
-@pytest.mark.parametrize("what", damaged())
+@pytest.mark.parametrize("what", DAMAGE)
 def test_damage_is_named(what: str) -> None:
+    data = DAMAGE[what](sketch_of(0, 10).to_bytes(), sketch_of(0, 5000).to_bytes())
     with pytest.raises(DamagedFileError) as caught:
-        ThetaSketch.from_bytes(damaged()[what], name="t.stats")
+        ThetaSketch.from_bytes(data, name="t.stats")
     assert caught.value.file == "t.stats"
 
 

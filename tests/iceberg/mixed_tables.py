@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,25 @@ READABLE = Schema(*(field for field in SCHEMA.fields if field.name not in UNREAD
 
 def append_orc(table: Table, data: pa.Table, ids: bool = True, **options: Any) -> Path:
     """One more commit: a data file in ORC; its manifest entry has counts, and no bounds."""
+    file = orc_file(table, data, ids, **options)
+    append_files(table, [file])
+    return Path(file.file_path.removeprefix("file:"))
+
+
+def append_files(table: Table, files: Iterable[DataFile]) -> None:
+    """One more commit, with one manifest for all ``files``."""
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for file in files:
+            append.append_data_file(file)
+
+
+def orc_file(table: Table, data: pa.Table, ids: bool = True, **options: Any) -> DataFile:
+    """A new file in ORC beside the table's data files."""
     name = f"{uuid.uuid4()}.orc"
     folder = Path(table.location().removeprefix("file:")) / "data"
     folder.mkdir(parents=True, exist_ok=True)
     path = write_orc(folder / name, data, table.schema(), ids, **options)
-    file = DataFile.from_args(
+    return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{table.location()}/data/{name}",
         file_format=FileFormat.ORC,
@@ -35,9 +50,6 @@ def append_orc(table: Table, data: pa.Table, ids: bool = True, **options: Any) -
         record_count=data.num_rows,
         file_size_in_bytes=path.stat().st_size,
     )
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(file)
-    return path
 
 
 def append_rows(table: Table, start: int, count: int, orc: bool, **options: Any) -> None:

@@ -65,7 +65,7 @@ def test_a_table_opens_by_the_configuration_file(properties: dict[str, str], tmp
     [
         ("db.catalog_orderz", "has no table 'db.catalog_orderz'. Did you mean db.catalog_orders?"),
         ("nowhere.orders", "has no namespace 'nowhere'"),
-        ("orders", "'orders' is not a table name. Write it as namespace.table."),
+        ("orders", "'orders' is not a table name. Write it as namespace.table, and a file as ./name."),
         ("/nowhere/v1.metadata.json", "the metadata file does not exist; file /nowhere/v1.metadata.json"),
     ],
 )

@@ -95,9 +95,9 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
         assert any("sidecar repair" in warning for warning in plan.warnings)
         assert sidecar.scan(table, "k = 8")["gone"].to_pylist() == [8]
         status = sidecar.status_table(table)
-        assert status["files"] == {"live": 2, "listed": 2}
-        assert len(status["repairs"][0]["reasons"]) == 2
-        assert any("registers statistics" in p["problem"] for p in sidecar.verify_table(table)["problems"])
+        assert status.files.to_dict() == {"live": 2, "listed": 2}
+        assert len(status.repairs[0].reasons) == 2
+        assert any("registers statistics" in p.problem for p in sidecar.verify_table(table).problems)
     with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
         sidecar.build(opened, ["k"])
     with pytest.raises(UnsupportedFeatureError, match="sidecar repair first"):
@@ -105,10 +105,10 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
     with pytest.raises(UsageError, match="cannot be changed"):
         sidecar.repair(sidecar.open_table(location))
 
-    assert sidecar.repair(opened, dry_run=True)["repairs"] == status["repairs"]
+    assert sidecar.repair(opened, dry_run=True).repairs == status.repairs
     assert open_again(catalog, "db.trino").metadata_location == location
     done = sidecar.repair(opened)
-    assert [found["action"] for found in done["repairs"]] == ["register anew"]
+    assert [found.action for found in done.repairs] == ["register anew"]
     mended = catalog.load_table("db.trino")
     assert left_out(mended) == {}
     ((_, blobs),) = statistics_in(mended).items()
@@ -116,7 +116,7 @@ def test_a_table_that_pyiceberg_refuses_is_planned_and_mended(catalog: Any, capl
     assert mended.metadata.metadata_log[-1].metadata_file == location
     assert local(mended.metadata.statistics[0].statistics_path).read_bytes() == before
     assert sidecar.plan(mended, "k = 7").files_kept == 0
-    assert sidecar.repair(mended)["repairs"] == []
+    assert sidecar.repair(mended).repairs == []
     sidecar.build(mended, ["k"], engine="local")
 
 
@@ -153,7 +153,6 @@ def test_entries_that_break_planners_are_mended_for_all_snapshots(catalog: Any) 
     ]
     assert "register anew" in CliRunner().invoke(app, ["status", path]).stdout
     sidecar.repair(table)
-    table.refresh()
     ((snapshot, blobs),) = statistics_in(table).items()
     assert snapshot == second
     assert [(blob["fields"], blob["properties"]["ndv"]) for blob in blobs] == [([1], "200")]
@@ -188,6 +187,6 @@ def test_a_repair_starts_from_the_version_that_it_looked_at(catalog: Any, monkey
     monkeypatch.setattr(repair_module, "commit", raced)
     done = sidecar.repair(open_again(catalog, "db.raced"))
     assert outcomes == ["conflict", "done"]
-    assert [found["statistics_path"] for found in done["repairs"]] == [f"file:{copy}"]
+    assert [found.statistics_path for found in done.repairs] == [f"file:{copy}"]
     (entry,) = catalog.load_table("db.raced").metadata.statistics
     assert entry.statistics_path == f"file:{copy}"

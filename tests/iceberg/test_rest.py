@@ -66,8 +66,8 @@ def test_statistics_that_pyiceberg_refuses_are_mended(served: tuple[Server, str]
     assert isinstance(table, PartlyLoaded)
     assert sidecar.plan(table, "k = 31").files_kept == 0
     assert sidecar.scan(table, "k = 30")["k"].to_pylist() == [30]
-    assert sidecar.status_table(table)["repairs"]
-    assert len(sidecar.repair(table)["repairs"]) == 1
+    assert sidecar.status_table(table).repairs
+    assert len(sidecar.repair(table).repairs) == 1
     assert [blob["type"] for blob in server.document("t")["statistics"][0]["blob-metadata"]] == [THETA]
     assert local(path).read_bytes() == before
     assert sidecar.plan(client(address).load_table("db.t"), "k = 31").files_kept == 0
@@ -94,7 +94,7 @@ def test_an_entry_that_was_set_meanwhile_is_put_back(served: tuple[Server, str],
     server.before_commit = meanwhile
     table = sidecar.open_table("db.t", "rest", type="rest", uri=address)
     done = sidecar.repair(table)
-    assert done["repairs"][0]["statistics_path"] == theirs
+    assert done.repairs[0].statistics_path == theirs
     (after,) = server.document("t")["statistics"]
     assert after["statistics-path"] == theirs
     assert [blob["type"] for blob in after["blob-metadata"]] == [THETA]
@@ -114,6 +114,6 @@ def test_a_commit_that_is_overtaken_by_another_type_is_looked_at_again(served: t
 
     server.before_commit = meanwhile
     done = sidecar.repair(sidecar.open_table("db.t", "rest", type="rest", uri=address))
-    assert len(done["repairs"]) == 2
+    assert len(done.repairs) == 2
     types = [[blob["type"] for blob in e["blob-metadata"]] for e in server.document("t")["statistics"]]
     assert types == [[THETA], [THETA]]

@@ -75,7 +75,7 @@ def test_a_column_that_is_built_again_is_replaced_and_stands_once(table: Any) ->
     table = built(table, "b", fpp=0.0001)
     assert [fields for _, fields, _ in bundles(table)] == [(1,), (2,)]
     table = built(table, "a", "b", full=True)
-    assert len(sidecar.inspect_table(table)["segments"]) == 1
+    assert len(sidecar.inspect_table(table).segments) == 1
     assert covered(table, "a = 1200 and b = 'b1200'") == (3, 1)
 
 
@@ -90,10 +90,10 @@ def test_what_is_left_is_sound_and_told_truly(table: Any) -> None:
     table = built(table, "b", "c")
     path = table.metadata.statistics[0].statistics_path
     assert verify_sidecar(open_source(path)) == []
-    assert sidecar.verify_table(table)["problems"] == []
-    coverage = sidecar.inspect_table(table)["coverage"]
+    assert sidecar.verify_table(table).problems == []
+    coverage = sidecar.inspect_table(table).coverage
     for kind in ("bloom", "theta"):
-        assert {column: kinds[kind]["units"] for column, kinds in coverage.items()} == {
+        assert {column: kinds[kind].units for column, kinds in coverage.items()} == {
             "a": 3,
             "b": 3,
             "c": 3,

@@ -61,7 +61,7 @@ def _assert_ndv(report: Any, table: Any) -> None:
     keys = pa.array(table.scan().to_arrow()["k"].combine_chunks())
     oracle = ThetaSketch.from_arrow(keys, "long")
     assert sketches_of(table)[1] == oracle.to_bytes()
-    assert report.columns[0].ndv["estimate"] == oracle.estimate
+    assert report.columns[0].ndv.estimate == oracle.estimate
 
 
 def test_only_new_files_are_indexed(table: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_sketch_is_not_continued_after_a_removal(table: Any) -> None:
     assert (report.units, report.files_carried) == (3, 0)
     assert "a sketch cannot forget" in report.warnings[0]
     _assert_ndv(report, table)
-    assert report.columns[0].ndv["lower"] <= 3 * ROWS - 1 <= report.columns[0].ndv["upper"]
+    assert report.columns[0].ndv.lower <= 3 * ROWS - 1 <= report.columns[0].ndv.upper
 
 
 def test_a_segment_without_a_live_file_is_dropped(table: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_promoted_column_is_sketched_anew(table: Any) -> None:
     report, table = _build(table, "i")
     assert report.units == 4
     assert "type of i has changed" in report.warnings[0]
-    assert report.columns[0].ndv["estimate"] == ROWS
+    assert report.columns[0].ndv.estimate == ROWS
     report, table = _build(table, "i", kinds=["bloom"])
     assert report.units == 0
 

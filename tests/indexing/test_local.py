@@ -137,7 +137,7 @@ def test_the_sidecar_is_sound(catalog: Any) -> None:
     table = _table(catalog, "sound")
     report = sidecar.build(table, list(KINDS), engine="local")
     assert verify_sidecar(LocalSource(local_path(report.statistics_path or "") or "")) == []
-    assert sidecar.verify_table(catalog.load_table("db.sound"))["problems"] == []
+    assert sidecar.verify_table(catalog.load_table("db.sound")).problems == []
 
 
 def test_a_build_replaces_our_earlier_one_and_keeps_what_others_wrote(catalog: Any) -> None:
@@ -290,8 +290,8 @@ def test_evolved_columns(catalog: Any) -> None:
     report = sidecar.build(table, ["i", "new", "later"], engine="local")
     table = catalog.load_table("db.evolved")
     by_name = {column.name: column for column in report.columns}
-    assert by_name["i"].ndv == {"estimate": 4, "lower": 4, "upper": 4}
-    assert by_name["new"].ndv == {"estimate": 4, "lower": 4, "upper": 4}
+    assert by_name["i"].ndv.to_dict() == {"estimate": 4, "lower": 4, "upper": 4}
+    assert by_name["new"].ndv.to_dict() == {"estimate": 4, "lower": 4, "upper": 4}
     assert by_name["later"].uncovered["bloom"] == {"column absent from the file": 1}
     assert by_name["later"].uncovered["theta"] == {}
     assert sorted(encoding for encoding, _ in filters_of(table).values() if "int" in encoding) == [
@@ -372,10 +372,17 @@ def test_wrong_calls_are_refused_before_any_work(catalog: Any, monkeypatch: pyte
     assert catalog.load_table("db.refused").metadata.statistics == []
 
 
-def test_a_table_without_a_snapshot_is_refused(catalog: Any) -> None:
+def test_a_table_without_a_snapshot_has_nothing_to_index(catalog: Any) -> None:
     table = catalog.create_table("db.empty", SCHEMA)
-    with pytest.raises(UsageError, match="no snapshot"):
-        sidecar.build(table, ["k"])
+    report = sidecar.build(table, ["k"])
+    assert (report.snapshot_id, report.statistics_path, report.files_total) == (None, None, 0)
+    assert report.to_dict()["engine_reason"] == "there is nothing to index"
+    assert table.refresh().metadata.statistics == []
+    for call in ({"columns": ["nosuch"]}, {"columns": ["k"], "kinds": ["nosuch"]}):
+        with pytest.raises(UsageError, match="nosuch"):
+            sidecar.build(table, **call)
+    with pytest.raises(UsageError, match="no branch or tag 'dev'"):
+        sidecar.build(table, ["k"], ref="dev")
 
 
 def test_auto_says_why_it_runs_here(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,3 +410,10 @@ def test_auto_targets_one_false_unit(catalog: Any, tmp_path: Path) -> None:
     assert report.fpp == pytest.approx(1 / 150)
     assert 0 < report.expected_false_units <= 1
     assert len(filters_of(catalog.load_table("db.auto_fpp"))) == 150
+
+
+def test_the_callers_table_sees_the_sidecar_after_a_build(catalog: Any) -> None:
+    table = _table(catalog, "seen", files=2)
+    report = sidecar.build(table, ["k"], kinds=["bloom"])
+    assert [entry.statistics_path for entry in table.metadata.statistics] == [report.statistics_path]
+    assert sidecar.plan(table, f"k = {ABSENT}").files_kept == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import FileFormat
@@ -12,13 +14,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.errors import StorageError
+from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc_bloom import OrcBloomFilter
 from sidecar.filters.orc_encoding import OrcEncoding
+from sidecar.filters.orc_values import probe_orc
+from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.filters.values import probe_hashes
 from sidecar.indexing.tasks import FilePiece, Record, UnitsTask, index_units
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.source import LocalSource, Source
-from tests.indexing.cases import columns_of, filter_of, misses, open_local, plan_for, rng
+from tests.indexing.cases import columns_of, filter_of, open_local, plan_for, rng
 from tests.orc_cases import write_orc
 
 SCHEMA = Schema(
@@ -53,14 +59,26 @@ def stage_one(path: Path, **options: object) -> list[Record]:
 
 def denied(record: Record) -> list[object]:
     """Values of its row group that a record's filter denies: must be empty."""
+    found: OrcBloomFilter | SplitBlockBloomFilter = filter_of(record)
+    if record.bits:
+        found = OrcBloomFilter.from_bytes((record.data or b"")[: record.bits // 8], record.hashes)
+    hashes = hashes_of(record.field_id, record.row_group, record.encoding, bool(record.bits))
     first, count = UNITS[record.row_group]
     mine = VALUES[record.field_id][first : first + count]
-    kind = TYPES[record.field_id]
-    if not record.bits:
-        return misses(filter_of(record), record.encoding, kind, mine)
-    found = OrcBloomFilter.from_bytes((record.data or b"")[: record.bits // 8], record.hashes)
-    encoding = OrcEncoding.parse(record.encoding)
-    return [value for value in mine if not found.might_contain(value, kind, encoding)]
+    return [value for value, held in zip(mine, found.check(hashes).tolist(), strict=True) if not held]
+
+
+@cache
+def hashes_of(field_id: int, row_group: int, encoding: str, is_orc: bool) -> npt.NDArray[np.uint64]:
+    """The hash by which each value of a row group is looked up."""
+    first, count = UNITS[row_group]
+    kind, mine = TYPES[field_id], VALUES[field_id][first : first + count]
+    if is_orc:
+        probes = [probe_orc(value, kind, OrcEncoding.parse(encoding)) for value in mine]
+    else:
+        probes = [probe_hashes(value, kind, Encoding.parse(encoding)) for value in mine]
+    assert {(probe.verdict, len(probe.hashes)) for probe in probes} == {("probe", 1)}
+    return np.array([probe.hashes[0] for probe in probes], np.uint64)
 
 
 UNITS: dict[int, tuple[int, int]] = {}

@@ -22,6 +22,7 @@ from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, Time
 
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
+from sidecar.indexing.tasks import Record
 from sidecar.parquet import stored_values
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
@@ -366,13 +367,20 @@ def many_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _ints(tmp_path_factory.mktemp("cut") / "k.parquet", range(1000), row_group_size=37)
 
 
+@pytest.fixture(scope="module")
+def whole(many_groups: Path) -> dict[int, Record]:
+    """Records of the file in one piece, by row group."""
+    return {r.row_group: r for r in stage_one([many_groups], plan_for(LONG)) if r.kind == "column"}
+
+
 @given(cuts=st.lists(st.floats(0, 1), max_size=6).map(sorted))
 @settings(max_examples=40, deadline=None)
-def test_pieces_own_every_row_group_once(many_groups: Path, cuts: list[float]) -> None:
+def test_pieces_own_every_row_group_once(
+    many_groups: Path, whole: dict[int, Record], cuts: list[float]
+) -> None:
     records = stage_one([many_groups], plan_for(LONG), cuts=cuts)
     units = [(r.row_group, r.first_row, r.rows) for r in records if r.kind == "unit"]
     assert sorted(units) == [(g, g * 37, min(37, 1000 - g * 37)) for g in range(28)]
-    whole = {r.row_group: r for r in stage_one([many_groups], plan_for(LONG)) if r.kind == "column"}
     assert {r.row_group: r for r in records if r.kind == "column"} == whole
 
 

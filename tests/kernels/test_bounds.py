@@ -15,9 +15,10 @@ HERE = Path(__file__).parent
 LEFT_OUT = ("test_bounds.py", "test_jit.py")  # this file, and the one about the cache
 PLANTED = """
 import numpy as np
-from sidecar.kernels._jit import kernel
+from numba import types
+from sidecar.kernels._jit import kernel, readable
 
-@kernel
+@kernel(readable(types.int64))
 def read_too_far(data):
     total = 0
     for i in range(len(data) + 1):

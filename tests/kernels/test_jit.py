@@ -21,16 +21,18 @@ from numba.core import config
 
 def work(job):
     os.environ.update(job["environment"])
-    os.chdir(job["root"])
+    os.chdir(os.path.dirname(job["root"]))
     sys.path.insert(0, job["root"])
     config.reload_config()
     from sidecar.kernels import theta
     out = np.zeros(3, np.uint64)
     hashes = np.array([7, 1, 9], np.uint64)
-    hashes.setflags(write=job["kind"] != "read-only")  # another type to numba
-    assert theta.below(hashes, np.uint64(8), out) == 2
+    below = theta.below
+    if job["kind"] == "other types":
+        below = below.dispatcher  # compiles for the types of each call
+    assert below(hashes, np.uint64(8), out) == 2
     assert out.tolist() == [7, 1, 0]
-    return theta.__file__, theta.below.stats.cache_hits.total()
+    return theta.__file__, theta.below.dispatcher.stats.cache_hits.total()
 
 def fork(job):
     reading, writing = os.pipe()
@@ -71,14 +73,15 @@ class Workers:
             text=True,
         )
 
-    def hits(self, root: Path, caches: Sequence[str | None] = (None,), kind: str = "writable") -> list[int]:
+    def hits(self, root: Path, caches: Sequence[str | None] = (None,), kind: str = "usual") -> list[int]:
         """How many kernels came from the cache, in a worker for each of ``caches``, all at once.
 
         Fails unless the answers of the kernels are right.
         """
         jobs = []
         for cache in caches:
-            environment = {"HOME": str(root / "no-home")} | ({"NUMBA_CACHE_DIR": cache} if cache else {})
+            environment = {"HOME": str(root.with_suffix("") / "no-home")}
+            environment |= {"NUMBA_CACHE_DIR": cache} if cache else {}
             jobs.append({"root": str(root), "kind": kind, "environment": environment})
         assert self.server.stdin is not None
         assert self.server.stdout is not None
@@ -91,7 +94,7 @@ class Workers:
             counts.append(int(count))
         return counts
 
-    def hit(self, root: Path, cache: str | None = None, kind: str = "writable") -> int:
+    def hit(self, root: Path, cache: str | None = None, kind: str = "usual") -> int:
         """:meth:`hits` of one worker."""
         return self.hits(root, [cache], kind)[0]
 
@@ -129,6 +132,19 @@ def blocked(path: Path) -> str:
     return str(path / "below")
 
 
+@pytest.mark.parametrize("in_zip", [False, True], ids=["folder", "zip"])
+def test_a_change_of_any_source_compiles_again(workers: Workers, copied: Path, in_zip: bool) -> None:
+    def root() -> Path:
+        return Path(shutil.make_archive(str(copied), "zip", copied, "sidecar")) if in_zip else copied
+
+    assert workers.hit(root()) == 0
+    assert workers.hit(root()) == 1
+    helper = copied / "sidecar" / "kernels" / "_words.py"
+    helper.write_text(helper.read_text() + "\n# changed\n")
+    assert workers.hit(root()) == 0
+    assert workers.hit(root()) == 1
+
+
 def test_no_writable_folder_compiles_without_cache(workers: Workers, copied: Path) -> None:
     """A read-only package folder and an unusable NUMBA_CACHE_DIR, several workers at once."""
     blocked(copied / "sidecar" / "kernels" / "__pycache__")
@@ -160,11 +176,11 @@ def test_lost_index_never_leads_to_other_code(workers: Workers, copied: Path, tm
     """Two workers read the same empty index, compile for different types, and write one after the other."""
     shared = tmp_path / "shared"
     shared.mkdir()
-    assert workers.hit(copied, str(shared), "writable") == 0
+    assert workers.hit(copied, str(shared), "usual") == 0
     (index,) = shared.rglob("theta.below*.nbi")
     first = index.read_bytes()
     index.unlink()
-    assert workers.hit(copied, str(shared), "read-only") == 0
+    assert workers.hit(copied, str(shared), "other types") == 0
     index.write_bytes(first)
     assert len(list(shared.rglob("theta.below*.nbc"))) == 2
-    assert workers.hit(copied, str(shared), "writable") == 1
+    assert workers.hit(copied, str(shared), "usual") == 1

@@ -120,6 +120,7 @@ def test_spans_at_every_edge_of_small_buffers() -> None:
     """Every span of buffers of up to 70 bytes: words are loaded from around it, never from beyond the buffer."""
     for size in range(71):
         data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+        data.setflags(write=False)  # as in the other tests, so that kernels are compiled for one type only
         spans = [
             (a, b - a)
             for a in range(size + 1)
@@ -231,3 +232,29 @@ def test_sign_bytes_agree_with_the_twin(width: int) -> None:
     decimals.sign_bytes(as_bytes(rows).reshape(-1, width), out)
     assert out.tolist() == [twins.sign_bytes(row) for row in rows]
     assert out.tolist() == [width - ((n if n >= 0 else ~n).bit_length() // 8 + 1) for n in numbers]
+
+
+# --- arrays -------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_takes_arrays_of_any_layout_and_compiles_once() -> None:
+    """Read-only, with gaps, at odd addresses: each would be a type of its own to numba."""
+    values = random_hashes(64)
+    expected, out = np.empty(64, np.uint64), np.empty(64, np.uint64)
+    xxh64.hash_fixed8(values, expected)
+    frozen = values.copy()
+    frozen.setflags(write=False)
+    odd = np.zeros(64 * 8 + 1, np.uint8)[1:].view(np.uint64)
+    odd[:] = values
+    for layout in (frozen, values.repeat(2)[::2], odd):
+        xxh64.hash_fixed8(layout, out)
+        assert out.tolist() == expected.tolist()
+    kernel: Any = xxh64.hash_fixed8
+    assert len(kernel.dispatcher.signatures) == 1
+
+
+def test_an_array_of_another_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="No matching definition"):
+        theta.below(np.zeros(3, np.float64), SEED, np.empty(3, np.uint64))
+    with pytest.raises(TypeError, match="No matching definition"):
+        theta.below(random_hashes(3), SEED, np.empty(6, np.uint64)[::2])

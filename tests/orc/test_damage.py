@@ -95,7 +95,7 @@ def test_one_bit_of_every_kind_of_length() -> None:
         _, (read,) = read_all(BytesSource(damaged))
         index = read.indexes[4]
         assert index.filters_problem is not None or not any(f.trusted for f in index.filters or ())
-        assert all(unit["might_contain"] is not False or "filter" not in unit["reason"]
+        assert all(unit.might_contain is not False or "filter" not in unit.reason
                    for unit in probe_file(BytesSource(damaged), "c_int", 5))  # fmt: skip
 
 
@@ -124,12 +124,12 @@ def test_filters_that_are_none_are_named_and_unused(change: object, reason: str)
     assert len(found) == 3
     assert not found[0].trusted
     assert reason in found[0].reason
-    problems = [p["problem"] for p in verify_file(rebuilt) if p["column"] == "c_int"]
+    problems = [p.problem for p in verify_file(rebuilt) if p.column == "c_int"]
     assert any(reason in problem for problem in problems)
     if "row groups" not in reason:
         assert found[1].trusted
     for unit in probe_file(rebuilt, "c_int", 3)[:1]:
-        assert unit["might_contain"] is not False
+        assert unit.might_contain is not False
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])

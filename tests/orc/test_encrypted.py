@@ -15,7 +15,7 @@ def test_the_encrypted_column_is_named() -> None:
     assert tail.encrypted
     assert tail.encrypted_columns == {2}
     assert [column.encrypted for column in tail.columns] == [False, False, True, False]
-    assert inspect_file(source(NAME))["encrypted_columns"] == ["secret"]
+    assert inspect_file(source(NAME)).encrypted_columns == ["secret"]
     assert not read_all(source("java_none_utf8.orc"))[0].encrypted
 
 
@@ -42,14 +42,14 @@ def test_the_filter_that_java_leaves_in_clear_is_not_asked() -> None:
     assert found[0].filter is not None
     assert found[0].filter.might_contain_hash(hash_long(1_000_003))
     for value in ("1000003", "5"):
-        assert {u["might_contain"] for u in probe_file(source(NAME), "secret", value)} == {None}
-    named = [p for p in verify_file(source(NAME)) if p["column"] == "secret"]
+        assert {u.might_contain for u in probe_file(source(NAME), "secret", value)} == {None}
+    named = [p for p in verify_file(source(NAME)) if p.column == "secret"]
     assert len(named) == 1
-    assert "encrypted" in named[0]["problem"]
+    assert "encrypted" in named[0].problem
 
 
 def test_other_columns_are_asked_as_ever() -> None:
     for column, value in (("id", "1500"), ("name", "name1500")):
-        answers = [u["might_contain"] for u in probe_file(source(NAME), column, value)]
+        answers = [u.might_contain for u in probe_file(source(NAME), column, value)]
         assert answers[1] is True
         assert answers.count(False) >= 1

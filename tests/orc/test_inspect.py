@@ -23,19 +23,19 @@ BAD = "apache_bad_bloom_filter_1.6.11.orc"
 
 
 def problems(name: str) -> list[tuple[Any, Any, str]]:
-    return [(p["unit"], p["column"], p["problem"]) for p in verify_file(source(name))]
+    return [(p.unit, p.column, p.problem) for p in verify_file(source(name))]
 
 
 def test_the_units_of_a_file() -> None:
     found = inspect_file(source("java_zlib_2stripes_utf8.orc"))
-    assert [(u["stripe"], u["row_group"], u["first_row"], u["rows"]) for u in found["units"]] == [
+    assert [(u.stripe, u.row_group, u.first_row, u.rows) for u in found.units] == [
         (0, 0, 0, 800),
         (1, 0, 800, 1000),
         (1, 1, 1800, 500),
     ]
-    described = found["units"][1]["columns"]["c_int"]
-    assert described["legacy_bloom_filter"] is None
-    filter_ = described["bloom_filter"]
+    described = found.units[1].columns["c_int"]
+    assert described.legacy_bloom_filter is None
+    filter_ = described.bloom_filter
     assert {
         "offset",
         "length",
@@ -48,22 +48,22 @@ def test_the_units_of_a_file() -> None:
         "trusted",
         "reason",
         "sha256",
-    } <= set(filter_)
-    assert (filter_["k"], filter_["m"], filter_["bytes"], filter_["trusted"]) == (7, 9600, 1200, True)
-    assert 0.4 < filter_["fill"] < 0.6
-    assert described["row_index"]["positions"].keys() == {"PRESENT", "DATA"}
-    assert described["row_index"]["min"] < described["row_index"]["max"]
-    assert found["stripes"][1]["streams"][0]["kind"] == "ROW_INDEX"
+    } <= set(filter_.to_dict())
+    assert (filter_.k, filter_.m, filter_.bytes, filter_.trusted) == (7, 9600, 1200, True)
+    assert 0.4 < filter_.fill < 0.6
+    assert described.row_index.positions.keys() == {"PRESENT", "DATA"}
+    assert described.row_index.min < described.row_index.max
+    assert found.stripes[1].streams[0].kind == "ROW_INDEX"
 
 
 def test_every_filter_that_is_not_to_be_trusted_is_named() -> None:
     untrusted: dict[str, set[str]] = {}
     for name in FILES:
-        for unit in inspect_file(source(name))["units"]:
-            for path, column in unit["columns"].items():
+        for unit in inspect_file(source(name)).units:
+            for path, column in unit.columns.items():
                 for key in ("bloom_filter", "legacy_bloom_filter"):
-                    if column[key] and not column[key]["trusted"]:
-                        assert column[key]["reason"]
+                    if getattr(column, key) and not getattr(column, key).trusted:
+                        assert getattr(column, key).reason
                         untrusted.setdefault(f"{name} {key}", set()).add(path)
     assert untrusted.pop(f"{BAD} bloom_filter") == {"id", "name"}
     assert len(untrusted.pop(f"{OVER1K} bloom_filter")) == 10
@@ -82,12 +82,12 @@ def test_filters_that_are_not_to_be_trusted_are_not_asked(
     name: str, column: str, present: str, absent: str
 ) -> None:
     """Minimum and maximum are asked all the same."""
-    assert any(unit["might_contain"] is None for unit in probe_file(source(name), column, present))
+    assert any(unit.might_contain is None for unit in probe_file(source(name), column, present))
     for value in (present, absent):
         for unit in probe_file(source(name), column, value):
-            assert unit["might_contain"] is not True
-            if unit["might_contain"] is False:
-                assert unit["reason"].removeprefix("stripe: ").split()[0] in ("below", "above", "no")
+            assert unit.might_contain is not True
+            if unit.might_contain is False:
+                assert unit.reason.removeprefix("stripe: ").split()[0] in ("below", "above", "no")
 
 
 def test_verify_names_what_is_corrupt_in_a_file_of_pyarrow() -> None:
@@ -114,16 +114,16 @@ def test_sound_files_have_no_problem(name: str) -> None:
 def test_values_are_held_against_statistics_and_filters() -> None:
     """Eight row groups' values of the tinyint are denied, a bigint among them where the hash was wrong."""
     found = sidecar.verify_file(str(DATA / PYARROW), data=True)
-    assert found["looked_up"]["units"] == 3
-    denied = [p for p in found["problems"] if "denies" in p["problem"] and p["unit"] is not None]
-    assert {p["column"] for p in denied} == {"c_tiny"}
+    assert found.looked_up.units == 3
+    denied = [p for p in found.problems if "denies" in p.problem and p.unit is not None]
+    assert {p.column for p in denied} == {"c_tiny"}
     bad = sidecar.verify_file(str(DATA / BAD), data=True)
     assert "the filter denies 2 of 5 values that the row group has" in [
-        p["problem"].split(": ")[-1] for p in bad["problems"]
+        p.problem.split(": ")[-1] for p in bad.problems
     ]
     for name in JAVA:
         assert not [
-            p for p in sidecar.verify_file(str(DATA / name), data=True)["problems"] if p["unit"] is not None
+            p for p in sidecar.verify_file(str(DATA / name), data=True).problems if p.unit is not None
         ]
 
 
@@ -146,9 +146,7 @@ def test_statistics_that_lie_are_found_by_the_values() -> None:
     whole[at + maximum] -= 2  # zigzag: one less
     from sidecar.parquet.verify.filters import ValueCheck
 
-    texts = [
-        p["problem"] for p in verify_file(BytesSource(bytes(whole)), ValueCheck()) if p["column"] == "c_small"
-    ]
+    texts = [p.problem for p in verify_file(BytesSource(bytes(whole)), ValueCheck()) if p.column == "c_small"]
     assert any("the row group has" in text for text in texts)
 
 
@@ -182,7 +180,7 @@ def test_verify_names_what_was_damaged(part: str, text: str) -> None:
         data = footer.stream(column.id, "DATA")
         assert data is not None
         whole[data.offset] ^= 0x40
-    found = [p["problem"] for p in verify_file(BytesSource(bytes(whole)))]
+    found = [p.problem for p in verify_file(BytesSource(bytes(whole)))]
     assert any(text in problem for problem in found), found
 
 
@@ -203,7 +201,7 @@ def rows_differ(whole: bytearray, text: str) -> None:
     tail.postscript.set(1, len(footer))
     postscript = encode(tail.postscript)
     data = bytes(whole[: tail.footer_offset]) + footer + postscript + bytes([len(postscript)])
-    assert any(text in p["problem"] for p in verify_file(BytesSource(data)))
+    assert any(text in p.problem for p in verify_file(BytesSource(data)))
 
 
 def test_fields_that_are_not_known_change_nothing() -> None:
@@ -232,7 +230,7 @@ def test_fields_that_are_not_known_change_nothing() -> None:
     assert [
         message.bytes_(500) for message in (again.postscript, again.footer, again.stripes[0].information)
     ] == [b"later"] * 3
-    assert inspect_file(data)["units"] == inspect_file(source(name))["units"]
+    assert inspect_file(data).units == inspect_file(source(name)).units
     assert verify_file(data) == []
 
 
@@ -254,7 +252,7 @@ def test_streams_behind_the_index_are_doubted(moved: int) -> None:
     _, (read,) = read_all(data)
     assert read.footer.doubt
     assert not any(f.trusted for index in read.indexes.values() for f in index.filters or ())
-    assert any("listed after" in p["problem"] for p in verify_file(data))
+    assert any("listed after" in p.problem for p in verify_file(data))
 
 
 def test_columns_and_literals_that_do_not_fit_are_refused() -> None:
@@ -265,14 +263,14 @@ def test_columns_and_literals_that_do_not_fit_are_refused() -> None:
         probe_file(of, "c_int", "one")
     with pytest.raises(UsageError):
         probe_file(of, "", "1")
-    assert {u["might_contain"] for u in probe_file(of, "c_null", "1")} == {False}
+    assert {u.might_contain for u in probe_file(of, "c_null", "1")} == {False}
 
 
 def test_statistics_are_asked_before_filters() -> None:
-    reasons = {u["reason"] for u in probe_file(source(PYARROW), "c_sdir", "\U0010ffff")}
+    reasons = {u.reason for u in probe_file(source(PYARROW), "c_sdir", "\U0010ffff")}
     assert len(reasons) == 1
     assert reasons.pop().startswith("stripe: above the maximum ")
-    reasons = {u["reason"] for u in probe_file(source(PYARROW), "c_tiny", "100")}
+    reasons = {u.reason for u in probe_file(source(PYARROW), "c_tiny", "100")}
     assert "above the maximum 19" in reasons
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,8 +13,8 @@ import pytest
 
 from sidecar.orc.compression import decompress
 from sidecar.orc.inspect import ask_row_group, inspect_file
-from sidecar.orc.protobuf import encode
-from sidecar.orc.row_index import encode_row_index, take_apart
+from sidecar.orc.protobuf import Message, encode
+from sidecar.orc.row_index import RowIndexEntry, take_apart
 from tests.orc.files import DATA, FILES, JAVA, PYARROW, literal, load, read_all, source
 
 WITH_FILTERS = [name for name in JAVA if "nofilters" not in name]
@@ -25,6 +26,13 @@ def expected_filters(name: str, kind: str, column: str) -> list[dict[str, Any]] 
     if kind == "BLOOM_FILTER" and column in found["BLOOM_FILTER_where_different"]:
         return found["BLOOM_FILTER_where_different"][column]
     return found["BLOOM_FILTER_UTF8"].get(column)
+
+
+def encode_row_index(entries: Sequence[RowIndexEntry | bytes]) -> bytes:
+    """Return the bytes of a RowIndex message with ``entries``, which are decoded or still bytes."""
+    index = Message()
+    index.set_all(1, [entry if isinstance(entry, bytes) else entry.raw for entry in entries])
+    return encode(index)
 
 
 @pytest.mark.parametrize("name", [*ONE_STRIPE, PYARROW])
@@ -58,7 +66,7 @@ def test_filters_of_two_stripes_are_those_of_their_own_rows() -> None:
 
 
 def rows_of_groups(name: str) -> list[range]:
-    return [range(u["first_row"], u["first_row"] + u["rows"]) for u in inspect_file(source(name))["units"]]
+    return [range(u.first_row, u.first_row + u.rows) for u in inspect_file(source(name)).units]
 
 
 @pytest.mark.parametrize("name", [*JAVA, PYARROW])

@@ -88,7 +88,7 @@ def test_files_of_pyarrow(compression: str) -> None:
             wrong += might is not False
             seen += 1
     assert wrong <= max(3, seen // 10)
-    assert {(p["column"], p["problem"].split(": ")[1]) for p in verify_file(BytesSource(data))} == {
+    assert {(p.column, p.problem.split(": ")[1]) for p in verify_file(BytesSource(data))} == {
         ("tiny", "BLOOM_FILTER_UTF8")
     }
 
@@ -103,11 +103,11 @@ def test_a_probe_reads_tail_then_footer_and_index_of_each_stripe_that_statistics
     for row in (0, ROWS // 2, ROWS - 1):
         source = CountingSource(BytesSource(data))
         units = probe_file(source, "id", table["id"][row].as_py())
-        assert [u["might_contain"] for u in units].count(True) == 1
+        assert [u.might_contain for u in units].count(True) == 1
         assert source.reads == tail_reads + 2
-        assert any(u["reason"].startswith("stripe: ") for u in units)
+        assert any(u.reason.startswith("stripe: ") for u in units)
     source = CountingSource(BytesSource(data))
-    assert not any(u["might_contain"] for u in probe_file(source, "id", -1))
+    assert not any(u.might_contain for u in probe_file(source, "id", -1))
     assert source.reads == tail_reads
 
 
@@ -164,7 +164,7 @@ def test_nested_columns_have_paths_and_no_answers() -> None:
     for column in tail.columns:
         trusted = {f.trusted for f in stripe.indexes[column.id].filters or ()}
         assert trusted <= ({True} if column.path in ("point.x", "point.y.z") else {False}), column.path
-    answers = {path: probe_file(BytesSource(out.getvalue()), path, value)[0]["might_contain"]
+    answers = {path: probe_file(BytesSource(out.getvalue()), path, value)[0].might_contain
                for path, value in (("point.x", 5), ("point.y.z", "5"), ("point.x", 77))}  # fmt: skip
     assert answers == {"point.x": False, "point.y.z": True}
 
@@ -244,7 +244,7 @@ def test_files_of_pyorc(compression: int) -> None:
                     index = stripe.indexes[column.id]
                     answer = ask_row_group(tail, stripe.footer, index, group.ordinal, literal)
                     assert answer[0] is not False, (column.path, value, answer)
-    named = {p["column"] for p in verify_file(data)}
+    named = {p.column for p in verify_file(data)}
     assert named == {"tiny", "flag", "c", "f"}
 
 
@@ -262,7 +262,7 @@ def test_a_file_without_rows() -> None:
     out = BytesIO()
     pa_orc.write_table(pa.table({"a": pa.array([], pa.int32())}), out)
     data = BytesSource(out.getvalue())
-    assert inspect_file(data)["units"] == []
+    assert inspect_file(data).units == []
     assert probe_file(data, "a", 1) == []
     assert verify_file(data) == []
 

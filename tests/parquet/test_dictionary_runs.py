@@ -130,6 +130,8 @@ def test_an_ordinary_header_is_read() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
+        {"data": {5: (STRUCT, Struct({8: (STRUCT, Struct({}))}))}},  # a structure in the statistics
+        {"data": {5: (STRUCT, Struct({5: (STRUCT, Struct({}))}))}},
         {"page": {1: (I32, 2)}},  # a dictionary page
         {"page": {1: (I32, 3)}},  # V2 without its part
         {"page": {1: (I32, 9)}},

@@ -98,7 +98,7 @@ def test_every_value_that_was_written_is_there_and_in_its_filter(name: str) -> N
 @pytest.mark.parametrize("name", [*WRITTEN, *REBUILT, *PUBLIC])
 def test_verify_opens_every_module(name: str) -> None:
     assert verify(opened(name), ValueCheck()) == []
-    assert verify_file(path_of(name), encryption_keys=keys_of(name))["problems"] == []
+    assert verify_file(path_of(name), encryption_keys=keys_of(name)).problems == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -152,7 +152,7 @@ def test_dictionaries_of_encrypted_columns_are_asked() -> None:
 def test_inspect_shows_what_is_encrypted_and_no_secret() -> None:
     path = path_of("j118_enc_gcm_encfooter")
     shown = inspect_file(path, encryption_keys=EncryptionKeys(None, OURS["footer_key"]))
-    assert shown["encryption"] == {
+    assert shown.encryption.to_dict() == {
         "algorithm": "AES_GCM_V1",
         "footer": "encrypted",
         "verified": True,
@@ -161,19 +161,19 @@ def test_inspect_shows_what_is_encrypted_and_no_secret() -> None:
         "locked": ["f64_clean", "str"],
     }
     locked = inspect_file(path)
-    assert (locked["units"], locked["rows"]) == ([], None)
-    assert locked["encryption"]["columns"] is None
-    assert not locked["encryption"]["verified"]
+    assert (locked.units, locked.rows) == ([], None)
+    assert locked.encryption.columns is None
+    assert not locked.encryption.verified
     clear = inspect_file(path_of("variants/er_enc_pf_badsig"))
-    assert clear["encryption"]["footer"] == "plaintext"
-    assert clear["units"][0]["columns"]["i32_req_asc"]["bloom_filter"]["trusted"]
-    assert "is encrypted" in clear["units"][0]["columns"]["str"]["bloom_filter"]["reason"]
+    assert clear.encryption.footer == "plaintext"
+    assert clear.units[0].columns["i32_req_asc"].bloom_filter.trusted
+    assert "is encrypted" in clear.units[0].columns["str"].bloom_filter.reason
     for answer in (shown, locked, clear):
-        text = json.dumps(answer)
+        text = json.dumps(answer.to_dict())
         assert "kc1" not in text
         assert "kc2" not in text
         assert "0123456789012345" not in text
-    assert inspect_file(path_of("j118_v1_none"))["encryption"] is None
+    assert inspect_file(path_of("j118_v1_none")).encryption is None
 
 
 def test_columns_without_key_stay_locked_and_the_others_do_not() -> None:
@@ -189,9 +189,9 @@ def test_columns_without_key_stay_locked_and_the_others_do_not() -> None:
         with pytest.raises(UnsupportedFeatureError, match="encrypted") as raised:
             scan_file(path_of(name), predicate, columns, encryption_keys=keys)
         assert raised.value.column == "str"
-    assert {unit["might_contain"] for unit in probe(view, "str", "nothing like it")} == {None}
+    assert {unit.might_contain for unit in probe(view, "str", "nothing like it")} == {None}
     problems = verify(view)
-    assert {(p["column"], p["problem"]) for p in problems} == {
+    assert {(p.column, p.problem) for p in problems} == {
         (column, "the column is encrypted and cannot be checked: its key is missing")
         for column in ("f64_clean", "str")
     }
@@ -203,8 +203,8 @@ def test_a_wrong_signature_is_refused_with_keys_and_the_clear_columns_read_witho
         scan_file(path_of(name), "i32_req_asc > 0", encryption_keys=keys_of(name))
     assert raised.value.offset == 52330
     assert raised.value.file == path_of(name)
-    (problem,) = verify_file(path_of(name), encryption_keys=keys_of(name))["problems"]
-    assert "signature" in problem["problem"]
+    (problem,) = verify_file(path_of(name), encryption_keys=keys_of(name)).problems
+    assert "signature" in problem.problem
     found = scan_file(path_of(name), "i32_req_asc >= 0", ["i32_req_asc", "list_str"])
     same = scan_file(path_of("j118_v1_none"), "i32_req_asc >= 0", ["i32_req_asc", "list_str"])
     assert found.equals(same)
@@ -216,12 +216,12 @@ def test_a_filter_in_clear_is_named_and_never_used() -> None:
     path = path_of("variants/rs_enc_bloom")
     keys = keys_of("variants/rs_enc_bloom")
     assert all(
-        unit["might_contain"] is None and "column is not encrypted" in unit["reason"]
-        for unit in probe_file(path, "str", "nothing like it", encryption_keys=keys)["units"]
+        unit.might_contain is None and "column is not encrypted" in unit.reason
+        for unit in probe_file(path, "str", "nothing like it", encryption_keys=keys).units
     )
-    problems = verify_file(path, encryption_keys=keys)["problems"]
+    problems = verify_file(path, encryption_keys=keys).problems
     assert problems
-    assert all(p["column"] == "str" and "column is not encrypted" in p["problem"] for p in problems)
+    assert all(p.column == "str" and "column is not encrypted" in p.problem for p in problems)
     rows = scan_file(path, "str is not null", encryption_keys=keys)
     found = scan_file(path, f"str = '{rows['str'][0].as_py()}'", encryption_keys=keys)
     assert found.num_rows >= 1
@@ -237,8 +237,8 @@ def test_a_filter_put_in_clear_is_named_with_and_without_keys() -> None:
     clear = encode_header(512) + bytes(512)
     source = BytesSource(data[:at] + clear + data[at + len(clear) :])
     for view in (source, opened(name, source)):
-        named = [p for p in verify(view) if "column is not encrypted" in p["problem"]]
-        assert [(p["unit"], p["column"]) for p in named] == [(0, "str")]
+        named = [p for p in verify(view) if "column is not encrypted" in p.problem]
+        assert [(p.unit, p.column) for p in named] == [(0, "str")]
     found = next(v for v in scan_file(opened(name), "str is not null")["str"].to_pylist() if v)
     assert scan_file(source, f"str = '{found}'", encryption_keys=keys_of(name)).num_rows >= 1
 
@@ -331,8 +331,8 @@ def test_a_set_of_parts_is_checked_as_a_whole(tmp_path: Path) -> None:
 
         def problems(paths: list[str], prefixes: list[bytes], keys: EncryptionKeys) -> str:
             found = sidecar.verify_parts(paths, prefixes, keys)
-            assert found["checked"] == len(paths)
-            return "; ".join(problem["problem"] for problem in found["problems"])
+            assert found.checked == len(paths)
+            return "; ".join(problem.problem for problem in found.problems)
 
         assert problems(paths, prefixes, keys) == problems(paths, prefixes, by_rule) == ""
         assert "no file has the AAD prefix 'part-2'" in problems(paths[:2], prefixes, keys)

@@ -69,19 +69,19 @@ def test_every_value_that_was_written_is_in_its_filter(name: str) -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_inspect_names_the_bytes_of_each_filter(name: str) -> None:
     seen = inspect_file(LocalSource(str(DATA / f"{name}.parquet")))
-    for unit, want in zip(seen["units"], expected(name)["row_groups"], strict=True):
-        assert unit["rows"] == want["rows"]
+    for unit, want in zip(seen.units, expected(name)["row_groups"], strict=True):
+        assert unit.rows == want["rows"]
         for path, column in want["columns"].items():
-            found = unit["columns"][path]
+            found = unit.columns[path]
             if "bloom" in column:
                 bitset = bytes.fromhex(column["bloom"])
-                assert found["bloom_filter"]["sha256"] == hashlib.sha256(bitset).hexdigest()
-                assert found["bloom_filter"]["bytes"] == len(bitset)
+                assert found.bloom_filter.sha256 == hashlib.sha256(bitset).hexdigest()
+                assert found.bloom_filter.bytes == len(bitset)
             else:
-                assert found["bloom_filter"] is None
+                assert found.bloom_filter is None
             if path != "i96":  # parquet-java does not hand out an index in INT96 order
-                assert (found["column_index"] is not None) == (column.get("column_index") is not None)
-            assert (found["offset_index"] is not None) == (column.get("offset_index") is not None)
+                assert (found.column_index is not None) == (column.get("column_index") is not None)
+            assert (found.offset_index is not None) == (column.get("offset_index") is not None)
 
 
 def test_odd_sizes_keep_their_tail() -> None:

@@ -207,12 +207,12 @@ def test_filters_of_pyarrow_hold_every_value_and_prune() -> None:
         assert found.trusted
         group = values[chunk.row_group * 5000 : (chunk.row_group + 1) * 5000]
         assert found.filter.check(hash_arrow(pa.array(group, pa.int32()), chunk.leaf.encoding)).all()
-    assert [unit["might_contain"] for unit in probe_file(source, "k", "29997")] == [False, True]
+    assert [unit.might_contain for unit in probe_file(source, "k", "29997")] == [False, True]
     absent = sum(
-        unit["might_contain"] is False for k in range(1, 600, 3) for unit in probe_file(source, "k", str(k))
+        unit.might_contain is False for k in range(1, 600, 3) for unit in probe_file(source, "k", str(k))
     )
     assert absent > 360
-    assert probe_file(source, "k", 3)[0]["might_contain"] is True
+    assert probe_file(source, "k", 3)[0].might_contain is True
 
 
 def test_wrong_columns_and_literals_are_the_callers() -> None:
@@ -223,9 +223,8 @@ def test_wrong_columns_and_literals_are_the_callers() -> None:
         probe_file(source, "s", "1")
     with pytest.raises(UsageError, match="does not fit"):
         probe_file(source, "number", "1.5")
-    assert probe_file(source, "number", "1") == [
-        {"row_group": 0, "might_contain": None, "reason": "no filter"}
-    ]
+    (unit,) = probe_file(source, "number", "1")
+    assert unit.to_dict() == {"row_group": 0, "might_contain": None, "reason": "no filter"}
 
 
 def test_files_of_duckdb(tmp_path: Path) -> None:
@@ -237,9 +236,9 @@ def test_files_of_duckdb(tmp_path: Path) -> None:
     source = LocalSource(str(path))
     assert verify_file(source) == []
     for literal, column in (("7", "k"), ("v7", "s"), ("7.00", "d"), ("2024-02-01", "day")):
-        assert all(unit["might_contain"] is not False for unit in probe_file(source, column, literal)), column
+        assert all(unit.might_contain is not False for unit in probe_file(source, column, literal)), column
     for literal, column in (("1000007", "k"), ("nothing", "s")):
-        assert all(unit["might_contain"] is False for unit in probe_file(source, column, literal)), column
+        assert all(unit.might_contain is False for unit in probe_file(source, column, literal)), column
     for chunk in chunks(source):
         assert wholly_dictionary(source, chunk)
         assert used_entries(source, chunk).all()

@@ -91,16 +91,16 @@ def test_a_historical_filter_of_a_chunk_is_read_and_never_trusted(old_file: byte
 
 def test_a_probe_asks_it_by_its_own_hash(old_file: bytes) -> None:
     source = BytesSource(old_file)
-    assert all(probe_file(source, "x", value)[0]["might_contain"] is True for value in VALUES)
-    absent = [probe_file(source, "x", value)[0]["might_contain"] for value in range(10_000, 10_100)]
+    assert all(probe_file(source, "x", value)[0].might_contain is True for value in VALUES)
+    absent = [probe_file(source, "x", value)[0].might_contain for value in range(10_000, 10_100)]
     assert absent.count(False) > 80
 
 
 def test_inspect_says_what_it_is_and_verify_finds_no_fault(old_file: bytes) -> None:
     source = BytesSource(old_file)
-    shown = inspect_file(source)["units"][0]["columns"]["x"]["bloom_filter"]
-    assert shown["hash"] == "MURMUR3_X64_128"
-    assert (shown["trusted"], shown["reason"]) == (False, HISTORICAL)
+    shown = inspect_file(source).units[0].columns["x"].bloom_filter
+    assert shown.hash == "MURMUR3_X64_128"
+    assert (shown.trusted, shown.reason) == (False, HISTORICAL)
     assert verify_file(source) == []
 
 
@@ -109,8 +109,8 @@ def test_lengths_are_checked_as_for_the_present_kind() -> None:
     found = found_in(file)
     assert "bloom_filter_length is 100" in found.defect
     assert not found.trusted
-    assert probe_file(BytesSource(file), "x", 10_000)[0]["might_contain"] is None
-    assert "bloom_filter_length is 100" in verify_file(BytesSource(file))[0]["problem"]
+    assert probe_file(BytesSource(file), "x", 10_000)[0].might_contain is None
+    assert "bloom_filter_length is 100" in verify_file(BytesSource(file))[0].problem
 
 
 def test_one_that_reaches_beyond_the_file_is_damaged() -> None:
@@ -165,9 +165,7 @@ def test_bare_filters_are_told_apart_by_content(path: Path, kind: type, header_l
     found = read_bare_filter(source)
     assert type(found.filter) is kind
     assert (found.header_length, found.length, found.defect) == (header_length, source.size, "")
-    answers = [
-        probe_bare_filter(source, "string", value)[0]["might_contain"] for value in (*STORED, "absent")
-    ]
+    answers = [probe_bare_filter(source, "string", value)[0].might_contain for value in (*STORED, "absent")]
     assert answers == [True] * 4 + [False]
 
 
@@ -175,13 +173,13 @@ def test_files_are_recognised_by_their_front_door(tmp_path: Path) -> None:
     path = tmp_path / "filter"
     path.write_bytes(OLD.read_bytes())
     shown = sidecar.inspect_file(str(path))
-    assert (shown["format"], shown["bloom_filter"]["hash"]) == ("bloom-filter", "MURMUR3_X64_128")
-    assert "historical" in shown["form"]
-    assert "XXH64" in sidecar.inspect_file(str(NEW))["form"]
+    assert (shown.format, shown.bloom_filter.hash) == ("bloom-filter", "MURMUR3_X64_128")
+    assert "historical" in shown.form
+    assert "XXH64" in sidecar.inspect_file(str(NEW)).form
     verified = sidecar.verify_file(str(path))
-    assert (verified["checked"], verified["problems"]) == (1, [])
-    assert verified["scope"] == "structure only; the file does not say which values it has"
-    assert sidecar.probe_file(str(path), "string", "hello")["units"][0] == {
+    assert (verified.checked, verified.problems) == (1, [])
+    assert verified.scope == "structure only; the file does not say which values it has"
+    assert sidecar.probe_file(str(path), "string", "hello").units[0].to_dict() == {
         "row_group": None,
         "might_contain": True,
         "reason": "asked as byte_array",
@@ -198,7 +196,7 @@ def test_a_bare_filter_of_another_length_is_damaged(path: Path, cut: int, tmp_pa
             with pytest.raises(DamagedFileError, match="has the wrong length"):
                 read_bare_filter(source)
         (tmp_path / "cut").write_bytes(data)
-        assert len(sidecar.verify_file(str(tmp_path / "cut"))["problems"]) == 1
+        assert len(sidecar.verify_file(str(tmp_path / "cut")).problems) == 1
 
 
 @pytest.mark.parametrize("path", [OLD, NEW], ids=["old", "new"])
@@ -267,7 +265,7 @@ def test_a_type_may_name_its_encoding() -> None:
         hash_arrow(pa.array([7], pa.int32()), Encoding.parse("int32")), 1
     )
     source = BytesSource(encode_header(32) + made.to_bytes())
-    assert probe_bare_filter(source, "long as int32", "7")[0]["might_contain"] is True
-    assert probe_bare_filter(source, "long", "7")[0]["might_contain"] is False
-    assert probe_bare_filter(source, "long as uint32", "7")[0]["might_contain"] is None
+    assert probe_bare_filter(source, "long as int32", "7")[0].might_contain is True
+    assert probe_bare_filter(source, "long", "7")[0].might_contain is False
+    assert probe_bare_filter(source, "long as uint32", "7")[0].might_contain is None
     assert np.array_equal(read_bare_filter(source).filter.blocks, made.blocks)

@@ -329,7 +329,7 @@ def test_second_and_late_dictionary_pages_are_errors_and_named() -> None:
         footer = read_footer(source)
         with pytest.raises(DamagedFileError, match="dictionary page"):
             build_page_index(source, footer, footer.row_groups[0].columns[0])
-        assert any("dictionary page" in problem["problem"] for problem in verify_file(source))
+        assert any("dictionary page" in problem.problem for problem in verify_file(source))
 
 
 def test_pages_that_state_billions_of_values_cost_nothing() -> None:

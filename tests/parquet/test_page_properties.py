@@ -154,10 +154,10 @@ def test_nested_columns_equal_what_arrow_builds(
     for group in footer.row_groups:
         columns, offsets = read_page_indexes(source, footer, group.columns, group.columns)
         for chunk, column, offset in zip(group.columns, columns, offsets, strict=True):
-            named = [p for p in problems if (p["unit"], p["column"]) == (group.ordinal, chunk.leaf.path)]
+            named = [p for p in problems if (p.unit, p.column) == (group.ordinal, chunk.leaf.path)]
             if any(page.is_data and not page.num_values for page in walk_pages(source, chunk)):
                 # Arrow lists an empty page, which begins at the row of the next one
-                assert any("first_row_index does not increase" in p["problem"] for p in named)
+                assert any("first_row_index does not increase" in p.problem for p in named)
                 continue
             assert named == []
             built = built_index(source, footer, chunk)

@@ -192,7 +192,7 @@ def test_a_late_dictionary_page_is_named() -> None:
     assert [page.type for page in walk_pages(BytesSource(bytes(data)), moved)][1] == DICTIONARY_PAGE
     with pytest.raises(DamagedFileError, match="dictionary page is not the chunk's first"):
         wholly_dictionary(BytesSource(bytes(data)), moved)
-    problems = [problem["problem"] for problem in verify_file(BytesSource(bytes(data)))]
+    problems = [problem.problem for problem in verify_file(BytesSource(bytes(data)))]
     assert any("not the chunk's first page" in problem for problem in problems)
 
 

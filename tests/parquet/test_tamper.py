@@ -22,7 +22,7 @@ from sidecar.embedding.file import embed_file, strip_file
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.encrypted.modules import AES_GCM_CTR_V1, LENGTH_BYTES, SIGNATURE_BYTES, Module
-from sidecar.parquet.encrypted.plain_view import DecryptedSource, unlock
+from sidecar.parquet.encrypted.plain_view import DecryptedSource, open_parquet
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_index import read_column_index, read_offset_index
 from sidecar.reading.file_scanning import scan_file
@@ -72,9 +72,9 @@ def raw(name: str) -> bytes:
 
 
 def opened(data: bytes, keys: EncryptionKeys) -> tuple[DecryptedSource, Footer]:
-    view = unlock(BytesSource(data, "it.parquet"), keys)
+    view, footer = open_parquet(BytesSource(data, "it.parquet"), keys)
     assert isinstance(view, DecryptedSource)
-    return view, read_footer(view)
+    return view, footer
 
 
 def modules(data: bytes, keys: EncryptionKeys) -> list[Sealed]:
@@ -191,6 +191,12 @@ def noticeable(data: bytes, keys: EncryptionKeys) -> list[Sealed]:
     view, _ = opened(data, keys)
     skipped = BODIES if view.encryption.algorithm == AES_GCM_CTR_V1 else ()
     return [module for module in modules(data, keys) if module.module not in skipped]
+
+
+@every_file
+def test_the_footer_of_a_file_is_the_one_that_its_plain_view_has(name: str) -> None:
+    view, footer = opened(raw(name), FILES[name])
+    assert read_footer(view) == footer
 
 
 @every_file

@@ -150,3 +150,9 @@ def test_any_bytes_give_a_value_or_our_error(data: bytes) -> None:
         again, _ = decode_struct(encode_struct(value))
         assert again == value
         assert end <= len(data)
+
+
+def test_a_field_twice_is_reported_where_it_is() -> None:
+    with pytest.raises(DamagedFileError, match="field 1 twice") as caught:
+        decode_struct(bytes([0x15, 2, 0x15, 2, 0x05, 2, 2, 0]), base=100)
+    assert caught.value.offset == 106

@@ -75,26 +75,24 @@ def test_an_odd_number_of_blocks_is_read() -> None:
 
 @pytest.mark.parametrize(("name", "reason"), BAD.items())
 def test_bad_files_are_named_and_never_prune(name: str, reason: str) -> None:
-    for unit in inspect_file(source_of(name))["units"]:
-        for column in unit["columns"].values():
-            assert column["bloom_filter"]["trusted"] is False
-            assert reason in column["bloom_filter"]["reason"]
+    for unit in inspect_file(source_of(name)).units:
+        for column in unit.columns.values():
+            assert column.bloom_filter.trusted is False
+            assert reason in column.bloom_filter.reason
     for value in ("no such text", ""):
         for unit in probe_file(source_of(name), "str", value):
-            assert unit["might_contain"] is None
-            assert reason in unit["reason"]
-    problems = Counter(
-        problem["unit"] for problem in verify_file(source_of(name)) if reason in problem["problem"]
-    )
+            assert unit.might_contain is None
+            assert reason in unit.reason
+    problems = Counter(problem.unit for problem in verify_file(source_of(name)) if reason in problem.problem)
     assert all(problems[group] >= 6 for group in range(3))
 
 
 def test_the_same_question_prunes_where_the_filter_is_good() -> None:
-    assert [unit["might_contain"] for unit in probe_file(source_of("m01_ok"), "str", "no such text")] == [
+    assert [unit.might_contain for unit in probe_file(source_of("m01_ok"), "str", "no such text")] == [
         False
     ] * 3
     held = pq.read_table(VARIANTS / "base.parquet", columns=["str"])["str"].drop_null()[17].as_py()
-    assert any(unit["might_contain"] for unit in probe_file(source_of("m01_ok"), "str", held))
+    assert any(unit.might_contain for unit in probe_file(source_of("m01_ok"), "str", held))
 
 
 def test_normalised_intervals_are_not_trusted() -> None:
@@ -105,9 +103,9 @@ def test_normalised_intervals_are_not_trusted() -> None:
 
 
 def test_filters_of_nan_and_float16_hold_what_was_hashed_but_are_not_asked() -> None:
-    assert probe_file(source_of("nn_bloom"), _leaf("nn_bloom", "double"), "nan")[0]["might_contain"] is None
+    assert probe_file(source_of("nn_bloom"), _leaf("nn_bloom", "double"), "nan")[0].might_contain is None
     for name in ("f16_2byte", "f16_both"):
-        assert probe_file(source_of(name), _leaf(name, "float16"), "1.5")[0]["might_contain"] is None
+        assert probe_file(source_of(name), _leaf(name, "float16"), "1.5")[0].might_contain is None
 
 
 def _leaf(name: str, encoding: str) -> str:
@@ -126,26 +124,24 @@ def test_duckdb_agrees_on_every_answer_over_its_own_file() -> None:
         values = [value for value in table[leaf.path].to_pylist()[:40] if value is not None]
         for value in values:
             units = probe_file(source, leaf.path, value)
-            assert any(unit["might_contain"] is not False for unit in units)
+            assert any(unit.might_contain is not False for unit in units)
             asked += 1
     assert asked >= 80
 
 
 def test_checksums_of_pages_are_verified() -> None:
     problems = verify_file(LocalSource(str(DATA / "apache_datapage_v1-corrupt-checksum.parquet")))
-    assert {problem["column"] for problem in problems} == {"a", "b"}
-    assert sum("checksum" in problem["problem"] for problem in problems) == 2
+    assert {problem.column for problem in problems} == {"a", "b"}
+    assert sum("checksum" in problem.problem for problem in problems) == 2
     # its column indexes are wrong too: pages with values are called null pages
-    assert all("checksum" in p["problem"] or "null_counts" in p["problem"] for p in problems)
+    assert all("checksum" in p.problem or "null_counts" in p.problem for p in problems)
 
 
 def test_boolean_filters_are_ignored() -> None:
     source = LocalSource(str(DATA / "j118_v1_none.parquet"))
     for value in ("true", "false"):
-        assert {unit["might_contain"] for unit in probe_file(source, "bool_opt", value)} == {None}
-    assert all(
-        "BOOLEAN" in problem["problem"] for problem in verify_file(source) if problem["column"] != "f16"
-    )
+        assert {unit.might_contain for unit in probe_file(source, "bool_opt", value)} == {None}
+    assert all("BOOLEAN" in problem.problem for problem in verify_file(source) if problem.column != "f16")
 
 
 def test_hashes_of_equal_zeros_are_both_asked() -> None:
@@ -153,7 +149,7 @@ def test_hashes_of_equal_zeros_are_both_asked() -> None:
     for name in ("j118_v1_none", "pa26_v1_none", "rs60_v1_none_afterrg"):
         source = LocalSource(str(DATA / f"{name}.parquet"))
         for zero in ("0", "-0.0"):
-            assert all(unit["might_contain"] for unit in probe_file(source, "f64_zeros", zero))
+            assert all(unit.might_contain for unit in probe_file(source, "f64_zeros", zero))
 
 
 def test_a_filter_without_a_bit_is_not_believed() -> None:
@@ -165,8 +161,8 @@ def test_a_filter_without_a_bit_is_not_believed() -> None:
 
     damaged = BytesSource(bytes(data))
     answers = probe_file(damaged, "str", "no such text")
-    assert answers[chunk.row_group]["might_contain"] is None
-    assert "empty" in answers[chunk.row_group]["reason"]
+    assert answers[chunk.row_group].might_contain is None
+    assert "empty" in answers[chunk.row_group].reason
     assert read_footer(source).num_rows == read_footer(damaged).num_rows
 
 

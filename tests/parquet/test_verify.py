@@ -73,7 +73,7 @@ def test_sound_files_pass_with_their_values_too(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(DEFECTIVE))
 def test_each_defect_is_named(name: str) -> None:
     answer = sidecar.verify_file(str(VARIANTS / f"{name}.parquet"))
-    assert any(DEFECTIVE[name] in problem["problem"] for problem in answer["problems"])
+    assert any(DEFECTIVE[name] in problem.problem for problem in answer.problems)
 
 
 def test_duckdb_denies_the_values_that_verify_warns_of() -> None:
@@ -93,7 +93,7 @@ def test_duckdb_denies_the_values_that_verify_warns_of() -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_filters_of_other_writers_hold_their_values(name: str) -> None:
     check = ValueCheck()
-    texts = [p["problem"] for p in verify_file(LocalSource(str(DATA / f"{name}.parquet")), check)]
+    texts = [p.problem for p in verify_file(LocalSource(str(DATA / f"{name}.parquet")), check)]
     assert check.values > 100
     assert not [text for text in texts if "denies" in text or "looked up" in text]
 
@@ -135,8 +135,8 @@ def test_a_filter_that_denies_values_is_named(path: str, dictionary: bool, versi
     assert verify_file(BytesSource(data), ValueCheck()) == []
     spoiled = BytesSource(emptied(data, path, 1, 9))
     (problem,) = verify_file(spoiled, ValueCheck())
-    assert (problem["unit"], problem["column"]) == (1, path)
-    assert problem["problem"].startswith("Bloom filter: denies ")
+    assert (problem.unit, problem.column) == (1, path)
+    assert problem.problem.startswith("Bloom filter: denies ")
     assert bool(verify_file(spoiled)) == (path == "d")  # floats are always looked up
 
 
@@ -182,7 +182,7 @@ def test_forms_in_which_readers_ask(kind: pa.DataType, value: float, lacks: str)
     array = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bits.tobytes())])
     sink = io.BytesIO()
     pq.write_table(pa.table({"x": array}), sink, bloom_filter_options={"x": {"ndv": 9}}, use_dictionary=False)
-    texts = [p["problem"] for p in verify_file(BytesSource(sink.getvalue()))]
+    texts = [p.problem for p in verify_file(BytesSource(sink.getvalue()))]
     assert (len(texts), *texts)[1:] == tuple(t for t in texts if lacks and lacks in t)
     assert bool(texts) == bool(lacks)
 
@@ -194,11 +194,11 @@ def test_a_sample_reads_some_row_groups_and_says_how_many(tmp_path: Any) -> None
         table, path, row_group_size=100, bloom_filter_options={"x": {"ndv": 100}}, use_dictionary=False
     )
     answer = sidecar.verify_file(str(path), sample=0.1)
-    assert answer["problems"] == []
-    assert answer["looked_up"] == {"units": 4, "units_total": 40, "values": 400, "indexes": 0}
+    assert answer.problems == []
+    assert answer.looked_up.to_dict() == {"units": 4, "units_total": 40, "values": 400, "indexes": 0}
     full = sidecar.verify_file(str(path), data=True)
-    assert full["looked_up"] == {"units": 40, "units_total": 40, "values": 4000, "indexes": 0}
-    assert "looked_up" not in sidecar.verify_file(str(path))
+    assert full.looked_up.to_dict() == {"units": 40, "units_total": 40, "values": 4000, "indexes": 0}
+    assert "looked_up" not in sidecar.verify_file(str(path)).to_dict()
     few = CountingSource(LocalSource(str(path)))
     verify_file(few, ValueCheck(0.001, random.Random(1)))
     all_of_it = CountingSource(LocalSource(str(path)))
@@ -249,7 +249,7 @@ PLAIN = write(pa.table({"a": list(range(50)), "b": [str(i) for i in range(50)]})
     ],
 )
 def test_a_missing_or_surplus_chunk_is_named(change: Any, problem: str) -> None:
-    assert any(problem in p["problem"] for p in verify_file(changed_footer(PLAIN, change)))
+    assert any(problem in p.problem for p in verify_file(changed_footer(PLAIN, change)))
 
 
 def test_a_chunk_of_another_file_is_named_and_its_neighbour_checked() -> None:
@@ -258,8 +258,8 @@ def test_a_chunk_of_another_file_is_named_and_its_neighbour_checked() -> None:
         chunk.fields = dict(sorted({**chunk.fields, 1: (BINARY, b"other.parquet")}.items()))
 
     problems = verify_file(changed_footer(PLAIN, change))
-    assert {p["column"] for p in problems} == {"b"}
-    assert all("is in another file (file_path)" in p["problem"] for p in problems)
+    assert {p.column for p in problems} == {"b"}
+    assert all("is in another file (file_path)" in p.problem for p in problems)
 
 
 def test_a_metadata_file_is_inspected_and_its_chunks_named(tmp_path: Any) -> None:
@@ -268,10 +268,10 @@ def test_a_metadata_file_is_inspected_and_its_chunks_named(tmp_path: Any) -> Non
     pq.write_to_dataset(table, tmp_path, metadata_collector=collected)
     pq.write_metadata(table.schema, tmp_path / "_metadata", metadata_collector=collected)
     path = str(tmp_path / "_metadata")
-    assert sidecar.inspect_file(path)["rows"] == 3
-    problems = sidecar.verify_file(path)["problems"]
+    assert sidecar.inspect_file(path).rows == 3
+    problems = sidecar.verify_file(path).problems
     assert problems
-    assert all("is in another file (file_path)" in p["problem"] for p in problems)
+    assert all("is in another file (file_path)" in p.problem for p in problems)
 
 
 def dictionary_page() -> bytes:
@@ -283,12 +283,12 @@ def test_second_and_late_dictionary_pages_are_named() -> None:
     plain = write(pa.table({"x": pa.array(range(60), pa.int64())}))
     coded = write(pa.table({"x": pa.array([1, 2] * 30, pa.int64())}), use_dictionary=True)
     second = rewrite(coded, before=dictionary_page())
-    texts = [p["problem"] for p in verify_file(BytesSource(second))]
+    texts = [p.problem for p in verify_file(BytesSource(second))]
     assert any("the dictionary page at" in text and "not the chunk's first page" in text for text in texts)
     # behind the first data page: the chunk's pages are put in another order
     assert verify_file(BytesSource(rewrite(plain))) == []
     late = late_dictionary(plain)
-    assert any("not the chunk's first page" in p["problem"] for p in verify_file(BytesSource(late)))
+    assert any("not the chunk's first page" in p.problem for p in verify_file(BytesSource(late)))
 
 
 def late_dictionary(data: bytes) -> bytes:
@@ -317,8 +317,8 @@ def test_a_wrong_checksum_is_named_and_a_missing_one_is_not(version: str) -> Non
     damaged = bytearray(data)
     damaged[chunk.start + chunk.total_compressed_size - 1] ^= 1
     (problem,) = verify_file(BytesSource(bytes(damaged)))
-    assert problem["column"] == "y"
-    assert "the checksum of a page is wrong" in problem["problem"]
+    assert problem.column == "y"
+    assert "the checksum of a page is wrong" in problem.problem
 
 
 @pytest.mark.parametrize(("value", "problem"), [(9999, "above max_value"), (-1, "below min_value")])
@@ -337,5 +337,5 @@ def test_every_page_is_held_against_the_statistics_of_its_chunk(
     footer = int.from_bytes(sound[-8:-4], "little") + 8
     path = tmp_path / "a.parquet"
     path.write_bytes(other[: len(sound) - footer] + sound[-footer:])
-    found = [one["problem"] for one in sidecar.verify_file(str(path), data=True)["problems"]]
+    found = [one.problem for one in sidecar.verify_file(str(path), data=True).problems]
     assert found == [f"statistics: the pages have a value {problem}"]

@@ -74,7 +74,7 @@ SOUND = [
 
 def found(name: str) -> set[tuple[str | None, str]]:
     source = LocalSource(str(DATA / f"{name}.parquet"))
-    return {(p["column"], p["problem"]) for p in verify_page_index(source, read_footer(source))}
+    return {(p.column, p.problem) for p in verify_page_index(source, read_footer(source))}
 
 
 @pytest.mark.parametrize("name", DEFECTS)
@@ -83,7 +83,7 @@ def test_defects_of_foreign_files_are_named(name: str) -> None:
     assert DEFECTS[name] <= problems
     assert {column for column, _ in DEFECTS[name]} <= {column for column, _ in problems}
     everything = {
-        (p["column"], p["problem"]) for p in verify_file(LocalSource(str(DATA / f"variants/{name}.parquet")))
+        (p.column, p.problem) for p in verify_file(LocalSource(str(DATA / f"variants/{name}.parquet")))
     }
     assert DEFECTS[name] <= everything
 
@@ -105,9 +105,9 @@ def test_arrow_leaves_nan_out_without_a_word() -> None:
 
 def test_wrong_checksums_are_named_once() -> None:
     source = LocalSource(str(DATA / "apache_datapage_v1-corrupt-checksum.parquet"))
-    texts = [p["problem"] for p in verify_file(source)]
+    texts = [p.problem for p in verify_file(source)]
     assert sum("checksum" in text for text in texts) == 2
-    assert any("checksum" in p["problem"] for p in verify_page_index(source, read_footer(source)))
+    assert any("checksum" in p.problem for p in verify_page_index(source, read_footer(source)))
 
 
 TABLE = pa.table(
@@ -147,9 +147,9 @@ def spoiled(
     data = BytesSource(attach(PLAIN, indexes))
     problems = verify_page_index(data, read_footer(data))
     leaf = footer.columns[column].path
-    assert {p["column"] for p in problems} <= {leaf}
+    assert {p.column for p in problems} <= {leaf}
     assert all(p in verify_file(data) for p in problems)
-    return {p["problem"] for p in problems}
+    return {p.problem for p in problems}
 
 
 def set_item(field_id: int, at: int, value: Any) -> Callable[[Struct], None]:
@@ -214,7 +214,7 @@ def test_lies_about_the_bytes_of_strings_are_named() -> None:
         assert decode_offset_index(raw).num_pages == 4
         data = BytesSource(attach(PLAIN, {(0, 1): (None, raw)}))
         problems = verify_page_index(data, read_footer(data))
-        assert any(problem in p["problem"] for p in problems)
+        assert any(problem in p.problem for p in problems)
 
 
 def test_nan_that_nan_counts_do_not_tell_is_named() -> None:
@@ -230,7 +230,7 @@ def test_nan_that_nan_counts_do_not_tell_is_named() -> None:
     ).offset_index
     assert offsets is not None
     data = BytesSource(attach(PLAIN, {(0, 2): (raw, offsets.raw)}))
-    texts = {p["problem"] for p in verify_page_index(data, read_footer(data)) if p["column"] == "f"}
+    texts = {p.problem for p in verify_page_index(data, read_footer(data)) if p.column == "f"}
     assert texts == {"column index: page 1 has 1 NaN, not 0"}
 
 
@@ -251,7 +251,7 @@ def test_sizes_that_arrow_counts_short_in_delta_byte_array_are_explained(version
     stored = pq.read_table(BytesIO(out.getvalue()))["s"].to_pylist()
     counted = sum(len(value) for value in stored if value)
     skipped = sum(len(b) for a, b in zip(["", *values], values, strict=False) if a and b and a.startswith(b))
-    texts = [p["problem"] for p in verify_page_index(data, read_footer(data))]
+    texts = [p.problem for p in verify_page_index(data, read_footer(data))]
     assert texts == [
         f"offset index: page 0 has {counted} bytes of values, not {counted - skipped} ({ARROW_SIZES})"
     ]

@@ -94,12 +94,12 @@ def test_encrypted_bundles_answer_with_keys_and_keep_without(local, plaintext_fo
             assert kept.files_kept == 4
             assert [why in warning for warning in kept.warnings] == [True], kept.warnings
     assert plan(table, "id = 250").files_kept == 1
-    units = probe_table(table, "ssn", WANTED, encryption_keys=keys)["units"]
-    assert [unit["might_contain"] for unit in units] == [False, False, True, False]
-    units = probe_table(table, "ssn", WANTED)["units"]
-    assert [unit["might_contain"] for unit in units] == [None] * 4
-    assert verify_table(table, data=True, encryption_keys=keys)["problems"] == []
-    assert any("not checked" in p["problem"] for p in verify_table(table)["problems"])
+    units = probe_table(table, "ssn", WANTED, encryption_keys=keys).units
+    assert [unit.might_contain for unit in units] == [False, False, True, False]
+    units = probe_table(table, "ssn", WANTED).units
+    assert [unit.might_contain for unit in units] == [None] * 4
+    assert verify_table(table, data=True, encryption_keys=keys).problems == []
+    assert any("not checked" in p.problem for p in verify_table(table).problems)
     _check_secrets(report.statistics_path, table, caplog.text, keys)
 
 
@@ -192,7 +192,7 @@ def test_bounds_of_encrypted_columns_stay_in_the_manifests(local, keyed):
     assert found.funnel.dropped_by_metadata > 0
     assert [task.file.file_path for task in found.tasks if "part-0002" in task.file.file_path]
     assert plan(table, "id = 550", encryption_keys=keys).files_kept == 1
-    assert verify_table(table, encryption_keys=keys)["problems"] == []
+    assert verify_table(table, encryption_keys=keys).problems == []
 
 
 def test_segments_are_carried_to_later_snapshots_and_older_plaintext_stays(local):
@@ -277,6 +277,6 @@ def test_spark_seals_on_its_workers(local, spark):
     table = local.load_table("db.t")
     found = plan(table, f"ssn = '{SECRET.format(6950)}'", encryption_keys=keys)
     assert (found.files_kept, found.warnings) == (1, ())
-    assert verify_table(table, encryption_keys=keys)["problems"] == []
+    assert verify_table(table, encryption_keys=keys).problems == []
     settings = dict(spark.sparkContext.getConf().getAll()) | dict(spark.conf.getAll)
     assert not [text for text in map(repr, settings.items()) if "planted" in text or MASTER.hex() in text]

@@ -79,10 +79,8 @@ def lost(table: Any, keys: EncryptionKeys) -> list[str]:
             if not any(file in task.file.file_path for task in planned.tasks):
                 found.append(f"{predicate} {join}")
     value = SECRET.format(ASKED[1])
-    units = probe_table(table, "ssn", value, encryption_keys=keys)["units"]
-    found += [
-        f"probe {unit}" for unit in units if "part-0001" in unit["file"] and unit["might_contain"] is False
-    ]
+    units = probe_table(table, "ssn", value, encryption_keys=keys).units
+    found += [f"probe {unit}" for unit in units if "part-0001" in unit.file and unit.might_contain is False]
     return found
 
 
@@ -132,7 +130,7 @@ def test_no_file_is_lost_to_who_has_the_keys(local, change):
     for given in (keys, file_keys()):  # both have the key; only one names the column
         assert lost(table, given) == []
         assert plan(table, f"ssn = '{SECRET.format(50)}'", encryption_keys=given).warnings
-    assert verify_table(table, encryption_keys=keys)["problems"]
+    assert verify_table(table, encryption_keys=keys).problems
 
 
 def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_names_the_column(local):
@@ -144,8 +142,8 @@ def test_plaintext_in_the_place_of_what_is_encrypted_deceives_nobody_who_names_t
     planned = plan(table, f"ssn = '{SECRET.format(50)}'", encryption_keys=bundle_keys())
     assert planned.files_kept == FILES
     assert len(planned.warnings) == 1
-    problems = verify_table(table, encryption_keys=bundle_keys())["problems"]
-    assert any("in plaintext although its key was given" in problem["problem"] for problem in problems)
+    problems = verify_table(table, encryption_keys=bundle_keys()).problems
+    assert any("in plaintext although its key was given" in problem.problem for problem in problems)
 
 
 def test_what_is_not_believed_is_built_anew(local):
@@ -197,7 +195,7 @@ def test_a_forged_sidecar_is_not_built_upon(local):
     report = build(local.load_table("db.t"), ["ssn"], kinds=KINDS, encryption_keys=bundle_keys())
     assert (report.files_carried, report.units) == (0, 6)
     table = local.load_table("db.t")
-    assert verify_table(table, encryption_keys=bundle_keys())["problems"] == []
+    assert verify_table(table, encryption_keys=bundle_keys()).problems == []
     assert plan(table, f"ssn = '{SECRET.format(250)}'", encryption_keys=bundle_keys()).files_kept == 1
 
 

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata
 
 import sidecar
-from sidecar.errors import UsageError
+from sidecar.errors import Problem, UsageError
 from sidecar.planning.inspect import inspect_table
 from sidecar.planning.probe import probe_table
 from sidecar.planning.verify import verify_table
@@ -55,21 +55,21 @@ def values_of(table: Table, column: str) -> dict[str, list[Any]]:
 
 def test_inspect_says_what_is_covered(table: Table) -> None:
     found = inspect_table(table)
-    assert found["files"] == {"live": 4, "listed": 3}
-    assert set(found["coverage"]) == {"i", "dec9", "s", "f", "st.x"}
-    bloom = found["coverage"]["st.x"]["bloom"]
-    assert (bloom["files"], bloom["units"], bloom["not_indexed"]) == (3, 6, {})
-    assert bloom["bytes"] > 0
-    theta = found["coverage"]["i"]["theta"]
+    assert found.files.to_dict() == {"live": 4, "listed": 3}
+    assert set(found.coverage) == {"i", "dec9", "s", "f", "st.x"}
+    bloom = found.coverage["st.x"]["bloom"]
+    assert (bloom.files, bloom.units, bloom.not_indexed) == (3, 6, {})
+    assert bloom.bytes > 0
+    theta = found.coverage["i"]["theta"]
     distinct = {v for path, column in values_of(table, "i").items() for v in column if v is not None}
-    assert theta["units"] == 6
-    assert abs(theta["ndv"] - len(distinct)) <= 40, "the newest file is not counted"
-    [segment] = found["segments"]
-    assert (segment["files"], segment["live_files"], segment["units"]) == (3, 3, 6)
-    assert found["sidecar"]["path"] == table.metadata.statistics[0].statistics_path
-    assert found["sidecar"]["snapshots_behind"] == 1
-    assert found["sidecar"]["file_size"] == statistics_file(table).stat().st_size
-    assert found["warnings"] == []
+    assert theta.units == 6
+    assert abs(theta.ndv - len(distinct)) <= 40, "the newest file is not counted"
+    [segment] = found.segments
+    assert (segment.files, segment.live_files, segment.units) == (3, 3, 6)
+    assert found.sidecar.path == table.metadata.statistics[0].statistics_path
+    assert found.sidecar.snapshots_behind == 1
+    assert found.sidecar.file_size == statistics_file(table).stat().st_size
+    assert found.warnings == []
 
 
 def test_inspect_counts_live_files_alone(catalog: Any) -> None:
@@ -78,41 +78,41 @@ def test_inspect_counts_live_files_alone(catalog: Any) -> None:
     made.refresh()
     made.delete("id < 40")
     found = inspect_table(made)
-    assert found["files"] == {"live": 2, "listed": 2}
-    assert found["coverage"]["i"]["bloom"]["files"] == 2
-    assert found["segments"][0]["live_files"] == 2
+    assert found.files.to_dict() == {"live": 2, "listed": 2}
+    assert found.coverage["i"]["bloom"].files == 2
+    assert found.segments[0].live_files == 2
     first = made.metadata.snapshots[2].snapshot_id
-    assert inspect_table(made, first)["files"] == {"live": 3, "listed": 3}
+    assert inspect_table(made, first).files.to_dict() == {"live": 3, "listed": 3}
 
 
 def test_inspect_and_verify_without_a_sidecar(bare: Table) -> None:
     found = inspect_table(bare)
-    assert (found["sidecar"], found["coverage"], found["segments"]) == (None, {}, [])
-    assert found["files"] == {"live": 1, "listed": 0}
-    assert "has a sidecar" in verify_table(bare)["problems"][0]["problem"]
-    assert [unit["might_contain"] for unit in probe_table(bare, "i", "1")["units"]] == [None]
+    assert (found.sidecar, found.coverage, found.segments) == (None, {}, [])
+    assert found.files.to_dict() == {"live": 1, "listed": 0}
+    assert "has a sidecar" in verify_table(bare).problems[0].problem
+    assert [unit.might_contain for unit in probe_table(bare, "i", "1").units] == [None]
 
 
 def test_probe_answers_for_every_row_group(table: Table) -> None:
     values = values_of(table, "i")
-    listed = {unit["file"] for unit in probe_table(table, "i", "1")["units"] if unit["row_group"] is not None}
+    listed = {unit.file for unit in probe_table(table, "i", "1").units if unit.row_group is not None}
     wanted = next(v for path in sorted(listed) for v in values[path] if v is not None and abs(v) < 600)
     found = probe_table(table, "i", str(wanted))
-    assert found["units"] == probe_table(table, "i", wanted)["units"]
+    assert found.units == probe_table(table, "i", wanted).units
     by_file: dict[str, list[Any]] = {}
-    for unit in found["units"]:
-        by_file.setdefault(unit["file"], []).append(unit)
+    for unit in found.units:
+        by_file.setdefault(unit.file, []).append(unit)
     assert set(by_file) == set(values)
     for path, column in values.items():
         units = by_file[path]
-        if units[0]["row_group"] is None:
-            assert (len(units), units[0]["might_contain"]) == (1, None)
-            assert "not listed" in units[0]["reason"]
+        if units[0].row_group is None:
+            assert (len(units), units[0].might_contain) == (1, None)
+            assert "not listed" in units[0].reason
             continue
-        assert [unit["row_group"] for unit in units] == [0, 1]
+        assert [unit.row_group for unit in units] == [0, 1]
         for unit, part in zip(units, (column[:25], column[25:]), strict=True):
-            assert unit["might_contain"] is True or wanted not in part
-    answers = [unit["might_contain"] for unit in found["units"]]
+            assert unit.might_contain is True or wanted not in part
+    answers = [unit.might_contain for unit in found.units]
     assert answers.count(True) >= 1
     assert answers.count(False) >= 3
     assert answers.count(None) == 1
@@ -123,18 +123,16 @@ def test_probe_answers_for_every_row_group(table: Table) -> None:
     [("dec9", "1.5"), ("dec9", Decimal("1.5")), ("s", "nobody"), ("st.x", "-5"), ("f", "0.25")],
 )
 def test_probe_takes_values_as_a_person_writes_them(table: Table, column: str, value: object) -> None:
-    assert all(
-        unit["might_contain"] in (False, True, None) for unit in probe_table(table, column, value)["units"]
-    )
-    assert [u for u in probe_table(table, column, value)["units"] if u["might_contain"] is False]
+    assert all(unit.might_contain in (False, True, None) for unit in probe_table(table, column, value).units)
+    assert [u for u in probe_table(table, column, value).units if u.might_contain is False]
 
 
 def test_probe_does_not_know_what_is_doubtful(table: Table) -> None:
-    doubtful = probe_table(table, "f", "0.1")["units"]
-    assert {unit["might_contain"] for unit in doubtful} == {None}
-    without = probe_table(table, "l", "5")["units"]
-    assert {unit["might_contain"] for unit in without} == {None}
-    assert any("not indexed" in unit["reason"] for unit in without)
+    doubtful = probe_table(table, "f", "0.1").units
+    assert {unit.might_contain for unit in doubtful} == {None}
+    without = probe_table(table, "l", "5").units
+    assert {unit.might_contain for unit in without} == {None}
+    assert any("not indexed" in unit.reason for unit in without)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +147,8 @@ def test_wrong_probes_are_refused(table: Table, column: str, value: object, word
 
 def test_a_sound_sidecar_has_no_problem(table: Table) -> None:
     found = verify_table(table)
-    assert found["problems"] == []
-    assert found["checked"] == 4, "the sidecar and the three manifests that it lists"
+    assert found.problems == []
+    assert found.checked == 4, "the sidecar and the three manifests that it lists"
 
 
 def test_a_large_sketch_is_estimated_whole(catalog: Any) -> None:
@@ -158,8 +156,8 @@ def test_a_large_sketch_is_estimated_whole(catalog: Any) -> None:
     made.append(pa.table({"k": range(30_000)}))
     sidecar.build(made, ["k"], kinds=["theta"], engine="local", lg_k=14)
     made.refresh()
-    assert verify_table(made)["problems"] == []
-    assert abs(inspect_table(made)["coverage"]["k"]["theta"]["ndv"] - 30_000) < 1_500
+    assert verify_table(made).problems == []
+    assert abs(inspect_table(made).coverage["k"]["theta"].ndv - 30_000) < 1_500
 
 
 def test_damage_is_found_wherever_it_is(table: Table) -> None:
@@ -209,20 +207,17 @@ def test_blobs_of_another_snapshot_are_named(table: Table, key: str, all_blobs: 
     footer = b"".join((b"PFA1", text, len(text).to_bytes(4, "little"), whole[-8:]))
     assert len(footer) == puffin.footer_length
     with replaced(path, whole[: puffin.footer_offset] + footer):
-        problems = [problem["problem"] for problem in verify_table(table)["problems"]]
+        problems = [problem.problem for problem in verify_table(table).problems]
     named = [text for text in problems if "registered for" in text]
     assert len(named) == (len(ours) if all_blobs else 1)
     assert any("several snapshots" in text for text in problems) is not all_blobs
 
 
-def _problems_of_flip(
-    table: Table, path: Path, whole: bytes, position: int, bit: int
-) -> list[dict[str, Any]]:
+def _problems_of_flip(table: Table, path: Path, whole: bytes, position: int, bit: int) -> list[Problem]:
     data = bytearray(whole)
     data[position] ^= 1 << bit
     with replaced(path, bytes(data)):
-        found: list[dict[str, Any]] = verify_table(table)["problems"]
-    return found
+        return verify_table(table).problems
 
 
 def _spans(whole: bytes, blob_type: str) -> list[tuple[int, int]]:
@@ -241,10 +236,10 @@ def _of_created_by(whole: bytes) -> tuple[int, int]:
 def test_a_missing_file_is_a_problem(table: Table) -> None:
     with replaced(statistics_file(table), None):
         found = verify_table(table)
-        assert found["checked"] == 0
-        assert "not used" in found["problems"][0]["problem"]
-        assert inspect_table(table)["warnings"]
-        assert inspect_table(table)["sidecar"] is None
+        assert found.checked == 0
+        assert "not used" in found.problems[0].problem
+        assert inspect_table(table).warnings
+        assert inspect_table(table).sidecar is None
 
 
 def test_what_is_registered_must_be_in_the_file(table: Table) -> None:
@@ -255,7 +250,7 @@ def test_what_is_registered_must_be_in_the_file(table: Table) -> None:
         )
         table.metadata = changed
         try:
-            return " ".join(problem["problem"] for problem in verify_table(table)["problems"])
+            return " ".join(problem.problem for problem in verify_table(table).problems)
         finally:
             table.metadata = metadata
 
@@ -291,9 +286,9 @@ def test_entries_that_are_not_those_of_the_manifest(table: Table, monkeypatch: p
         )
 
     monkeypatch.setattr(verify, "read_manifest", shifted)
-    found = verify_table(table)["problems"]
+    found = verify_table(table).problems
     assert len(found) == 3
-    assert all("differs from the one in its manifest" in problem["problem"] for problem in found)
+    assert all("differs from the one in its manifest" in problem.problem for problem in found)
 
 
 def test_every_indexable_type_can_be_inspected(catalog: Any) -> None:
@@ -301,11 +296,11 @@ def test_every_indexable_type_can_be_inspected(catalog: Any) -> None:
     sidecar.build(made, [*INDEXED, "bo"], engine="local")
     made.refresh()
     found = inspect_table(made)
-    assert set(found["coverage"]) == {*INDEXED, "bo"}
-    boolean = found["coverage"]["bo"]["bloom"]
-    assert boolean["units"] == 0
-    assert sum(boolean["not_indexed"].values()) == found["segments"][0]["units"]
-    assert verify_table(made)["problems"] == []
+    assert set(found.coverage) == {*INDEXED, "bo"}
+    boolean = found.coverage["bo"]["bloom"]
+    assert boolean.units == 0
+    assert sum(boolean.not_indexed.values()) == found.segments[0].units
+    assert verify_table(made).problems == []
 
 
 def test_an_unknown_snapshot_is_refused(table: Table) -> None:

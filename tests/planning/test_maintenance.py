@@ -76,9 +76,9 @@ def after(
         rows = [(row["k"], row["v"]) for row in found.to_arrow().to_pylist()]
         assert sorted(rows) == sorted(row for row in everything if row[0] in wanted), predicate
     data = sidecar.status_table(table, **options)
-    assert data["files"]["live"] == found.files_total
+    assert data.files.live == found.files_total
     behind = found.sidecar.snapshots_behind if found.sidecar else -1
-    return found.files_total, data["files"]["listed"], found.files_kept, behind
+    return found.files_total, data.files.listed, found.files_kept, behind
 
 
 def ndv(spark: Any, name: str) -> dict[str, int]:
@@ -274,7 +274,7 @@ def test_files_without_ids_columns_dropped_and_added_and_defaults(
     spark.sql("alter table cat.db.hive drop column v")
     with pytest.raises(Exception, match=r"INTERNAL_ERROR|NullPointer|null"):
         ndv(spark, "hive")  # Spark fails on statistics of a dropped column, its own ones too
-    assert sidecar.repair(catalog.load_table("db.hive"))["repairs"][0]["reasons"] == [
+    assert sidecar.repair(catalog.load_table("db.hive")).repairs[0].reasons == [
         "a theta sketch of field 2, which the table has dropped, is registered"
     ]
     assert "v" not in ndv(spark, "hive")

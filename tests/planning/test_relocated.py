@@ -55,16 +55,16 @@ def test_files_are_found_again_by_relative_path(copied: Table) -> None:
     assert (plan.files_total, plan.funnel.listed, plan.files_kept) == (3, 3, 0)
     (note,) = [note for note in plan.notes if "moving" in note]
     assert note.startswith("3 files were matched by their path within the table")
-    assert sidecar.inspect_table(copied)["files"] == {"live": 3, "listed": 3}
-    units = sidecar.probe_table(copied, "k", 42)["units"]
-    assert sorted(unit["might_contain"] for unit in units) == [False, False, True]
+    assert sidecar.inspect_table(copied).files.to_dict() == {"live": 3, "listed": 3}
+    units = sidecar.probe_table(copied, "k", 42).units
+    assert sorted(unit.might_contain for unit in units) == [False, False, True]
 
 
 def test_verify_looks_their_values_up(copied: Table) -> None:
     found = sidecar.verify_table(copied, data=True)
-    assert found["problems"] == []
-    assert (found["looked_up"]["units"], found["looked_up"]["values"]) == (3, 120)
-    assert found["looked_up"]["files_not_indexed"] == 0
+    assert found.problems == []
+    assert (found.looked_up.units, found.looked_up.values) == (3, 120)
+    assert found.looked_up.files_not_indexed == 0
     for predicate in ("k = 42", "k > 70 and k < 80"):
         assert sidecar.scan(copied, predicate) == copied.scan(predicate).to_arrow()
     copied.append(keys(3))  # and life goes on at the new place
@@ -138,4 +138,4 @@ def test_a_sidecar_that_stayed_behind_is_told(copied: Table) -> None:
     plan = sidecar.plan(table, "k = 41")
     assert plan.files_kept == 3
     assert any("it may have been moved without this file" in warning for warning in plan.warnings)
-    assert sidecar.repair(table, dry_run=True)["repairs"][0]["reasons"] == ["the file is gone"]
+    assert sidecar.repair(table, dry_run=True).repairs[0].reasons == ["the file is gone"]

@@ -137,14 +137,14 @@ def test_a_build_of_another_column_does_not_bring_the_old_filters_back(
     monkeypatch.setattr(listed_files, "FEW", few)
     table = returned(lambda made: index(made, "k"))
     index(table, "v", kinds=("bloom", "page-index"))
-    assert len(sidecar.inspect_table(table.refresh())["segments"]) == 2
+    assert len(sidecar.inspect_table(table.refresh()).segments) == 2
     assert_nothing_is_lost(table)
 
 
 def test_it_is_indexed_again_and_distinct_values_are_counted_anew(returned: Any) -> None:
     table = returned(lambda made: index(made, "k"))
     report = index(table, "k")
-    assert report.columns[0].ndv["estimate"] == len(np.unique(table.scan().to_arrow()["k"])) == 2 * ROWS
+    assert report.columns[0].ndv.estimate == len(np.unique(table.scan().to_arrow()["k"])) == 2 * ROWS
     assert_nothing_is_lost(table)
     planned = sidecar.plan(table.refresh(), f"k = {NEW}")
     assert (planned.funnel.indexed, planned.files_kept) == (3, 1)
@@ -161,15 +161,15 @@ def test_a_build_without_sketches_indexes_that_file_alone(returned: Any) -> None
 
 def test_all_that_speaks_of_a_table_takes_it_for_a_new_file(returned: Any) -> None:
     table = returned(lambda made: index(made, "k", kinds=("bloom", "page-index")))
-    assert sidecar.inspect_table(table)["files"] == {"live": 3, "listed": 2}
-    assert sidecar.status_table(table)["files"] == {"live": 3, "listed": 2}
-    (segment,) = sidecar.inspect_table(table)["segments"]
-    assert (segment["files"], segment["live_files"]) == (3, 2)
-    units = sidecar.probe_table(table, "k", NEW)["units"]
-    assert sorted(str(unit["might_contain"]) for unit in units) == ["False", "False", "None"]
+    assert sidecar.inspect_table(table).files.to_dict() == {"live": 3, "listed": 2}
+    assert sidecar.status_table(table).files.to_dict() == {"live": 3, "listed": 2}
+    (segment,) = sidecar.inspect_table(table).segments
+    assert (segment.files, segment.live_files) == (3, 2)
+    units = sidecar.probe_table(table, "k", NEW).units
+    assert sorted(str(unit.might_contain) for unit in units) == ["False", "False", "None"]
     verified = verify_table(table, data=True)
-    assert verified["problems"] == []
-    assert verified["looked_up"]["units"] == 2
+    assert verified.problems == []
+    assert verified.looked_up.units == 2
 
 
 def test_tasks_that_the_server_plans_are_looked_up_in_the_manifests(
@@ -202,9 +202,9 @@ def test_embedding_into_the_table_builds_from_the_new_values(returned: Any) -> N
     assert_nothing_is_lost(table)
     for file in report.replaced:
         keys = pq.read_table(local(file.new_path))["k"].to_pylist()
-        for row_group in sidecar.probe_file(str(local(file.new_path)), "k", keys[0])["units"]:
-            assert row_group["might_contain"]
-        assert sidecar.verify_file(str(local(file.new_path)), data=True)["problems"] == []
+        for row_group in sidecar.probe_file(str(local(file.new_path)), "k", keys[0]).units:
+            assert row_group.might_contain
+        assert sidecar.verify_file(str(local(file.new_path)), data=True).problems == []
 
 
 def test_a_file_that_is_added_again_as_it_was_is_indexed_again(catalog: Any, tmp_path: Path) -> None:

@@ -33,19 +33,19 @@ def table(catalog: Any) -> Table:
 
 def test_what_a_build_made_denies_no_value(table: Table) -> None:
     found = verify_table(table, data=True)
-    assert found["problems"] == []
-    assert (found["looked_up"]["units"], found["looked_up"]["units_total"]) == (FILES, FILES)
+    assert found.problems == []
+    assert (found.looked_up.units, found.looked_up.units_total) == (FILES, FILES)
     rows = sum(task.file.record_count for task in table.scan().plan_files()) - 40
-    assert found["looked_up"]["values"] > 0.2 * rows * len(INDEXED)  # entries of dictionaries count once
-    assert "looked_up" not in verify_table(table)
+    assert found.looked_up.values > 0.2 * rows * len(INDEXED)  # entries of dictionaries count once
+    assert "looked_up" not in verify_table(table).to_dict()
 
 
 def test_page_indexes_alone_are_something_that_is_looked_at(catalog: Any) -> None:
     made = create(catalog, "db.verify_pages_alone", files=1, partitioned=False)
     sidecar.build(made, ["i"], kinds=["page-index"], engine="local")
     found = verify_table(made.refresh(), data=True)
-    assert found["problems"] == []
-    assert found["looked_up"]["values"] == 0 < found["looked_up"]["indexes"]
+    assert found.problems == []
+    assert found.looked_up.values == 0 < found.looked_up.indexes
 
 
 def test_a_sample_opens_that_many_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +62,8 @@ def test_a_sample_opens_that_many_files(table: Table, monkeypatch: pytest.Monkey
     for sample, count in ((0.01, 1), (0.5, 2), (1.0, FILES)):
         opened.clear()
         found = verify_table(table, sample=sample)
-        assert found["problems"] == []
-        assert found["looked_up"]["units"] == len(set(opened)) == len(opened) == count
+        assert found.problems == []
+        assert found.looked_up.units == len(set(opened)) == len(opened) == count
 
 
 def test_no_share_is_wrong_usage(table: Table) -> None:
@@ -80,8 +80,8 @@ def lying(
         spoil(patch)
         sidecar.build(made, ["i", "s", "st.x"], kinds=KINDS, engine="local", harvest="never")
     made.refresh()
-    assert verify_table(made)["problems"] == []
-    return list(verify_table(made, data=True)["problems"])
+    assert verify_table(made).problems == []
+    return list(verify_table(made, data=True).problems)
 
 
 def test_filters_that_lack_values_are_named(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +91,9 @@ def test_filters_that_lack_values_are_named(catalog: Any, monkeypatch: pytest.Mo
         patch.setattr(SplitBlockBloomFilter, "_insert", lambda self, hashes: real(self, hashes[::2].copy()))
 
     problems = lying(catalog, "db.verify_lacking", monkeypatch, spoil)
-    assert {problem["column"] for problem in problems} == {"i", "s", "st.x"}
-    assert all(p["problem"].startswith("sidecar: Bloom filter: denies ") for p in problems)
-    assert all(p["file"].endswith(".parquet") and p["unit"] is not None for p in problems)
+    assert {problem.column for problem in problems} == {"i", "s", "st.x"}
+    assert all(p.problem.startswith("sidecar: Bloom filter: denies ") for p in problems)
+    assert all(p.file.endswith(".parquet") and p.unit is not None for p in problems)
 
 
 def test_page_bounds_that_leave_values_out_are_named(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +106,8 @@ def test_page_bounds_that_leave_values_out_are_named(catalog: Any, monkeypatch: 
     problems = lying(
         catalog, "db.verify_narrow", monkeypatch, lambda p: p.setattr(page_index_build, "_bounds", narrow)
     )
-    assert {problem["column"] for problem in problems} == {"i", "s", "st.x"}
-    assert all("column index: page 0 has a value above its max_value" in p["problem"] for p in problems)
+    assert {problem.column for problem in problems} == {"i", "s", "st.x"}
+    assert all("column index: page 0 has a value above its max_value" in p.problem for p in problems)
 
 
 def test_a_data_file_that_was_written_anew_is_named(catalog: Any) -> None:
@@ -117,11 +117,9 @@ def test_a_data_file_that_was_written_anew_is_named(catalog: Any) -> None:
     path = local(next(iter(made.scan().plan_files())).file.file_path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-4] + b"XXXX")
-    problems = verify_table(made, data=True)["problems"]
-    assert [local(p["file"]) for p in problems] == [path]
+    problems = verify_table(made, data=True).problems
+    assert [local(p.file) for p in problems] == [path]
     pq.write_table(pa.table({"i": pa.array([1], pa.int32())}), path)
-    assert any(
-        "not the one that was indexed" in p["problem"] for p in verify_table(made, data=True)["problems"]
-    )
+    assert any("not the one that was indexed" in p.problem for p in verify_table(made, data=True).problems)
     path.write_bytes(whole)
-    assert verify_table(made, data=True)["problems"] == []
+    assert verify_table(made, data=True).problems == []

@@ -54,10 +54,10 @@ def test_damage_of_a_column_has_its_name(kind: str, column: str, table: Table) -
     field_id = table.schema().find_field(column).field_id
     with replaced(path, damaged(path, kind, field_id)):
         for data in (False, True):
-            problems = verify_table(table, data=data)["problems"]
+            problems = verify_table(table, data=data).problems
             assert problems
-            assert {(local(p["file"]), p["column"]) for p in problems} == {(path, column)}
-            assert not [p for p in problems if re.search(r"field \d", p["problem"])]
+            assert {(local(p.file), p.column) for p in problems} == {(path, column)}
+            assert not [p for p in problems if re.search(r"field \d", p.problem)]
         value = {"i": "5", "s": "'x'", NESTED: "15"}[column]
         for predicate in (f"{column} = {value}", f"{column} > {value}"):
             for warning in sidecar.plan(table, predicate).warnings:
@@ -72,12 +72,12 @@ def test_a_file_by_its_path_has_no_names_but_those_that_columns_were_found_by(
 ) -> None:
     path = statistics(table)
     with replaced(path, damaged(path, "sidecar-sbbf-v1", 3)):
-        assert {p["column"] for p in verify_file(str(path))["problems"]} == {"field 3"}
+        assert {p.column for p in verify_file(str(path)).problems} == {"field 3"}
     data_file, plain = tmp_path / "x.parquet", tmp_path / "x.puffin"
     pq.write_table(pa.table({"a": [1], "b": [{"c": 2}]}), data_file, write_page_index=True)
     number = sidecar.extract_files([str(data_file)], str(plain)).fields["b.c"]
     with replaced(plain, damaged(plain, "sidecar-page-index-v1", number)):
-        assert {p["column"] for p in verify_file(str(plain))["problems"]} == {"b.c"}
+        assert {p.column for p in verify_file(str(plain)).problems} == {"b.c"}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PFA1", "half", "other"], ids=str)
@@ -88,8 +88,8 @@ def test_a_sidecar_that_is_broken_or_gone_is_named(content: bytes | str | None, 
     with replaced(path, data):  # type: ignore[arg-type]
         for looked in (False, True):
             found = verify_table(table, data=looked)
-            assert found["problems"]
-            assert {p["file"] for p in found["problems"]} == {table.metadata.statistics[0].statistics_path}
+            assert found.problems
+            assert {p.file for p in found.problems} == {table.metadata.statistics[0].statistics_path}
 
 
 def test_what_is_registered_wrongly_names_the_column(table: Table) -> None:
@@ -101,8 +101,8 @@ def test_what_is_registered_wrongly_names_the_column(table: Table) -> None:
     wrong = entry.model_copy(update={"blob_metadata": [changed, *others]})
     metadata = table.metadata.model_copy(update={"statistics": [wrong]})
     forged = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
-    problems = verify_table(forged)["problems"]
-    assert [(p["column"], local(p["file"])) for p in problems] == [("i", statistics(table))]
+    problems = verify_table(forged).problems
+    assert [(p.column, local(p.file)) for p in problems] == [("i", statistics(table))]
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["unread", "indexed later"])
@@ -118,10 +118,10 @@ def test_encrypted_files_that_were_listed_without_keys_were_not_written_anew(
         sidecar.build(table, ["id"], kinds=["bloom"], engine="local", encryption_keys=file_keys())
         table.refresh()
     found = verify_table(table, data=True, encryption_keys=bundle_keys())
-    texts = [p["problem"] for p in found["problems"]]
+    texts = [p.problem for p in found.problems]
     assert not [text for text in texts if "anew" in text or "not the one" in text]
     if later:
-        assert (texts, found["looked_up"]["values"]) == ([], 200)
+        assert (texts, found.looked_up.values) == ([], 200)
     else:
         assert texts == ["no value was looked up: the sidecar has no index of the snapshot's 2 data files"]
         path = local(next(iter(table.scan().plan_files())).file.file_path)
@@ -141,8 +141,8 @@ def test_a_segment_that_could_not_read_a_file_leaves_it_to_a_later_one(catalog: 
     table.refresh()
     assert len(sidecar.open_sidecar(table).segments) == 2
     found = verify_table(table, data=True, encryption_keys=file_keys())
-    assert found["problems"] == []
-    assert (found["looked_up"]["units"], found["looked_up"]["values"]) == (4, 400)
+    assert found.problems == []
+    assert (found.looked_up.units, found.looked_up.values) == (4, 400)
 
 
 def test_the_command_says_how_far_it_looked(table: Table, tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_the_command_says_how_far_it_looked(table: Table, tmp_path: Path) -> Non
 
     path = str(statistics(table))
     assert said(path) == (
-        "fine: 1 checked (structure only; by the name of its table, --data looks every value up)"
+        "fine: 1 checked (structure only; --against FILES, or --data by the name of its table, looks every value up)"
     )
     scope = json.loads(said(path, "--json"))["scope"]
     assert scope in said(path)
     data_file = str(local(next(iter(table.scan().plan_files())).file.file_path))
     assert said(data_file) == "fine: 1 checked (structure and page indexes; --data looks every value up)"
     assert "fine: 1 checked; nothing was there to look up" in said(data_file, "--data")
-    assert verify_table(table)["scope"] == "structure only; --data looks every value up"
+    assert verify_table(table).scope == "structure only; --data looks every value up"

@@ -51,20 +51,20 @@ def test_every_value_of_orc_files_is_looked_up(form: str, catalog: Any) -> None:
     sidecar.build(table, columns, kinds=KINDS, engine="local", filter_format=form)
     table.refresh()
     found = verify_table(table, data=True)
-    assert found["problems"] == []
-    assert (found["looked_up"]["units"], found["looked_up"]["units_total"]) == (2, 2)
-    coverage = sidecar.inspect_table(table)["coverage"]
+    assert found.problems == []
+    assert (found.looked_up.units, found.looked_up.units_total) == (2, 2)
+    coverage = sidecar.inspect_table(table).coverage
     orc, parquet = (
         [t.file.file_path for t in table.scan().plan_files() if t.file.file_format.value == kind]
         for kind in ("ORC", "PARQUET")
     )
     assert (len(orc), len(parquet)) == (1, 1)
     read = po.read_table(local(orc[0]))
-    indexed = [name for name in columns if coverage[name]["bloom"]["files"] == 2]
+    indexed = [name for name in columns if coverage[name]["bloom"].files == 2]
     assert len(indexed) >= 8
     values = sum(len(read[name]) - read[name].null_count for name in indexed)
-    assert found["looked_up"]["values"] >= values
-    assert found["looked_up"]["indexes"] >= 3 * len(columns)  # row groups of 20 of 60 rows, and Parquet's
+    assert found.looked_up.values >= values
+    assert found.looked_up.indexes >= 3 * len(columns)  # row groups of 20 of 60 rows, and Parquet's
 
 
 def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
@@ -72,7 +72,7 @@ def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
     sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local")
     table.refresh()
     found = verify_table(table, data=True)
-    assert found == {
+    assert found.to_dict() == {
         "checked": 3,
         "problems": [],
         "looked_up": {
@@ -84,9 +84,9 @@ def test_orc_alone_is_looked_at_value_by_value(catalog: Any) -> None:
         },
     }
     append_narrow(table, 2)
-    assert verify_table(table, data=True)["looked_up"]["files_not_indexed"] == 1
-    sample = verify_table(table, sample=0.5)["looked_up"]
-    assert (sample["units"], sample["values"]) == (1, 2 * 120)
+    assert verify_table(table, data=True).looked_up.files_not_indexed == 1
+    sample = verify_table(table, sample=0.5).looked_up
+    assert (sample.units, sample.values) == (1, 2 * 120)
 
 
 def test_row_indexes_of_every_stripe_are_those_of_their_own_row_groups(catalog: Any) -> None:
@@ -98,8 +98,8 @@ def test_row_indexes_of_every_stripe_are_those_of_their_own_row_groups(catalog: 
     sidecar.build(table, ["k", "s"], kinds=KINDS, engine="local")
     table.refresh()
     found = verify_table(table, data=True)
-    assert found["problems"] == []
-    assert (found["looked_up"]["values"], found["looked_up"]["indexes"]) == (2 * 120, 2 * 4)
+    assert found.problems == []
+    assert (found.looked_up.values, found.looked_up.indexes) == (2 * 120, 2 * 4)
 
 
 @pytest.mark.parametrize("form", ["parquet", "orc"])
@@ -114,13 +114,13 @@ def test_other_values_under_an_indexed_path_are_named(form: str, catalog: Any) -
     path.unlink()
     write_orc(path, narrow_rows(0, "b"), table.schema(), row_index_stride=50, compression="uncompressed")
     assert len(before) == path.stat().st_size, "the file could be told by its size"
-    problems = verify_table(table, data=True)["problems"]
-    assert {(local(p["file"]), p["column"]) for p in problems} == {(path, "s")}
-    texts = [p["problem"] for p in problems]
+    problems = verify_table(table, data=True).problems
+    assert {(local(p.file), p.column) for p in problems} == {(path, "s")}
+    texts = [p.problem for p in problems]
     assert "sidecar: row index: it differs from the file's" in texts
     assert any(text.startswith("sidecar: row index: statistics:") for text in texts)
     assert any(text.startswith("sidecar: Bloom filter: denies ") for text in texts)
-    assert {p["unit"] for p in problems} == {0, 1, 2}
+    assert {p.unit for p in problems} == {0, 1, 2}
 
 
 def test_a_damaged_orc_file_is_a_problem(catalog: Any) -> None:
@@ -130,8 +130,8 @@ def test_a_damaged_orc_file_is_a_problem(catalog: Any) -> None:
     path = local(next(iter(table.scan().plan_files())).file.file_path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-8] + bytes(8))
-    problems = verify_table(table, data=True)["problems"]
-    assert [local(p["file"]) for p in problems] == [path]
+    problems = verify_table(table, data=True).problems
+    assert [local(p.file) for p in problems] == [path]
 
 
 @pytest.mark.parametrize("orc", [False, True], ids=["parquet", "orc"])
@@ -147,11 +147,11 @@ def test_nothing_looked_up_is_not_fine(orc: bool, catalog: Any) -> None:
     else:
         table.append(narrow_rows(1))
     found = verify_table(table, data=True)
-    assert found["looked_up"]["values"] == 0
-    (problem,) = found["problems"]
-    assert problem["problem"].startswith(NOTHING)
-    assert problem["file"] == table.metadata.statistics[0].statistics_path
-    assert verify_table(table)["problems"] == []
+    assert found.looked_up.values == 0
+    (problem,) = found.problems
+    assert problem.problem.startswith(NOTHING)
+    assert problem.file == table.metadata.statistics[0].statistics_path
+    assert verify_table(table).problems == []
 
 
 def test_readable_columns_are_those_of_the_mixed_tables() -> None:

@@ -42,7 +42,7 @@ def outcome(data: bytes) -> FileMetadata | SidecarError:
     reader = attempt(lambda: PuffinReader(source))
     if isinstance(reader, SidecarError):
         assert reader.offset is not None
-        assert [p["problem"] for p in verify_puffin(source)] == [str(reader)]
+        assert [p.problem for p in verify_puffin(source)] == [str(reader)]
         return reader
     assert isinstance(reader.metadata, FileMetadata)
     for blob in reader.metadata.blobs:
@@ -139,7 +139,7 @@ def test_foreign_files_are_refused_with_place_and_reason(data: bytes, reason: st
     assert (error.file, error.offset is not None) == ("file.stats", True)
     assert error.expected is not None
     assert error.found is not None
-    assert [p["problem"] for p in verify_puffin(BytesSource(data, "file.stats"))] == [str(error)]
+    assert [p.problem for p in verify_puffin(BytesSource(data, "file.stats"))] == [str(error)]
 
 
 @settings(max_examples=300, deadline=None)

@@ -197,7 +197,7 @@ def test_a_wrong_magic_at_the_start_is_found_where_the_tail_reaches_it_and_by_ve
     large, _, _ = file_with(100_000)
     broken = b"PFA2" + large[4:]
     assert open_bytes(broken).metadata == open_bytes(large).metadata
-    assert [p["offset"] for p in verify_puffin(BytesSource(broken))] == [0]
+    assert [p.offset for p in verify_puffin(BytesSource(broken))] == [0]
 
 
 # --- the footer's JSON ---
@@ -350,7 +350,7 @@ def test_a_blob_outside_the_blobs_of_the_file_is_damage(
 
 
 def test_inspect_shows_the_footer_under_its_own_names(rich_file: bytes) -> None:
-    shown = inspect_puffin(BytesSource(rich_file, "file.stats"))
+    shown = inspect_puffin(BytesSource(rich_file, "file.stats")).to_dict()
     assert json.loads(json.dumps(shown)) == shown
     assert shown["size"] == len(rich_file)
     blobs = shown["blobs"]
@@ -391,7 +391,7 @@ def test_verify_finds_two_thetas_of_a_field(framed: Callable[..., bytes]) -> Non
     theta = {"type": types.THETA}
     assert verify_blobs(framed, theta, theta | {"fields": [2]}) == []
     problems = verify_blobs(framed, theta, theta)
-    assert [p["problem"] for p in problems] == ["2 theta sketches for fields [1]"]
+    assert [p.problem for p in problems] == ["2 theta sketches for fields [1]"]
     assert verify_blobs(framed, {"type": types.UNITS}, {"type": types.UNITS}) == []
 
 
@@ -401,9 +401,9 @@ def test_verify_decompresses_what_is_compressed(rich_file: bytes) -> None:
     for blob in reader.metadata.blobs[2:]:
         last = blob.offset + blob.length - 1
         broken = rich_file[:last] + bytes([rich_file[last] ^ 1]) + rich_file[last + 1 :]
-        assert [p["offset"] for p in verify_puffin(BytesSource(broken))] == [blob.offset]
+        assert [p.offset for p in verify_puffin(BytesSource(broken))] == [blob.offset]
     limited = verify_puffin(BytesSource(rich_file), limit=100)
-    assert ["larger than the limit" in str(p["problem"]) for p in limited] == [True, True]
+    assert ["larger than the limit" in str(p.problem) for p in limited] == [True, True]
 
 
 def test_an_unknown_codec_is_a_problem_of_its_blob_alone(framed: Callable[..., bytes]) -> None:

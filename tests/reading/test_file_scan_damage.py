@@ -22,6 +22,8 @@ from sidecar.parquet.pages import walk_pages
 from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource
 
+pytestmark = pytest.mark.usefixtures("each_footer_decoded_once")
+
 ROWS = 600
 PREDICATES = {
     "k = 333": [333],

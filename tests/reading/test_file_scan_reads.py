@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -64,8 +65,9 @@ class Recorded(BytesSource):
         return sum(self.touches(offset, offset + length) for offset, length in places if offset and length)
 
 
-def table(rows: int = ROWS) -> pa.Table:
-    rng = np.random.default_rng(5)
+@cache
+def table() -> pa.Table:
+    rows, rng = ROWS, np.random.default_rng(5)
     return pa.table(
         {
             "k": pa.array(np.arange(rows) * 3),
@@ -219,6 +221,7 @@ def test_a_limit_ends_the_reading(data: bytes) -> None:
 # --- filters and dictionaries -------------------------------------------------------------------------------
 
 
+@cache
 def scattered() -> bytes:
     """Even numbers in no order, in two row groups with filters."""
     values = np.arange(100_000) * 7919 % 1_000_003 * 2
@@ -226,6 +229,7 @@ def scattered() -> bytes:
     return write(pa.table({"x": values}), row_group_size=50_000, bloom_filter_options=options)
 
 
+@cache
 def absent_value(data: bytes) -> int:
     """A value inside the bounds of every page that no filter takes for there."""
     source = BytesSource(data)

@@ -17,6 +17,8 @@ from sidecar.reading.file_scanning import open_scan, scan_file
 from sidecar.source import BytesSource
 from tests.reading.cases import DATA, check
 
+pytestmark = pytest.mark.usefixtures("each_footer_decoded_once")
+
 FULL_READ: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 
 FOREIGN = [

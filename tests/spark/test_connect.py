@@ -1,13 +1,13 @@
-"""The Python data source on Spark Connect, which shares no process with a classic session: a script of its own."""
+"""The Python data source on Spark Connect: a server beside the classic session, a client in a process of its own."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import sidecar
 
 options = json.loads(sys.argv[1])
-spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.remote(sys.argv[2]).getOrCreate()
 assert "connect" in type(spark).__module__
 sidecar.register_spark(spark)
 
@@ -45,14 +45,24 @@ print(json.dumps(answer))
 """
 
 
+@pytest.fixture
+def server(spark: Any) -> Iterator[str]:
+    """The address of a Connect server in the JVM of the classic session."""
+    settings = spark._jvm.org.apache.spark.SparkEnv.get().conf()
+    settings.set("spark.connect.grpc.binding.address", "127.0.0.1").set(
+        "spark.connect.grpc.binding.port", "0"
+    )
+    singleton = getattr(spark._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
+    service = getattr(singleton, "MODULE$")
+    service.start(spark.sparkContext._jsc.sc())
+    yield f"sc://127.0.0.1:{service.localPort()}"
+    service.stop(getattr(service, "stop$default$1")(), getattr(service, "stop$default$2")())
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("grpc") is None, reason="grpc is missing: pip install 'pyspark[connect]'"
 )
-@pytest.mark.skipif(
-    not (os.environ.get("JAVA_HOME") or shutil.which("java")),
-    reason="no Java runtime; scripts/test installs one",
-)
-def test_rows_of_surviving_files(catalog: Any) -> None:
+def test_rows_of_surviving_files(catalog: Any, server: str) -> None:
     table = catalog.create_table("db.connect", pa.schema([("k", pa.int64()), ("s", pa.string())]))
     for part in range(4):
         numbers = range(part, 200, 4)
@@ -61,9 +71,9 @@ def test_rows_of_surviving_files(catalog: Any) -> None:
     sidecar.build(table, ["k", "s"], engine="local", fpp=1e-4)
     options = {"table": "db.connect", "catalog": "cat", "catalog.type": "sql", "target-bytes": "1"}
     options |= {f"catalog.{key}": catalog.properties[key] for key in ("uri", "warehouse")}
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(options)],
+        [sys.executable, "-c", SCRIPT, json.dumps(options), server],
         capture_output=True,
         text=True,
         env=environment,

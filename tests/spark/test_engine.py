@@ -147,7 +147,7 @@ def test_nothing_to_index(catalog: Any, spark: Any) -> None:
     assert sidecar.build(table, ["k"], engine="spark", spark=spark).units == 0
     table.append(_rows(0, 10))
     report = sidecar.build(table, ["k"], kinds=["theta"], engine="spark", spark=spark)
-    assert report.columns[0].ndv == {"estimate": 10, "lower": 10, "upper": 10}
+    assert report.columns[0].ndv.to_dict() == {"estimate": 10, "lower": 10, "upper": 10}
 
 
 def test_without_java_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -68,26 +68,30 @@ def table(catalog: Any) -> Any:
 
 
 def files_of(frame: Any) -> set[str]:
-    return {row[0] for row in frame.select("_file").distinct().collect()}
+    return {row[0] for row in frame.select("_file").collect()}
 
 
-def staged(spark: Any) -> tuple[int, int]:
+@pytest.fixture(scope="module")
+def java_table(spark: Any, table: Any) -> Any:
+    return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, NAME)
+
+
+def staged(spark: Any, java_table: Any) -> tuple[int, int]:
     """Task sets and cached tables that the session's runtime holds."""
     manager = spark._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
-    jt = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, NAME)
     loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     cache = loader.loadClass("org.apache.iceberg.spark.SparkTableCache")
     java, gateway = spark._jvm.java.lang, spark.sparkContext._gateway
     get = cache.getMethod("get", gateway.new_array(java.Class, 0))
     held = get.invoke(None, gateway.new_array(java.Object, 0))
-    return manager.fetchSetIds(jt).size(), held.size()
+    return manager.fetchSetIds(java_table).size(), held.size()
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing_staged(spark: Any, table: Any) -> Iterator[None]:
-    before = staged(spark)
+def leaves_nothing_staged(spark: Any, java_table: Any) -> Iterator[None]:
+    before = staged(spark, java_table)
     yield
-    assert staged(spark) == before
+    assert staged(spark, java_table) == before
 
 
 PREDICATES = [
@@ -110,8 +114,9 @@ def test_only_surviving_files_are_read(spark: Any, table: Any, predicate: str) -
     kept = sidecar.plan(table, predicate).kept_files
     assert len(kept) <= 3
     with sidecar.spark_read(spark, NAME, table, predicate) as frame:
-        found = sorted(row["k"] for row in frame.select("k").collect())
-        assert files_of(frame) <= set(kept)
+        rows = frame.select("k", "_file").collect()
+        found = sorted(row["k"] for row in rows)
+        assert {row["_file"] for row in rows} <= set(kept)
         (scan,) = [
             node
             for node in _nodes(frame._jdf.queryExecution().executedPlan())

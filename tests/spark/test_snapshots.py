@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import count
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyiceberg.table import StaticTable, Table
 
 import sidecar
 from sidecar.errors import UsageError
+from tests.spark.frames import collected
 
 pytestmark = pytest.mark.jvm
 
@@ -37,13 +39,25 @@ def build(table: Table, **options: Any) -> None:
 
 def both(spark: Any, name: str, table: Table, text: str, **options: Any) -> tuple[list[Any], list[Any]]:
     """Spark's own rows of a predicate that is also SQL, and ours."""
-    wanted = spark.table(name).where(text)
-    with sidecar.spark_read(spark, name, table, text, **options) as frame:
-        return sorted(map(tuple, wanted.collect())), sorted(map(tuple, frame.collect()))
+    (answer,) = all_of_both(spark, [(name, text)], table, **options)
+    return answer
+
+
+def all_of_both(
+    spark: Any, asked: Sequence[tuple[str, str]], table: Table, **options: Any
+) -> list[tuple[list[Any], list[Any]]]:
+    """The same for each name and predicate, in one job."""
+    frames = []
+    with ExitStack() as stack:
+        for name, text in asked:
+            frames.append(spark.table(name).where(text))
+            frames.append(stack.enter_context(sidecar.spark_read(spark, name, table, text, **options)))
+        rows = [sorted(tuple(row.values()) for row in found) for found in collected(frames)]
+    return list(zip(rows[::2], rows[1::2], strict=True))
 
 
 def files_read(frame: Any) -> int:
-    return len({row[0] for row in frame.select("_file").distinct().collect()})
+    return len({row[0] for row in frame.select("_file").collect()})
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +78,24 @@ def branched(spark: Any, catalog: Any) -> tuple[str, Table]:
     return name, table
 
 
-@pytest.mark.parametrize("key", [1, 2, 4, 50])
-@pytest.mark.parametrize("suffix", ["", ".branch_dev", ".tag_old", ".branch_main"])
-def test_branches_and_tags(spark: Any, branched: tuple[str, Table], suffix: str, key: int) -> None:
+HELD = {"": {1, 4}, ".branch_dev": {1, 2, 50}, ".tag_old": {1, 2}, ".branch_main": {1, 4}}
+"""Which of the keys 1, 2, 4 and 50 each name has."""
+
+
+@pytest.fixture(scope="module")
+def answers(spark: Any, branched: tuple[str, Table]) -> dict[tuple[str, int], tuple[list[Any], list[Any]]]:
     name, table = branched
-    wanted, found = both(spark, name + suffix, table, f"k = {key}")
+    asked = [(suffix, key) for suffix in HELD for key in (1, 2, 4, 50)]
+    found = all_of_both(spark, [(name + suffix, f"k = {key}") for suffix, key in asked], table)
+    return dict(zip(asked, found, strict=True))
+
+
+@pytest.mark.parametrize("key", [1, 2, 4, 50])
+@pytest.mark.parametrize("suffix", HELD)
+def test_branches_and_tags(answers: Any, suffix: str, key: int) -> None:
+    wanted, found = answers[suffix, key]
     assert found == wanted
-    held = {"": {1, 4}, ".branch_dev": {1, 2, 50}, ".tag_old": {1, 2}, ".branch_main": {1, 4}}[suffix]
-    assert len(found) == (key in held)
+    assert len(found) == (key in HELD[suffix])
 
 
 def test_the_files_of_a_branch_are_pruned(spark: Any, branched: tuple[str, Table]) -> None:
@@ -88,14 +112,15 @@ def test_the_files_of_a_branch_are_pruned(spark: Any, branched: tuple[str, Table
 def test_snapshots_in_the_identifier(spark: Any, branched: tuple[str, Table]) -> None:
     name, table = branched
     for snapshot in table.metadata.snapshots:
-        for key in (1, 2, 4, 50, 51):
-            wanted, found = both(spark, f"{name}.snapshot_id_{snapshot.snapshot_id}", table, f"k = {key}")
-            assert found == wanted, (snapshot.snapshot_id, key)
+        place = f"{name}.snapshot_id_{snapshot.snapshot_id}"
+        asked = [(place, f"k = {key}") for key in (1, 2, 4, 50, 51)]
+        for one, (wanted, found) in zip(asked, all_of_both(spark, asked, table), strict=True):
+            assert found == wanted, one
     logged = table.metadata.snapshot_log
-    for entry in (logged[0], logged[2], logged[-1]):
-        for key in (1, 2, 4):
-            wanted, found = both(spark, f"{name}.at_timestamp_{entry.timestamp_ms}", table, f"k = {key}")
-            assert found == wanted, (entry.timestamp_ms, key)
+    times = [entry.timestamp_ms for entry in (logged[0], logged[2], logged[-1])]
+    asked = [(f"{name}.at_timestamp_{time}", f"k = {key}") for time in times for key in (1, 2, 4)]
+    for one, (wanted, found) in zip(asked, all_of_both(spark, asked, table), strict=True):
+        assert found == wanted, one
 
 
 @pytest.fixture
@@ -115,14 +140,16 @@ def setting(spark: Any) -> Iterator[Any]:
 def test_the_branch_of_the_session(spark: Any, branched: tuple[str, Table], setting: Any) -> None:
     name, table = branched
     setting("spark.wap.branch", "dev")
-    for key in (1, 2, 4, 50):
-        wanted, found = both(spark, name, table, f"k = {key}")
+    keys = (1, 2, 4, 50)
+    answers = all_of_both(spark, [(name, f"k = {key}") for key in keys], table)
+    for key, (wanted, found) in zip(keys, answers, strict=True):
         assert (found, len(found)) == (wanted, int(key in {1, 2, 50})), key
     with sidecar.spark_read(spark, name, table, "true", keys={"k": pa.array([4, 51])}) as frame:
         assert [row["k"] for row in frame.collect()] == [51]
     setting("spark.wap.branch", "not_there_yet")
-    for key in (2, 4, 50):
-        wanted, found = both(spark, name, table, f"k = {key}")
+    keys = (2, 4, 50)
+    answers = all_of_both(spark, [(name, f"k = {key}") for key in keys], table)
+    for key, (wanted, found) in zip(keys, answers, strict=True):
         assert (found, len(found)) == (wanted, int(key == 4)), key
 
 
@@ -130,8 +157,9 @@ def test_staged_writes_are_not_read(spark: Any, branched: tuple[str, Table], set
     name, table = branched
     setting("spark.wap.id", "audit-1")
     spark.sql(f"insert into {name} values (60, 's60')")
-    for key in (4, 60):
-        wanted, found = both(spark, name, table, f"k = {key}")
+    keys = (4, 60)
+    answers = all_of_both(spark, [(name, f"k = {key}") for key in keys], table)
+    for key, (wanted, found) in zip(keys, answers, strict=True):
         assert (found, len(found)) == (wanted, int(key == 4)), key
 
 
@@ -200,8 +228,9 @@ def test_a_column_dropped_and_added_again_since(spark: Any, catalog: Any) -> Non
     name, table = create(catalog, SWAPPED)
     spark.sql(f"alter table {name} drop column b")
     spark.sql(f"alter table {name} add column b bigint")
-    for text in ("b is null", "b = 100", "not b = 100"):
-        wanted, found = both(spark, name, table, text)
+    texts = ("b is null", "b = 100", "not b = 100")
+    answers = all_of_both(spark, [(name, text) for text in texts], table)
+    for text, (wanted, found) in zip(texts, answers, strict=True):
         assert found == wanted, text
     assert len(both(spark, name, catalog.load_table(name.removeprefix("cat.")), "b is null")[1]) == 2
 
@@ -229,8 +258,9 @@ def test_another_name_mapping_since(spark: Any, catalog: Any) -> None:
     stale = catalog.load_table(name.removeprefix("cat."))
     swapped = text.replace('"a"', '"x"').replace('"b"', '"a"').replace('"x"', '"b"')
     spark.sql(f"alter table {name} set tblproperties ('schema.name-mapping.default' = '{swapped}')")
-    for predicate in ("a = 700", "a = 7", "b = 7", "b = 700"):
-        wanted, found = both(spark, name, stale, predicate)
+    predicates = ("a = 700", "a = 7", "b = 7", "b = 700")
+    answers = all_of_both(spark, [(name, predicate) for predicate in predicates], stale)
+    for predicate, (wanted, found) in zip(predicates, answers, strict=True):
         assert found == wanted, predicate
 
 
@@ -242,9 +272,9 @@ def test_a_tag_with_an_older_schema_is_read_in_that_schema(
     swap(spark, name)
     spark.sql(f"insert into {name} values (300, 3)")
     with caplog.at_level(logging.WARNING):
-        for text in ("a = 1", "b = 100", "a = 100", "b = 1"):
-            wanted, found = both(spark, f"{name}.tag_old", table, text)
-            assert found == wanted, text
+        asked = [(f"{name}.tag_old", text) for text in ("a = 1", "b = 100", "a = 100", "b = 1")]
+        for one, (wanted, found) in zip(asked, all_of_both(spark, asked, table), strict=True):
+            assert found == wanted, one
     assert "older schema than the table" in caplog.text
     assert both(spark, name, table, "a = 1")[1] == []
 

@@ -175,8 +175,14 @@ class FilterBundle:
 
 def _locate(group: StoredGroup, value: int, place: BlobContext) -> _Lookup:
     rows: dict[BundlePiece, list[tuple[int, int]]] = defaultdict(list)
-    for region, row in group.rule.rows(value, group.layout.blocks):
-        rows[piece_of(group, place, region, row)].append((region, row))
+    layout = group.layout
+    rows_alone = layout.sliced and layout.rows_sealed
+    pieces: dict[tuple[int, int], BundlePiece] = {}
+    for region, row in group.rule.rows(value, layout.blocks):
+        smallest = (region, row if rows_alone else 0)
+        if smallest not in pieces:
+            pieces[smallest] = piece_of(group, place, *smallest)
+        rows[pieces[smallest]].append((region, row))
     return _Lookup(group, rows)
 
 

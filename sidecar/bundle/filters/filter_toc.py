@@ -1,16 +1,11 @@
 """The table of contents of filter bundles (``sidecar-sbbf-v1``, ``sidecar-orc-bloom-v1``).
 
-kind           "sbbf" or "orc-bloom"           version       1; encrypted bundles 3
-table          the table's UUID                segment       id, 32 hexadecimal digits
-field          field id                        toc_offset    offset of the TOC in the blob
-units          {"count": units of the segment, "digest": XXH64 of the units TOC, 16 hexadecimal digits}
-encryption     only in encrypted bundles, see ``encryption``
+It has the members of every ``field_toc``; ``kind`` is "sbbf" or "orc-bloom". Besides it has
+
 fpp, expected_false_units   the build's targets, for people; absent if unknown. Encrypted bundles omit
                expected_false_units, because it shows how full the filters are
-groups         list of
-    version    1. A reader skips groups of other versions and keeps their units. It does the same for any
-               layout, hash, index rule or encoding that it does not know
-    offset, length   of the group's bytes in the blob, which ``layout`` describes
+groups         each also has the following. A reader skips a group with any layout, hash, index rule or encoding that it
+               does not know, and keeps its units; ``layout`` describes the group's bytes
     layout     "sliced" or "transposed"
     hash       "xxh64": seed 0, of the value's PLAIN bytes; "orc": as ORC writers hash the value's key
     index      "parquet" or "orc": which bits a hash tests, see ``rules``
@@ -21,46 +16,34 @@ groups         list of
         widened  whether each member's own number of blocks is recorded
     in groups of ORC filters:
         k        bits that a hash tests        bits          m, bits of each filter
-    members    N                               units         the members' unit ordinals, see ``unit_set``
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.checksum import CHECKED, ENCRYPTED, PieceOverhead
-from sidecar.bundle.encryption import (
-    ENCRYPTED_VERSION,
-    FieldKey,
-    Lock,
-    Owner,
-    bound_part,
-    digest_of,
-    toc_with_lock,
-)
-from sidecar.bundle.envelope import (
-    HEADER_BYTES,
-    VERSION,
-    decode_toc,
-    integer,
-    member,
-    segment_bytes,
-    toc_digest,
+from sidecar.bundle.encryption import FieldKey
+from sidecar.bundle.envelope import HEADER_BYTES, integer, member
+from sidecar.bundle.field_toc import (
+    FieldToc,
+    decode_field_toc,
+    decode_members,
+    described_group,
+    encode_field_toc,
+    require,
 )
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.rules import IndexRule
 from sidecar.bundle.model import SegmentHeader
-from sidecar.bundle.unit_set import count_units, decode_units, encode_units, unit_ordinals
-from sidecar.bundle.units.reader import MAX_UNITS
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError
-
-MAX_GROUPS = 1 << 16
+from sidecar.bundle.unit_set import unit_ordinals
+from sidecar.errors import DamagedFileError
 
 
 @dataclass(frozen=True)
@@ -79,6 +62,14 @@ class StoredGroup:
         """Return the members' unit ordinals, int64[N], rising."""
         return unit_ordinals(self.units)
 
+    @property
+    def lookup_bytes(self) -> int:
+        """The most bytes that the lookup of one hash reads."""
+        layout, (rows, regions) = self.layout, self.rule.spread(self.layout)
+        if layout.sliced:
+            return rows * layout.row_stride if layout.rows_sealed else regions * layout.region_stride
+        return min(regions, layout.pages) * layout.page_length(0)
+
     def with_own_blocks(self, own_blocks: npt.NDArray[np.int64]) -> BundleGroup:
         """Return the group with each member's own number of blocks, which is stored among the group's bytes."""
         layout = self.layout
@@ -95,30 +86,14 @@ class StoredGroup:
         )
 
 
-@dataclass(frozen=True)
-class FilterToc:
-    """A decoded TOC. ``doubts`` names the groups that this reader skips; their units are unknown."""
+@dataclass(frozen=True, kw_only=True)
+class FilterToc(FieldToc):
+    """The decoded TOC of a filter bundle. Units of groups that are named in ``doubts`` are unknown."""
 
     rule_type: type[IndexRule]
-    table_uuid: str
-    segment_id: bytes
-    field_id: int
-    num_units: int
-    units_digest: int
-    toc_offset: int
     groups: tuple[StoredGroup, ...]
-    doubts: tuple[str, ...]
     fpp: float | None = None
     expected_false_units: float | None = None
-    lock: Lock | None = None
-    """The key information of an encrypted bundle."""
-    digest: bytes = b""
-    """SHA-256 of the TOC without the lock; empty for a plain bundle."""
-
-    def owner(self, units_digest: bytes) -> Owner:
-        """Return the owner of the bundle's wrapped key. ``units_digest`` is the SHA-256 of the units blob's TOC."""
-        place = self.table_uuid, self.segment_id, self.field_id
-        return Owner(*place, self.rule_type.name, units_digest, self.digest)
 
 
 def encode_filter_toc(
@@ -133,41 +108,26 @@ def encode_filter_toc(
     key: FieldKey | None = None,
 ) -> tuple[bytes, int]:
     """Return the TOC's bytes and its offset in the blob. All groups have rules of the class ``rule``."""
+    facts = {} if fpp is None else {"fpp": fpp}
+    if key is None and expected_false_units is not None:
+        facts["expected_false_units"] = expected_false_units
     offset, described = HEADER_BYTES, []
     for group in groups:
         described.append(_describe(group, offset))
         offset += group.layout.length
-    content: dict[str, Any] = {
-        "kind": rule.name,
-        "version": VERSION if key is None else ENCRYPTED_VERSION,
-        "table": header.table_uuid,
-        "segment": header.segment_id.hex(),
-        "field": field_id,
-        "units": {"count": num_units, "digest": f"{toc_digest(units_toc):016x}"},
-        "toc_offset": offset,
-        "groups": described,
-    }
-    if fpp is not None:
-        content["fpp"] = fpp
-    if key is None and expected_false_units is not None:
-        content["expected_false_units"] = expected_false_units
-    return toc_with_lock(content, key, units_toc), offset
+    return encode_field_toc(rule.name, header, field_id, described, num_units, units_toc, key, **facts)
 
 
 def _describe(group: BundleGroup, offset: int) -> dict[str, Any]:
     layout = group.layout
     return {
-        "version": VERSION,
-        "offset": offset,
-        "length": layout.length,
+        **described_group(offset, layout.length, group.units),
         "layout": layout.name,
         "hash": group.rule.hash,
         "index": group.rule.index,
         "encoding": group.encoding,
         "resolution": group.resolution,
         **group.rule.describe(layout),
-        "members": layout.members,
-        "units": encode_units(group.units),
     }
 
 
@@ -177,91 +137,26 @@ def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
     A group that this reader does not understand is skipped and named in ``doubts``.
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """
-    content = decode_toc(toc)
-    if content.get("kind") != rule.name:
-        raise DamagedFileError(
-            "this is not the table of contents of filters", found=repr(content.get("kind"))[:40]
-        )
-    lock = decode_lock(content, "filters")
-    sealing = CHECKED if lock is None else ENCRYPTED
-    units = member(content, "units", dict)
-    num_units = integer(units, "count", high=MAX_UNITS)
-    end = integer(content, "toc_offset")
-    groups, doubts = [], []
-    for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
-        try:
-            groups.append(_decode_group(rule, ordinal, described, num_units, end, sealing))
-        except (DamagedFileError, UnsupportedFeatureError) as error:
-            doubts.append(f"group {ordinal} is not understood: {error}")
-    return FilterToc(
-        rule_type=rule,
-        table_uuid=member(content, "table", str),
-        segment_id=segment_bytes(content),
-        field_id=integer(content, "field", -(1 << 31), (1 << 31) - 1),
-        num_units=num_units,
-        units_digest=units_digest(units),
-        toc_offset=end,
-        groups=tuple(groups),
-        doubts=tuple(doubts),
-        fpp=_number(content, "fpp"),
-        expected_false_units=_number(content, "expected_false_units"),
-        lock=lock,
-        digest=b"" if lock is None else digest_of(bound_part(toc, lock)),
-    )
-
-
-def decode_lock(content: dict[str, Any], what: str) -> Lock | None:
-    """Return the lock of an encrypted blob, ``None`` for a plain one. The version in the TOC decides.
-
-    Raises :class:`UnsupportedFeatureError` for unknown versions, :class:`DamagedFileError`.
-    """
-    version = content.get("version")
-    if type(version) is not int or version not in (VERSION, ENCRYPTED_VERSION):
-        raise UnsupportedFeatureError(f"the {what} have an unknown version", found=repr(version)[:40])
-    return None if version == VERSION else Lock.decode(member(content, "encryption", dict))
+    common, groups, content = decode_field_toc(toc, rule.name, "filters", partial(_decode_group, rule))
+    fpp, expected = (_number(content, key) for key in ("fpp", "expected_false_units"))
+    return FilterToc(**vars(common), rule_type=rule, groups=groups, fpp=fpp, expected_false_units=expected)
 
 
 def _decode_group(
-    rule_type: type[IndexRule],
-    ordinal: int,
-    content: Any,
-    num_units: int,
-    end: int,
-    sealing: PieceOverhead,
+    rule_type: type[IndexRule], ordinal: int, content: dict[str, Any], toc: FieldToc
 ) -> StoredGroup:
-    if not isinstance(content, dict):
-        raise DamagedFileError("a group is not a JSON object")
-    for key, known in (("version", VERSION), ("hash", rule_type.hash), ("index", rule_type.index)):
-        if content.get(key) != known:
-            raise UnsupportedFeatureError(f"unknown {key}", expected=known, found=repr(content.get(key))[:40])
-    units = decode_units(content.get("units"), num_units)
-    rule, layout = rule_type.decode(content, integer(content, "members", 1, MAX_UNITS), sealing)
-    if content.get("layout") != layout.name:
-        found = repr(content.get("layout"))[:40]
-        raise UnsupportedFeatureError("unknown layout", expected=layout.name, found=found)
-    if count_units(units) != layout.members:
-        raise DamagedFileError(
-            "a group's units do not match its number of members",
-            expected=layout.members,
-            found=count_units(units),
-        )
+    require(content, "hash", rule_type.hash)
+    require(content, "index", rule_type.index)
+    members, units = decode_members(content, toc.num_units)
+    rule, layout = rule_type.decode(content, members, toc.sealing)
+    require(content, "layout", layout.name)
     offset = integer(content, "offset", HEADER_BYTES)
-    if integer(content, "length") != layout.length or offset + layout.length > end:
+    if integer(content, "length") != layout.length or offset + layout.length > toc.toc_offset:
         raise DamagedFileError(
-            "a group's length does not match its layout or its blob",
-            expected=layout.length,
+            "a group's length does not match its layout or its blob", expected=layout.length
         )
     encoding, resolution = member(content, "encoding", str), member(content, "resolution", str)
     return StoredGroup(ordinal, rule, offset, encoding, resolution, layout, units)
-
-
-def units_digest(units: dict[str, Any]) -> int:
-    """Return the digest of the units TOC that a bundle names; -1, which matches no digest, if it is malformed."""
-    text = member(units, "digest", str)
-    try:
-        return int(text, 16) if len(text) == 16 else -1
-    except ValueError:
-        return -1
 
 
 def _number(content: dict[str, Any], key: str) -> float | None:

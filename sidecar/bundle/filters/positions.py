@@ -50,16 +50,6 @@ class GroupMember:
     harvested: bool = False
     rule: IndexRule = SPLIT_BLOCK
 
-    @property
-    def blocks(self) -> int:
-        """The filter's own z: its number of blocks of 32 bytes."""
-        return self.rule.size(self.num_bytes)[0]
-
-    @property
-    def tail(self) -> int:
-        """Odd bytes after the last whole block."""
-        return self.rule.size(self.num_bytes)[1]
-
 
 @dataclass(frozen=True)
 class BundleGroup:
@@ -96,17 +86,14 @@ class BundleGroup:
         """Ranges of blocks for ``slice_blocks`` must begin at multiples of this (1 if sliced by bit)."""
         return self.layout.page_regions
 
-    def region_bytes(self, first_block: int, count: int) -> int:
-        """Return the number of bytes that ``slice_blocks`` returns for this range of blocks."""
-        return self.layout.body_bytes(first_block, count)
-
 
 def plan_groups(members: Iterable[GroupMember], sealing: PieceOverhead = CHECKED) -> list[BundleGroup]:
     """Group one field's filters. Raises :class:`UsageError` for impossible sizes and units that occur twice.
 
     Groups of split-block filters come before groups of ORC filters; the ordinals of each kind count from 0.
     """
-    kinds: dict[_Kind, list[GroupMember]] = defaultdict(list)
+    kinds: dict[_Kind, list[_Sized]] = defaultdict(list)
+    rules: dict[_Kind, IndexRule] = {}
     seen: set[int] = set()
     for member in members:
         blocks, tail = member.rule.size(member.num_bytes)
@@ -114,15 +101,15 @@ def plan_groups(members: Iterable[GroupMember], sealing: PieceOverhead = CHECKED
             raise UsageError("a unit occurs twice among the filters of a field", found=f"unit {member.unit}")
         seen.add(member.unit)
         odd = blocks if tail or blocks & (blocks - 1) else 0
-        kinds[_Kind(_order(member.rule), member.encoding, member.resolution, tail, odd)].append(member)
+        kind = _Kind(_order(member.rule), member.encoding, member.resolution, tail, odd)
+        kinds[kind].append((member.unit, blocks))
+        rules[kind] = member.rule
     groups: list[BundleGroup] = []
     counts: dict[str, int] = defaultdict(int)
     for kind, same in sorted(kinds.items()):
-        rule = same[0].rule
+        rule = rules[kind]
         for blocks, merged in _merge_sizes(same):
-            merged.sort(key=lambda member: member.unit)
-            units = np.array([member.unit for member in merged], np.int64)
-            own_blocks = np.array([member.blocks for member in merged], np.int64)
+            units, own_blocks = np.array(sorted(merged), np.int64).T.copy()
             ordinal = counts[rule.name]
             counts[rule.name] += 1
             described = rule, kind.encoding, kind.resolution, blocks, kind.tail
@@ -145,15 +132,19 @@ def _order(rule: IndexRule) -> tuple[int, ...]:
     return RULES.index(type(rule)), *astuple(rule)
 
 
-def _merge_sizes(members: Sequence[GroupMember]) -> list[tuple[int, list[GroupMember]]]:
+_Sized = tuple[int, int]
+"""The unit of a member, and its own z."""
+
+
+def _merge_sizes(members: Sequence[_Sized]) -> list[tuple[int, list[_Sized]]]:
     """Merge members of similar sizes. Returns (blocks, members), larger sizes first.
 
     All sizes are powers of two, or all are equal.
     """
-    classes: dict[int, list[GroupMember]] = defaultdict(list)
+    classes: dict[int, list[_Sized]] = defaultdict(list)
     for member in members:
-        classes[member.blocks].append(member)
-    allowance = max(FREE_BYTES, sum(member.blocks for member in members) * BLOCK_BYTES // 2)
+        classes[member[1]].append(member)
+    allowance = max(FREE_BYTES, sum(blocks for _, blocks in members) * BLOCK_BYTES // 2)
     while len(classes) > 1:
         sizes = sorted(classes)
         cost, small, large = min(

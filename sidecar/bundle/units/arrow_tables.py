@@ -70,6 +70,7 @@ MANIFEST_SCHEMA = pa.schema(
 )
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+_READING = pa.ipc.IpcReadOptions(use_threads=False)  # pieces are small: handing them to threads costs more
 
 
 def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:
@@ -84,7 +85,7 @@ def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:
 def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
     """Decode verified bytes. Raises :class:`DamagedFileError` unless the columns are exactly those of ``schema``."""
     try:
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        with pa.ipc.open_stream(pa.py_buffer(data), options=_READING) as reader:
             table = reader.read_all()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, ValueError) as error:
         raise DamagedFileError("a piece is not an Arrow stream", found=str(error)[:100]) from error

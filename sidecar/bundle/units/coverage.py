@@ -9,8 +9,10 @@ offset  size  content (little-endian)
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from sidecar.bundle.envelope import decode_toc, encode_toc, integer, member
 from sidecar.bundle.model import Coverage, CoverageState
@@ -30,6 +32,35 @@ def encode_coverage(coverage: Coverage) -> bytes:
 
 
 def decode_coverage(data: bytes, num_units: int) -> Coverage:
+    """Decode verified bytes to the state of each unit. Raises as :func:`decode_runs`."""
+    return decode_runs(data, num_units).expand()
+
+
+class CoverageRuns(NamedTuple):
+    """The coverage of one field and kind as it is stored: int64[n, 2], numbers of units and indexes into ``states``.
+
+    It takes as much memory as its bytes, however many units it covers.
+    """
+
+    field_id: int
+    kind: str
+    states: tuple[CoverageState, ...]
+    runs: npt.NDArray[np.int64]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of units by state, as :meth:`Coverage.counts` does."""
+        counts = dict.fromkeys((state.state for state in self.states), 0)
+        for units, code in self.runs.tolist():
+            counts[self.states[code].state] += units
+        return counts
+
+    def expand(self) -> Coverage:
+        """Return the state of each unit."""
+        codes = np.repeat(self.runs[:, 1].astype(np.int32), self.runs[:, 0])
+        return Coverage(self.field_id, self.kind, self.states, codes)
+
+
+def decode_runs(data: bytes, num_units: int) -> CoverageRuns:
     """Decode verified bytes. Raises :class:`DamagedFileError` unless they cover exactly ``num_units`` units."""
     if len(data) < _LENGTH.size:
         raise DamagedFileError("the coverage is too short", found=len(data))
@@ -46,9 +77,8 @@ def decode_coverage(data: bytes, num_units: int) -> Coverage:
         raise DamagedFileError(
             "the coverage does not cover the segment's units", expected=num_units, found=total
         )
-    codes = np.repeat(runs[:, 1].astype(np.int32), runs[:, 0])
     field_id = integer(content, "field", -(1 << 31), (1 << 31) - 1)
-    return Coverage(field_id, member(content, "kind", str), tuple(states), codes)
+    return CoverageRuns(field_id, member(content, "kind", str), tuple(states), runs)
 
 
 def _state(value: object) -> CoverageState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sidecar.bundle.checksum import BlobContext
 from sidecar.bundle.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
-from sidecar.bundle.model import Coverage, FieldBounds, FileEntry, ListedManifest, SegmentHeader
+from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sections import (
     BOUNDS,
     COVERAGE,
@@ -31,7 +31,7 @@ from sidecar.bundle.sections import (
     decode_sections,
 )
 from sidecar.bundle.units import arrow_tables
-from sidecar.bundle.units.coverage import decode_coverage
+from sidecar.bundle.units.coverage import CoverageRuns, decode_coverage, decode_runs
 from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 
@@ -142,6 +142,14 @@ class UnitsReader:
             table = arrow_tables.decode_file_table(data)
             if table.num_rows != min(FILES_PER_BATCH, self.toc.num_files - batch * FILES_PER_BATCH):
                 raise DamagedFileError(f"batch {batch} has the wrong number of files", found=table.num_rows)
+            lists: Any = table["units"]
+            units = sum(len(chunk.flatten()) for chunk in lists.chunks)
+            if units > self.toc.num_units:
+                raise DamagedFileError(
+                    f"batch {batch} has more row groups than the segment",
+                    expected=self.toc.num_units,
+                    found=units,
+                )
             tables.append(table)
         return tables
 
@@ -156,21 +164,6 @@ class UnitsReader:
         sections = [self._sections.find(BOUNDS, field_id) for field_id in field_ids]
         sections += [self._sections.find(PARTITIONS)] if partitions else []
         return sum(section.length for section in sections if section is not None)
-
-    def full_files(self, ordinals: Sequence[int]) -> list[FileEntry]:
-        """Like :meth:`files`, with partitions and bounds, which are read for all files."""
-        partitions = self.partitions()["partition"]
-        bounds = {field_id: self.bounds(field_id) for field_id in self.bounded_fields}
-        entries = []
-        for ordinal, file in zip(ordinals, self.files(ordinals), strict=True):
-            recorded = {
-                field_id: FieldBounds(**table.slice(ordinal, 1).to_pylist()[0])
-                for field_id, table in bounds.items()
-                if table is not None
-            }
-            known = {field_id: bound for field_id, bound in recorded.items() if bound != FieldBounds()}
-            entries.append(replace(file, partition=tuple(partitions[ordinal].as_py()), bounds=known))
-        return entries
 
     @property
     def bounded_fields(self) -> list[int]:
@@ -197,9 +190,15 @@ class UnitsReader:
 
     def coverage(self) -> list[Coverage]:
         """Return the states of all units, one entry for each field and kind."""
+        return [decode_coverage(piece, self.toc.num_units) for piece in self._coverage_pieces()]
+
+    def coverage_runs(self) -> list[CoverageRuns]:
+        """Return the states of all units as they are stored, one entry for each field and kind."""
+        return [decode_runs(piece, self.toc.num_units) for piece in self._coverage_pieces()]
+
+    def _coverage_pieces(self) -> list[bytes]:
         section = self._sections.find(COVERAGE)
-        pieces = self._sections.read(section) if section else []
-        return [decode_coverage(piece, self.toc.num_units) for piece in pieces]
+        return self._sections.read(section) if section else []
 
     def verify(self) -> None:
         """Read and decode everything. Raises at the first damage."""
@@ -208,7 +207,7 @@ class UnitsReader:
         self.partitions()
         self.schemas()
         self.manifests()
-        self.coverage()
+        self.coverage_runs()
         for field_id in self.bounded_fields:
             self.bounds(field_id)
         for batch in range(self._by_file(FILES, FILES_PER_BATCH).count):

@@ -38,12 +38,16 @@ def read_declaration(source: Source) -> Declaration | None:
     return _declared(read_tail(source))[0]
 
 
+def declaration_in(metadata: Struct) -> Declaration | None:
+    """Return how a plaintext footer says that its file is encrypted; ``None`` for a plain file. Raises as
+    :func:`decode_declaration`."""
+    return decode_declaration(metadata.struct(_ALGORITHM)) if _ALGORITHM in metadata.fields else None
+
+
 def _declared(tail: Tail) -> tuple[Declaration | None, Struct, int]:
     """Return the declaration (``None`` for a plain file), the structure that has it, and its length in bytes."""
     head, used = decode_struct(tail.data, base=tail.offset)  # FileCryptoMetaData if the footer is encrypted
-    if not tail.is_encrypted and _ALGORITHM not in head.fields:
-        return None, head, used
-    return decode_declaration(head.struct(1 if tail.is_encrypted else _ALGORITHM)), head, used
+    return decode_declaration(head.struct(1)) if tail.is_encrypted else declaration_in(head), head, used
 
 
 def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncryption, Struct] | None:

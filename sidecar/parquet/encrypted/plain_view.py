@@ -26,10 +26,10 @@ from sidecar.parquet.encrypted.body import RefusedRegion, regions_of
 from sidecar.parquet.encrypted.footer import unlock_footer
 from sidecar.parquet.encrypted.modules import FileEncryption
 from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Region
-from sidecar.parquet.footer import Footer, Tail, decode_footer, read_footer, read_tail
+from sidecar.parquet.footer import Footer, Tail, decode_footer, footer_of, read_tail
 from sidecar.parquet.pages import MAX_HEADER
-from sidecar.parquet.thrift import Struct, encode_padded
-from sidecar.source import Source, check_range, gap_of, requests_at_once
+from sidecar.parquet.thrift import PADDING, Struct, encode_padded
+from sidecar.source import Source, WrappingSource, check_range
 
 _CACHE = 8 << 20
 """Bytes of decrypted units in the cache. The least recently used are dropped first."""
@@ -62,37 +62,22 @@ def open_parquet(source: Source, encryption_keys: EncryptionKeys | None) -> tupl
         return view, view.footer
 
 
-class DecryptedSource:
+class DecryptedSource(WrappingSource):
     """The plaintext view of an encrypted file. Threads may share it if they may share ``inner``; closes ``inner``."""
 
     def __init__(self, inner: Source, encryption: FileEncryption, metadata: Struct, tail: Tail) -> None:
-        self.name = inner.name
-        self.inner = inner
+        super().__init__(inner)
         self.encryption = encryption
         self._tail = tail.offset
-        end = encode_padded(metadata, len(tail.data)) + len(tail.data).to_bytes(4, "little") + _MAGIC
-        self._fixed = {0: _MAGIC, tail.offset: end}
+        metadata.fields.pop(PADDING, None)
+        raw = encode_padded(metadata, len(tail.data))
+        self._fixed = {0: _MAGIC, tail.offset: raw + len(raw).to_bytes(4, "little") + _MAGIC}
         self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._cached = 0
         self._lock = threading.Lock()
         self._regions: list[Region] = []
-        self.footer = read_footer(self)
+        self.footer = footer_of(self, tail.offset, raw, metadata)
         self._regions = self._find_regions(self.footer)
-
-    @property
-    def size(self) -> int:
-        """Length in bytes, the same as of the encrypted file."""
-        return self.inner.size
-
-    @property
-    def gap(self) -> int:
-        """See :func:`sidecar.source.gap_of`."""
-        return gap_of(self.inner)
-
-    @property
-    def requests_at_once(self) -> int:
-        """See :func:`sidecar.source.requests_at_once`."""
-        return requests_at_once(self.inner)
 
     def read(self, offset: int, length: int) -> bytes:
         """See :meth:`Source.read`. Raises :class:`DamagedFileError` for a module that does not authenticate."""
@@ -121,10 +106,6 @@ class DecryptedSource:
             for unit in missing:
                 pieces[unit.start] = self._decrypt(unit, raw[unit.start - first : unit.end - first])
         return b"".join(pieces[at][max(offset - at, 0) : end - at] for at in sorted(pieces))
-
-    def close(self) -> None:
-        """Close the encrypted file."""
-        self.inner.close()
 
     def _find_regions(self, footer: Footer) -> list[Region]:
         """Return the regions that can be decrypted, by offset. Where two overlap, the second one is refused."""

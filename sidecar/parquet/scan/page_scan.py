@@ -34,6 +34,7 @@ from sidecar.parquet.scan.survivors import IndexUse, Survivors, Wanted
 from sidecar.questions.conditions import Condition
 from sidecar.questions.narrowing import asks_for_few
 from sidecar.questions.row_ranges import RowRanges
+from sidecar.results import Summarized
 from sidecar.source import CountingSource, Source
 
 
@@ -49,6 +50,7 @@ class FoundRows(NamedTuple):
 
     positions: npt.NDArray[np.int64]
     rows: pa.Table
+    """The rows as an Arrow table."""
 
     def ranges(self) -> Iterator[RowRange]:
         """Yield the rows as runs of consecutive rows."""
@@ -108,29 +110,42 @@ class TooMuchLeft(Exception):
         self.often = often
 
 
-@dataclass
-class ScanReport:
+@dataclass(repr=False)
+class ScanReport(Summarized):
     """What a scan read and why. The scan updates it as it goes."""
 
     file: str = ""
+    """The path of the file."""
     file_bytes: int = 0
+    """The size of the file in bytes."""
     rows: int = 0
+    """The rows of the file."""
     rows_may_match: int = 0
+    """The rows that indexes leave."""
     rows_found: int = 0
+    """The rows that match."""
     row_groups: int = 0
+    """The row groups of the file."""
     row_groups_read: int = 0
+    """The row groups that were read."""
     dropped: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("statistics", "page_index", "filter", "dictionary"), 0)
     )
     """Row groups that were dropped, by the index that proved that no row matches."""
     data_pages: int = 0
+    """The data pages that were read."""
     footer_bytes: int = 0
+    """The bytes of the footer that were read."""
     index_bytes: int = 0
+    """The bytes of indexes that were read."""
     index_reads: int = 0
+    """The number of reads of indexes."""
     data_bytes: int = 0
     """Bytes of pages, dictionaries, and gaps between pages that were fetched together."""
     data_reads: int = 0
+    """The number of reads of data."""
     warnings: list[str] = field(default_factory=list)
+    """Indexes that cannot be used, and why."""
 
     @property
     def bytes_read(self) -> int:
@@ -257,16 +272,18 @@ class _PageScan:
         sampling, self._sampling = self._sampling, False
         if not len(kept):
             return None
-        found = rows.rows()[kept]
+        matched = rows if len(kept) == rows.num_rows else RowRanges.of_rows(rows.rows()[kept])
         turning_back, self._may_turn_back = sampling or self._may_turn_back, False
-        if turning_back and reader.share(self._rest, RowRanges.of_rows(found)) >= self._request.too_much:
+        if turning_back and reader.share(self._rest, matched) >= self._request.too_much:
             raise TooMuchLeft(often=sampling)
-        if len(kept) < rows.num_rows:
+        if matched is not rows:
             places = pa.array(kept)
             first = {part: column.take(places) for part, column in first.items()}
-        rest = reader.read(self._rest, RowRanges.of_rows(found))
-        self._report.rows_found += len(found)
-        return FoundRows(found + group.first_row, _table(self._request.shape, first | rest))
+        rest = reader.read(self._rest, matched)
+        self._report.rows_found += len(kept)
+        positions = matched.rows()
+        positions += group.first_row
+        return FoundRows(positions, _table(self._request.shape, first | rest))
 
     def _matching(self, arrays: dict[SchemaPart, Any], num_rows: int) -> npt.NDArray[np.int64]:
         residual, asked = self._request.residual, self._request.asked

@@ -132,10 +132,6 @@ class FileShape:
             node = next((child for child in node.children if child.field.name == name), node)
         return (*path[:-1], *node.first_path())
 
-    def part_of(self, leaf: Leaf) -> SchemaPart:
-        """Return the part that ``leaf`` belongs to."""
-        return next(part for part in self.parts() if leaf in part.leaves)
-
     def _path(self, column: str) -> tuple[str, ...]:
         names = self.schema.names
         if column in names:

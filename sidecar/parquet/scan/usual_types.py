@@ -15,7 +15,7 @@ import pyarrow as pa
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.scan.schema_parts import ARROW_SCHEMA, MAGIC, has_views, without_views
 from sidecar.parquet.thrift import BINARY, LIST, STRUCT, Items, Struct, encode_struct
-from sidecar.source import Source, check_range, gap_of, requests_at_once
+from sidecar.source import Source, WrappingSource, check_range
 
 _KEY_VALUES = 5
 
@@ -51,12 +51,11 @@ def with_usual_types(source: Source) -> Source:
     return source if usual == footer.raw else _OtherFooter(source, footer.offset, usual)
 
 
-class _OtherFooter:
+class _OtherFooter(WrappingSource):
     """A file whose footer is replaced. Threads may share it if they may share ``inner``, which :meth:`close` closes."""
 
     def __init__(self, inner: Source, offset: int, footer: bytes) -> None:
-        self.name = inner.name
-        self._inner = inner
+        super().__init__(inner)
         self._offset = offset
         self._end = footer + len(footer).to_bytes(4, "little") + MAGIC
 
@@ -65,23 +64,9 @@ class _OtherFooter:
         """Length in bytes with the new footer."""
         return self._offset + len(self._end)
 
-    @property
-    def gap(self) -> int:
-        """See :func:`sidecar.source.gap_of`."""
-        return gap_of(self._inner)
-
-    @property
-    def requests_at_once(self) -> int:
-        """See :func:`sidecar.source.requests_at_once`."""
-        return requests_at_once(self._inner)
-
     def read(self, offset: int, length: int) -> bytes:
         """See :meth:`Source.read`."""
         check_range(self.name, self.size, offset, length)
-        below = self._inner.read(offset, min(length, self._offset - offset)) if offset < self._offset else b""
+        below = self.inner.read(offset, min(length, self._offset - offset)) if offset < self._offset else b""
         start = max(offset - self._offset, 0)
         return below + self._end[start : start + length - len(below)]
-
-    def close(self) -> None:
-        """Close the inner source."""
-        self._inner.close()

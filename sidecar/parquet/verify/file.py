@@ -51,7 +51,7 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
 
 
 def _key(problem: Problem) -> tuple[object, ...]:
-    return problem["unit"], problem["column"], problem["problem"]
+    return problem.unit, problem.column, problem.problem
 
 
 def _of_chunk(footer: Footer, chunk: ColumnChunk, texts: Iterable[str]) -> Iterator[Problem]:

@@ -28,9 +28,30 @@ from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_index_build import take_values
 from sidecar.parquet.stored_values import FixedValues, StoredValues, Values
+from sidecar.results import Result
 from sidecar.source import Source
 
 FLOATS: dict[str, npt.DTypeLike] = {"float16": "<f2", "float": "<f4", "double": "<f8"}
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ValuesLookedUp(Result):
+    """How much of the data was compared with indexes. A unit is a row group; in a table it is a data file."""
+
+    omitted_if_none = ("files_not_indexed", "files_not_given")
+
+    units: int
+    """The units whose values were looked up."""
+    units_total: int
+    """The units that could have been looked up."""
+    values: int
+    """The values that were looked up in filters."""
+    indexes: int
+    """The page indexes and row indexes that were compared with values."""
+    files_not_indexed: int | None = None
+    """The files without any index in the sidecar; ``None`` for a single file."""
+    files_not_given: int | None = None
+    """The files that a sidecar lists and that were not given; ``None`` unless a sidecar is compared with files."""
 
 
 @dataclass
@@ -59,17 +80,9 @@ class ValueCheck:
         self.units_total += units
         return set(chosen)
 
-    def to_dict(self) -> dict[str, int]:
-        """Return plain data: ``units`` of ``units_total``, ``values`` looked up, and ``indexes`` compared with values.
-
-        ``indexes`` counts page indexes and row indexes.
-        """
-        return {
-            "units": self.units,
-            "units_total": self.units_total,
-            "values": self.values,
-            "indexes": self.indexes,
-        }
+    def looked_up(self, files_not_indexed: int | None = None) -> ValuesLookedUp:
+        """Return the counts as a result."""
+        return ValuesLookedUp(self.units, self.units_total, self.values, self.indexes, files_not_indexed)
 
 
 def value_problems(

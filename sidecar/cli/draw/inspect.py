@@ -1,24 +1,65 @@
-"""The text output of ``inspect``: data files, Puffin files and tables."""
+"""The text output of ``inspect``: Parquet files, single filters and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli import draw_orc, humanize
+from sidecar.cli import humanize
+from sidecar.cli.draw import orc, puffin
 from sidecar.cli.output import escaped, facts, table
+from sidecar.cli.shell import pictures
+from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def drawing_for(data: Any) -> Callable[[Console, Any], None]:
-    """The function that draws a file, chosen by its kind."""
+def drawing_for(data: Any) -> tuple[Callable[[Console, Any], None], Callable[[Any], ResultRows]]:
+    """The functions that draw a file and that make rows of it, chosen by its kind."""
     if "bloom_filter" in data:
-        return bare_filter
+        return bare_filter, filter_rows
     if "stripes" in data:
-        return draw_orc.orc_file
-    return puffin if "blobs" in data else data_file
+        return orc.draw, orc.rows
+    return (puffin.draw, puffin.rows) if "blobs" in data else (data_file, index_rows)
+
+
+def filter_rows(data: Any) -> ResultRows:
+    """One row: the filter."""
+    found = {"file": data["file"], "form": data["form"], **data["bloom_filter"]}
+    return rows_of("file form offset length bytes hash fill estimated_fpp sha256", [found])
+
+
+def index_rows(data: Any) -> ResultRows:
+    """A row for each column of each row group of a Parquet file."""
+    columns = "row_group rows column filter_bytes fill estimated_fpp trusted reason column_index_bytes"
+    found = (
+        _index_row(unit, path, column) for unit in data["units"] for path, column in unit["columns"].items()
+    )
+    return rows_of(f"{columns} offset_index_bytes", found)
+
+
+def _index_row(unit: Any, path: str, column: Any) -> dict[str, Any]:
+    found = column["bloom_filter"] or {}
+    return {
+        "row_group": unit["row_group"],
+        "rows": unit["rows"],
+        "column": path,
+        "filter_bytes": found.get("bytes"),
+        **{name: found.get(name) for name in ("fill", "estimated_fpp", "trusted", "reason")},
+        "column_index_bytes": (column["column_index"] or {}).get("length"),
+        "offset_index_bytes": (column["offset_index"] or {}).get("length"),
+    }
+
+
+def coverage_rows(data: Any) -> ResultRows:
+    """A row for each column and kind of a table."""
+    found = (
+        {"column": column, "kind": kind, **entry}
+        for column, kinds in data["coverage"].items()
+        for kind, entry in kinds.items()
+    )
+    return rows_of("column kind files units bytes ndv not_indexed", found)
 
 
 def bare_filter(to: Console, data: Any) -> None:
@@ -30,7 +71,7 @@ def bare_filter(to: Console, data: Any) -> None:
                 ("file", escaped(data["file"])),
                 ("a Bloom filter", escaped(data["form"])),
                 ("size", f"{humanize.size(found['bytes'])}, header {found['length'] - found['bytes']} bytes"),
-                ("fill", humanize.percent(found["fill"])),
+                ("fill", pictures.fill(to, found["fill"])),
                 ("false positives", humanize.percent(found["estimated_fpp"])),
                 ("column and type", "not stored in the file"),
             ]
@@ -68,7 +109,7 @@ def data_file(to: Console, data: Any) -> None:
                 without_index[path] = None
                 continue
             drawn.add_row(
-                str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(column)
+                str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(to, column)
             )
     if drawn.row_count:
         to.print(drawn)
@@ -95,7 +136,7 @@ def _encryption(found: Any) -> list[tuple[str, str]]:
     return lines
 
 
-def _indexes(column: Any) -> tuple[str, ...]:
+def _indexes(to: Console, column: Any) -> tuple[str, ...]:
     filter_, lengths = column["bloom_filter"], [column["column_index"], column["offset_index"]]
     pages = tuple(humanize.size(found and found["length"]) for found in lengths)
     if filter_ is None:
@@ -104,80 +145,19 @@ def _indexes(column: Any) -> tuple[str, ...]:
     rate = filter_["estimated_fpp"]
     return (
         humanize.size(filter_["bytes"]),
-        humanize.percent(filter_["fill"]),
+        pictures.fill(to, filter_["fill"]),
         humanize.percent(rate),
         *pages,
         reason,
     )
 
 
-def puffin(to: Console, data: Any) -> None:
-    """Draw the blobs of a Puffin file, then the groups of each segment."""
-    properties = data["properties"]
-    to.print(
-        facts(
-            [
-                ("file", escaped(data["file"])),
-                ("size", f"{humanize.size(data['size'])}, footer {humanize.size(data['footer']['length'])}"),
-                ("written by", escaped(properties.get("created-by", "unknown"))),
-            ]
-        )
-    )
-    drawn = table("blob", "fields", "snapshot", "offset", "size", "codec", "distinct values", right=(3, 4, 6))
-    for blob in data["blobs"]:
-        drawn.add_row(
-            escaped(blob["type"]),
-            ", ".join(map(str, blob["fields"])),
-            str(blob["snapshot-id"]),
-            humanize.count(blob["offset"]),
-            humanize.size(blob["length"]),
-            blob.get("compression-codec") or "",
-            escaped(blob.get("properties", {}).get("ndv", "")),
-        )
-    to.print(drawn)
-    for segment in data["segments"]:
-        _segment(to, segment)
-
-
-def _segment(to: Console, segment: Any) -> None:
-    to.print(
-        f"[bold]segment {escaped(segment['id'])}[/]: {humanize.count(segment['files'])} files, "
-        f"{humanize.count(segment['units'])} units, snapshot {segment['snapshot_id']}, "
-        f"{escaped(segment['created_at'])}"
-    )
-    headings = (
-        "field",
-        "encoding",
-        "found by",
-        "layout",
-        "units",
-        "filter",
-        "size",
-        "read by a lookup",
-        "doubts",
-    )
-    drawn = table(*headings, right=(4, 5, 6, 7))
-    for bundle in segment["bundles"]:
-        for group in bundle["groups"]:
-            drawn.add_row(
-                str(bundle["field"]),
-                escaped(group["encoding"]),
-                escaped(group["resolution"]),
-                escaped(group["layout"]),
-                humanize.count(group["units"]),
-                humanize.size(group["filter_bytes"]),
-                humanize.size(group["length"]),
-                humanize.size(group["lookup_bytes"]),
-                escaped("; ".join(bundle["doubts"])),
-            )
-    to.print(drawn)
-
-
 def table_coverage(to: Console, data: Any) -> None:
     """Draw the sidecar of a table, and its coverage by column and kind."""
     used, files = data["sidecar"], data["files"]
     if used is None:
-        to.print(f"{escaped(data['table'])}: {humanize.count(files['live'])} files and no sidecar")
+        state = f"{humanize.count(files['live'])} files and no sidecar"
+        to.print(f"{escaped(data['table'])}: {'no snapshot yet' if data['snapshot_id'] is None else state}")
         return
     behind = used["snapshots_behind"]
     age = f", {behind} snapshot{'s' * (behind > 1)} behind" if behind else ""

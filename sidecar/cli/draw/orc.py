@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.cli import humanize
 from sidecar.cli.output import escaped, facts, table
+from sidecar.cli.shell import pictures
+from sidecar.cli.shell.forms import ResultRows, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +17,7 @@ _BOUND = 24
 """How many characters of a minimum or maximum the text output shows; JSON has all of them."""
 
 
-def orc_file(to: Console, data: Any) -> None:
+def draw(to: Console, data: Any) -> None:
     """Draw the file, a line for each stripe, and a line for each column of a row group that has an index."""
     version = f"version {data['file_version']}, {data['compression']}"
     if data["compression"] != "NONE":
@@ -31,6 +33,26 @@ def orc_file(to: Console, data: Any) -> None:
     to.print(facts(pairs))
     _stripes(to, data["stripes"])
     _units(to, data["units"])
+
+
+def rows(data: Any) -> ResultRows:
+    """A row for each column of each row group; for a column with filters in two streams, a row for each."""
+    columns = (
+        "stripe row_group rows column stream filter_bytes k m fill estimated_fpp encoding trusted reason"
+    )
+    if _with_statistics(data["units"]):
+        columns += " values has_null min max"
+    found = (
+        {**(column["row_index"] or {}), **unit, **filter_, "column": path, "reason": filter_.get("reason")}
+        for unit in data["units"]
+        for path, column in unit["columns"].items()
+        for filter_ in _filters(column)
+    )
+    return rows_of(columns, ({**row, "filter_bytes": row.get("bytes")} for row in found))
+
+
+def _filters(column: Any) -> list[Any]:
+    return [f for f in (column["bloom_filter"], column["legacy_bloom_filter"]) if f] or [{}]
 
 
 def _stripes(to: Console, stripes: Any) -> None:
@@ -55,42 +77,34 @@ def _stripes(to: Console, stripes: Any) -> None:
 
 
 def _units(to: Console, units: Any) -> None:
-    headings = (
-        "stripe",
-        "row group",
-        "rows",
-        "column",
-        "minimum",
-        "maximum",
-        "filter",
-        "k",
-        "m",
-        "fill",
-        "false positives",
-        "keys",
-        "",
-    )
-    drawn = table(*headings, right=(0, 1, 2, 6, 7, 8, 9, 10))
+    bounds = ("minimum", "maximum") if _with_statistics(units) else ()
+    headings = ("stripe", "row group", "rows", "column", *bounds, "filter", "k", "m", "fill")
+    numbers = range(4 + len(bounds), 9 + len(bounds))
+    drawn = table(*headings, "false positives", "keys", "", right=(0, 1, 2, *numbers))
     without_index: dict[str, None] = {}
     for unit in units:
         for path, column in unit["columns"].items():
             if not any(column.values()):
                 without_index[path] = None
                 continue
-            filters = [f for f in (column["bloom_filter"], column["legacy_bloom_filter"]) if f] or [None]
-            for found in filters:
+            for found in _filters(column):
                 drawn.add_row(
                     str(unit["stripe"]),
                     str(unit["row_group"]),
                     humanize.count(unit["rows"]),
                     escaped(path),
-                    *_bounds(column["row_index"]),
-                    *_filter(found),
+                    *(_bounds(column["row_index"]) if bounds else ()),
+                    *_filter(to, found),
                 )
     if drawn.row_count:
         to.print(drawn)
     if without_index:
         to.print(f"no index: {', '.join(without_index)}", markup=False)
+
+
+def _with_statistics(units: Any) -> bool:
+    indexes = (column["row_index"] for unit in units for column in unit["columns"].values())
+    return any(index and "min" in index for index in indexes)
 
 
 def _bounds(row_index: Any) -> tuple[str, str]:
@@ -101,8 +115,8 @@ def _bounds(row_index: Any) -> tuple[str, str]:
     return low, high
 
 
-def _filter(found: Any) -> tuple[str, ...]:
-    if found is None:
+def _filter(to: Console, found: Any) -> tuple[str, ...]:
+    if not found:
         return ("–", "–", "–", "–", "–", "", "")
     reason = "" if found["trusted"] else f"[yellow]not trusted[/]: {escaped(found['reason'])}"
     legacy = "" if found["stream"] == "BLOOM_FILTER_UTF8" else f" ({found['stream']})"
@@ -110,7 +124,7 @@ def _filter(found: Any) -> tuple[str, ...]:
         humanize.size(found["bytes"]),
         humanize.count(found["k"]),
         humanize.count(found["m"]),
-        humanize.percent(found["fill"]),
+        pictures.fill(to, found["fill"]),
         humanize.percent(found["estimated_fpp"]),
         escaped((found["encoding"] or "unknown") + legacy),
         reason,

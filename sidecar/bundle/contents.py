@@ -1,0 +1,187 @@
+"""Describe a Puffin file by its columns (which indexes, how large, how full) and by the data files that it lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidecar.bundle.columns import NamedColumns
+from sidecar.bundle.fill import FilterFillInfo, read_fill
+from sidecar.bundle.filters.filter_bundle import FilterBundle
+from sidecar.bundle.filters.rules import OrcRule, SplitBlockRule
+from sidecar.bundle.index_blob import IndexBlob
+from sidecar.bundle.listed_files import check_listable, listed_batches
+from sidecar.bundle.segment import Segment
+from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.puffin.metadata import BlobMetadata
+from sidecar.puffin.types import THETA
+from sidecar.results import Result
+
+_NDV = "ndv"
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class ListedFileInfo(Result):
+    """A data file that a sidecar lists."""
+
+    path: str
+    """The path of the file."""
+    size: int
+    """The size of the file in bytes."""
+    rows: int
+    """The number of its rows."""
+    row_groups: int
+    """The number of its row groups that were indexed."""
+    segment: str
+    """The id of the segment that lists it."""
+
+
+@dataclass(frozen=True, repr=False)
+class StoredIndexInfo(Result):
+    """The indexes of one kind that a sidecar has of one field."""
+
+    units: int | None
+    """The number of row groups with an index; ``None`` for a sketch, which is of a whole table."""
+    bytes: int
+    """The stored bytes of the indexes."""
+    encrypted: bool
+    """Whether some are encrypted."""
+
+
+@dataclass(frozen=True, repr=False)
+class StoredFiltersInfo(StoredIndexInfo):
+    """The filters of one kind that a sidecar has of one field."""
+
+    sealed: str | None
+    """Why the filters cannot be read without their key; ``None`` if they can be read."""
+    encodings: list[str]
+    """How values become the bytes that are hashed."""
+    declared_fpp: list[float]
+    """The false-positive rates that the builds asked for."""
+    lookup_bytes: int
+    """The most bytes that the lookup of one hash reads."""
+    fill: FilterFillInfo | None
+    """How full the filters are; ``None`` if this was not asked for."""
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class SidecarColumnInfo(Result):
+    """The indexes and the sketch of one field in a Puffin file."""
+
+    id: int
+    """The field id."""
+    name: str | None
+    """The name that was given for the field, or that the file has; ``None`` if it is not known."""
+    type: str | None
+    """The Iceberg type that was given for the field, if any."""
+    distinct_values: int | None
+    """The number of distinct values that the field's sketch states."""
+    kinds: dict[str, StoredIndexInfo]
+    """The indexes by kind, such as ``bloom``. Kinds of filters have a :class:`StoredFiltersInfo`."""
+
+
+def describe_columns(
+    sidecar: SidecarFile, given: Mapping[int, str] | None = None, fill: bool = False
+) -> list[SidecarColumnInfo]:
+    """Describe each field with indexes, a sketch or a name in ``given``, by field id. With ``fill`` read all filters.
+
+    Raises :class:`UsageError` for a malformed name in ``given``.
+    """
+    names = NamedColumns.of(sidecar.segments, given)
+    blobs = sidecar.puffin.metadata.blobs
+    sketches = {blob.fields[0]: blob for blob in blobs if blob.type == THETA and blob.fields}
+    return [
+        SidecarColumnInfo(
+            id=field_id,
+            name=names.name(field_id),
+            type=names.type(field_id),
+            distinct_values=_distinct(sketches.get(field_id)),
+            kinds=_kinds(sidecar.segments, field_id, sketches.get(field_id), fill),
+        )
+        for field_id in sorted({*names.stored, *names.given, *sketches})
+    ]
+
+
+def describe_files(sidecar: SidecarFile) -> list[ListedFileInfo]:
+    """Return the listed files of all segments. A segment with too many files is left out, and a warning says so."""
+    files: list[ListedFileInfo] = []
+    for segment in sidecar.segments:
+        try:
+            check_listable(segment)
+        except UnsupportedFeatureError as error:
+            sidecar.doubts.add(error)
+            continue
+        for _, batch in listed_batches(segment, sidecar.doubts):
+            files += [
+                ListedFileInfo(file.path, file.file_size, file.record_count, len(file.units), segment.id)
+                for file in batch or ()
+            ]
+    return files
+
+
+def _kinds(
+    segments: Sequence[Segment], field_id: int, sketch: BlobMetadata | None, fill: bool
+) -> dict[str, StoredIndexInfo]:
+    kinds: dict[str, StoredIndexInfo] = {}
+    for kind, rule in (("bloom", SplitBlockRule), ("orc-bloom", OrcRule)):
+        found = [
+            (segment, bundle)
+            for segment in segments
+            for bundle in segment.bundles_of(field_id)
+            if bundle.toc.rule_type is rule
+        ]
+        if found:
+            kinds[kind] = _describe_filters(found, fill)
+    pages = [
+        segment.page_index_blobs[field_id] for segment in segments if field_id in segment.page_index_blobs
+    ]
+    rows = [segment.row_index_blobs[field_id] for segment in segments if field_id in segment.row_index_blobs]
+    if pages:
+        kinds["page-index"] = _describe_indexes(pages)
+    if rows:
+        kinds["row-index"] = _describe_indexes(rows)
+    if sketch is not None:
+        kinds["theta"] = StoredIndexInfo(None, sketch.length, encrypted=False)
+    return kinds
+
+
+def _describe_filters(found: Sequence[tuple[Segment, FilterBundle]], fill: bool) -> StoredFiltersInfo:
+    groups = [group for _, bundle in found for group in bundle.toc.groups]
+    rates = [bundle.toc.fpp for _, bundle in found if bundle.toc.fpp is not None]
+    return StoredFiltersInfo(
+        units=sum(group.layout.members for group in groups),
+        bytes=sum(group.layout.length for group in groups),
+        encrypted=any(bundle.toc.lock is not None for _, bundle in found),
+        sealed=_why_sealed([bundle for _, bundle in found]),
+        encodings=list(dict.fromkeys(group.encoding for group in groups)),
+        declared_fpp=list(dict.fromkeys(rates)),
+        lookup_bytes=sum(group.lookup_bytes for group in groups),
+        fill=read_fill(found) if fill else None,
+    )
+
+
+def _why_sealed(bundles: Sequence[FilterBundle]) -> str | None:
+    for bundle in bundles:
+        if bundle.toc.lock is not None:
+            try:
+                bundle.check_key()
+            except SidecarError as error:
+                return error.what
+    return None
+
+
+def _describe_indexes(blobs: Sequence[IndexBlob[Any, Any]]) -> StoredIndexInfo:
+    groups = [group for blob in blobs for group in blob.toc.groups]
+    return StoredIndexInfo(
+        units=sum(group.members for group in groups),
+        bytes=sum(group.length for group in groups),
+        encrypted=any(blob.toc.lock is not None for blob in blobs),
+    )
+
+
+def _distinct(sketch: BlobMetadata | None) -> int | None:
+    """Return the number of distinct values that a sketch's metadata states."""
+    text = "" if sketch is None else sketch.properties.get(_NDV, "")
+    return int(text) if text.isdecimal() and len(text) <= 19 else None

@@ -1,0 +1,1 @@
+"""The text output of ``inspect``, a module for each kind of file."""

@@ -1,0 +1,227 @@
+"""The text and the rows of results of many files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli import humanize
+from sidecar.cli.output import Output, announce_dry_run, escaped, facts, table, without_folder, written_label
+from sidecar.cli.shell.choices import OutputFormat
+from sidecar.cli.shell.forms import ResultRows, rows_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sidecar.many_files.find import FoundFiles
+
+
+def draw_inspected(to: Console, data: Any) -> None:
+    """Draw one line for each file, one for each column over all files, then the totals."""
+    total = data["summary"]
+    folder, names = without_folder([line["file"] for line in total["lines"]])
+    _title(to, folder)
+    headings = (
+        "file",
+        "format",
+        "size",
+        "rows",
+        "row groups",
+        "columns with filter",
+        "with page index",
+        "filters",
+    )
+    drawn = table(*headings, right=(2, 3, 4, 5, 6, 7))
+    for name, line in zip(names, total["lines"], strict=True):
+        drawn.add_row(
+            escaped(name),
+            line["format"],
+            humanize.size(line["size"]),
+            humanize.count(line["rows"]),
+            humanize.count(line["row_groups"]),
+            humanize.count(line["columns_with_filter"]),
+            humanize.count(line["columns_with_page_index"]),
+            humanize.size(line["filter_bytes"]) if line["filters"] else "–",
+        )
+    to.print(drawn)
+    if total["columns"]:
+        to.print(_columns(total["columns"]))
+    amounts = f"{humanize.size(total['size'])}, {humanize.count(total['rows'])} rows"
+    filters = f"{humanize.count(total['filters'])} filters, {humanize.size(total['filter_bytes'])}"
+    to.print(facts([("files", f"{humanize.count(total['files'])}, {amounts}"), ("indexes", filters)]))
+    draw_skipped(to, data)
+
+
+def _columns(columns: Iterable[Any]) -> Any:
+    headings = ("column", "files", "rows", "with filter", "filters", "size", "each", "false positives")
+    drawn = table(*headings, "with page index", "size", "", right=range(1, 10))
+    for column in columns:
+        sizes, rates, pages = column["filter_bytes"], column["false_positives"], column["page_index_bytes"]
+        bad = column["filters_not_trusted"]
+        drawn.add_row(
+            escaped(column["column"]),
+            humanize.count(column["files"]),
+            humanize.count(column["rows"]),
+            humanize.count(column["files_with_filter"]),
+            humanize.count(column["filters"]),
+            "–" if sizes is None else humanize.size(sizes["sum"]),
+            "–" if sizes is None else _between(humanize.size, sizes),
+            "–" if rates is None else _between(humanize.percent, rates),
+            humanize.count(column["files_with_page_index"]),
+            "–" if pages is None else humanize.size(pages["sum"]),
+            f"[yellow]{humanize.count(bad)} not trusted[/]" if bad else "",
+        )
+    return drawn
+
+
+def _between(text: Any, spread: Any) -> str:
+    low, high = text(spread["min"]), text(spread["max"])
+    return low if low == high else f"{low} to {high}"
+
+
+def inspected_rows(data: Any) -> ResultRows:
+    """A row for each file."""
+    columns = (
+        "file format size rows row_groups columns_with_filter columns_with_page_index filters filter_bytes"
+    )
+    return rows_of(columns, data["summary"]["lines"])
+
+
+def draw_verified(to: Console, data: Any) -> None:
+    """Draw one line for each file, the problems, then the totals."""
+    folder, names = without_folder([file["file"] for file in data["files"]])
+    _title(to, folder)
+    drawn = table("file", "", "values looked up", "indexes compared", right=(2, 3))
+    for name, file in zip(names, data["files"], strict=True):
+        counts, problems = file.get("looked_up", {}), len(file["problems"])
+        state = (
+            f"[red]{humanize.count(problems)} problem{'s' * (problems > 1)}[/]"
+            if problems
+            else "[green]fine[/]"
+        )
+        drawn.add_row(
+            escaped(name), state, humanize.count(counts.get("values")), humanize.count(counts.get("indexes"))
+        )
+    to.print(drawn)
+    for problem in data["problems"]:
+        place = [f"row group {problem['unit']}"] if problem["unit"] is not None else []
+        place += [problem["column"]] if problem["column"] else []
+        where = ", ".join([str(problem["file"]), *place])
+        to.print(f"problem: {where}: {problem['problem']}", markup=False, soft_wrap=True)
+    bad = sum(bool(file["problems"]) for file in data["files"])
+    found = f", {humanize.count(bad)} with problems" if bad else ""
+    scope = "" if "looked_up" in data else " (structure and page indexes; --data looks every value up)"
+    to.print(f"{humanize.count(data['checked'])} files checked{found}{scope}")
+    draw_skipped(to, data)
+
+
+def draw_probed(to: Console, data: Any) -> None:
+    """Draw how many files may hold the value, then these, then what the answer cost."""
+    total = data["summary"]
+    lines = [
+        ("files", f"{humanize.count(total['files']):>8}"),
+        ("cannot hold it", f"{humanize.count(total['cannot_hold']):>8}"),
+        ("may hold it", f"[bold]{humanize.count(total['may_hold']):>8}[/]"),
+        ("unknown: kept", f"{humanize.count(total['unknown']):>8}"),
+        ("to read", f"{humanize.size(total['kept_size'])} of {humanize.size(total['size'])}"),
+        ("index", f"{humanize.size(total['bytes_read'])} in {humanize.count(total['reads'])} reads"),
+    ]
+    to.print(facts(lines))
+    kept = [file for file in data["files"] if file["might_contain"] is not False]
+    if kept:
+        folder, names = without_folder([file["file"] for file in kept])
+        to.print()
+        _title(to, folder, "files to read")
+        drawn = table("file", "size", "row groups", "", right=(1, 2))
+        for name, file in zip(names, kept, strict=True):
+            drawn.add_row(
+                escaped(name), humanize.size(file["size"]), _units_to_read(file), escaped(_answer(file))
+            )
+        to.print(drawn)
+    draw_skipped(to, data)
+
+
+def _units_to_read(file: Any) -> str:
+    units = [unit for unit in file["units"] if unit["might_contain"] is not False]
+    return f"{humanize.count(len(units))} of {humanize.count(len(file['units']))}" if file["units"] else "–"
+
+
+def _answer(file: Any) -> str:
+    if file["might_contain"]:
+        return "may hold it"
+    reasons = dict.fromkeys(unit["reason"] for unit in file["units"] if unit["might_contain"] is None)
+    return f"unknown: {file['reason'] or '; '.join(reasons)}"
+
+
+def probed_rows(data: Any) -> ResultRows:
+    """A row for each file."""
+    return rows_of("file size might_contain reason reads bytes_read", data["files"])
+
+
+def draw_written(to: Console, data: Any) -> None:
+    """Draw one line for each new file, then the totals."""
+    announce_dry_run(to, data)
+    total = data["summary"]
+    _, names = without_folder([file["target"] for file in data["files"]])
+    drawn = table("file", "before", "now", "filters", "page indexes", right=(1, 2, 3, 4))
+    for name, file in zip(names, data["files"], strict=True):
+        drawn.add_row(
+            escaped(name),
+            humanize.size(file["size_before"]),
+            humanize.size(file["size"]),
+            humanize.size(file["filter_bytes"]),
+            humanize.size(file.get("page_index_bytes", 0)),
+        )
+    to.print(drawn)
+    sizes = f"{humanize.size(total['size_before'])} before, {humanize.size(total['size'])} now"
+    written = f"{humanize.count(total['files'])} files in {escaped(data['folder'])}"
+    to.print(
+        facts([(written_label(data), written), ("size", sizes), ("time", humanize.duration(data["seconds"]))])
+    )
+    draw_skipped(to, data)
+
+
+def written_rows(data: Any) -> ResultRows:
+    """A row for each new file."""
+    return rows_of("source target size_before size filter_bytes page_index_bytes ways", data["files"])
+
+
+def draw_skipped(to: Console, data: Any) -> None:
+    """Draw the files that could not be read, each with its error, and how many others the folders have."""
+    for file in data.get("skipped", ()):
+        error = file["error"]
+        known = [
+            error["message"],
+            *(f"{k} {error[k]}" for k in ("offset", "expected", "found") if k in error),
+        ]
+        to.print(f"skipped: {file['file']}: {'; '.join(known)}", markup=False, soft_wrap=True)
+    if data.get("others"):
+        others = f"{humanize.count(data['others'])} other file{'s' * (data['others'] > 1)}"
+        to.print(f"[dim]left out, for their endings: {others} of the folders[/]")
+
+
+def skipped_of(found: FoundFiles) -> dict[str, Any]:
+    """What the result of a command says of files that it left out."""
+    if not found.unreadable:
+        return {}
+    return {"skipped": [file.to_dict() for file in found.unreadable]}
+
+
+def show(
+    out: Output,
+    data: dict[str, Any],
+    draw: Callable[[Console, Any], None],
+    rows: Callable[[Any], ResultRows],
+    *,
+    failed: bool = False,
+) -> None:
+    """Print a result of many files. Forms that have rows alone get the skipped files as warnings; they always fail."""
+    skipped = data.get("skipped", ())
+    if out.form not in (OutputFormat.table, OutputFormat.json):
+        out.warn(f"skipped: {file['file']}: {file['error']['message']}" for file in skipped)
+    out.result(data, draw, rows, failed=failed or bool(skipped))
+
+
+def _title(to: Console, folder: str, what: str = "files") -> None:
+    if folder:
+        to.print(f"{what} in {folder}", markup=False, soft_wrap=True)

@@ -1,0 +1,168 @@
+"""The options that every command has, before or after the command's name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from sidecar.errors import UsageError
+
+
+class OutputFormat(str, Enum):
+    """How a result is printed."""
+
+    table = "table"
+    json = "json"
+    jsonl = "jsonl"
+    csv = "csv"
+    markdown = "markdown"
+
+
+class LogLevel(str, Enum):
+    """The least level of the log lines that go to stderr."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+@dataclass(frozen=True)
+class SharedChoices:
+    """What the user gave for the options that every command has; ``None``, false and zero mean: not given."""
+
+    form: OutputFormat | None = None
+    quiet: bool = False
+    verbose: int = 0
+    log_level: LogLevel | None = None
+    catalog: str | None = None
+
+    def over(self, earlier: SharedChoices) -> SharedChoices:
+        """These choices, and those before the command's name where nothing was given after it."""
+        return SharedChoices(
+            self.form or earlier.form,
+            self.quiet or earlier.quiet,
+            self.verbose or earlier.verbose,
+            self.log_level or earlier.log_level,
+            earlier.catalog if self.catalog is None else self.catalog,
+        )
+
+
+def choice(name: str, values: type[Enum], text: str) -> Any:
+    """An option with the values of an enumeration; its help shows them as ``good|always|never``."""
+    return typer.Option(name, metavar="|".join(value.value for value in values), help=text)
+
+
+def _options(
+    form: Annotated[OutputFormat | None, choice("--format", OutputFormat, "How to print the result.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, like --format json.")] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Print no progress, warnings and notes on stderr, only errors."),
+    ] = False,
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Log what is done to stderr; -vv logs the details.",
+        ),
+    ] = 0,
+    log_level: Annotated[
+        LogLevel | None, choice("--log-level", LogLevel, "Log to stderr from this level on.")
+    ] = None,
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            "--catalog",
+            metavar="NAME",
+            help="Name of a catalog in pyiceberg's configuration [pyiceberg's default].",
+        ),
+    ] = None,
+) -> SharedChoices:
+    """What the options say together."""
+    if as_json and form not in (None, OutputFormat.json):
+        raise UsageError("--json is --format json", found=f"--format {form.value}")
+    return SharedChoices(OutputFormat.json if as_json else form, quiet, verbose, log_level, catalog)
+
+
+def form_in(args: list[str]) -> OutputFormat | None:
+    """The form that a command line asks for, for errors of a line that cannot be parsed."""
+    if "--json" in args:
+        return OutputFormat.json
+    for option, value in zip(args, [*args[1:], ""], strict=False):
+        text = value if option == "--format" else option.removeprefix("--format=")
+        if option.startswith("--format") and text in OutputFormat.__members__:
+            return OutputFormat(text)
+    return None
+
+
+_HINTS = get_type_hints(_options, include_extras=True)
+_PARAMETERS = [
+    parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_HINTS[parameter.name])
+    for parameter in inspect.signature(_options).parameters.values()
+]
+_CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+
+def with_shared_options(
+    command: Callable[..., Any],
+    start: Callable[[typer.Context, SharedChoices, list[str]], object],
+    *,
+    catalog: bool = False,
+) -> Callable[..., Any]:
+    """``command`` with the options that every command has, and ``--catalog`` if it takes a TABLE (or ``catalog``).
+
+    Before the command runs, ``start`` gets the context, what was chosen, and the files or tables that the arguments
+    name.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in inspect.signature(command).parameters.values()
+    ]
+    metavars = {name: argument_metavar(hint) for name, hint in hints.items()}
+    takes_table = catalog or any("TABLE" in metavar for metavar in metavars.values())
+    shared = [parameter for parameter in _PARAMETERS if takes_table or parameter.name != "catalog"]
+
+    @wraps(command)
+    def run(context: typer.Context, **given: Any) -> Any:
+        chosen = _options(**{parameter.name: given.pop(parameter.name) for parameter in shared})
+        if not takes_table and context.obj is not None and context.obj.catalog is not None:
+            raise UsageError("--catalog is for commands that take a TABLE", found=command.__name__)
+        start(context, chosen, _targets(given, metavars))
+        return command(**given)
+
+    everything = [*own, *shared, _CONTEXT]
+    run.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in everything}
+    return run
+
+
+def argument_metavar(hint: Any) -> str:
+    """The word for an argument in the help, such as ``PATH|TABLE``; empty for an option."""
+    for info in getattr(hint, "__metadata__", ()):
+        if isinstance(info, typer.models.ArgumentInfo):
+            return str(info.metavar)
+    return ""
+
+
+def _targets(given: dict[str, Any], metavars: dict[str, str]) -> list[str]:
+    """The files and tables that a command is about: its first argument, which may be a list."""
+    for name, metavar in metavars.items():
+        if metavar and not metavar.startswith(_NO_TARGETS):
+            value = given[name]
+            return [] if value is None else [value] if isinstance(value, str) else list(value)
+    return []
+
+
+_NO_TARGETS = ("NAME",)
+"""Arguments that are no file and no table."""

@@ -1,0 +1,75 @@
+"""What the package logs and what libraries warn of, on stderr while a command runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from sidecar.cli.shell.choices import SharedChoices
+from sidecar.config import configured
+from sidecar.errors import visible, without_user_info
+
+PACKAGE = "sidecar"
+
+
+def level_of(choices: SharedChoices) -> int:
+    """The least level that is printed: as ``--log-level`` says, then ``-v``, then the configuration.
+
+    ``--quiet`` leaves errors alone.
+    """
+    if choices.quiet:
+        return logging.ERROR
+    if choices.log_level is None and choices.verbose:
+        return logging.INFO if choices.verbose == 1 else logging.DEBUG
+    name = configured("log_level") if choices.log_level is None else choices.log_level.value
+    return int(getattr(logging, name.upper()))
+
+
+@contextmanager
+def printed_logs(warn: Callable[[Iterable[str]], None]) -> Iterator[None]:
+    """Print log lines of the package, and hand its warnings and those of libraries to ``warn``, until the end."""
+    package, handler = logging.getLogger(PACKAGE), _LogPrinter(warn)
+    before = package.level, logging.lastResort, warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        """Print a library's warning as ours: one line, without the place in its source."""
+        if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | ResourceWarning):
+            warn([without_user_info(next(iter(str(message).splitlines()), category.__name__))])
+
+    package.addHandler(handler)
+    logging.lastResort, warnings.showwarning = _LogPrinter(warn, logging.WARNING), show
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+        level, logging.lastResort, warnings.showwarning = before
+        package.setLevel(level)
+
+
+class _LogPrinter(logging.Handler):
+    """Prints records: warnings as the warnings of a command are printed, which prints no text twice."""
+
+    def __init__(self, warn: Callable[[Iterable[str]], None], level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self._warn = warn
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record of the package, or the first line of a library's."""
+        text = record.getMessage()
+        if record.name.partition(".")[0] != PACKAGE:
+            text = without_user_info(next(iter(text.splitlines()), record.name))
+        if record.levelno >= logging.WARNING:
+            self._warn([text])
+        else:
+            print(f"{record.levelname.lower()}: {visible(text)}", file=sys.stderr)

@@ -1,0 +1,209 @@
+"""Embeds indexes into many files, or strips them, into new files in one folder.
+
+Each new file keeps its path below the folder that was named; of several folders, below the deepest that they share. All
+targets are checked before the first is written. A file is written whole or not at all, and an existing one is never
+replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sidecar.convert.harvest import GOOD, HarvestRule
+from sidecar.embedding.file import embed_file, strip_file
+from sidecar.embedding.report import EmbedReport
+from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
+from sidecar.errors import UsageError
+from sidecar.filters.sizing import DEFAULT_FPP
+from sidecar.many_files.each import Paths, Progress, each_file
+from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, SkippedFile, find_files
+from sidecar.parquet.embed import Placement
+from sidecar.results import Result
+from sidecar.source import local_path
+from sidecar.target import without_writing
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+    from sidecar.crypto.keys import EncryptionKeys
+
+Write = Callable[[str, str], EmbedReport]
+
+
+@dataclass(frozen=True, repr=False)
+class WrittenFiles(Result):
+    """The result of :func:`embed_files` and :func:`strip_files`."""
+
+    folder: str
+    """The folder that the files were written into."""
+    files: tuple[EmbedReport, ...]
+    """What became of each file, in order."""
+    skipped: tuple[SkippedFile, ...]
+    """Files and folders that could not be read, so that nothing was written for them."""
+    others: int
+    """Files in the named folders that are left out, because they have other endings."""
+    seconds: float
+    """The seconds that it took."""
+    dry_run: bool = False
+    """Whether nothing was written: then the reports say what would be."""
+
+    @property
+    def damaged(self) -> bool:
+        """Whether an index is missing in some file because bytes of its source are broken."""
+        return any(report.damaged for report in self.files)
+
+    def warnings(self) -> list[str]:
+        """Return the warnings of all files, each with its file."""
+        return [f"{report.source}: {text}" for report in self.files for text in report.warnings()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as ``sidecar embed --into --json`` prints it."""
+        return {
+            "folder": self.folder,
+            "dry_run": self.dry_run,
+            "files": [report.to_dict() for report in self.files],
+            "summary": {
+                "files": len(self.files),
+                "size_before": sum(report.size_before for report in self.files),
+                "size": sum(report.written.size for report in self.files),
+                "ways": self.ways(),
+            },
+            "skipped": [file.to_dict() for file in self.skipped],
+            "others": self.others,
+            "seconds": self.seconds,
+        }
+
+    def ways(self) -> dict[str, dict[str, int]]:
+        """Count the indexes of all files by kind and by way."""
+        total: dict[str, dict[str, int]] = {}
+        for report in self.files:
+            for kind, ways in report.ways().items():
+                for way, count in ways.items():
+                    counts = total.setdefault(kind, {})
+                    counts[way] = counts.get(way, 0) + count
+        return total
+
+
+def embed_files(
+    paths: Paths,
+    folder: str,
+    *,
+    bloom: Sequence[str] = (),
+    page_index: bool = False,
+    fpp: float = DEFAULT_FPP,
+    ndv: Mapping[str, int] | None = None,
+    placement: Placement = "end",
+    harvest: HarvestRule = GOOD,
+    even_if_dictionary: bool = False,
+    threads: int | None = None,
+    encryption_keys: EncryptionKeys | None = None,
+    skip_bad: bool = False,
+    io: FileIO | None = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> WrittenFiles:
+    """Do :func:`sidecar.embed_file` for all data files that ``paths`` name (files, folders, globs), into ``folder``.
+
+    ``bloom``, ``page_index``, ``fpp``, ``ndv``, ``placement``, ``harvest``, ``even_if_dictionary``, ``threads`` and
+    ``encryption_keys`` are as for one file. ``folder`` is made if it is missing. ``io`` opens the files if it is given.
+    ``skip_bad`` goes past files that cannot be read; without it, the first of them raises, and the files before it stay
+    written. ``dry_run`` makes no folder and writes nothing. ``progress`` is called with the number of files that are
+    done. Raises :class:`UsageError` before anything is written if a target exists or two files would have the same
+    target, and the errors of :func:`sidecar.embed_file`.
+    """
+    files_io = without_writing(io, makes_folders=True) if dry_run else io
+
+    def write(source: str, target: str) -> EmbedReport:
+        return embed_file(
+            source,
+            target,
+            bloom=bloom,
+            page_index=page_index,
+            fpp=fpp,
+            ndv=ndv,
+            placement=placement,
+            harvest=harvest,
+            even_if_dictionary=even_if_dictionary,
+            threads=threads,
+            encryption_keys=encryption_keys,
+            io=files_io,
+            dry_run=dry_run,
+        )
+
+    return _write_all(paths, folder, write, skip_bad, io, progress, dry_run)
+
+
+def strip_files(
+    paths: Paths,
+    folder: str,
+    *,
+    encryption_keys: EncryptionKeys | None = None,
+    skip_bad: bool = False,
+    io: FileIO | None = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> WrittenFiles:
+    """Do :func:`sidecar.strip_file` for all data files that ``paths`` name, into ``folder``, as :func:`embed_files`.
+
+    ``encryption_keys``, ``skip_bad``, ``io``, ``progress`` and ``dry_run`` are as for :func:`embed_files`, and so are
+    the errors.
+    """
+    files_io = without_writing(io, makes_folders=True) if dry_run else io
+
+    def write(source: str, target: str) -> EmbedReport:
+        return strip_file(source, target, encryption_keys=encryption_keys, io=files_io, dry_run=dry_run)
+
+    return _write_all(paths, folder, write, skip_bad, io, progress, dry_run)
+
+
+def _write_all(
+    paths: Paths,
+    folder: str,
+    write: Write,
+    skip_bad: bool,
+    io: FileIO | None,
+    progress: Progress | None,
+    dry_run: bool,
+) -> WrittenFiles:
+    start = time.monotonic()
+    found = find_files(paths, io, endings=DATA_ENDINGS, skip_bad=skip_bad)
+    targets = targets_of(found, folder)
+    _check_free(targets.values())
+
+    def one(source: str, _: FileIO | None) -> EmbedReport:
+        make_folder_of(targets[source], dry_run)
+        return write(source, targets[source])
+
+    files, skipped = each_file(one, found, io, skip_bad=skip_bad, threads=1, progress=progress)
+    seconds = time.monotonic() - start
+    return WrittenFiles(folder, tuple(files), skipped, found.others, seconds, dry_run)
+
+
+def targets_of(found: FoundFiles, folder: str) -> dict[str, str]:
+    """Return the new path in ``folder`` for each file. Raises as :func:`targets_in`, and for links that lead out."""
+    if not found.files:
+        return {}
+    locations = [_absolute(file) for file in found.files]
+    if len({local_path(file) is None for file in found.files}) > 1:
+        raise UsageError(
+            "local and remote files have no folder in common", hint="Write them one after another."
+        )
+    targets = targets_in(folder, locations, [_absolute(root) for root in found.roots])
+    check_inside(folder, targets)
+    return dict(zip(found.files, targets, strict=True))
+
+
+def _absolute(location: str) -> str:
+    local = local_path(location)
+    return location if local is None else os.path.abspath(local or ".")
+
+
+def _check_free(targets: Iterable[str]) -> None:
+    """Raise :class:`UsageError` if a local target exists; for remote ones, creating the file says so."""
+    taken = next((target for target in targets if os.path.lexists(local_path(target) or "")), None)
+    if taken is not None:
+        raise UsageError("the file exists already", file=taken, hint="Choose another folder.")

@@ -1,0 +1,104 @@
+"""Typed results: attributes for programs, plain data for JSON, and a short form for people.
+
+A result is a frozen dataclass that inherits from :class:`Result`. The names of its attributes are the keys of its JSON.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+LONGEST_TEXT = 80
+"""Characters of a text that the short form of a result shows."""
+
+
+class Summarized:
+    """An object with a short ``repr``, and a small table for notebooks. Collections are shown as their length."""
+
+    __slots__ = ()
+
+    def summary(self) -> Mapping[str, object]:
+        """Return the facts that the short form shows, by name. ``None`` is not shown."""
+        return {name: getattr(self, name) for name in _names(type(self))}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._facts())})"
+
+    def _repr_html_(self) -> str:
+        """Return the facts as an HTML table, which notebooks show. All texts are escaped."""
+        rows = "".join(
+            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
+            f'<td style="text-align:left">{html.escape(text)}</td></tr>'
+            for name, text in self._facts()
+        )
+        return f"<table><caption>{html.escape(type(self).__name__)}</caption>{rows}</table>"
+
+    def _facts(self) -> Iterable[tuple[str, str]]:
+        return ((name, _brief(value)) for name, value in self.summary().items() if value is not None)
+
+
+class Result(Summarized):
+    """What a function returns. ``to_dict`` has the same facts as plain data."""
+
+    __slots__ = ()
+
+    omitted_if_none: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are not in the plain data if they are ``None``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain data for JSON."""
+        values = ((name, getattr(self, name)) for name in _names(type(self)))
+        return {
+            name: plain_data(value)
+            for name, value in values
+            if value is not None or name not in self.omitted_if_none
+        }
+
+
+def plain_data(value: Any) -> Any:
+    """Return ``value`` with each result in it as a dict."""
+    if isinstance(value, Result):
+        return value.to_dict()
+    if isinstance(value, list):
+        return [plain_data(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain_data(item) for key, item in value.items()}
+    return value
+
+
+@dataclass(frozen=True, repr=False, slots=True, kw_only=True)
+class ProbedRowGroup(Result):
+    """The answer of a column's filter in one row group for one value."""
+
+    omitted_if_none = ("file", "stripe")
+
+    file: str | None = None
+    """The data file; ``None`` in the answer for a single file, which names it once."""
+    stripe: int | None = None
+    """The stripe of an ORC file; ``None`` in Parquet files and tables."""
+    row_group: int | None
+    """The row group, in an ORC file counted from the start of its stripe. ``None`` if it is not known."""
+    might_contain: bool | None
+    """Whether the row group may have the value; ``None`` if nothing certain is known."""
+    reason: str
+    """Why nothing certain is known, or how the answer was found; it may be empty."""
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, str):
+        text = value if len(value) <= LONGEST_TEXT else f"…{value[-LONGEST_TEXT:]}"
+        return repr(text)
+    if isinstance(value, list | tuple | Mapping | Set):
+        return (
+            ("{}" if isinstance(value, Mapping) else "[]")
+            if not value
+            else f"<{len(value)} {'items' if len(value) > 1 else 'item'}>"
+        )
+    text = repr(value)
+    return text if len(text) <= 2 * LONGEST_TEXT else f"{type(value).__name__}(…)"

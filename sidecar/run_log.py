@@ -1,0 +1,45 @@
+"""Log lines of runs: one line at INFO with what was done, and each warning of a report at WARNING.
+
+The loggers are those of the modules, under ``sidecar``. Lines have no values of predicates and no secrets. If a level
+is off, its lines are not made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def log_run(log: logging.Logger, line: Callable[[], str], warnings: Iterable[str] = ()) -> None:
+    """Log ``line`` at INFO, if that is on, and each of ``warnings`` once."""
+    if log.isEnabledFor(logging.INFO):
+        log.info("%s", line())
+    for warning in dict.fromkeys(warnings):
+        log.warning("%s", warning)
+
+
+def logged(
+    log: logging.Logger, line: Callable[[R], str], warnings: Callable[[R], Iterable[str]]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator for functions that return a report: ``line`` and ``warnings`` make of it what is logged."""
+
+    def decorated(run: Callable[P, R]) -> Callable[P, R]:
+        @wraps(run)
+        def run_and_log(*args: P.args, **options: P.kwargs) -> R:
+            report = run(*args, **options)
+            log_run(log, lambda: line(report), warnings(report))
+            return report
+
+        return run_and_log
+
+    return decorated
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """``3 this, 1 that``, or ``none``."""
+    return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "none"

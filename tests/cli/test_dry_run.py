@@ -1,0 +1,148 @@
+"""``--dry-run`` of build, convert, extract, strip and embed: what is printed, and that nothing is written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
+from typer.testing import CliRunner
+
+from sidecar.cli.app import app
+from tests.convert.cases import indexed
+from tests.dry_runs import unchanged, without_flag
+from tests.tables import create_with_rows
+
+HISTORICAL = Path(__file__).resolve().parents[1] / "data" / "parquet" / "apache_bloom_filter.bin"
+FIRST = "dry run: nothing is written"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: data files, a Puffin file, and a catalog with tables."""
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        indexed(tmp_path, number, 300)
+    (tmp_path / "parts").mkdir()
+    for number in (1, 2):
+        shutil.copy(f"plain-{number}.parquet", "parts")
+    shutil.copy(HISTORICAL, "old.bin")
+    pq.write_table(pa.table({"s": ["hello", "parquet", "bloom", "filter"]}), "values.parquet")
+    assert run("extract", "./part-1.parquet", "./one.puffin").exit_code == 0
+    catalog = SqlCatalog("dry", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=f"file:{tmp_path}/wh")
+    catalog.create_namespace("db")
+    numbers = [pa.table({"k": list(range(start, start + 100))}) for start in (0, 100)]
+    create_with_rows(catalog, "db.a", numbers)
+    create_with_rows(catalog, "db.b", numbers, columns=["k"])
+    create_with_rows(catalog, "db.other", [pa.table({"x": [1]})])
+    catalog.create_table("db.empty", numbers[0].schema)
+    # pyiceberg reads its configuration once, when it is imported.
+    monkeypatch.setenv("PYICEBERG_CATALOG__DRY__URI", catalog.properties["uri"])
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    return tmp_path
+
+
+def run(*args: str) -> Any:
+    return CliRunner().invoke(app, [*args], prog_name="sidecar")
+
+
+COMMANDS = {
+    "embed": ["embed", "./plain-1.parquet", "./new.parquet", "--bloom", "k", "--page-index"],
+    "embed into": ["embed", "parts", "--into", "deep/new", "--bloom", "k"],
+    "embed from": ["embed", "./plain-1.parquet", "./new.parquet", "--from", "./one.puffin"],
+    "embed all from": ["embed", "--from", "./one.puffin", "--all-to", "deep/all"],
+    "strip": ["strip", "./part-1.parquet", "./new.parquet"],
+    "strip into": ["strip", "./part-1.parquet", "./part-2.parquet", "--into", "deep"],
+    "extract": ["extract", "./part-1.parquet", "./part-2.parquet", "./new.puffin"],
+    "convert": ["convert", "./part-1.parquet", "./new.puffin", "--merge"],
+    "convert a filter": ["convert", "./old.bin", "./new.bin", "--values", "values.parquet:s"],
+}
+
+
+def result_of(text: str) -> Any:
+    """A result without what each run of a command has."""
+    return {name: value for name, value in without_flag(json.loads(text)).items() if name != "at"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_result_is_that_of_the_run_that_follows(name: str, place: Path) -> None:
+    with unchanged(place):
+        drawn = run(*COMMANDS[name], "--dry-run")
+        promised = run(*COMMANDS[name], "--dry-run", "--json")
+        lines = run(*COMMANDS[name], "--dry-run", "--format", "csv")
+    assert [one.exit_code for one in (drawn, promised, lines)] == [0, 0, 0], drawn.output
+    assert drawn.stdout.startswith(f"{FIRST}\n")
+    assert "would be written" in drawn.stdout
+    done = run(*COMMANDS[name], "--json")
+    assert done.exit_code == 0
+    assert json.loads(promised.stdout)["dry_run"] is True
+    assert json.loads(done.stdout)["dry_run"] is False
+    assert result_of(promised.stdout) == result_of(done.stdout)
+    again = run(*COMMANDS[name], "--dry-run")
+    assert again.exit_code == 2
+    assert "exists already" in again.stderr
+
+
+def test_a_real_run_does_not_say_that_it_is_dry(place: Path) -> None:
+    drawn = run(*COMMANDS["strip"]).stdout
+    assert "dry run" not in drawn
+    assert "would be" not in drawn
+
+
+BUILD = ["build", "--columns", "k", "--engine", "local", "--catalog", "dry"]
+
+
+def test_a_build_says_what_it_would_index(place: Path) -> None:
+    with unchanged(place):
+        drawn = run(*BUILD, "db.a", "--dry-run")
+        data = json.loads(run(*BUILD, "db.a", "--dry-run", "--json").stdout)
+        lines = run(*BUILD, "db.a", "--dry-run", "--format", "csv").stdout
+    assert drawn.exit_code == 0
+    assert drawn.stdout.startswith(f"{FIRST}\n")
+    for text in ("2 of 2 to be indexed, 2 row groups", "local (as asked for)", "to be written in", "at most"):
+        assert text in drawn.stdout
+    assert data["dry_run"] is data["commits"] is True
+    assert [file["path"] in drawn.stdout for file in data["files"]] == [True, True]
+    assert [row["path"] for row in csv.DictReader(io.StringIO(lines))] == [f["path"] for f in data["files"]]
+    assert run(*BUILD, "db.a").exit_code == 0
+    after = run(*BUILD, "db.a", "--dry-run").stdout
+    assert "0 of 2 to be indexed" in after
+    assert "already indexed: nothing to do" in after
+
+
+def test_many_tables_have_a_line_each(place: Path) -> None:
+    with unchanged(place):
+        drawn = run(*BUILD, "db.*", "--dry-run")
+        data = json.loads(run(*BUILD, "db.*", "--dry-run", "--json").stdout)
+    assert drawn.exit_code == 1
+    assert drawn.stdout.startswith(f"{FIRST}\n")
+    states = {line.split()[0]: line for line in drawn.stdout.splitlines() if line.strip().startswith("db.")}
+    assert "to be built" in states["db.a"]
+    assert "nothing to index: no snapshot yet" in states["db.empty"]
+    assert "no column 'k'" in states["db.other"]
+    assert data["dry_run"] is True
+    assert data["summary"] == {"tables": 4, "failed": 1}
+    assert [one.get("dry_run") for one in data["tables"]] == [True, True, True, None]
+
+
+def test_a_table_with_a_sidecar_of_the_column(place: Path) -> None:
+    drawn = run(*BUILD, "db.a", "db.b", "--kinds", "bloom", "--dry-run")
+    assert drawn.exit_code == 0
+    states = {line.split()[0]: line for line in drawn.stdout.splitlines() if line.strip().startswith("db.")}
+    assert "already indexed" in states["db.b"]
+
+
+def test_embed_of_a_table_says_the_same(place: Path) -> None:
+    with unchanged(place):
+        drawn = run("embed", "db.a", "--bloom", "k", "--dry-run", "--catalog", "dry")
+    assert drawn.exit_code == 0, drawn.output
+    assert drawn.stdout.startswith(f"{FIRST}\n")
+    assert "to be replaced" in drawn.stdout

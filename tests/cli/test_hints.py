@@ -1,0 +1,152 @@
+"""A word in the right direction: wrong targets, missing quotes, swapped arguments, missing folders, empty tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
+from typer.testing import CliRunner
+
+from sidecar.cli.app import app
+from tests.tables import create_with_rows
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "parquet" / "j118_v1_none.parquet"
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("hints")
+    catalog = SqlCatalog("default", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
+    catalog.create_namespace("db")
+    create_with_rows(catalog, "db.t", [pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]})])
+    create_with_rows(catalog, "db.stats", [pa.table({"a": [1]})])
+    catalog.create_table("db.empty", pa.schema([("a", pa.int64())]))
+    with pytest.MonkeyPatch.context() as patch:
+        # pyiceberg reads its configuration once, when it is imported.
+        patch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", catalog.properties["uri"])
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        yield folder
+
+
+@pytest.fixture
+def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DATA, tmp_path / "f.parquet")
+
+    def invoke(*args: str) -> Any:
+        return CliRunner().invoke(app, list(args), prog_name="sidecar")
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "sentence"),
+    [
+        (["inspect", "nix.parquet"], 1, "no such file; file nix.parquet. If it is a table, name its catalog"),
+        (["verify", "NIX.ORC"], 1, "no such file; file NIX.ORC"),
+        (["probe", "x.puffin", "a", "5"], 1, "no such file; file x.puffin"),
+        (["scan", "nix.parquet", "a = 5"], 1, "no such file; file nix.parquet"),
+        (["inspect", "f.parquet", "nix.parquet"], 1, "no such file; file nix.parquet"),
+        (
+            ["inspect", "./nix.parquet"],
+            1,
+            "cannot open the file: No such file or directory; file ./nix.parquet",
+        ),
+        (["build", "x.parquet", "--columns", "a"], 2, "For a file, use inspect, verify, probe or scan."),
+        (["plan", "db.t", "a", "=", "5"], 2, 'Write it in quotes: sidecar plan db.t "a = 5"'),
+        (["scan", "f.parquet", "a", "=", "-5"], 2, 'Write it in quotes: sidecar scan f.parquet "a = -5"'),
+        (["plan", "db.t", "a"], 2, "'a' is not a predicate. Write all of it in quotes, such as \"a > 5\""),
+        (["scan", "f.parquet", "a"], 2, "without quotes a shell takes > and what follows for a file"),
+        (["plan", "db.t"], 2, 'no predicate was given. Write it in quotes: sidecar plan db.t "a = 5"'),
+        (["plan", "a = 5", "db.t"], 2, 'the predicate. Write: sidecar plan db.t "a = 5"'),
+        (["scan", "a is null", "f.parquet"], 2, 'the predicate. Write: sidecar scan f.parquet "a is null"'),
+        (["probe", "a", "f.parquet", "5"], 2, "Write: sidecar probe f.parquet a 5"),
+        (["probe", "a", "5", "./f.parquet"], 2, "Write: sidecar probe ./f.parquet a 5"),
+        (["probe", "a", "db.t", "5"], 2, "Write: sidecar probe db.t a 5"),
+        (
+            ["inspect", "https://u:pw@host/x.parquet?sig=1"],
+            2,
+            "cannot be read over https://; file https://host/x.pa",
+        ),
+        (["strip", "f.parquet", "nosuch/x.parquet"], 1, "The folder nosuch does not exist: make it first."),
+        (
+            ["embed", "f.parquet", "no/x.parquet", "--page-index"],
+            1,
+            "The folder no does not exist: make it first.",
+        ),
+        (["extract", "f.parquet", "no/x.puffin"], 1, "The folder no does not exist: make it first."),
+        (["scan", "db.t", "a = 5", "-o", "no/x.csv"], 2, "Make it first: mkdir -p no"),
+        (
+            ["inspect", "f.parquet", "db.t"],
+            2,
+            "found the file f.parquet and the table db.t. Write ./db.t if it is",
+        ),
+        (["inspect", "part-*"], 2, "db.** also those of the namespaces in it; ./part-* are files."),
+        (["inspect", "./part-*"], 2, "no file matches; file ./part-*"),
+        (
+            ["embed", "f.parquet", "g.parquet", "h.parquet", "--page-index"],
+            2,
+            "sidecar embed SRC... --into DIR",
+        ),
+        (["strip", "f.parquet"], 2, "sidecar strip SRC... --into DIR"),
+        (["embed", "f.parquet", "--into", "d", "--from", "x.puffin"], 2, "--all-to writes all files"),
+        (["status", "db.t", "--ref", "dev"], 2, "no branch or tag 'dev'"),
+        (["inspect", "db.*", "--skip-bad"], 2, "--skip-bad is for files"),
+        (["probe", "db.t", "db.empty", "a", "5"], 2, "probe takes one table"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_mistake_gets_a_hint_in_one_line(run: Run, line: list[str], code: int, sentence: str) -> None:
+    result = run(*line)
+    assert sentence in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert "pw" not in result.stderr
+
+
+def test_a_table_whose_name_ends_like_a_file_can_be_named(run: Run) -> None:
+    result = run("inspect", "db.stats")
+    assert (result.exit_code, "no such file" in result.stderr) == (1, True)
+    assert "db.stats: 1 files" in run("inspect", "db.stats", "--catalog", "default").stdout
+    assert run("status", "db.stats").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (["build", "db.empty", "--columns", "a"], "there is nothing to index"),
+        (["status", "db.empty"], "db.empty: no snapshot yet"),
+        (["inspect", "db.empty"], "db.empty: no snapshot yet"),
+        (["verify", "db.empty", "--data"], "there was nothing to check (the table has no snapshot yet)"),
+        (["plan", "db.empty", "a = 5"], "kept"),
+        (["probe", "db.empty", "a", "5"], "units"),
+        (["scan", "db.empty", "a = 5"], "0 rows"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+@pytest.mark.parametrize("form", ["table", "json", "csv"])
+def test_an_empty_table_is_no_error(run: Run, line: list[str], text: str, form: str) -> None:
+    result = run(*line, "--format", form)
+    assert (result.exit_code, result.stderr) == (0, "")
+    if form == "table":
+        assert text in result.stdout
+
+
+def test_a_wrong_column_of_an_empty_table_is_still_wrong(run: Run) -> None:
+    assert run("build", "db.empty", "--columns", "nosuch").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "predicate", ["a = 5", "TRUE", "false", "s = 'a is b'", "a in (1, 2)", "a is not null", "not a = 1"]
+)
+def test_what_is_a_predicate_passes(run: Run, predicate: str) -> None:
+    result = run("plan", "db.t", predicate)
+    assert (result.exit_code, result.stderr) == (0, "")

@@ -1,0 +1,175 @@
+"""Bars in the terminal, and paths that are whole in the narrowest one."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sidecar
+from sidecar.cli import plan, probe, verify
+from sidecar.cli.draw import inspect, orc, puffin
+from sidecar.cli.output import facts
+from sidecar.cli.shell import pictures
+from sidecar.cli.shell.console import PathConsole
+
+LONG = "s3://bucket/" + "folder with spaces/" * 9 + "part-00000.parquet"
+
+
+class Screen(io.TextIOWrapper):
+    """A stream that is a terminal, or says so not."""
+
+    def __init__(self, encoding: str, terminal: bool) -> None:
+        self.raw_bytes = io.BytesIO()
+        super().__init__(self.raw_bytes, encoding=encoding)
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def text(self) -> str:
+        self.flush()
+        return self.raw_bytes.getvalue().decode(self.encoding)
+
+
+def screen(
+    monkeypatch: pytest.MonkeyPatch, width: int = 80, encoding: str = "utf-8", terminal: bool = True
+) -> tuple[PathConsole, Screen]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    stream = Screen(encoding, terminal)
+    return PathConsole(file=stream, width=width, highlight=False, emoji=False), stream
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def planned(kept: list[str], rows: dict[str, Any]) -> dict[str, Any]:
+    funnel = {
+        "total": 10_000,
+        "listed": 10_000,
+        "indexed": 10_000,
+        "dropped": {"partition_or_bounds": 7_500, "filter": 2_499, "page_index": 0},
+        "kept": 1,
+        "kept_because": {"may match": 1},
+        "row_groups": {"total": 0, "dropped": {"filter": 0, "page_index": 0}, "kept": 0},
+    }
+    return {
+        "funnel": funnel, "kept_files": kept, "row_groups": rows, "sidecar": None, "notes": [], "seconds": 0.1,
+        "manifests": {"listed": 0, "total": 1}, "index_reads": 1, "index_bytes_read": 10,
+    }  # fmt: skip
+
+
+PART = {"total": 4, "kept": [1], "rows": {"total": 1000, "may_match": 125}}
+FUNNEL = """\
+in the snapshot              ████████████████████████████████████████  10,000 files
+after partitions and bounds  ██████████                                 2,500 files
+after filters                ▏                                              1 file
+after page indexes           ▏                                              1 file
+in these files               ████████████████████████████████████████   1,000 rows
+may match                    █████                                        125 rows
+"""
+
+
+def test_the_funnel_of_a_plan_is_a_picture_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    to, stream = screen(monkeypatch)
+    plan.draw(to, planned([LONG], {LONG: PART}))
+    assert plain(stream.text()).startswith(FUNNEL)
+    assert "\x1b[36m" in stream.text()
+
+
+def test_a_pipe_gets_no_picture_and_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    to, stream = screen(monkeypatch, terminal=False)
+    plan.draw(to, planned([LONG], {LONG: PART}))
+    assert stream.text().startswith("in the snapshot")
+    assert "█" not in stream.text()
+    assert "\x1b" not in stream.text()
+
+
+def test_no_colour_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    to, stream = screen(monkeypatch)
+    plan.draw(to, planned([LONG], {LONG: PART}))
+    assert "█" in stream.text()
+    assert not re.search(r"\x1b\[[0-9;]*3\d", stream.text())
+
+
+def test_a_terminal_without_unicode_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    to, stream = screen(monkeypatch, encoding="ascii")
+    for line in pictures.funnel(to, [("all", 100, "files"), ("left", 1, "files"), ("none", 0, "files")]):
+        to.print(line)
+    assert plain(stream.text()).splitlines() == [
+        f"all   {'#' * 40}  100 files",
+        f"left  #{' ' * 39}    1 file",
+        f"none  {' ' * 40}    0 files",
+    ]
+
+
+def test_the_picture_in_the_guide_is_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (Path(sidecar.__file__).parent / "guide" / "output.md").read_text("utf-8")
+    (block,) = re.findall(r"```text\n(in the snapshot.*?)```", guide, re.DOTALL)
+    stages = [
+        (name, int(count.replace(",", "")), f"{unit.removesuffix('s')}s")
+        for name, count, unit in re.findall(r"^(.*?)  +█.*?  +([\d,]+) (\w+)$", block, re.MULTILINE)
+    ]
+    to, stream = screen(monkeypatch, 120)
+    for line in pictures.funnel(to, stages):
+        to.print(line)
+    assert plain(stream.text()) == block
+
+
+def test_rows_are_drawn_only_if_those_of_all_files_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    to, stream = screen(monkeypatch)
+    plan.draw(to, planned([LONG, f"{LONG}.2"], {LONG: PART}))
+    assert "in these files" not in stream.text()
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0, ""), (1e-9, "▏"), (0.5, "████"), (0.52, "████▏"), (1, "████████")],
+)
+def test_a_bar_is_empty_only_for_nothing(share: float, expected: str) -> None:
+    assert pictures.bar(share, 8) == expected
+
+
+def test_the_fill_of_a_filter_has_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    to, _ = screen(monkeypatch)
+    assert pictures.fill(to, 0.5) == "[cyan]████[/]░░░░   50 %"
+    pipe, _ = screen(monkeypatch, terminal=False)
+    assert pictures.fill(pipe, 0.5) == "50 %"
+    assert pictures.fill(to, None) == "–"
+    narrow, _ = screen(monkeypatch, encoding="ascii")
+    assert pictures.fill(narrow, 0.5) == "[cyan]####[/]....   50 %"
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+def test_paths_are_whole_however_narrow_the_terminal_is(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = {"file": LONG, "row_group": 0, "might_contain": True, "reason": ""}
+    drawings = [
+        lambda to: to.print(facts([("file", LONG), ("size", "1 kB")])),
+        lambda to: verify.draw(to, {"problems": [{"file": LONG, "problem": "wrong " * 40}]}),
+        lambda to: plan.draw(to, planned([LONG], {})),
+        lambda to: probe.draw(to, {"units": [unit], "file": LONG}),
+        lambda to: to.print(LONG.replace(" ", "_")),
+    ]
+    for draw in drawings:
+        to, stream = screen(monkeypatch, width)
+        draw(to)
+        assert "part-00000.parquet" in plain(stream.text())
+        text = plain(stream.text()).replace("_", " ")
+        assert LONG in text or LONG.rpartition("/")[0] in text
+
+
+def test_a_table_is_no_wider_than_the_terminal_where_that_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    to, stream = screen(monkeypatch, 60)
+    verify.draw(to, {"problems": [{"file": "a.parquet", "problem": "wrong " * 40}]})
+    assert max(map(len, plain(stream.text()).splitlines())) <= 60
+
+
+def test_the_kinds_of_files_each_have_rows() -> None:
+    assert inspect.drawing_for({"blobs": []})[1] is puffin.rows
+    assert inspect.drawing_for({"stripes": []})[1] is orc.rows

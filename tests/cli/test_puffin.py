@@ -1,0 +1,151 @@
+"""inspect, probe and verify of Puffin files on the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import sidecar
+from sidecar.bundle.columns import columns_from
+from sidecar.cli.app import app
+from sidecar.errors import UsageError
+from tests.convert.cases import indexed, rows
+
+
+def run(*args: object) -> Any:
+    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="sidecar")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("puffin")
+    parts = [str(indexed(folder, number)) for number in range(6)]
+    sidecar.extract_files(parts, str(folder / "x.puffin"))
+    return folder
+
+
+def test_inspect_draws_columns_and_the_first_files(folder: Path) -> None:
+    text = run("inspect", folder / "x.puffin").stdout
+    assert re.search(r"1 +k +bloom +18 ", text)
+    assert "6 data files" in text
+    assert "part-4.parquet" in text
+    assert "and 1 more: --json names all" in text
+    assert "by fill" not in text
+    assert "by fill" in run("inspect", folder / "x.puffin", "--fill").stdout
+    data = json.loads(run("inspect", folder / "x.puffin", "--json").stdout)
+    assert len(data["files"]) == 6
+
+
+def test_probe_by_name_id_and_given_name(folder: Path) -> None:
+    path, value = folder / "x.puffin", rows(0)["k"][0].as_py()
+    for asked in (("k", value), ("1", value), ("key", value, "--columns", "1=key:long")):
+        result = run("probe", path, *asked)
+        assert result.exit_code == 0, result.output
+        assert "part-0.parquet" in result.stdout
+    result = run("probe", path, "key", value)
+    assert result.exit_code == 2
+    assert "the sidecar has no column 'key'" in result.stderr
+
+
+def test_verify_against_files(folder: Path) -> None:
+    result = run("verify", folder / "x.puffin", "--against", folder / "part-0.parquet")
+    assert result.exit_code == 0
+    assert re.fullmatch(
+        r"fine: 2 checked, [\d,]+ values of 1 of 1 units looked up, 12 indexes compared; "
+        r"5 listed files were not given",
+        result.stdout.strip(),
+    )
+    other = run("verify", folder / "x.puffin", "--against", folder / "plain-0.parquet", "--json")
+    assert json.loads(other.stdout)["problems"] == []  # the same file without its indexes
+    wrong = run("verify", folder / "x.puffin", "--against", folder / "nosuch.parquet")
+    assert wrong.exit_code == 1
+
+
+@pytest.mark.parametrize("text", ["user", "x=user", "=user", "1", "-1=user", "99999999999=user"])
+def test_a_column_is_an_id_and_a_name(folder: Path, text: str) -> None:
+    for command in (("verify", folder / "x.puffin"), ("probe", folder / "x.puffin", "user", "5")):
+        result = run(*command, f"--columns={text}")
+        assert result.exit_code == 2
+        assert "id=name" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["x=user", "=user", "-1=user", "99999999999=user"])
+def test_inspect_says_how_a_column_is_named(folder: Path, text: str) -> None:
+    result = run("inspect", folder / "x.puffin", f"--columns={text}")
+    assert result.exit_code == 2
+    assert "id=name" in result.stderr
+
+
+def test_inspect_names_and_narrows_at_once(folder: Path) -> None:
+    shown = json.loads(
+        run("inspect", folder / "x.puffin", "-c", "1=key:decimal(9, 2),key", "-c", "2", "--json").stdout
+    )
+    assert [(column["id"], column["name"], column["type"]) for column in shown["columns"]] == [
+        (1, "key", "decimal(9, 2)"),
+        (2, "s", None),
+    ]
+    assert {field for blob in shown["blobs"] for field in blob["fields"]} == {1, 2}
+    (segment,) = shown["segments"]
+    assert {bundle["field"] for bundle in segment["bundles"]} == {1, 2}
+
+
+@pytest.mark.parametrize("command", [("inspect",), ("verify",), ("probe", "k", "5")])
+def test_names_of_fields_are_for_puffin_files(folder: Path, command: tuple[str, ...]) -> None:
+    name, *rest = command
+    for paths in ([folder / "part-0.parquet"], [folder / "part-0.parquet", folder / "part-1.parquet"]):
+        result = run(name, *paths, *rest, "--columns", "1=key")
+        assert result.exit_code == 2
+        assert "id=name" in result.stderr
+    assert run("inspect", folder / "part-0.parquet", "--fill").exit_code == 2
+
+
+def test_puffin_files_among_many_files(folder: Path) -> None:
+    puffin, data = folder / "x.puffin", folder / "part-0.parquet"
+    value = rows(0)["k"][0].as_py()
+    found = json.loads(run("inspect", folder, "-c", "1=key", "--fill", "--json").stdout)
+    (one,) = (file for file in found["files"] if file["format"] == "puffin")
+    assert one["columns"][0]["name"] == "key"
+    assert one["columns"][0]["kinds"]["bloom"]["fill"]["filters_read"] == 18
+    narrow = json.loads(run("inspect", puffin, data, "-c", "k", "--json").stdout)
+    assert [column["column"] for column in narrow["summary"]["columns"]] == ["k"]
+    assert [column["name"] for column in narrow["files"][0]["columns"]] == ["k"]
+    assert {name for unit in narrow["files"][1]["units"] for name in unit["columns"]} == {"k"}
+    assert run("verify", folder, "--columns", "1=key").exit_code == 0
+    assert run("verify", puffin, data, "--against", data).exit_code == 2
+    probed = json.loads(run("probe", puffin, data, "k", value, "--json").stdout)
+    assert [file["might_contain"] for file in probed["files"]] == [True, True]
+    assert len(probed["files"][0]["units"]) == 18
+    named = json.loads(run("probe", puffin, data, "key", value, "-v", "--columns", "1=key", "--json").stdout)
+    assert [file["might_contain"] for file in named["files"]] == [True, None]
+
+
+def test_verify_against_a_folder(folder: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / f"part-{number}.parquet").write_bytes((folder / f"part-{number}.parquet").read_bytes())
+    found = json.loads(run("verify", folder / "x.puffin", "--against", tmp_path, "--json").stdout)
+    assert (found["problems"], found["checked"], found["looked_up"]["files_not_given"]) == ([], 3, 4)
+
+
+def test_columns_from_texts() -> None:
+    assert columns_from(["3=user_id", " 4 =a=b:long"]) == {3: "user_id", 4: "a=b:long"}
+    with pytest.raises(UsageError, match="twice"):
+        columns_from(["3=a", "3=b"])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("inspect", "db.t", "--fill"),
+        ("probe", "db.t", "k", "5", "--columns", "1=k"),
+        ("verify", "db.t", "--against", "a.parquet"),
+    ],
+)
+def test_options_of_puffin_files_are_refused_with_tables(args: tuple[str, ...]) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert "for the path of a Puffin file" in result.stderr

@@ -1,0 +1,111 @@
+"""Builds in new processes: what the first one on a machine compiles, and that ``warm-up`` leaves nothing to compile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FIRST_BUILD = {
+    *(f"murmur3.{name}" for name in ("_hash_spans", "hash_fixed4", "hash_fixed8")),
+    *(f"xxh64.{name}" for name in ("_hash_fixed", "_hash_spans", "hash_fixed4", "hash_fixed8")),
+    *(f"rle.{name}" for name in ("count_level", "mark_used", "split_byte_arrays")),
+    *("page_headers._walk", "sbbf.fold", "sbbf.insert", "theta.below"),
+}
+"""The kernels of a first build of integers and strings. Each costs every new machine some 0.1 s of CPU."""
+MOST_FUNCTIONS = 21
+"""Functions that numba compiles for them, with those that kernels call."""
+
+BUILD = """
+import json, logging, os, sys
+import sidecar
+from numba.core import event
+
+class Compiled(event.Listener):
+    def on_start(self, started):
+        function = started.data["dispatcher"].py_func
+        compiled.append(f"{function.__module__.rpartition('.')[2]}.{function.__name__}")
+
+    def on_end(self, ended):
+        pass
+
+class Lines(logging.Handler):
+    def emit(self, record):
+        logged.append(f"{record.name} {record.levelname} {record.getMessage()}")
+
+compiled, shown, logged = [], [], []
+event.register("numba:compile", Compiled())
+logging.getLogger("sidecar.kernels").setLevel(logging.INFO)
+logging.getLogger("sidecar.kernels").addHandler(Lines())
+catalog = {"uri": sys.argv[1], "type": "sql"}
+from pyiceberg.catalog import load_catalog
+table = load_catalog("cold", **catalog).load_table("db.t")
+sidecar.build(
+    table, ["a", "b", "s", "few"], engine="local", full=True, progress=lambda what, *steps: shown.append(what)
+)
+from sidecar.kernels._jit import KERNELS
+kernels = sorted(
+    f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}" for kernel in KERNELS if kernel.compilations
+)
+print(json.dumps({"functions": compiled, "kernels": kernels, "shown": shown, "logged": logged}))
+"""
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The catalog of a small table: long, int and string columns, with dictionaries and without."""
+    folder = tmp_path_factory.mktemp("cold")
+    uri = f"sqlite:///{folder}/catalog.db"
+    catalog = load_catalog("cold", type="sql", uri=uri, warehouse=folder.as_uri())
+    catalog.create_namespace("db")
+    n = np.arange(8000)
+    texts = [f"text-{k:x}" for k in n * 7919]
+    columns = {"a": n * 7919, "b": (n * 31).astype(np.int32), "s": texts, "few": [t[-1] for t in texts]}
+    rows = pa.table(columns)
+    table = catalog.create_table("db.t", rows.schema)
+    for at in (0, 4000):
+        table.append(rows.slice(at, 4000))
+    return uri
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run Python in a new process whose cache is ``folder``, and return what it prints."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def build(folder: Path, uri: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(folder, "-c", BUILD, uri))
+    return found
+
+
+def test_a_first_build_compiles_few_kernels_once_and_says_so(tmp_path: Path, uri: str) -> None:
+    first = build(tmp_path, uri)
+    assert set(first["kernels"]) == FIRST_BUILD
+    assert len(first["functions"]) <= MOST_FUNCTIONS
+    assert [name for name in FIRST_BUILD if first["functions"].count(name) != 1] == []
+    assert first["shown"].count("compiling kernels, once on this machine") == 1
+    assert first["logged"] == ["sidecar.kernels INFO compiling kernels, once on this machine"]
+    second = build(tmp_path, uri)
+    assert (second["functions"], second["kernels"], second["logged"]) == ([], [], [])
+    assert "compiling kernels, once on this machine" not in second["shown"]
+
+
+def test_after_a_warm_up_a_build_compiles_nothing(tmp_path: Path, uri: str) -> None:
+    report = json.loads(run(tmp_path, "-m", "sidecar.cli", "warm-up", "--json"))
+    assert report["compiled"] == report["kernels"] > len(FIRST_BUILD)
+    assert Path(report["folder"]).is_relative_to(tmp_path)
+    warm = build(tmp_path, uri)
+    assert (warm["functions"], warm["kernels"], warm["logged"]) == ([], [], [])

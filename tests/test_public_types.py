@@ -1,0 +1,231 @@
+"""The types of the public API: exported, documented, accepted by type checkers, short to look at."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sidecar
+from sidecar.errors import SidecarError
+from sidecar.results import LONGEST_TEXT, Result, Summarized
+from tests.guide_examples import PAGES, ROOT, examples
+
+PRELUDE = {
+    "spark": "from typing import Any\nspark: Any = None\n",
+    "encryption": (
+        "from pyarrow.parquet.encryption import KmsClient as Client, KmsConnectionConfig\n"
+        "KmsClient: type[Client] = Client\nkms_connection_config = KmsConnectionConfig()\n"
+    ),
+}
+"""Names that examples use and that the text around them explains."""
+
+OPAQUE = {"BlockFilter", "FileScan", "KeptRowGroups", "Plan", "SidecarFile", "Source"}
+"""Exported classes whose attributes may have types of the rooms: nobody makes or takes these apart."""
+
+PYRIGHT = shutil.which("basedpyright", path=str(Path(sys.executable).parent)) or shutil.which("basedpyright")
+
+
+def public() -> dict[str, Any]:
+    return {name: getattr(sidecar, name) for name in sidecar.__all__}
+
+
+FUNCTIONS = {name: value for name, value in public().items() if inspect.isfunction(value)}
+CLASSES = {name: value for name, value in public().items() if inspect.isclass(value)}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the Python examples of each page as one module, and pyarrow without types.
+
+    The stubs of pyarrow refuse calls that pyarrow takes, and not everybody has them.
+    """
+    folder = tmp_path_factory.mktemp("types")
+    for page in PAGES:
+        blocks = [one for one in examples(page) if one.language == "python" and one.needs != "quoted"]
+        if blocks:
+            text = "\n".join(f"# {block.name}\n{block.text}" for block in blocks)
+            name = page.stem.replace("-", "_").lower()
+            (folder / f"page_{name}.py").write_text(PRELUDE.get(page.stem, "") + text)
+    for module in (
+        "__init__",
+        "parquet/__init__",
+        "parquet/encryption",
+        "orc",
+        "compute",
+        "types",
+        "dataset",
+    ):
+        stub = folder / "stubs" / "pyarrow" / f"{module}.pyi"
+        stub.parent.mkdir(parents=True, exist_ok=True)
+        stub.write_text("from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n")
+    return folder
+
+
+def test_mypy_accepts_the_examples(pages: Path) -> None:
+    settings = pages / "mypy.ini"
+    settings.write_text(
+        f"[mypy]\nstrict = True\nmypy_path = {pages / 'stubs'}:{ROOT}\n"
+        f"cache_dir = {ROOT / '.mypy_cache' / 'examples'}\n"
+        "[mypy-sidecar.*]\nfollow_imports = silent\n"
+    )
+    found = checked([sys.executable, "-m", "mypy", "--config-file", str(settings), *files_of(pages)])
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.skipif(PYRIGHT is None, reason="basedpyright is not installed; the extra dev has it")
+def test_pyright_accepts_the_examples(pages: Path) -> None:
+    settings = {
+        "include": ["."],
+        "exclude": ["stubs"],
+        "stubPath": "stubs",
+        "extraPaths": [str(ROOT)],
+        "typeCheckingMode": "standard",
+        "reportUnusedExpression": False,
+    }
+    (pages / "pyrightconfig.json").write_text(json.dumps(settings))
+    found = checked([str(PYRIGHT), "--project", str(pages), "--pythonpath", sys.executable])
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def files_of(pages: Path) -> list[str]:
+    return sorted(map(str, pages.glob("page_*.py")))
+
+
+def checked(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_help_of_a_function_names_each_parameter(name: str) -> None:
+    text = inspect.getdoc(FUNCTIONS[name]) or ""
+    parameters = inspect.signature(FUNCTIONS[name]).parameters
+    assert [one for one in parameters if f"``{one}" not in text] == []
+
+
+def test_the_help_of_a_build_has_a_line_for_each_parameter() -> None:
+    lines = (inspect.getdoc(sidecar.build) or "").splitlines()
+    for parameter in inspect.signature(sidecar.build).parameters:
+        assert any(line.startswith(f"``{parameter}``") for line in lines), parameter
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_attributes_of_a_public_class_are_explained(name: str) -> None:
+    assert CLASSES[name].__doc__
+    assert list(unexplained(name)) == []
+
+
+def unexplained(name: str) -> Iterator[str]:
+    """Public attributes of a class without a docstring of their own and without a word in that of the class."""
+    body = definition(CLASSES[name]).body
+    known = " ".join(re.findall(r"``[^`]+``", CLASSES[name].__doc__ or ""))
+    for at, statement in enumerate(body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            attribute, after = statement.target.id, body[at + 1 : at + 2]
+            own = after and isinstance(after[0], ast.Expr) and isinstance(after[0].value, ast.Constant)
+            if not (own or attribute.startswith("_") or re.search(rf"\b{attribute}\b", known)):
+                yield attribute
+
+
+@cache
+def tree_of(path: str) -> ast.Module:
+    return ast.parse(Path(path).read_text("utf-8"))
+
+
+def home_of(found: Any) -> ast.Module:
+    """The module of a class, or of a function below its decorators."""
+    return tree_of(inspect.getsourcefile(inspect.unwrap(found)) or "")
+
+
+def definition(found: Any) -> Any:
+    """The definition of a class or function in its module."""
+    tree = home_of(found)
+    return next(node for node in ast.walk(tree) if getattr(node, "name", None) == found.__name__)
+
+
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *CLASSES} - OPAQUE))
+def test_the_types_that_a_caller_touches_are_exported(name: str) -> None:
+    found = public()[name]
+    if isinstance(found, type) and issubclass(found, SidecarError):
+        return
+    home = home_of(found)
+    own = {node.name for node in home.body if isinstance(node, ast.ClassDef)}
+    ours = own | {
+        alias.asname or alias.name
+        for node in ast.walk(home)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sidecar.")
+        for alias in node.names
+    }
+    named = {word for text in annotations(definition(found)) for word in re.findall(r"\w+", text)}
+    assert named & ours - {*sidecar.__all__} == set()
+
+
+def annotations(node: Any) -> Iterator[str]:
+    """The annotations of a function, or of a class's attributes."""
+    if isinstance(node, ast.ClassDef):
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign):
+                yield ast.unparse(statement.annotation)
+        return
+    arguments = node.args
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        if argument.annotation is not None:
+            yield ast.unparse(argument.annotation)
+    if node.returns is not None:
+        yield ast.unparse(node.returns)
+
+
+def test_no_public_function_returns_a_bare_dict() -> None:
+    for name, function in FUNCTIONS.items():
+        assert "dict" not in ast.unparse(definition(function).returns), name
+
+
+HOSTILE = "<script>alert('x')</script>\x1b[31m"
+
+
+def test_results_are_short_and_escaped() -> None:
+    many = [sidecar.Problem(f"/data/{n}.parquet", n, "c", HOSTILE) for n in range(600)]
+    found = sidecar.Verification(600, many, HOSTILE * 10)
+    assert "problems=<600 items>" in repr(found)
+    assert len(repr(found)) < 5 * LONGEST_TEXT
+    assert "\x1b" not in repr(found)
+    shown = found._repr_html_()
+    assert "<script>" not in shown
+    assert "\x1b" not in shown
+    assert "&lt;script&gt;" in shown
+    assert len(found.to_dict()["problems"]) == 600
+
+
+def test_plans_and_reports_are_short() -> None:
+    from pyiceberg.expressions import AlwaysTrue
+
+    funnel = sidecar.Funnel(total=600, kept=600, row_groups=1200)
+    plan = sidecar.Plan(None, 1, False, AlwaysTrue(), funnel=funnel, warnings=("x",))  # type: ignore[arg-type]
+    assert repr(plan) == (
+        "Plan(snapshot_id=1, files_total=600, dropped_by_metadata=0, dropped_by_filter=0, "
+        "dropped_by_page_index=0, files_kept=0, row_groups_kept=1200, notes=[], warnings=<1 item>)"
+    )
+    assert "<th" in plan._repr_html_()
+    for name in ("BuildReport", "EmbedReport", "RestoreReport", "EmbedTableReport", "ExtractReport"):
+        assert issubclass(CLASSES[name], Summarized)
+        assert CLASSES[name].__repr__ is Summarized.__repr__
+
+
+def test_plain_data_leaves_out_what_is_not_there() -> None:
+    verified = sidecar.Verification(1, [sidecar.Problem("f", None, None, "bad")])
+    problem = {"file": "f", "unit": None, "column": None, "problem": "bad"}
+    assert verified.to_dict() == {"checked": 1, "problems": [problem]}
+    unit = sidecar.ProbedRowGroup(row_group=0, might_contain=None, reason="no filter")
+    assert unit.to_dict() == {"row_group": 0, "might_contain": None, "reason": "no filter"}
+    assert isinstance(unit, Result)
+    assert sidecar.KindCoverage(ndv=7).to_dict() == {"ndv": 7}
