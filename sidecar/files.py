@@ -167,9 +167,7 @@ def probe_source(
     return FileProbe(path, column, _PROBES[kind](source, column, value))
 
 
-def check_readable(
-    path: str, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None
-) -> None:
+def check_readable(path: str, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> None:
     """Raise the error of a file whose format, footer or tail cannot be read; values and indexes are not looked at."""
     with _opened(path, io) as opened:
         kind, source = _unlocked(opened, encryption_keys)
@@ -221,9 +219,7 @@ def verify_file(
             return _verify_against(source, against, io, sample, encryption_keys, names)
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
-        problems = (
-            verify_puffin(source, encryption_keys, names) if kind == PUFFIN else _VERIFIERS[kind](source)
-        )
+        problems = verify_puffin(source, encryption_keys, names) if kind == PUFFIN else _VERIFIERS[kind](source)
         return Verification(1, problems, _SCOPES[kind])
 
 
@@ -362,9 +358,7 @@ def _verify_against(
 
     share = 1.0 if sample is None else sample
     problems = verify_puffin(source, encryption_keys, names)
-    others, looked_up = verify_against(
-        source, against, io, share=share, encryption_keys=encryption_keys, columns=names
-    )
+    others, looked_up = verify_against(source, against, io, share=share, encryption_keys=encryption_keys, columns=names)
     return Verification(1 + len(against), problems + others, looked_up=looked_up)
 
 

@@ -51,9 +51,7 @@ class Result(Summarized):
         """Return the attributes as plain data for JSON."""
         values = ((name, getattr(self, name)) for name in _names(type(self)))
         return {
-            name: plain_data(value)
-            for name, value in values
-            if value is not None or name not in self.omitted_if_none
+            name: plain_data(value) for name, value in values if value is not None or name not in self.omitted_if_none
         }
 
 

@@ -180,9 +180,7 @@ class FileIOSource:
             try:
                 self._size = len(self._io.new_input(self.name))
             except Exception as error:
-                raise StorageError(
-                    f"cannot get the length: {foreign_reason(error)}", file=self.name
-                ) from error
+                raise StorageError(f"cannot get the length: {foreign_reason(error)}", file=self.name) from error
         return self._size
 
     def read(self, offset: int, length: int) -> bytes:
@@ -205,9 +203,7 @@ class FileIOSource:
         try:
             data = self._opened().read(offset, length)
         except Exception as error:
-            raise StorageError(
-                f"cannot read: {foreign_reason(error)}", file=self.name, offset=offset
-            ) from error
+            raise StorageError(f"cannot read: {foreign_reason(error)}", file=self.name, offset=offset) from error
         if len(data) != length:
             raise DamagedFileError(
                 "the file ended early", file=self.name, offset=offset, expected=length, found=len(data)
@@ -249,9 +245,7 @@ def _opened(io: FileIO, path: str) -> _Opened:
     file: Any = io.new_input(path)
     filesystem = _fsspec(file)
     if filesystem is not None:
-        return _Opened(
-            lambda offset, length: bytes(filesystem.cat_file(path, start=offset, end=offset + length))
-        )
+        return _Opened(lambda offset, length: bytes(filesystem.cat_file(path, start=offset, end=offset + length)))
     stream: Any = file.open()
     if hasattr(stream, "read_at"):
         return _Opened(lambda offset, length: bytes(stream.read_at(length, offset)), stream.close)
@@ -445,9 +439,7 @@ def try_ranges(
     return out
 
 
-def _read_all(
-    source: Source, runs: Sequence[tuple[int, int, list[int]]]
-) -> Iterable[bytes | DamagedFileError]:
+def _read_all(source: Source, runs: Sequence[tuple[int, int, list[int]]]) -> Iterable[bytes | DamagedFileError]:
     at_once = min(requests_at_once(source), len(runs))
     if at_once < 2:
         return [_try(source, start, end - start) for start, end, _ in runs]

@@ -178,13 +178,9 @@ def holds(own: AnyFilter, value: int) -> bool:
     return all(int(own.blocks[block, word]) >> bit & 1 for word, bit in enumerate(positions))
 
 
-def bundle_of(
-    field_id: int, filters: Sequence[AnyFilter], segment: bytes, key: FieldKey | None = None
-) -> FieldBundle:
+def bundle_of(field_id: int, filters: Sequence[AnyFilter], segment: bytes, key: FieldKey | None = None) -> FieldBundle:
     by_unit = {own.unit: own for own in filters}
-    members = [
-        GroupMember(own.unit, own.encoding, own.resolution, len(own.bitset), rule=own.rule) for own in filters
-    ]
+    members = [GroupMember(own.unit, own.encoding, own.resolution, len(own.bitset), rule=own.rule) for own in filters]
     place = BlobContext(segment, field_id) if key is None else key.place
     groups = plan_groups(members, place.sealing)
     pages = [
@@ -202,19 +198,14 @@ def bundle_of(
     return FieldBundle(field_id, groups, pages, 0.01, len(filters) * 0.01, key)
 
 
-def lookups(
-    field_id: int, filters: Sequence[AnyFilter], units: int, values: Sequence[int]
-) -> list[dict[str, Any]]:
+def lookups(field_id: int, filters: Sequence[AnyFilter], units: int, values: Sequence[int]) -> list[dict[str, Any]]:
     """What a reader must keep for a value, asked in the encoding of each group."""
     have = {own.unit: own for own in filters}
     return [
         {
             "field": field_id,
             "value": value,
-            "plain": {
-                encoding: plain(value, encoding).hex()
-                for encoding in sorted({own.encoding for own in filters})
-            },
+            "plain": {encoding: plain(value, encoding).hex() for encoding in sorted({own.encoding for own in filters})},
             "units": [unit for unit in range(units) if unit not in have or holds(have[unit], value)],
         }
         for value in values
@@ -245,9 +236,7 @@ def table_of(counts: Sequence[int], coverage: Sequence[Coverage]) -> UnitsTable:
             entry=b"Avro record of file %d" % ordinal,
             units=tuple(UnitEntry(group, 100 * group, 100) for group in range(count)),
             partition=(b"2026", None) if ordinal % 2 else (),
-            bounds={
-                1: FieldBounds((0).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"), 100 * count, 0)
-            },
+            bounds={1: FieldBounds((0).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"), 100 * count, 0)},
             added_snapshot_id=None if ordinal == 43 else SNAPSHOT - ordinal % 3,
             file_sequence_number=SEQUENCE - ordinal % 4,
         )
@@ -294,9 +283,7 @@ def expected_table(table: UnitsTable) -> dict[str, Any]:
             {
                 "field": coverage.field_id,
                 "kind": coverage.kind,
-                "runs": [
-                    [len(list(run)), *coverage.states[code]] for code, run in groupby(coverage.codes.tolist())
-                ],
+                "runs": [[len(list(run)), *coverage.states[code]] for code, run in groupby(coverage.codes.tolist())],
             }
             for coverage in table.coverage
         ],
@@ -317,8 +304,7 @@ def small() -> tuple[bytes, dict[str, Any]]:
     ]
     first += [make_filter(unit, "int32", 1, [unit * 1000], resolution="name:a.b") for unit in (67, 69, 71)]
     second = [
-        make_filter(unit, "int64", 50, [unit, -unit, unit * 7], tail=bytes([unit, 255, unit]))
-        for unit in (0, 5, 40)
+        make_filter(unit, "int64", 50, [unit, -unit, unit * 7], tail=bytes([unit, 255, unit])) for unit in (0, 5, 40)
     ]
     third = [make_filter(70, "int64", 3, [1, 2, 3])]
     yes, no = CoverageState(UnitState.INDEXED, "id"), CoverageState("the column is absent from the file")
@@ -326,8 +312,7 @@ def small() -> tuple[bytes, dict[str, Any]]:
         Coverage.of(
             1,
             "bloom",
-            [yes] * 66
-            + [CoverageState(UnitState.INDEXED, "name:a.b") if unit % 2 else no for unit in range(66, 72)],
+            [yes] * 66 + [CoverageState(UnitState.INDEXED, "name:a.b") if unit % 2 else no for unit in range(66, 72)],
         )
     ]
     table = table_of(counts, coverage)
@@ -437,12 +422,9 @@ def _structures(unit: int, with_bounds: bool) -> tuple[bytes, bytes]:
     return column, b"OffsetIndex of unit %d" % unit + bytes(unit % 3)
 
 
-def page_index_bundle(
-    field_id: int, units: dict[int, tuple[PageIndexKind, bytes, bytes]]
-) -> FieldPageIndexes:
+def page_index_bundle(field_id: int, units: dict[int, tuple[PageIndexKind, bytes, bytes]]) -> FieldPageIndexes:
     groups = plan_page_indexes(
-        PageIndexMember(unit, kind, len(column), len(offset))
-        for unit, (kind, column, offset) in units.items()
+        PageIndexMember(unit, kind, len(column), len(offset)) for unit, (kind, column, offset) in units.items()
     )
     entries = [units[unit][1:] for group in groups for unit in group.units.tolist()]
     return FieldPageIndexes(field_id, groups, entries)
@@ -526,15 +508,13 @@ def encrypted() -> tuple[bytes, dict[str, Any]]:
     ]
     second: list[AnyFilter] = [make_filter(unit, "int64", 1, [unit, unit + 5000]) for unit in range(2055)]
     third: list[AnyFilter] = [
-        make_filter(unit, "int64", 50, [unit, -unit, unit * 7], tail=bytes([unit, 255, unit]))
-        for unit in (0, 5, 40)
+        make_filter(unit, "int64", 50, [unit, -unit, unit * 7], tail=bytes([unit, 255, unit])) for unit in (0, 5, 40)
     ]
     fourth: list[AnyFilter] = [make_orc(unit, "orc/long", 256, 3, [unit, unit + 700]) for unit in range(510)]
     table = table_of([2060], [Coverage.of(2, "bloom", [CoverageState(UnitState.INDEXED, "id")] * 2060)])
     header = SegmentHeader(TABLE, SNAPSHOT, SEQUENCE, "2026-01-02T03:04:05+00:00", segment)
     keys = {
-        field_id: FieldKey(masters[name], name.encode(), TABLE, segment, field_id)
-        for field_id, name in names.items()
+        field_id: FieldKey(masters[name], name.encode(), TABLE, segment, field_id) for field_id, name in names.items()
     }
     pages = {unit: _structures(unit, unit % 2 == 0) for unit in range(1030)}
     page_kind, row_kind = (
@@ -593,12 +573,9 @@ def write(
     puffin = PuffinWriter(sink, created_by="sidecar spec vectors")
     own = keys or {}
     bundles = [
-        bundle_of(field_id, filters, header.segment_id, own.get(field_id))
-        for field_id, filters in fields.items()
+        bundle_of(field_id, filters, header.segment_id, own.get(field_id)) for field_id, filters in fields.items()
     ]
-    write_toc(
-        puffin, write_segment(puffin, header, table, bundles, [*page_indexes, *row_indexes], **PLACE), **PLACE
-    )
+    write_toc(puffin, write_segment(puffin, header, table, bundles, [*page_indexes, *row_indexes], **PLACE), **PLACE)
     puffin.finish()
     return sink.getvalue()
 

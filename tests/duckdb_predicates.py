@@ -84,9 +84,7 @@ def _condition(bound: BooleanExpression, schema: Schema, words: _Words) -> str:
         return f"{column} {'not in' if isinstance(leaf, BoundNotIn) else 'in'} ({listed})"
     value = words.literal(leaf.literal.value, kind)
     if isinstance(leaf, BoundStartsWith | BoundNotStartsWith):
-        return (
-            f"{'not ' if isinstance(leaf, BoundNotStartsWith) else ''}{words.starts_with}({column}, {value})"
-        )
+        return f"{'not ' if isinstance(leaf, BoundNotStartsWith) else ''}{words.starts_with}({column}, {value})"
     return f"{column} {_SIGNS[type(leaf)]} {value}"
 
 

@@ -156,9 +156,7 @@ class History:
 
     def snapshot(self) -> int | None:
         """``None`` for the present one, mostly; else any that pyiceberg can plan, those of branches among them."""
-        if (
-            self.rng.random() < 0.75 or "returning" in self.features
-        ):  # files of old snapshots have other content by now
+        if self.rng.random() < 0.75 or "returning" in self.features:  # files of old snapshots have other content by now
             return None
         chosen = self.rng.choice(self.table.metadata.snapshots)
         return None if self._has_equality_deletes(chosen) else chosen.snapshot_id
@@ -248,9 +246,7 @@ def _first_spec(rng: random.Random, schema: Schema) -> PartitionSpec:
     chosen = rng.sample(known, rng.choice([1, 1, 2]))
     return PartitionSpec(
         *(
-            PartitionField(
-                schema.find_field(name).field_id, 1000 + n, rng.choice(TRANSFORMS[name]), f"{name}_part"
-            )
+            PartitionField(schema.find_field(name).field_id, 1000 + n, rng.choice(TRANSFORMS[name]), f"{name}_part")
             for n, name in enumerate(chosen)
         )
     )

@@ -54,9 +54,7 @@ def partitions(table: Table, data: pa.Table) -> list[tuple[PartitionKey, pa.Tabl
 
 
 def _transformed(schema: Schema, field: PartitionField, value: Any) -> Any:
-    return field.transform.transform(schema.find_type(field.source_id))(
-        partition_record_value(field, value, schema)
-    )
+    return field.transform.transform(schema.find_type(field.source_id))(partition_record_value(field, value, schema))
 
 
 def data_files(table: Table, data: pa.Table) -> list[DataFile]:
@@ -99,9 +97,7 @@ def rows_without(table: Table, start: int, stop: int) -> Iterator[tuple[DataFile
             yield task.file, rows.filter(pa.array(left, pa.bool_()))
 
 
-def imported(
-    table: Table, data: pa.Table, name: str, key: PartitionKey, size: int | None = None
-) -> DataFile | None:
+def imported(table: Table, data: pa.Table, name: str, key: PartitionKey, size: int | None = None) -> DataFile | None:
     """``data`` as the file ``name`` of the table, of just so many bytes; ``None`` if they are too few."""
     path = f"{table.location()}/data/{name}"
     schema = schema_to_pyarrow(table.schema())
@@ -166,6 +162,4 @@ def _added_last(table: Table) -> list[FileScanTask]:
     snapshot = table.current_snapshot()
     assert snapshot is not None
     own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
-    return [
-        FileScanTask(entry.data_file) for manifest in own for entry in manifest.fetch_manifest_entry(table.io)
-    ]
+    return [FileScanTask(entry.data_file) for manifest in own for entry in manifest.fetch_manifest_entry(table.io)]

@@ -144,9 +144,7 @@ def _delete_by_equality(spark: Any, name: str, history: History) -> str:
     table.refresh()
     path = f"{table.location()}/data/equality-delete-{history.rng.getrandbits(60)}.parquet"
     key = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
-    keys = pa.array(
-        history.rng.sample(range(history.ids // 2), 12)
-    )  # ids were doubled: most are of the first half
+    keys = pa.array(history.rng.sample(range(history.ids // 2), 12))  # ids were doubled: most are of the first half
     history.asked_ids += keys.to_pylist()
     with table.io.new_output(path).create() as stream:
         pq.write_table(pa.table([keys], schema=pa.schema([key])), stream)

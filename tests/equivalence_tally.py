@@ -25,9 +25,7 @@ class Tally:
     started: float = field(default_factory=time.perf_counter)
     failures: list[Any] = field(default_factory=list)
 
-    def compare(
-        self, found: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]], said: Any
-    ) -> None:
+    def compare(self, found: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]], said: Any) -> None:
         """Rows with an ``id``: NaN equals NaN, 0.0 differs from -0.0, order does not matter."""
         here, there = (Counter((row["id"], repr(dict(row))) for row in rows) for rows in (found, wanted))
         missing, extra = there - here, here - there

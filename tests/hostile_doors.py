@@ -142,9 +142,7 @@ def write_sound_files(folder: Path) -> list[str]:
         use_dictionary=["l.list.element"],
         bloom_filter_options={"k": {"ndv": 40}},
     )
-    orc.write_table(
-        table, folder / "sound.orc", bloom_filter_columns=[0, 1], row_index_stride=1000, compression="zlib"
-    )
+    orc.write_table(table, folder / "sound.orc", bloom_filter_columns=[0, 1], row_index_stride=1000, compression="zlib")
     return [str(folder / "sound.parquet"), str(folder / "sound.orc")]
 
 
@@ -187,9 +185,7 @@ def in_child(call: Callable[[], object]) -> dict[str, Any]:
     with open(out, "rb") as file:
         data = file.read()
     _, status = os.waitpid(child, 0)
-    return (
-        json.loads(data) if data else {"answer": f"killed by signal {status & 127}", "seconds": 0, "bytes": 0}
-    )
+    return json.loads(data) if data else {"answer": f"killed by signal {status & 127}", "seconds": 0, "bytes": 0}
 
 
 def main(paths: list[str]) -> None:

@@ -36,9 +36,7 @@ def spare_pyiceberg() -> None:
     transactions.update_table_metadata = remembering(made, _metadata_key, MOST_METADATA)
 
 
-def remembering(
-    function: Callable[..., Any], key: Callable[..., Any], most: int = MOST
-) -> Callable[..., Any]:
+def remembering(function: Callable[..., Any], key: Callable[..., Any], most: int = MOST) -> Callable[..., Any]:
     """``function`` with its results kept by ``key`` of its arguments. Errors are not kept.
 
     A key may have ids of arguments: the arguments are kept as well, so that no later object gets the same id.

@@ -107,9 +107,7 @@ def test_each_way_to_write_our_table_is_found(text: str, folder: Path) -> None:
     assert configured("threads") == 4
 
 
-def test_a_variable_beats_the_file_and_an_empty_one_does_not(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_beats_the_file_and_an_empty_one_does_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "sidecar.toml").write_text(toml(VALUES))
     for key, text in {"catalog": "dev", "engine": "spark", "threads": "7", "format": "json"}.items():
         monkeypatch.setenv(SETTINGS[key].variable, text)
@@ -148,9 +146,7 @@ def test_a_wrong_file_is_refused_with_its_name_and_the_known_keys(
 @pytest.mark.parametrize(
     ("name", "text"), [("SIDECAR_THREADS", "-1"), ("SIDECAR_THREADS", "x"), ("SIDECAR_ENGINE", "x")]
 )
-def test_a_wrong_variable_is_refused_by_its_name(
-    name: str, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, text)
     with pytest.raises(UsageError, match=name):
         configured(name.removeprefix("SIDECAR_").lower())
@@ -193,9 +189,7 @@ def test_calls_in_python_use_the_settings(monkeypatch: pytest.MonkeyPatch, folde
     assert (threads_of(None), threads_of(2)) == (3, 2)
 
 
-def test_config_prints_each_setting_its_value_and_its_origin(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_config_prints_each_setting_its_value_and_its_origin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "sidecar.toml").write_text(toml({"catalog": "prod", "threads": 3}))
     monkeypatch.setenv("SIDECAR_THREADS", "5")
     monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TOKEN", "s3cret")

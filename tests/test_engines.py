@@ -42,9 +42,7 @@ def test_spark_loads_scans_and_its_optimiser_sees_our_ndv(built: Any, spark: Any
     assert spark.table("cat.db.engines").count() == ROWS
     spark.conf.set("spark.sql.cbo.enabled", "true")
     try:
-        frame = spark.sql(
-            "select a.k from cat.db.engines a join cat.db.engines b on a.k = b.k where a.s = 'text 3'"
-        )
+        frame = spark.sql("select a.k from cat.db.engines a join cat.db.engines b on a.k = b.k where a.s = 'text 3'")
         assert frame.count() > 0
         relation = spark.table("cat.db.engines")._jdf.queryExecution().optimizedPlan()
         stats = relation.stats().attributeStats()

@@ -93,9 +93,7 @@ def planned_or_refused(
 ) -> Plan | None:
     """The plan; ``None`` where equality deletes forbid it, which must be there then, or where pyiceberg fails too."""
     try:
-        return sidecar.plan(
-            history.table, text, snapshot_id=snapshot_id, allow_equality_deletes=allow_equality_deletes
-        )
+        return sidecar.plan(history.table, text, snapshot_id=snapshot_id, allow_equality_deletes=allow_equality_deletes)
     except UnsupportedFeatureError as error:
         if history.equality_deletes and "equality deletes" in str(error):
             return None
@@ -127,9 +125,7 @@ def pyiceberg_rows(
     """pyiceberg's own rows, without those that were deleted by equality: it does not apply such deletes."""
     if history.gone and snapshot_id is None:
         found = rows_of_all_files(history.table, row_filter, fields, None, history.before_equality)
-        return found.filter(
-            pa.array([key not in history.gone for key in found["id"].to_pylist()], pa.bool_())
-        )
+        return found.filter(pa.array([key not in history.gone for key in found["id"].to_pylist()], pa.bool_()))
     if "floats" in history.features:
         return rows_of_all_files(history.table, row_filter, fields, snapshot_id)
     return history.table.scan(row_filter, selected_fields=fields, snapshot_id=snapshot_id).to_arrow()
@@ -298,9 +294,7 @@ def test_duckdb(history: Any, duckdb_iceberg: Any, seed: int, flavour: str, reco
                 found = [row for row in rows if stands_in.get(row["id"]) in kept]
                 wanted = rows
                 if len(found) < len(rows):
-                    bare = {
-                        *sidecar.plan(without_sidecar(made), text, allow_equality_deletes=True).kept_files
-                    }
+                    bare = {*sidecar.plan(without_sidecar(made), text, allow_equality_deletes=True).kept_files}
                     left = {row["id"] for row in rows if stands_in.get(row["id"]) in bare}
                     wanted = besides_nan(made, found, rows, left, None)
                 said = (way.__name__, seed, number, text, condition, damage, made.log)
@@ -314,9 +308,7 @@ def _files_of_ids(made: History, duckdb_iceberg: Any) -> dict[int, str]:
     listed = {str(local(file)): file for file in files}
     if not listed:
         return {}
-    rows = duckdb_iceberg.execute(
-        "select id, filename from read_parquet(?, filename=true)", [list(listed)]
-    ).fetchall()
+    rows = duckdb_iceberg.execute("select id, filename from read_parquet(?, filename=true)", [list(listed)]).fetchall()
     return {key: listed[name] for key, name in rows}
 
 
@@ -359,9 +351,7 @@ def test_spark(spark: Any, history: Any, seed: int, flavour: str, record_propert
 
 @pytest.mark.jvm
 @pytest.mark.parametrize(("seed", "flavour"), batches(CASES * 2 // 25 or BATCH, readable_spark_tables))
-def test_pyiceberg_after_spark(
-    spark: Any, history: Any, seed: int, flavour: str, record_property: Any
-) -> None:
+def test_pyiceberg_after_spark(spark: Any, history: Any, seed: int, flavour: str, record_property: Any) -> None:
     """Tables that Spark has changed, with deletion vectors, through pyiceberg's door."""
     tally = Tally("pyiceberg after Spark")
     made: History = history(seed, flavour)

@@ -79,9 +79,7 @@ def unrun() -> list[Example]:
 
 
 @pytest.mark.jvm
-def test_examples_of_spark(
-    spark: Any, catalog: Any, catalog_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_of_spark(spark: Any, catalog: Any, catalog_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide calls the catalog ``demo``; the shared session calls it ``cat``, and its workers know no catalog."""
     session = Session(monkeypatch)
     monkeypatch.chdir(catalog_dir)
@@ -101,9 +99,7 @@ def test_examples_of_spark(
     for block in blocks:
         text = block.text.replace("demo.db.readings", "cat.db.guide_readings")
         text = text.replace("db.readings", "db.guide_readings")
-        text = text.replace(
-            '.option("catalog", "demo")', f'.option("catalog", "cat").option("catalog.uri", "{uri}")'
-        )
+        text = text.replace('.option("catalog", "demo")', f'.option("catalog", "cat").option("catalog.uri", "{uri}")')
         text = text.replace('"demo"', '"cat"')
         printed = session.python(block._replace(text=text))
     assert "4242" in printed or session.names["frame"].count() == 1
@@ -129,9 +125,7 @@ def test_all_guides_are_there_and_open_with_a_task_and_an_example() -> None:
         assert task.startswith("**The task:**"), name
         first = text.index("```")
         assert text.count("\n", 0, first) < 20, f"{name} has no example in its first lines"
-        assert "\n## " not in text[:first] or name == "decisions", (
-            f"{name} opens with a section, not with an example"
-        )
+        assert "\n## " not in text[:first] or name == "decisions", f"{name} opens with a section, not with an example"
 
 
 @pytest.mark.parametrize("page", [*PAGES, ARCHITECTURE], ids=lambda page: page.stem)

@@ -140,9 +140,7 @@ def test_values_may_be_compared(code: str) -> None:
 
 
 def test_class_names_are_unique() -> None:
-    names = Counter(
-        node.name for path in MODULES for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)
-    )
+    names = Counter(node.name for path in MODULES for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef))
     assert {name: count for name, count in names.items() if count > 1} == {}
 
 

@@ -62,9 +62,7 @@ def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table:
         most_bytes = max(most_bytes, opened.index_bytes)
         most_reads = max(most_reads, opened.index_reads)
         opened.close()
-    assert (
-        0 < kept / LOOKUPS <= 1
-    )  # some false positives there are: a filter that denies everything is broken
+    assert 0 < kept / LOOKUPS <= 1  # some false positives there are: a filter that denies everything is broken
     assert most_bytes <= 64 * 1024
     assert most_reads <= 4
 
@@ -94,8 +92,6 @@ def test_a_thousand_random_keys_prune_as_theory_says(table: Any) -> None:
         assert planned.files_covered == FILES
         kept.append(planned.files_kept)
     assert abs(np.mean(kept) - expected) < 4 * (expected / len(kept)) ** 0.5
-    many = sidecar.plan(
-        table, "k is not null", keys={"k": pa.array(random.integers(-(2**61), 2**61, 100_000))}
-    )
+    many = sidecar.plan(table, "k is not null", keys={"k": pa.array(random.integers(-(2**61), 2**61, 100_000))})
     assert many.files_kept == FILES
     assert "filters of k are not asked" in many.notes[0]

@@ -49,9 +49,7 @@ def split_block(hashes: list[int], num_bytes: int, *, historical: bool = False) 
 
 
 def parquet_hashes(column: str, first: int, count: int) -> list[int]:
-    plain = [
-        struct.pack("<q", v) if column == "k" else v.encode() for v in ROWS[column][first : first + count]
-    ]
+    plain = [struct.pack("<q", v) if column == "k" else v.encode() for v in ROWS[column][first : first + count]]
     return [xxhash.xxh64_intdigest(value) for value in plain]
 
 

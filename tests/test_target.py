@@ -71,9 +71,7 @@ def test_a_local_file_appears_at_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP])
-def test_where_the_kernel_does_not_copy_we_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_where_the_kernel_does_not_copy_we_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(*_: object, **__: object) -> int:
         raise OSError(number, "no")
 
@@ -106,9 +104,7 @@ def test_what_the_kernel_copied_is_not_copied_again(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("kernel", [True, False])
-def test_a_source_that_ends_early_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: bool
-) -> None:
+def test_a_source_that_ends_early_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: bool) -> None:
     if not kernel:
         monkeypatch.delattr(os, "copy_file_range")
     (tmp_path / "source").write_bytes(b"abcdefgh")
@@ -209,9 +205,7 @@ def run(code: str, path: Path) -> int:
 def test_what_a_killed_run_left_is_cleared_by_a_later_one_after_a_day(tmp_path: Path) -> None:
     assert run(KILLED, tmp_path / "a.parquet") == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
-    assert left.name.startswith(
-        "a.parquet."
-    )  # a name with a dot in front would be passed over by orphan removal
+    assert left.name.startswith("a.parquet.")  # a name with a dot in front would be passed over by orphan removal
     others = [tmp_path / name for name in (f"{left.name}.bak", ".sidecar-tmp", "b.parquet", "x.sidecar-tmp")]
     for path in others:
         path.write_bytes(b"mine")

@@ -46,9 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as folder:
         table = _lineitem(Path(folder), options.sf)
-        print(
-            f"{'columns':<12} {'clock':<5} {'decode s':>9} {'index s':>9} {'ratio':>6} {'build s':>9} {'ratio':>6}"
-        )
+        print(f"{'columns':<12} {'clock':<5} {'decode s':>9} {'index s':>9} {'ratio':>6} {'build s':>9} {'ratio':>6}")
         for name, columns in CASES.items():
             _compare(name, table, columns, options)
     return 0
@@ -62,9 +60,7 @@ def _lineitem(folder: Path, scale: float) -> Any:
     rows = pq.read_table(folder / "lineitem.parquet", columns=names)
     catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
     catalog.create_namespace("db")
-    plain = pa.schema(
-        [(f.name, pa.string() if pa.types.is_string_view(f.type) else f.type) for f in rows.schema]
-    )
+    plain = pa.schema([(f.name, pa.string() if pa.types.is_string_view(f.type) else f.type) for f in rows.schema])
     table = catalog.create_table("db.lineitem", plain)
     step = -(-rows.num_rows // FILES)
     for first in range(0, rows.num_rows, step):
@@ -80,9 +76,7 @@ def _compare(name: str, table: Any, columns: list[str], options: argparse.Namesp
     for run in range(options.runs + 1):
         marks: list[Times] = []
 
-        def mark(
-            what: str, done: int | None = None, total: int | None = None, at: list[Times] = marks
-        ) -> None:
+        def mark(what: str, done: int | None = None, total: int | None = None, at: list[Times] = marks) -> None:
             if what == "indexing" and done in (0, total):
                 at.append(_now())
 

@@ -41,9 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--units", type=int, default=100_000)
     parser.add_argument("--values", type=int, default=41)
     options = parser.parse_args(arguments)
-    print(
-        f"{'filters':<24} {'file':>15} {'index bytes':>12} {'reads':>6} {'compute ms':>11} {'units kept':>11}"
-    )
+    print(f"{'filters':<24} {'file':>15} {'index bytes':>12} {'reads':>6} {'compute ms':>11} {'units kept':>11}")
     missed = False
     for name, encoding, num_bytes, rule in filters():
         with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as folder:

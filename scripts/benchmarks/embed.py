@@ -47,9 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         folder = Path(name)
         plain = lineitem(folder, options.scale)
         narrow = folder / "narrow.parquet"
-        pq.write_table(
-            pq.read_table(plain, columns=COLUMNS), narrow, use_dictionary=False, row_group_size=1 << 17
-        )
+        pq.write_table(pq.read_table(plain, columns=COLUMNS), narrow, use_dictionary=False, row_group_size=1 << 17)
         sealed = folder / "encrypted.parquet"
         pq.write_table(
             pq.read_table(narrow),

@@ -89,9 +89,7 @@ def since(start: Times) -> Times:
 
 def medians(times: dict[str, list[Times]]) -> tuple[dict[str, float], dict[str, float]]:
     """The median of each step, by wall time and by CPU time."""
-    wall, cpu = (
-        {step: statistics.median(t[i] for t in found) for step, found in times.items()} for i in (0, 1)
-    )
+    wall, cpu = ({step: statistics.median(t[i] for t in found) for step, found in times.items()} for i in (0, 1))
     return wall, cpu
 
 

@@ -66,9 +66,7 @@ def main(arguments: Sequence[str]) -> int:
             commands[name] = build()
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             print(f"{name}: not available ({error})")
-    print(
-        f"{options.values:,} int64, one thread, medians of {options.runs} interleaved runs, million values/s\n"
-    )
+    print(f"{options.values:,} int64, one thread, medians of {options.runs} interleaved runs, million values/s\n")
     print(f"{'filter':>10} {'':8} {'sidecar':>9}" + "".join(f" {name:>14} {'ratio':>6}" for name in commands))
     for size in options.bytes:
         compare(commands, options.values, size, options.runs)

@@ -82,17 +82,13 @@ def compare(name: str, table: Any, keys: Sequence[int]) -> None:
                 times[step].append(time.perf_counter() - start)
     median = {step: statistics.median(values) for step, values in times.items()}
     kept = [plan.files_kept for plan in plans]
-    print(
-        f"{name} keys: {statistics.mean(kept):.2f} files kept of {plans[0].files_total}, at most {max(kept)}"
-    )
+    print(f"{name} keys: {statistics.mean(kept):.2f} files kept of {plans[0].files_total}, at most {max(kept)}")
     print(
         f"  index: at most {max(p.index_bytes_read for p in plans):,} bytes, {max(p.index_reads for p in plans)} reads"
     )
     for step, seconds in median.items():
         print(f"  {step:<10} {seconds * 1000:8.1f} ms")
-    print(
-        f"  ratio to planning + one file: {median['sidecar'] / (median['planning'] + median['one file']):.2f}"
-    )
+    print(f"  ratio to planning + one file: {median['sidecar'] / (median['planning'] + median['one file']):.2f}")
 
 
 def plan_keys(table: Any, count: int) -> None:
@@ -102,9 +98,7 @@ def plan_keys(table: Any, count: int) -> None:
     start = time.process_time()
     plan = sidecar.plan(table, "true", keys={"k": keys})
     seconds = time.process_time() - start
-    print(
-        f"{count:,} absent keys: {plan.files_kept} of {plan.files_total} files kept, {seconds * 1000:.0f} ms of CPU"
-    )
+    print(f"{count:,} absent keys: {plan.files_kept} of {plan.files_total} files kept, {seconds * 1000:.0f} ms of CPU")
     print(f"  index: {plan.index_bytes_read:,} bytes, {plan.index_reads} reads; {'; '.join(plan.notes)}")
 
 

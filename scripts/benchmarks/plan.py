@@ -105,12 +105,8 @@ def catalog_of(folder: Path) -> Any:
 def write_table(catalog: Any, files: int, per_manifest: int) -> Table:
     """Random keys in every file, so that bounds rule none out; days rise from file to file."""
     catalog.create_namespace("db")
-    schema = pa.schema(
-        [("k", pa.int64()), ("t", pa.timestamp("us")), ("s", pa.string()), ("f", pa.float64())]
-    )
-    table: Table = catalog.create_table(
-        "db.many", schema, properties={"commit.manifest-merge.enabled": "false"}
-    )
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("s", pa.string()), ("f", pa.float64())])
+    table: Table = catalog.create_table("db.many", schema, properties={"commit.manifest-merge.enabled": "false"})
     for first in range(0, files, per_manifest):
         with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
             for number in range(first, min(first + per_manifest, files)):

@@ -112,18 +112,14 @@ def write_longs(folder: Path, files: int, rows: int) -> tuple[list[str], Any]:
 def broad(folder: Path, runs: int) -> bool:
     """Print the figures of predicates that leave most rows; whether the target is missed."""
     table = mixed_columns(folder)
-    print(
-        f"broad: {table.inspect.files().num_rows} files of mixed columns, sidecar with filters and page indexes"
-    )
+    print(f"broad: {table.inspect.files().num_rows} files of mixed columns, sidecar with filters and page indexes")
     missed = False
     for predicate in BROAD:
         steps: Steps = {
             "sidecar": lambda p=predicate: sidecar.scan(table, p),
             "pyiceberg": lambda p=predicate: table.scan(row_filter=p).to_arrow(),
             "sidecar stream": lambda p=predicate: sidecar.scan_batches(table, p).read_all(),
-            "pyiceberg stream": lambda p=predicate: (
-                table.scan(row_filter=p).to_arrow_batch_reader().read_all()
-            ),
+            "pyiceberg stream": lambda p=predicate: table.scan(row_filter=p).to_arrow_batch_reader().read_all(),
         }
         counts = {run().num_rows for run in steps.values()}
         assert len(counts) == 1

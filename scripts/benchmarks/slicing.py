@@ -33,9 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--part", type=int, default=1 << 20, help="bytes sliced at a time")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args(arguments)
-    print(
-        f"{'filters':>8} {'blocks':>7} {'copy':>7} {'slice':>7} {'/copy':>6} {'pages':>7} {'unslice':>8}   GB/s"
-    )
+    print(f"{'filters':>8} {'blocks':>7} {'copy':>7} {'slice':>7} {'/copy':>6} {'pages':>7} {'unslice':>8}   GB/s")
     missed = False
     for members in options.members:
         speeds = measure(members, options.bytes, options.part, options.runs)

@@ -178,14 +178,10 @@ def show_lookups(table: Any) -> None:
         assert same_rows(alone.rows, beside.rows), f"other rows with the sidecar: {predicate}"
         plan = sidecar.plan(table, predicate)
         drawn.add_row(name, "pyiceberg", *cells(alone, "–"))
-        drawn.add_row(
-            f"[dim]{predicate}[/]", "[green]sidecar[/]", *cells(beside, humanize.size(plan.index_bytes_read))
-        )
+        drawn.add_row(f"[dim]{predicate}[/]", "[green]sidecar[/]", *cells(beside, humanize.size(plan.index_bytes_read)))
         drawn.add_section()
     console.print(drawn)
-    console.print(
-        "The rows are identical in every case (compared). Time is planning and reading, best of three."
-    )
+    console.print("The rows are identical in every case (compared). Time is planning and reading, best of three.")
 
 
 def measured(table: Any, read: Callable[[Any, sidecar.TableScanReport], pa.Table]) -> Read:

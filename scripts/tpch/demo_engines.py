@@ -100,8 +100,6 @@ def duckdb_sees(table: Any) -> str:
         for package in (duckdb_extension_avro, duckdb_extension_iceberg):
             (extension,) = Path(package.__file__).parent.rglob("*.duckdb_extension")
             connection.execute(f"LOAD '{extension}'")
-        found = connection.execute(
-            "select count(*) from iceberg_scan(?)", [local_path(table.metadata_location)]
-        )
+        found = connection.execute("select count(*) from iceberg_scan(?)", [local_path(table.metadata_location)])
         (rows,) = found.fetchone() or (0,)
     return f"{rows:,} rows"

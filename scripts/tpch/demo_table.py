@@ -43,9 +43,7 @@ def generate(folder: Path, scale: float) -> list[Path]:
         tool = shutil.which("tpchgen-cli", path=sysconfig.get_path("scripts")) or "tpchgen-cli"
         command = [tool, "parquet", "-s", f"{scale:g}", "--tables=lineitem", f"--output-dir={folder}"]
         parts = math.ceil(scale)
-        subprocess.run(
-            [*command, f"--parts={parts}"] if parts > 1 else command, check=True, capture_output=True
-        )
+        subprocess.run([*command, f"--parts={parts}"] if parts > 1 else command, check=True, capture_output=True)
         done.touch()
     # lineitem.parquet, or lineitem/lineitem.1.parquet and so on.
     found = sorted(folder.rglob("*.parquet"), key=lambda p: (len(p.name), p.name))

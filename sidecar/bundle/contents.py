@@ -134,9 +134,7 @@ def _kinds(
         ]
         if found:
             kinds[kind] = _describe_filters(found, fill)
-    pages = [
-        segment.page_index_blobs[field_id] for segment in segments if field_id in segment.page_index_blobs
-    ]
+    pages = [segment.page_index_blobs[field_id] for segment in segments if field_id in segment.page_index_blobs]
     rows = [segment.row_index_blobs[field_id] for segment in segments if field_id in segment.row_index_blobs]
     if pages:
         kinds["page-index"] = _describe_indexes(pages)

@@ -181,9 +181,7 @@ def bound_part(toc: bytes, lock: Lock) -> bytes:
     """
     begin = b"".join((_LOCK_BEGINS, encode_toc(lock.encode()), _LOCK_ENDS))
     if not toc.startswith(begin):
-        raise DamagedFileError(
-            "the table of contents does not begin with its member 'encryption' as sidecar writes it"
-        )
+        raise DamagedFileError("the table of contents does not begin with its member 'encryption' as sidecar writes it")
     return b"{" + toc[len(begin) :]
 
 
@@ -209,9 +207,7 @@ class FieldKey:
         modules_per_key: int = MODULES_PER_KEY,
     ) -> None:
         if len(key_metadata) > MAX_KEY_METADATA:
-            raise UsageError(
-                "the key metadata is too long", expected=MAX_KEY_METADATA, found=len(key_metadata)
-            )
+            raise UsageError("the key metadata is too long", expected=MAX_KEY_METADATA, found=len(key_metadata))
         self._data_key = os.urandom(len(master_key))
         self._master_key = master_key
         self._key_metadata = key_metadata

@@ -86,13 +86,7 @@ def decode_header(data: bytes, magic: bytes, blob_length: int) -> Header:
         raise DamagedFileError("a blob does not begin with its magic", expected=magic, found=found_magic)
     if version not in VERSIONS:
         raise UnsupportedFeatureError("the blob has an unknown version", expected="1 to 3", found=version)
-    if (
-        reserved
-        or reserved_too
-        or offset < HEADER_BYTES
-        or length > MAX_TOC_BYTES
-        or offset + length != blob_length
-    ):
+    if reserved or reserved_too or offset < HEADER_BYTES or length > MAX_TOC_BYTES or offset + length != blob_length:
         raise DamagedFileError(
             "a blob's header contradicts its length",
             expected=f"{blob_length} bytes",

@@ -63,9 +63,7 @@ def extract_blocks(
         yield pages.first_block, unslice_pages(whole, pages.first_block, pages.blocks, pages.data)
 
 
-def take_own_blocks(
-    blocks: npt.NDArray[np.uint32], first: int, factor: int, target: npt.NDArray[np.uint32]
-) -> None:
+def take_own_blocks(blocks: npt.NDArray[np.uint32], first: int, factor: int, target: npt.NDArray[np.uint32]) -> None:
     """Undo widening: copy every ``factor``-th block of ``blocks``, which begin at block ``first``, to ``target``."""
     start = -first % factor
     kept = blocks[start::factor]

@@ -80,9 +80,7 @@ def index_pieces(given: FieldIndexes, place: BlobContext) -> Iterator[bytes]:
             entry = next(entries, None)
             if entry is None or [len(part) for part in entry] != lengths:
                 found = "nothing" if entry is None else [len(part) for part in entry]
-                raise UsageError(
-                    f"a {form.what} does not have the stated length", expected=lengths, found=found
-                )
+                raise UsageError(f"a {form.what} does not have the stated length", expected=lengths, found=found)
             data = b"".join(entry)
             yield place.seal(place.context(form.entry, unit, group.ordinal), data)
         yield from _table_pieces(form, group, place)

@@ -95,9 +95,7 @@ class IndexGroup(Generic[K]):
         return int(self.lengths.sum()) + sealing.overhead * len(self.units)
 
 
-def plan_index_groups(
-    form: IndexForm[K], members: Iterable[tuple[int, K, tuple[int, ...]]]
-) -> list[IndexGroup[K]]:
+def plan_index_groups(form: IndexForm[K], members: Iterable[tuple[int, K, tuple[int, ...]]]) -> list[IndexGroup[K]]:
     """Group one field's entries by kind. ``members`` has (unit, kind, lengths of the entry's parts).
 
     Raises :class:`UsageError` if a unit occurs twice or a length is out of range.
@@ -175,9 +173,7 @@ def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
     return IndexToc(**vars(common), groups=groups)
 
 
-def _decode_group(
-    form: IndexForm[K], ordinal: int, content: dict[str, Any], toc: FieldToc
-) -> StoredIndexGroup[K]:
+def _decode_group(form: IndexForm[K], ordinal: int, content: dict[str, Any], toc: FieldToc) -> StoredIndexGroup[K]:
     members, units = decode_members(content, toc.num_units)
     offset, length = integer(content, "offset", HEADER_BYTES), integer(content, "length")
     table = form.table_length(members, toc.sealing)

@@ -239,8 +239,7 @@ def describe_indexes(toc: IndexToc[PageIndexKind] | IndexToc[RowIndexKind]) -> I
         field=toc.field_id,
         encrypted=toc.lock is not None,
         groups=[
-            IndexGroupInfo(group.ordinal, group.kind, group.members, group.offset, group.length)
-            for group in toc.groups
+            IndexGroupInfo(group.ordinal, group.kind, group.members, group.offset, group.length) for group in toc.groups
         ],
         doubts=list(toc.doubts),
     )

@@ -140,9 +140,7 @@ class Coverage:
     def counts(self) -> dict[str, int]:
         """Return the number of units by state."""
         counts: dict[str, int] = {}
-        for state, count in zip(
-            self.states, np.bincount(self.codes, minlength=len(self.states)), strict=True
-        ):
+        for state, count in zip(self.states, np.bincount(self.codes, minlength=len(self.states)), strict=True):
             counts[state.state] = counts.get(state.state, 0) + int(count)
         return counts
 

@@ -94,9 +94,7 @@ def plan_page_indexes(members: Iterable[PageIndexMember]) -> list[PageIndexGroup
 
 def _checked(index: PageIndexMember) -> tuple[int, PageIndexKind, tuple[int, int]]:
     if not index.column_length and not index.offset_length:
-        raise UsageError(
-            "a page index has neither a ColumnIndex nor an OffsetIndex", found=f"unit {index.unit}"
-        )
+        raise UsageError("a page index has neither a ColumnIndex nor an OffsetIndex", found=f"unit {index.unit}")
     return index.unit, index.kind, (index.column_length, index.offset_length)
 
 

@@ -140,9 +140,7 @@ class _Known(NamedTuple):
         return cls(*entry.identity, b"" if entry.identity.is_certain else entry.entry)
 
 
-def _answers(
-    sidecar: SidecarFile, fields: list[int], names: NamedColumns, value: LiteralValue
-) -> list[ProbedRowGroup]:
+def _answers(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value: LiteralValue) -> list[ProbedRowGroup]:
     """Return the units of all segments; of a file in several segments, those of the first that is certain."""
     found: dict[_Known, list[ProbedRowGroup]] = {}
     lost: list[ProbedRowGroup] = []

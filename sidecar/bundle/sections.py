@@ -112,9 +112,7 @@ def decode_sections(value: list[Any], end: int) -> list[Section]:
             raise DamagedFileError("a section has an impossible field id", found=section.field_id)
         inside = section.offset >= HEADER_BYTES and 0 <= section.length <= end - section.offset
         if not inside or not 0 <= section.count * SEAL_BYTES <= section.length:
-            raise DamagedFileError(
-                "a section does not fit its blob", expected=f"{end} bytes", found=repr(line)[:60]
-            )
+            raise DamagedFileError("a section does not fit its blob", expected=f"{end} bytes", found=repr(line)[:60])
         sections.append(section)
     return sections
 
@@ -166,9 +164,7 @@ class SectionReader:
         stored = self._read_ranges([ranges[piece] for piece in wanted])
         for piece, data in zip(wanted, stored, strict=True):
             if not is_sealed(place.context(kind, piece), data):
-                raise DamagedFileError(
-                    f"piece {piece} of {section.name} has a wrong checksum", offset=ranges[piece][0]
-                )
+                raise DamagedFileError(f"piece {piece} of {section.name} has a wrong checksum", offset=ranges[piece][0])
             if not section.is_piece(piece, data):
                 raise DamagedFileError(
                     f"piece {piece} of {section.name} does not match its digest in the table of contents",

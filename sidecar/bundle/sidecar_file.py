@@ -120,9 +120,7 @@ class SidecarFile:
     ) -> dict[int, dict[int, StoredPageIndex]]:
         """Return :meth:`Segment.page_indexes` of several fields by field id, with a few reads for all of them."""
         places = {
-            entry.fields[0]: entry.offset
-            for entry in segment.entries
-            if entry.blob_type == PAGE_INDEXES.blob_type
+            entry.fields[0]: entry.offset for entry in segment.entries if entry.blob_type == PAGE_INDEXES.blob_type
         }
         fields = [field_id for field_id in wanted if field_id in segment.page_index_blobs]
         read = read_together(
@@ -134,9 +132,7 @@ class SidecarFile:
         """Continue after :meth:`close` with another source of the same file."""
         self.source.inner = source
 
-    def use_keys(
-        self, encryption_keys: EncryptionKeys | None, fields: Mapping[int, bytes] | None = None
-    ) -> None:
+    def use_keys(self, encryption_keys: EncryptionKeys | None, fields: Mapping[int, bytes] | None = None) -> None:
         """Use these keys for encrypted blobs from now on. A key is requested when a blob needs it.
 
         ``fields`` maps the ids of fields whose blobs must be encrypted to the metadata of their keys. Plaintext blobs
@@ -331,9 +327,7 @@ class SidecarFile:
 
 def _put(blobs: dict[int, T], field_id: int, opened: T, blob: BlobMetadata) -> None:
     if field_id in blobs:
-        raise DamagedFileError(
-            f"a segment has two {blob.type} blobs of one field", offset=blob.offset, found=field_id
-        )
+        raise DamagedFileError(f"a segment has two {blob.type} blobs of one field", offset=blob.offset, found=field_id)
     blobs[field_id] = opened
 
 

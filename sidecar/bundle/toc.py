@@ -121,9 +121,7 @@ def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
         )
     content = decode_toc(directory)
     if (content.get("kind"), content.get("version")) != ("toc", VERSION):
-        raise UnsupportedFeatureError(
-            "the directory has an unknown version", found=repr(content.get("version"))[:40]
-        )
+        raise UnsupportedFeatureError("the directory has an unknown version", found=repr(content.get("version"))[:40])
     return [_entry(blob, data) for blob in member(content, "blobs", list)]
 
 

@@ -23,10 +23,7 @@ def encode_units(units: npt.NDArray[np.int64]) -> dict[str, object]:
     counts = np.diff(np.concatenate((starts, [len(units)])))
     runs = np.stack((units[starts], counts), axis=1) if len(units) else np.empty((0, 2), np.int64)
     bitmap_length = 4 * ((int(units[-1]) // 8 + 3) // 3) if len(units) else 0
-    if (
-        len(runs) * 5 <= bitmap_length
-        or len(json.dumps(runs.tolist(), separators=(",", ":"))) <= bitmap_length
-    ):
+    if len(runs) * 5 <= bitmap_length or len(json.dumps(runs.tolist(), separators=(",", ":"))) <= bitmap_length:
         return {"runs": runs.tolist()}
     bits = np.zeros(int(units[-1]) + 1, np.bool_)
     bits[units] = True

@@ -56,8 +56,7 @@ def verify_sidecar(
         problems += _problems(source.name, segment.units.verify)
         for bundle in (*segment.bundles.values(), *segment.orc_bundles.values()):
             problems += [
-                problem_in(source.name, text, name(bundle.toc.field_id))
-                for text in _bundle_problems(segment, bundle)
+                problem_in(source.name, text, name(bundle.toc.field_id)) for text in _bundle_problems(segment, bundle)
             ]
         for field_id, pages in segment.page_index_blobs.items():
             problems += [problem_in(source.name, text, name(field_id)) for text in pages.verify()]

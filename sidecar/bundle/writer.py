@@ -174,9 +174,7 @@ def _entry(blob: BlobMetadata, segment_id: bytes, toc: bytes) -> TocEntry:
     return TocEntry(blob.type, blob.fields, segment_id, blob.offset, blob.length, toc)
 
 
-def _blob(
-    magic: bytes, pieces: Iterable[bytes], toc: bytes, toc_offset: int, key: FieldKey | None
-) -> Iterator[bytes]:
+def _blob(magic: bytes, pieces: Iterable[bytes], toc: bytes, toc_offset: int, key: FieldKey | None) -> Iterator[bytes]:
     yield header_for(magic, toc, toc_offset, VERSION if key is None else ENCRYPTED_VERSION).encode()
     yield from pieces
     yield toc
@@ -203,9 +201,7 @@ def _check_units(groups: Sequence[BundleGroup] | Sequence[IndexGroup[Any]], unit
             raise UsageError("a group has units that are not in the segment", expected=units.num_units)
 
 
-def _wrong_pages(
-    bundle: FieldBundle, group: BundleGroup | None, left: int, piece: bytes | None
-) -> UsageError:
+def _wrong_pages(bundle: FieldBundle, group: BundleGroup | None, left: int, piece: bytes | None) -> UsageError:
     return UsageError(
         "the pages of a field do not fill its groups",
         column=f"field {bundle.field_id}, group {group.ordinal if group else 'none'}",

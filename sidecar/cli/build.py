@@ -71,9 +71,7 @@ def build(
     ],
     kinds: Annotated[
         str,
-        typer.Option(
-            "--kinds", metavar="KINDS", help="What to build: bloom, theta (distinct counts), page-index."
-        ),
+        typer.Option("--kinds", metavar="KINDS", help="What to build: bloom, theta (distinct counts), page-index."),
     ] = "bloom,theta",
     fpp: Annotated[
         str,
@@ -89,9 +87,7 @@ def build(
     ] = Harvest.good,
     filter_format: Annotated[
         Format,
-        choice(
-            "--as", Format, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."
-        ),
+        choice("--as", Format, "Filters for ORC files. auto: the good ones in the files, else Parquet's kind."),
     ] = Format.auto,
     engine: Annotated[
         EngineName | None,
@@ -106,9 +102,7 @@ def build(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="Register the sidecar even if this loses what an unreadable statistics file has."
-        ),
+        typer.Option("--force", help="Register the sidecar even if this loses what an unreadable statistics file has."),
     ] = False,
     snapshot: Snapshot = None,
     ref: Ref = None,
@@ -276,7 +270,5 @@ def _planned(data: Any) -> list[tuple[str, str]]:
         many = "s" * (data["segments_carried"] != 1)
         copied = f"{humanize.size(data['bytes_carried'])} of the earlier sidecar ({segments} segment{many})"
         lines.append(("to be copied", copied))
-    place = (
-        f"to be written in {escaped(data['folder'])}" if data["commits"] else "already indexed: nothing to do"
-    )
+    place = f"to be written in {escaped(data['folder'])}" if data["commits"] else "already indexed: nothing to do"
     return [*lines, ("sidecar", place), ("time", humanize.duration(data["seconds"]))]

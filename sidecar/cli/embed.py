@@ -73,9 +73,7 @@ def embed(
         ),
     ] = None,
     page_index: Annotated[bool, typer.Option("--page-index", help="Give every column a page index.")] = False,
-    fpp: Annotated[
-        str, typer.Option("--fpp", metavar="RATE", help="False-positive rate of the filters.")
-    ] = "0.01",
+    fpp: Annotated[str, typer.Option("--fpp", metavar="RATE", help="False-positive rate of the filters.")] = "0.01",
     ndv: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,9 +92,7 @@ def embed(
     ] = ReplaceRule.good,
     even_if_dictionary: Annotated[
         bool,
-        typer.Option(
-            "--even-if-dictionary", help="Build a filter even if the dictionary is not larger than it."
-        ),
+        typer.Option("--even-if-dictionary", help="Build a filter even if the dictionary is not larger than it."),
     ] = False,
     dry_run: DryRun = False,
     sidecar: Annotated[
@@ -109,9 +105,7 @@ def embed(
     ] = None,
     all_to: Annotated[
         str | None,
-        typer.Option(
-            "--all-to", metavar="DIR", help="With --from: write all files of the sidecar into a folder."
-        ),
+        typer.Option("--all-to", metavar="DIR", help="With --from: write all files of the sidecar into a folder."),
     ] = None,
     way: Annotated[
         from_cli.RestoreWay,
@@ -255,9 +249,7 @@ def draw(to: Console, data: Any) -> None:
             ]
         )
     )
-    drawn = table(
-        "column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5)
-    )
+    drawn = table("column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5))
     own = {"exact": "as it was"} if "sidecar" in data else {}
     for key, group in groupby(sorted(data["units"], key=_line), key=_line):
         names = (key[0], key[1], {**_TAKEN_FROM, **own}[key[2]])

@@ -22,9 +22,7 @@ def draw(to: Console, data: Any) -> None:
     is_dry = announce_dry_run(to, data)
     to.print(facts(_summary(data)))
     if data["indexes"]:
-        drawn = table(
-            "column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5)
-        )
+        drawn = table("column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5))
         for index in data["indexes"]:
             drawn.add_row(*_line(index))
         to.print(drawn)

@@ -28,9 +28,7 @@ def extract(
         ),
     ],
     bloom: Annotated[bool, typer.Option("--bloom", help="Copy only Bloom filters.")] = False,
-    page_index: Annotated[
-        bool, typer.Option("--page-index", help="Copy only page indexes and row indexes.")
-    ] = False,
+    page_index: Annotated[bool, typer.Option("--page-index", help="Copy only page indexes and row indexes.")] = False,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -43,8 +41,7 @@ def extract(
         bool | None,
         typer.Option(
             "--digest/--no-digest",
-            help="Record a digest of all stored pages, by which embed --from recognises the file "
-            "[local files only].",
+            help="Record a digest of all stored pages, by which embed --from recognises the file [local files only].",
         ),
     ] = None,
     witness: Annotated[
@@ -115,9 +112,7 @@ def draw(to: Console, data: Any) -> None:
 
 def rows(data: Any) -> ResultRows:
     """A row for each index."""
-    return rows_of(
-        "file row_group column kind way bytes rate_before rate_after measured reason", data["units"]
-    )
+    return rows_of("file row_group column kind way bytes rate_before rate_after measured reason", data["units"])
 
 
 def draw_units(to: Console, units: Any) -> None:

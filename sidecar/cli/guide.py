@@ -61,9 +61,7 @@ def guide(
         out.result({"guides": guides}, draw_list, rows)
         return
     text = read_guide(name)
-    out.result(
-        {"name": name, "title": title(text), "text": text}, lambda to, data: draw_guide(to, text), rows
-    )
+    out.result({"name": name, "title": title(text), "text": text}, lambda to, data: draw_guide(to, text), rows)
 
 
 def read_guide(name: str) -> str:

@@ -37,9 +37,7 @@ def inspect(
     ] = False,
     statistics: Annotated[
         bool,
-        typer.Option(
-            "--statistics", help="Show minimum and maximum of ORC row groups; they are values of the data."
-        ),
+        typer.Option("--statistics", help="Show minimum and maximum of ORC row groups; they are values of the data."),
     ] = False,
     keys: KeyPlace = None,
     skip_bad: SkipBad = False,
@@ -77,9 +75,7 @@ def inspect(
         from sidecar import inspect_table
 
         if keys is not None:
-            raise UsageError(
-                "--encryption-keys is for a path: inspect of a table reads nothing that is encrypted"
-            )
+            raise UsageError("--encryption-keys is for a path: inspect of a table reads nothing that is encrypted")
         if chosen.names or fill:
             raise UsageError("--columns ID=NAME and --fill are for the path of a Puffin file")
         if are_several_tables(targets, skip_bad):

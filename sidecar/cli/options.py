@@ -38,9 +38,7 @@ KeyPlace = Annotated[
         help="Keys of encrypted files: JSON in a file or in an environment variable.",
     ),
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be read and written, and write nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be read and written, and write nothing.")]
 AllowPlaintext = Annotated[
     bool,
     typer.Option(

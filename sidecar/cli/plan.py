@@ -70,9 +70,7 @@ def draw(to: Console, data: Any) -> None:
     for file, path in zip(files[:SHOWN_FILES], data["kept_files"], strict=False):
         to.print(f"  {file}{_part(data['row_groups'].get(path))}", markup=False, soft_wrap=True)
     if len(data["kept_files"]) > SHOWN_FILES:
-        to.print(
-            f"[dim]and {humanize.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]"
-        )
+        to.print(f"[dim]and {humanize.count(len(data['kept_files']) - SHOWN_FILES)} more: --json names all[/]")
 
 
 def rows(data: Any) -> ResultRows:
@@ -135,9 +133,7 @@ def _funnel(funnel: Any) -> list[tuple[str, str]]:
         if dropped[key]:
             rows.append((f"dropped {name}", f"{'−' + humanize.count(dropped[key]):>8}"))
     reasons = funnel["kept_because"]
-    because = ", ".join(
-        reasons if len(reasons) == 1 else (f"{humanize.count(n)} {r}" for r, n in reasons.items())
-    )
+    because = ", ".join(reasons if len(reasons) == 1 else (f"{humanize.count(n)} {r}" for r, n in reasons.items()))
     kept = f"[bold]{humanize.count(funnel['kept']):>8}[/]"
     rows.append(("kept", kept + (f"  {escaped(because)}" if because else "")))
     groups = funnel["row_groups"]

@@ -125,9 +125,7 @@ def draw(to: Console, data: Any) -> None:
     kept = [unit for unit in data["units"] if unit["might_contain"] is not False]
     if kept:
         folder, files = without_folder([unit.get("file") or data.get("file", "") for unit in kept])
-        to.print(
-            f"\nunits to read, in {folder}" if folder else "\nunits to read", markup=False, soft_wrap=True
-        )
+        to.print(f"\nunits to read, in {folder}" if folder else "\nunits to read", markup=False, soft_wrap=True)
         drawn = table_of("file", "row group", "", right=(1,))
         for unit, file in zip(kept[:SHOWN_UNITS], files, strict=False):
             drawn.add_row(escaped(file), _place(unit), escaped(_answer(unit)))

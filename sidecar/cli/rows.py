@@ -34,9 +34,7 @@ def check_output(path: Path) -> None:
             f"cannot tell the format of '{path}' from its extension", hint=f"Use one of {', '.join(WRITERS)}."
         )
     if not path.absolute().parent.is_dir():
-        raise UsageError(
-            f"the folder of '{path}' does not exist", hint=f"Make it first: mkdir -p {path.parent}"
-        )
+        raise UsageError(f"the folder of '{path}' does not exist", hint=f"Make it first: mkdir -p {path.parent}")
 
 
 def write_rows(rows: pa.RecordBatchReader, path: Path) -> int:

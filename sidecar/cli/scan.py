@@ -42,9 +42,7 @@ def scan(
     columns: Annotated[
         str | None, typer.Option("--columns", "-c", metavar="A,B", help="Columns to read [all].")
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Read at most N rows.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Read at most N rows.")] = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -205,8 +203,7 @@ def draw_table_scan(to: Console, data: Any) -> None:
         reads = f"{humanize.size(done['sidecar_bytes_read']):>10} more in {done['sidecar_reads']} reads"
         lines.append(("sidecar", reads))
     lines += [
-        ("read whole", f"{humanize.count(n):>10} files: {escaped(why)}")
-        for why, n in done["whole_files"].items()
+        ("read whole", f"{humanize.count(n):>10} files: {escaped(why)}") for why, n in done["whole_files"].items()
     ]
     to.print()
     to.print(facts(lines))

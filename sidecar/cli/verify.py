@@ -37,9 +37,7 @@ def verify(
     targets: Targets,
     data: Annotated[
         bool,
-        typer.Option(
-            "--data", help="Look up every value in its filter, and compare page indexes with pages."
-        ),
+        typer.Option("--data", help="Look up every value in its filter, and compare page indexes with pages."),
     ] = False,
     sample: Annotated[
         float | None,
@@ -186,11 +184,7 @@ def _success_line(found: Any) -> str:
     """The line for a result without problems. It says what was checked, and never "fine" if nothing was."""
     checked = f"{humanize.count(found['checked'])} checked"
     if not found["checked"]:
-        return (
-            f"there was nothing to check ({found['scope']})"
-            if "scope" in found
-            else "there was nothing to check"
-        )
+        return f"there was nothing to check ({found['scope']})" if "scope" in found else "there was nothing to check"
     if "looked_up" not in found:
         scope = found.get("scope")
         return f"[green]fine[/]: {checked} ({scope})" if scope else f"[green]fine[/]: {checked}"

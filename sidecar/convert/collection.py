@@ -188,9 +188,7 @@ class Collection:
             if self.columns[key].filters
         )
         indexes = (
-            field_index
-            for number, key in numbers
-            for field_index in self._indexes(number, key, own.get(number))
+            field_index for number, key in numbers for field_index in self._indexes(number, key, own.get(number))
         )
         entries = write_segment(puffin, header, units, bundles, indexes, **place)
         write_toc(puffin, entries, **place)
@@ -215,9 +213,7 @@ class Collection:
                     states = (self._state(have, column, key, kind, unit) for unit in range(self.num_units))
                     yield Coverage.of(number, kind, states)
 
-    def _state(
-        self, have: AbstractSet[int], column: CollectedColumn, key: Key, kind: str, unit: int
-    ) -> CoverageState:
+    def _state(self, have: AbstractSet[int], column: CollectedColumn, key: Key, kind: str, unit: int) -> CoverageState:
         if unit in have:
             return CoverageState(UnitState.INDEXED, key.resolution)
         nothing = "the file has no filter" if kind == BLOOM else "the file has no page index"
@@ -260,17 +256,14 @@ class Collection:
         if self.columns[key].pages:
             yield replace(self._page_indexes(number, key), key=own, properties=kept_as[1])
         if rows := self.columns[key].rows:
-            groups = plan_row_indexes(
-                RowIndexMember(unit, kept.kind, kept.length) for unit, kept in rows.items()
-            )
+            groups = plan_row_indexes(RowIndexMember(unit, kept.kind, kept.length) for unit, kept in rows.items())
             ordered = (rows[unit] for group in groups for unit in group.units.tolist())
             yield FieldRowIndexes(number, groups, ((self.row_index_of(kept),) for kept in ordered), *kept_as)
 
     def _page_indexes(self, number: int, key: Key) -> FieldPageIndexes:
         pages = self.columns[key].pages
         groups = plan_page_indexes(
-            PageIndexMember(unit, kept.kind, kept.column_length, kept.offset_length)
-            for unit, kept in pages.items()
+            PageIndexMember(unit, kept.kind, kept.column_length, kept.offset_length) for unit, kept in pages.items()
         )
         ordered = (pages[unit] for group in groups for unit in group.units.tolist())
         return FieldPageIndexes(number, groups, map(self.page_index_of, ordered))
@@ -285,9 +278,7 @@ def _blocks(spooled: npt.NDArray[np.uint8], offset: int, blocks: int) -> npt.NDA
     return spooled[offset : offset + blocks * BLOCK_BYTES].view("<u4").reshape(-1, 8)
 
 
-def _loader(
-    group: BundleGroup, views: list[npt.NDArray[np.uint32]]
-) -> Callable[[int, int], npt.NDArray[np.uint32]]:
+def _loader(group: BundleGroup, views: list[npt.NDArray[np.uint32]]) -> Callable[[int, int], npt.NDArray[np.uint32]]:
     return lambda first, count: gather_blocks(group, views, first, count)
 
 

@@ -249,9 +249,7 @@ class Extractor:
             self._collection.columns[key].reasons[outcome.kind, unit] = outcome.reason
 
 
-def check_extracted(
-    columns: Sequence[str] | None, seen: AbstractSet[str], outcomes: Sequence[Outcome]
-) -> None:
+def check_extracted(columns: Sequence[str] | None, seen: AbstractSet[str], outcomes: Sequence[Outcome]) -> None:
     """Raise :class:`UsageError` if no index was taken, or if no file has one of ``columns``."""
     for name in columns or ():
         if name not in seen:

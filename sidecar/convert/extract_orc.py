@@ -39,9 +39,7 @@ class OrcWanted:
     digest: bool
 
 
-def take_orc(
-    source: Source, tail: OrcTail, collection: Collection, what: OrcWanted, keys: Mapping[int, Key]
-) -> Taken:
+def take_orc(source: Source, tail: OrcTail, collection: Collection, what: OrcWanted, keys: Mapping[int, Key]) -> Taken:
     """Add the file and its indexes to ``collection``, and yield what became of each index.
 
     Raises :class:`sidecar.errors.UnsupportedFeatureError` for an encrypted file, :class:`DamagedFileError` for a
@@ -57,9 +55,7 @@ def take_orc(
         footer = read_stripe_footer(source, tail, stripe)
         indexes = read_indexes(source, tail, stripe, footer, ids, bloom=what.bloom)
         for column in what.columns:
-            stripe_column = _StripeColumn(
-                tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal]
-            )
+            stripe_column = _StripeColumn(tail, footer, indexes[column.id], keys[column.id], firsts[stripe.ordinal])
             if what.bloom:
                 yield from _filters(stripe_column, collection, first)
             if what.row_index:
@@ -121,9 +117,7 @@ def _row_indexes(stripe_column: _StripeColumn, collection: Collection, first: in
         return
     if index.row_index is None:
         return
-    kind = row_index_kind(
-        stripe_column.tail, stripe_column.footer, index.column, stripe_column.key.resolution
-    )
+    kind = row_index_kind(stripe_column.tail, stripe_column.footer, index.column, stripe_column.key.resolution)
     for group, entry in enumerate(index.row_index.parts):
         unit, place = first + stripe_column.first + group, stripe_column.place(group, PAGE_INDEX)
         if entry:

@@ -84,9 +84,7 @@ def parquet_keys(footer: Footer) -> dict[int, Key]:
     return keys
 
 
-def _protected(
-    footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]
-) -> dict[int, str]:
+def _protected(footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]) -> dict[int, str]:
     """Return the leaves whose indexes must not be taken: the reason by leaf index."""
     found: dict[int, str] = {}
     protection = collection.protection

@@ -130,9 +130,7 @@ def _rebuild(old: FoundFilter, path: str, column: str, fpp: float, io: FileIO | 
     with closing(open_source(path, io)) as values:
         footer = read_footer(values)
         leaf = find_leaf(footer, column)
-        evidence = ParquetEvidence(
-            values, footer, [group.columns[leaf.index] for group in footer.row_groups], old
-        )
+        evidence = ParquetEvidence(values, footer, [group.columns[leaf.index] for group in footer.row_groups], old)
         _check_column(old.filter, evidence, leaf)
         build: Build[BlockFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
         return rebuild(evidence, build, rate_before=old.filter.estimated_fpp())

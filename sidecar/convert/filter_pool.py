@@ -114,17 +114,13 @@ class FilterPool:
         self._kept.clear()
         self._spool.close()
 
-    def _try_group(
-        self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]
-    ) -> None:
+    def _try_group(self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]) -> None:
         try:
             self.load_group(segment, bundle, group, units)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             self._failures[group_key(segment, bundle, group)] = error
 
-    def load_group(
-        self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]
-    ) -> None:
+    def load_group(self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]) -> None:
         """Read one group and keep the filters of ``units`` (unit ordinals of members, in rising order).
 
         Raises :class:`~sidecar.errors.DamagedFileError` for a wrong checksum.
@@ -152,10 +148,7 @@ class FilterPool:
         total = sum(sizes) * BLOCK_BYTES
         if self._in_memory + total <= IN_MEMORY:
             self._in_memory += total
-            made = [
-                _InMemory(np.empty((size, 8), np.uint32), tail)
-                for size, tail in zip(sizes, tails, strict=True)
-            ]
+            made = [_InMemory(np.empty((size, 8), np.uint32), tail) for size, tail in zip(sizes, tails, strict=True)]
             return [(found.blocks, found) for found in made]
         places = [self._spool.reserve(size * BLOCK_BYTES) for size in sizes]
         spooled = self._spool.array()

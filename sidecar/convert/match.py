@@ -131,13 +131,9 @@ class Finder:
         # No entry has the path: look for a moved file. Prefer the same name, then the same digest. Several entries
         # with the file's digest hold the same values, so any of them will do; other ties are refused.
         candidates = self._moved(segment, file)
-        likely = [
-            candidate for candidate in candidates if _name(candidate[1].path) == _name(file.name)
-        ] or candidates
+        likely = [candidate for candidate in candidates if _name(candidate[1].path) == _name(file.name)] or candidates
         if len(likely) > 1:
-            likely = [
-                candidate for candidate in candidates if self._has_digest_of(candidate[1], file)
-            ] or likely
+            likely = [candidate for candidate in candidates if self._has_digest_of(candidate[1], file)] or likely
         if len(likely) > 1 and not all(self._has_digest_of(entry, file) for _, entry in likely):
             raise UsageError(
                 "several files of the sidecar look like this one",
@@ -177,9 +173,7 @@ class Finder:
         """Return the entries (ordinal, file) of a segment that may be this file at another path."""
         self._list()
         if is_plain(segment):
-            candidates = (
-                self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
-            )
+            candidates = self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
         else:
             named = self._by_name.get((segment.id, _name(file.name)), [])
             candidates = [candidate for candidate in named if candidate[1].file_size == file.size]

@@ -24,9 +24,7 @@ BLOOM: Final = "bloom"
 PAGE_INDEX: Final = "page-index"
 KINDS: tuple[IndexKind, ...] = (BLOOM, PAGE_INDEX)
 
-Way: TypeAlias = Literal[
-    "exact", "converted", "folded", "widened", "merged", "dictionary", "domain", "values", "none"
-]
+Way: TypeAlias = Literal["exact", "converted", "folded", "widened", "merged", "dictionary", "domain", "values", "none"]
 """Where an index comes from."""
 EXACT: Final = "exact"
 CONVERTED: Final = "converted"

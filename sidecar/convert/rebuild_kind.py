@@ -117,14 +117,10 @@ def take_as_orc(source: Source, into: RebuildTarget, columns: Wanted) -> None:
             rate = None if old is None else old.filter.estimated_fpp()
             encoding = ColumnType.parse(chunk.leaf.iceberg_type).orc_encoding
             if encoding is None:
-                into.refuse(
-                    place, key, unit, f"no ORC filter can be built for {chunk.leaf.encoding.name}", rate
-                )
+                into.refuse(place, key, unit, f"no ORC filter can be built for {chunk.leaf.encoding.name}", rate)
                 continue
             try:
-                evidence = ParquetEvidence(
-                    source, footer, [chunk], old if old is not None and old.trusted else None
-                )
+                evidence = ParquetEvidence(source, footer, [chunk], old if old is not None and old.trusted else None)
             except UnsupportedFeatureError as error:
                 into.refuse(place, key, unit, reason_of(error), rate)
                 continue

@@ -63,9 +63,7 @@ def _refold(
 class _Refolder:
     """Decides the filters and page indexes of each row group of one file."""
 
-    def __init__(
-        self, source: Source, footer: Footer, sizes: TargetSizes, wanted: Collection[int] | None
-    ) -> None:
+    def __init__(self, source: Source, footer: Footer, sizes: TargetSizes, wanted: Collection[int] | None) -> None:
         self._source = source
         self._footer = footer
         self._sizes = sizes

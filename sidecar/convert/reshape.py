@@ -164,11 +164,7 @@ def _reshape_filters(
                 into.columns[key].reasons[BLOOM, ordinal] = reason
                 yield Outcome(*place, reason=reason)
             continue
-        rates = [
-            given.filter_of(column.filters[unit]).estimated_fpp()
-            for unit in members
-            if unit in column.filters
-        ]
+        rates = [given.filter_of(column.filters[unit]).estimated_fpp() for unit in members if unit in column.filters]
         encoding = next(column.filters[unit].encoding for unit in members if unit in column.filters)
         way: Way = MERGED if len(members) > 1 else EXACT
         if shape.fpp is not None and isinstance(found, SplitBlockBloomFilter):
@@ -193,9 +189,7 @@ def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
     return f"its rate is more than {shape.fpp} already" if shape.fpp is not None and rate > shape.fpp else ""
 
 
-def _widened(
-    into: Collection, key: Key, ordinal: int, outcome: Outcome, encoding: str, largest: int
-) -> Outcome:
+def _widened(into: Collection, key: Key, ordinal: int, outcome: Outcome, encoding: str, largest: int) -> Outcome:
     kept = into.columns[key].filters[ordinal]
     narrow = into.filter_of(kept)
     if kept.blocks == largest or not isinstance(narrow, SplitBlockBloomFilter):
@@ -213,11 +207,7 @@ def _merged(
     """Return the filter over all units of a set, or why there is none; neither if no unit had one."""
     if len(members) == 1:
         kept = column.filters.get(members[0])
-        return (
-            (None, column.reasons.get((BLOOM, members[0]), ""))
-            if kept is None
-            else (given.filter_of(kept), "")
-        )
+        return (None, column.reasons.get((BLOOM, members[0]), "")) if kept is None else (given.filter_of(kept), "")
     having: list[KeptFilter] = []
     for unit in members:
         kept = column.filters.get(unit)

@@ -53,11 +53,7 @@ def filter_parts(
         if not isinstance(group.rule, SplitBlockRule):
             return None
         leaf = find_leaf(footer, field_id, group.resolution, group.encoding)
-        return (
-            None
-            if leaf is None or (wanted is not None and leaf.index not in wanted)
-            else (leaf.index, leaf.path)
-        )
+        return None if leaf is None or (wanted is not None and leaf.index not in wanted) else (leaf.index, leaf.path)
 
     return located_parts(matches, locate)
 
@@ -74,11 +70,7 @@ def locate_orc(tail: OrcTail, wanted: Collection[int] | None = None) -> Locate:
 
     def locate(field_id: int, group: StoredGroup) -> tuple[int, str] | None:
         column = find_orc_column(tail, field_id, group.resolution)
-        return (
-            None
-            if column is None or (wanted is not None and column.id not in wanted)
-            else (column.id, column.path)
-        )
+        return None if column is None or (wanted is not None and column.id not in wanted) else (column.id, column.path)
 
     return locate
 
@@ -105,9 +97,7 @@ def every_part(matches: Sequence[Match], locate: Locate) -> Iterator[PooledFilte
                 for group in bundle.toc.groups:
                     found = locate(field_id, group)
                     if found is not None:
-                        units = {
-                            row_group: match.units[row_group] for row_group in _members(group, match.units)
-                        }
+                        units = {row_group: match.units[row_group] for row_group in _members(group, match.units)}
                         yield PooledFilters(*found, bundle, match.segment, group, units)
 
 

@@ -20,9 +20,7 @@ class Spool:
         try:
             self._file = tempfile.TemporaryFile(prefix="sidecar-")  # noqa: SIM115 closed by close()
         except OSError as error:
-            raise StorageError(
-                f"cannot make a temporary file: {error.strerror}", hint="Set TMPDIR."
-            ) from error
+            raise StorageError(f"cannot make a temporary file: {error.strerror}", hint="Set TMPDIR.") from error
         self._lock = threading.Lock()
         self._end = 0
         self._map: mmap.mmap | None = None

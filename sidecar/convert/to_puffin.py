@@ -50,9 +50,7 @@ class PuffinOptions:
         return self.sizes if self.kind is None else replace(self.sizes, fpp=None)
 
 
-def sidecars_to_puffin(
-    sources: Sequence[str], target: str, options: PuffinOptions
-) -> tuple[int, list[Outcome]]:
+def sidecars_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> tuple[int, list[Outcome]]:
     """Write everything in the sidecars ``sources`` to ``target``; return its size and what became of each index."""
     with closing(Collection()) as given:
         loader = Loader(given, options.columns)
@@ -65,9 +63,7 @@ def sidecars_to_puffin(
         return _write(given, loader.units, {}, target, options)
 
 
-def data_files_to_puffin(
-    sources: Sequence[str], target: str, options: PuffinOptions
-) -> tuple[int, list[Outcome]]:
+def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOptions) -> tuple[int, list[Outcome]]:
     """Write the indexes of the data files ``sources`` to ``target``; return its size and what became of each index."""
     with closing(Collection()) as given:
         whole = Extractor(given, bloom=True, page_index=True, columns=options.columns)

@@ -89,9 +89,7 @@ def _units(segment: Segment, place: DataPlace) -> range:
     return range(0) if ordinal is None else range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
 
 
-def load_filters(
-    pool: FilterPool, sidecar: SidecarFile, segment: Segment, units: Sequence[int]
-) -> Iterator[Problem]:
+def load_filters(pool: FilterPool, sidecar: SidecarFile, segment: Segment, units: Sequence[int]) -> Iterator[Problem]:
     """Read the filters of ``units`` from one segment into the pool; yield a problem for each damaged group."""
     for field_id in sorted(segment.fields):
         for bundle in segment.bundles_of(field_id):
@@ -145,9 +143,7 @@ def _filter_problems(
                 yield problem_in(footer.name, f"sidecar: {text}", part.path, row_group)
 
 
-def _page_index_problems(
-    source: Source, footer: Footer, match: Match, check: ValueCheck
-) -> Iterator[Problem]:
+def _page_index_problems(source: Source, footer: Footer, match: Match, check: ValueCheck) -> Iterator[Problem]:
     for (row_group, leaf), stored in restore_pages([match], footer).items():
         chunk = footer.row_groups[row_group].columns[leaf]
         texts = [stored.reason] if stored.reason else []
@@ -234,13 +230,7 @@ def _matches(opened: Source, finder: Finder, encryption_keys: EncryptionKeys | N
 
 def _load_of(pool: FilterPool, sidecar: SidecarFile, files: Sequence[_GivenFile]) -> Iterator[Problem]:
     for segment in sidecar.segments:
-        units = [
-            unit
-            for file in files
-            for match in file.matches
-            if match.segment is segment
-            for unit in match.units
-        ]
+        units = [unit for file in files for match in file.matches if match.segment is segment for unit in match.units]
         yield from load_filters(pool, sidecar, segment, units)
 
 

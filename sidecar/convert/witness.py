@@ -110,9 +110,7 @@ class GivenIndexes:
     offset_index: OffsetIndex | None = None
 
 
-def ask_pages(
-    source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIndexes, *, whole: bool
-) -> Testimony:
+def ask_pages(source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIndexes, *, whole: bool) -> Testimony:
     """Compare ``given`` with the pages of a chunk: all of them (``whole``), or up to the first that has a value.
 
     Raises :class:`StorageError`. If a page cannot be read or decoded, the result's ``unseen`` says why.
@@ -129,11 +127,8 @@ def ask_pages(
         len(scanned.pages),
         0 if lookup is None else lookup.asked,
         _denial(footer, chunk, given, lookup, scanned, whole),
-        _unseen(footer, chunk, given, scanned)
-        or ("" if lookup is None or not whole else _incomplete(lookup)),
-        ""
-        if given.offset_index is None
-        else next(misplaced_pages(given.offset_index, scanned, whole=whole), ""),
+        _unseen(footer, chunk, given, scanned) or ("" if lookup is None or not whole else _incomplete(lookup)),
+        "" if given.offset_index is None else next(misplaced_pages(given.offset_index, scanned, whole=whole), ""),
     )
 
 

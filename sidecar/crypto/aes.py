@@ -31,9 +31,7 @@ _COUNTER = bytes((0, 0, 0, 1))
 def check_key(key: bytes) -> bytes:
     """Return the key. Raises :class:`UsageError`, without the key, unless its length is in :data:`KEY_LENGTHS`."""
     if len(key) not in KEY_LENGTHS:
-        raise UsageError(
-            "the AES key has an impossible length", expected="16, 24 or 32 bytes", found=len(key)
-        )
+        raise UsageError("the AES key has an impossible length", expected="16, 24 or 32 bytes", found=len(key))
     return key
 
 

@@ -123,9 +123,7 @@ def encryption_keys_from(place: str) -> EncryptionKeys:
         raise UsageError("the keys are not JSON", file=place) from None  # the JSON error would show the text
     known = {"footer_key", "column_keys", "keys", "aad_prefix", "bundle_keys", "allow_plaintext_files"}
     if not isinstance(value, dict) or not value.keys() <= known:
-        raise UsageError(
-            "the keys are not a JSON object of known parts", file=place, expected=", ".join(sorted(known))
-        )
+        raise UsageError("the keys are not a JSON object of known parts", file=place, expected=", ".join(sorted(known)))
     footer, prefix = value.get("footer_key"), value.get("aad_prefix")
     if prefix is not None and not isinstance(prefix, str):
         raise UsageError("aad_prefix is not a text", file=place)
@@ -201,6 +199,4 @@ def _key(text: Any, place: str, what: str) -> bytes:
     except UsageError as error:
         error.file, error.what = place, f"{what}: {error.what}"
         raise
-    raise UsageError(
-        f"{what} is not in the form of a key", file=place, expected="hex:..., base64:... or env:NAME"
-    )
+    raise UsageError(f"{what} is not in the form of a key", file=place, expected="hex:..., base64:... or env:NAME")

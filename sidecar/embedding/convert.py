@@ -196,9 +196,7 @@ def _format_by_name(target: str) -> str:
     for ending, name in _ENDINGS.items():
         if target.lower().endswith(ending):
             return name
-    raise UsageError(
-        "the target's name does not end with a known format", found=target, expected=" or ".join(_ENDINGS)
-    )
+    raise UsageError("the target's name does not end with a known format", found=target, expected=" or ".join(_ENDINGS))
 
 
 def _embed(
@@ -213,9 +211,7 @@ def _embed(
         raise UsageError("a sidecar has no rows: name the data file with --data", file=sidecar)
     if sizes.changes or sizes.measure:
         raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
-    report = embed_from(
-        sidecar, data, target, bloom=columns, page_index=columns, io=io, dry_run=is_dry_run(io)
-    )
+    report = embed_from(sidecar, data, target, bloom=columns, page_index=columns, io=io, dry_run=is_dry_run(io))
     return report.written.size, report.outcomes
 
 
@@ -242,8 +238,6 @@ def _filters_like(
             file=source,
         )
     if sizes.widen or sizes.merge or sizes.merge_all or sizes.measure:
-        raise UsageError(
-            "filters like those of another file are built from values: only their rate can be chosen"
-        )
+        raise UsageError("filters like those of another file are built from values: only their rate can be chosen")
     report, missing = filters_like(source, data, target, columns, sizes.fpp, io)
     return report.written.size, [*report.outcomes, *missing]

@@ -118,9 +118,7 @@ def embed_file(
         unlocked = unlock(opened, encryption_keys)
         footer = read_footer(unlocked)
         leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(bloom))
-        counts = {
-            find_leaf(footer, name).index: _check_ndv(name, count) for name, count in (ndv or {}).items()
-        }
+        counts = {find_leaf(footer, name).index: _check_ndv(name, count) for name, count in (ndv or {}).items()}
         rules = FilterRules(leaves, check_fpp(fpp), counts, harvest, even_if_dictionary)
         with create_target(target, io) as sink:
             wanted = EmbedOptions(rules, page_index, placement)
@@ -163,9 +161,7 @@ def strip_file(
             notes = notes_on(unlocked, footer, target, encryption_keys, io)
     removed = list(_removed(footer))
     seconds = time.monotonic() - start
-    return EmbedReport(
-        source, target, "end", footer.size, written, removed, seconds, notes=notes, dry_run=dry_run
-    )
+    return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes, dry_run=dry_run)
 
 
 def _nothing(count: int, progress: Progress | None) -> Iterable[GroupIndexes]:
@@ -209,9 +205,7 @@ def embed_into(
     count = len(footer.row_groups)
     ahead = Prefetch(makers.make, count, threads or _threads(), _length)
     with closing(makers), closing(ahead):
-        written = embed(
-            source, footer, target, _in_turn(ahead, count, outcomes, progress), placement=wanted.placement
-        )
+        written = embed(source, footer, target, _in_turn(ahead, count, outcomes, progress), placement=wanted.placement)
     return EmbedReport(
         source.name,
         target.name,
@@ -253,17 +247,13 @@ class _Makers:
             self._filters.append(self._local.filters)
         filters: ParquetFilterMaker = self._local.filters
         rules = self._wanted.filters
-        pages = PageIndexMaker(
-            self._source, self._footer, build=self._wanted.page_index, harvest=rules.harvest
-        )
+        pages = PageIndexMaker(self._source, self._footer, build=self._wanted.page_index, harvest=rules.harvest)
         group = self._footer.row_groups[ordinal]
         work = filters.begin(group)
         # Building page indexes walks the pages anyway, so it also feeds the filters that wait for values.
         indexed, of_pages = pages.make(group, work.waiting)
         made, of_filters = filters.finish(work)
-        return _Made(
-            GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes), of_filters + of_pages
-        )
+        return _Made(GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes), of_filters + of_pages)
 
     def close(self) -> None:
         """Close the readers of all threads. Call it only after the threads have ended."""

@@ -125,9 +125,7 @@ class ParquetFilterMaker:
                 continue
             if group.columns[leaf.index].encrypted:
                 old = work.outcomes.get(leaf.index)
-                work.outcomes[leaf.index] = old or Outcome(
-                    *self._place(group.columns[leaf.index]), reason=NO_KEY
-                )
+                work.outcomes[leaf.index] = old or Outcome(*self._place(group.columns[leaf.index]), reason=NO_KEY)
                 continue
             if leaf.encoding.not_indexable is None and not self._is_dictionary(group.columns[leaf.index]):
                 work.waiting[leaf.index] = self._from_values(group.columns[leaf.index])
@@ -241,9 +239,7 @@ def _defect(chunk: ColumnChunk, found: FoundFilter | SidecarError | None) -> str
     if not isinstance(found, FoundFilter):
         return reason_of(found) if found is not None else "its offset is 0"
     contradictory = chunk.bloom_filter_length not in (None, found.length)
-    if found.trusted or not (
-        contradictory or chunk.leaf.physical == "BOOLEAN" or not found.filter.blocks.any()
-    ):
+    if found.trusted or not (contradictory or chunk.leaf.physical == "BOOLEAN" or not found.filter.blocks.any()):
         return ""
     return found.reason
 

@@ -92,18 +92,14 @@ def _parquet_like(
     footer = read_footer(opened)
     here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
     by_index = {leaf.index: rates[path] for path, leaf in here.items()}
-    rules = FilterRules(
-        tuple(here.values()), DEFAULT_FPP, harvest=NEVER, even_if_dictionary=True, rates=by_index
-    )
+    rules = FilterRules(tuple(here.values()), DEFAULT_FPP, harvest=NEVER, even_if_dictionary=True, rates=by_index)
     missing = _missing(opened, [path for path in rates if path not in here])
     with create_target(target, io) as sink:
         return embed_into(opened, footer, sink, EmbedOptions(rules)), missing
 
 
 def _missing(data: Source, paths: Sequence[str]) -> list[Outcome]:
-    return [
-        Outcome(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths
-    ]
+    return [Outcome(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths]
 
 
 def _parquet_rates(source: Source) -> Iterator[tuple[str, float]]:
@@ -126,11 +122,7 @@ def _orc_rates(source: Source) -> Iterator[tuple[str, float]]:
         if stripe.num_rows:
             footer = read_stripe_footer(source, tail, stripe)
             ids = sorted(
-                {
-                    stream.column
-                    for stream in footer.streams
-                    if stream.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)
-                }
+                {stream.column for stream in footer.streams if stream.kind in (BLOOM_FILTER, BLOOM_FILTER_UTF8)}
             )
             for index in read_indexes(source, tail, stripe, footer, ids).values():
                 for found in index.filters or ():
@@ -160,8 +152,6 @@ def convert_legacy(
             older &= {find_column(tail, name).id for name in columns}
         leaves = tuple(tail.columns[i] for i in sorted(older) if not tail.columns[i].is_compound)
         if not leaves:
-            raise UsageError(
-                "nothing to convert: no column has filters in a BLOOM_FILTER stream alone", file=source
-            )
+            raise UsageError("nothing to convert: no column has filters in a BLOOM_FILTER stream alone", file=source)
         with create_target(target, io) as sink:
             return embed_orc(opened, tail, sink, OrcRules(leaves, DEFAULT_FPP, ALWAYS))

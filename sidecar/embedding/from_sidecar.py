@@ -197,8 +197,7 @@ def embed_all_from(
         for target in targets:
             make_folder_of(target, dry_run)
         files = (
-            _prepare(path, target, finder, choice, pool, storage)
-            for path, target in zip(paths, targets, strict=True)
+            _prepare(path, target, finder, choice, pool, storage) for path, target in zip(paths, targets, strict=True)
         )
         reports: list[RestoreReport] = []
         for report in _write_behind(opened, files, load, io):
@@ -276,9 +275,7 @@ def _prepare(
         raise
 
 
-def _write(
-    sidecar: SidecarFile, file: _Prepared, io: FileIO | None, progress: Progress | None
-) -> RestoreReport:
+def _write(sidecar: SidecarFile, file: _Prepared, io: FileIO | None, progress: Progress | None) -> RestoreReport:
     with create_target(file.target, io) as sink:
         written, outcomes = file.restorer.write(sink, progress)
         notes = file.restorer.notes(file.target, io) if isinstance(file.restorer, Restorer) else []
@@ -394,9 +391,7 @@ def _open_sidecar(
         return sidecar
     opened = SidecarFile.open(stack.enter_context(closing(open_source(sidecar, io))), encryption_keys=keys)
     if not opened.segments:
-        raise UsageError(
-            "the Puffin file is not a sidecar", file=sidecar, found="; ".join(opened.warnings[:1])
-        )
+        raise UsageError("the Puffin file is not a sidecar", file=sidecar, found="; ".join(opened.warnings[:1]))
     return opened
 
 

@@ -47,9 +47,7 @@ def copy_material(source: Source, footer: Footer, target: str, io: FileIO | None
             sink.copy(opened, 0, opened.size)
 
 
-def notes_on(
-    source: Source, footer: Footer, target: str, keys: EncryptionKeys | None, io: FileIO | None
-) -> list[str]:
+def notes_on(source: Source, footer: Footer, target: str, keys: EncryptionKeys | None, io: FileIO | None) -> list[str]:
     """Copy the key material to the target, and return notes on what is not right there."""
     notes = [MOVED_PREFIX] if has_moved_prefix(footer, target, keys) else []
     try:

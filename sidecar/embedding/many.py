@@ -189,9 +189,7 @@ def targets_of(found: FoundFiles, folder: str) -> dict[str, str]:
         return {}
     locations = [_absolute(file) for file in found.files]
     if len({local_path(file) is None for file in found.files}) > 1:
-        raise UsageError(
-            "local and remote files have no folder in common", hint="Write them one after another."
-        )
+        raise UsageError("local and remote files have no folder in common", hint="Write them one after another.")
     targets = targets_in(folder, locations, [_absolute(root) for root in found.roots])
     check_inside(folder, targets)
     return dict(zip(found.files, targets, strict=True))

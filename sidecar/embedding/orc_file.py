@@ -88,9 +88,7 @@ def strip_orc(source: Source, target: Target, progress: Progress | None = None) 
     check_embeddable(tail)
     removed = list(_removed(source, tail))
     written = embed(source, tail, target, _nothing(len(tail.stripes), progress))
-    return EmbedReport(
-        source.name, target.name, PLACEMENT, tail.size, written, removed, time.monotonic() - start
-    )
+    return EmbedReport(source.name, target.name, PLACEMENT, tail.size, written, removed, time.monotonic() - start)
 
 
 def _nothing(count: int, progress: Progress | None) -> Iterator[StripeFilters]:

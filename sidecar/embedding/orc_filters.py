@@ -149,9 +149,7 @@ class GivenFilters(Protocol):
     def columns(self) -> AbstractSet[int]:
         """Ids of the columns that may have such filters."""
 
-    def filters(
-        self, footer: StripeFooter, column: OrcColumn
-    ) -> list[OrcBloomFilter] | ReplacedFilters | None:
+    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | ReplacedFilters | None:
         """Return a column's filters by row group of the stripe, or what replaces them.
 
         ``None`` means that there are none, and the file's own rules apply.
@@ -168,9 +166,7 @@ class ReplacedFilters(NamedTuple):
 class OrcFilterMaker:
     """Makes the filters of one open file, stripe by stripe. Threads may share it."""
 
-    def __init__(
-        self, source: Source, tail: OrcTail, rules: OrcRules, given: GivenFilters | None = None
-    ) -> None:
+    def __init__(self, source: Source, tail: OrcTail, rules: OrcRules, given: GivenFilters | None = None) -> None:
         self._source = source
         self._tail = tail
         self._rules = rules
@@ -226,9 +222,7 @@ class OrcFilterMaker:
         if found is None and old.index.filters_problem is None:
             return
         reason = reason_of(old.index.filters_problem)
-        reason = reason or next(
-            (old_filter.reason for old_filter in found or () if not old_filter.trusted), ""
-        )
+        reason = reason or next((old_filter.reason for old_filter in found or () if not old_filter.trusted), "")
         if not reason and column in self._wanted:
             reason = self._not_harvested(old)
         if reason:
@@ -261,9 +255,7 @@ class OrcFilterMaker:
     def _has_same_bits(self, old: _Old, encoding: OrcEncoding) -> bool:
         """Return whether a new stream for all readers would have the same bits as the old stream."""
         found = old.index.filters or ()
-        same = bool(found) and all(
-            old_filter.trusted and old_filter.encoding == encoding for old_filter in found
-        )
+        same = bool(found) and all(old_filter.trusted and old_filter.encoding == encoding for old_filter in found)
         return same and not old.asked_by_all and not self._rules.why_not_harvested(old)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
@@ -290,9 +282,7 @@ class OrcFilterMaker:
     ) -> None:
         """Record one outcome for each row group."""
         first, found = self._first[old.stripe.ordinal], old.index.filters or ()
-        before = [
-            None if old_filter.filter is None else old_filter.filter.estimated_fpp() for old_filter in found
-        ]
+        before = [None if old_filter.filter is None else old_filter.filter.estimated_fpp() for old_filter in found]
         outcomes = []
         for group in range(old.stripe.num_row_groups):
             new = filters[group] if filters else None

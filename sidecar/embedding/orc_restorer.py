@@ -80,9 +80,7 @@ def plan_orc_restore(finder: Finder, source: Source, tail: OrcTail, choice: Rest
     wanted = None if choice.bloom is None else {find_column(tail, name).id for name in choice.bloom}
     matches = finder.find(identity_of_orc(source, tail))
     parts = orc_filter_parts(matches, tail, wanted)
-    plan = OrcRestorePlan(
-        tail, matches, {(group, part.column): part for part in parts for group in part.units}
-    )
+    plan = OrcRestorePlan(tail, matches, {(group, part.column): part for part in parts for group in part.units})
     by_column: dict[int, list[PooledFilters]] = defaultdict(list)
     for part in parts:
         by_column[part.column].append(part)
@@ -220,9 +218,7 @@ class OrcRestorer:
                 noted.add(place)
                 yield Outcome(self._source.name, *place, BLOOM, reason=state)
 
-    def filters(
-        self, footer: StripeFooter, column: OrcColumn
-    ) -> list[OrcBloomFilter] | ReplacedFilters | None:
+    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | ReplacedFilters | None:
         """Return the filters of a stripe's column, why they are replaced, or ``None`` if the sidecar has none."""
         if column.id in self._plan.from_values:
             return ReplacedFilters(self._plan.from_values[column.id], True)

@@ -55,9 +55,7 @@ class PageIndexMaker:
         self._build = build
         self._rebuild = harvest == NEVER
 
-    def make(
-        self, group: RowGroup, waiting: Mapping[int, ValuesFilter]
-    ) -> tuple[RowGroupPageIndexes, list[Outcome]]:
+    def make(self, group: RowGroup, waiting: Mapping[int, ValuesFilter]) -> tuple[RowGroupPageIndexes, list[Outcome]]:
         """Return the page indexes of a row group, and what became of each old or requested one.
 
         The filters in ``waiting`` (by leaf index) get the values of the pages that are read on the way.
@@ -141,9 +139,7 @@ class PageIndexMaker:
         except SidecarError as error:
             return f"NaN cannot be ruled out: {reason_of(error)}"
 
-    def build(
-        self, chunk: ColumnChunk, made: RowGroupPageIndexes, waiting: ValuesFilter | None = None
-    ) -> Outcome:
+    def build(self, chunk: ColumnChunk, made: RowGroupPageIndexes, waiting: ValuesFilter | None = None) -> Outcome:
         """Build the page index of one chunk from its pages."""
         place = self._place(chunk)
         leaf = chunk.leaf.index

@@ -81,12 +81,7 @@ class Prefetch(Generic[Result]):
         with self._changed:
             # A consumer that waits for this result must get it, however small the limit is.
             self._changed.wait_for(
-                lambda: (
-                    self._stopped
-                    or self._next >= self._count
-                    or self._next <= self._wanted
-                    or self._has_room()
-                )
+                lambda: self._stopped or self._next >= self._count or self._next <= self._wanted or self._has_room()
             )
             if self._stopped or self._next >= self._count:
                 return None

@@ -288,9 +288,7 @@ class Restorer:
                 doubtful |= {place} if testimony.unseen and not witness.proof else set()
                 # Pages at other offsets: the page index would send readers to wrong bytes, but filters still hold.
                 if testimony.misplaced:
-                    loaded.pages[place] = RestoredPages(
-                        None, None, f"it belongs to other pages: {testimony.misplaced}"
-                    )
+                    loaded.pages[place] = RestoredPages(None, None, f"it belongs to other pages: {testimony.misplaced}")
         # One denied value means that the sidecar has another file's indexes: none of them is believed then.
         if witness.denials:
             doubtful = {*loaded.parts, *loaded.pages}
@@ -310,12 +308,8 @@ class Restorer:
         if chunk.encrypted or (bits is None and (pages is None or pages.offset_index is None)):
             return None
         try:
-            column = (
-                None if pages is None or not pages.column_index else decode_column_index(pages.column_index)
-            )
-            offset = (
-                None if pages is None or not pages.offset_index else decode_offset_index(pages.offset_index)
-            )
+            column = None if pages is None or not pages.column_index else decode_column_index(pages.column_index)
+            offset = None if pages is None or not pages.offset_index else decode_offset_index(pages.offset_index)
         except SidecarError as error:
             return Testimony(denial=error.what)
         given = GivenIndexes(bits if isinstance(bits, BlockFilter) else None, column, offset)
@@ -457,9 +451,7 @@ class Restorer:
         self._add_lacking(group, PAGE_INDEX, outcomes, loaded)
         return columns, offsets, [outcomes[path] for path in sorted(outcomes)]
 
-    def _add_lacking(
-        self, group: RowGroup, kind: IndexKind, outcomes: dict[str, Outcome], loaded: _Loaded
-    ) -> None:
+    def _add_lacking(self, group: RowGroup, kind: IndexKind, outcomes: dict[str, Outcome], loaded: _Loaded) -> None:
         for chunk in group.columns:
             reason = loaded.lacking.get((kind, group.ordinal, chunk.leaf.index))
             if reason is not None:

@@ -138,9 +138,7 @@ class RewrittenFiles:
         leaves, absent = self._resolve(footer, file)
         rules = self.wanted.filters
         counts = {leaf.index: self.fields.ndv[i] for i, leaf in leaves.items() if i in self.fields.ndv}
-        rules = FilterRules(
-            tuple(leaves.values()), rules.fpp, counts, rules.harvest, rules.even_if_dictionary
-        )
+        rules = FilterRules(tuple(leaves.values()), rules.fpp, counts, rules.harvest, rules.even_if_dictionary)
         wanted = EmbedOptions(rules, self.wanted.page_index, self.wanted.placement)
         path = new_path(self.table, file.path)
         self._check_prefix(footer, path)
@@ -197,9 +195,7 @@ class RewrittenFiles:
         with closing(open_source(path, self.table.io)) as stored:
             source = unlock(stored, self.keys)
             if source.size != size:
-                raise StorageError(
-                    "the new file was not stored whole", file=path, expected=size, found=source.size
-                )
+                raise StorageError("the new file was not stored whole", file=path, expected=size, found=source.size)
             after = read_footer(source)
         rows = [group.num_rows for group in before.row_groups]
         if [group.num_rows for group in after.row_groups] != rows:

@@ -274,9 +274,7 @@ class BlockFilter(ABC):
 def check_blocks(z: int) -> None:
     """Raise :class:`UsageError` unless a filter of any form may have ``z`` blocks."""
     if not 1 <= z <= MAX_BLOCKS:
-        raise UsageError(
-            "the number of blocks of a filter is out of range", expected=f"1 to {MAX_BLOCKS}", found=z
-        )
+        raise UsageError("the number of blocks of a filter is out of range", expected=f"1 to {MAX_BLOCKS}", found=z)
 
 
 def bits_of(h: int) -> list[int]:

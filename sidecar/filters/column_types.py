@@ -96,9 +96,7 @@ def _decimal(precision: int, scale: int) -> ColumnType:
     encoding = f"{stored}/decimal:{scale}" if precision and scale <= precision <= _MAX_DIGITS else None
     orc = f"orc/decimal:{scale}" if scale <= _MAX_DIGITS else None
     families = ("decimal", "decimal64")
-    return ColumnType(
-        "decimal", "decimal", width, encoding, (), orc, families, precision=precision, scale=scale
-    )
+    return ColumnType("decimal", "decimal", width, encoding, (), orc, families, precision=precision, scale=scale)
 
 
 def _fixed(length: int) -> ColumnType:

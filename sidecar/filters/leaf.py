@@ -100,9 +100,7 @@ def _iceberg_type(leaf: Leaf) -> str:
     if base == "byte_array":
         return "string" if annotation.kind in ("STRING", "ENUM", "JSON") else "binary"
     if base.startswith("flba"):
-        return (
-            "uuid" if annotation.kind == "UUID" and leaf.type_length == 16 else f"fixed[{leaf.type_length}]"
-        )
+        return "uuid" if annotation.kind == "UUID" and leaf.type_length == 16 else f"fixed[{leaf.type_length}]"
     others = {"int32": "int", "int64": "long", "uint32": "long", "uint64": "decimal(20, 0)"}
     others |= {"int96": "timestamp", "float16": "float", "interval": "fixed[12]"}
     return others.get(name, name)  # boolean, float, double

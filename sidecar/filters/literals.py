@@ -41,9 +41,7 @@ _SPECIAL_FLOAT = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,30}))?)?")
 _ZONE = re.compile(r"(?:Z|z|UTC|([+-])([0-9]{2})(?::?([0-9]{2}))?)")
-_TIMESTAMP = re.compile(
-    rf"(?P<date>{_DATE.pattern})(?:[T ](?P<time>{_TIME.pattern}))?(?: ?(?P<zone>{_ZONE.pattern}))?"
-)
+_TIMESTAMP = re.compile(rf"(?P<date>{_DATE.pattern})(?:[T ](?P<time>{_TIME.pattern}))?(?: ?(?P<zone>{_ZONE.pattern}))?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}")
 _HEX = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -59,9 +57,7 @@ def literal_from_text(text: str, iceberg_type: str, *, quoted: bool) -> LiteralV
     text does not fit the type; its hint shows how to write such a literal.
     """
     if len(text) > _MAX_TEXT:
-        raise UsageError(
-            "the literal is too long", expected=f"at most {_MAX_TEXT} characters", found=len(text)
-        )
+        raise UsageError("the literal is too long", expected=f"at most {_MAX_TEXT} characters", found=len(text))
     kind = ColumnType.parse(iceberg_type)
     if kind.family == "string":
         return _string(text, kind, quoted)

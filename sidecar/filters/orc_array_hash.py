@@ -28,9 +28,7 @@ _ROWS = 1 << 14
 _TEXT_WIDTH = 48
 
 
-def hash_orc(
-    values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding, *, twins: bool = True
-) -> Hashes:
+def hash_orc(values: pa.Array[Any] | pa.ChunkedArray[Any], encoding: OrcEncoding, *, twins: bool = True) -> Hashes:
     """Return the hashes of the keys of every non-null value, uint64 [<= n + twins], in no promised order.
 
     ``values`` has the type as which pyarrow reads the column: timestamps of any unit (a TIMESTAMP as its wall clock),

@@ -67,13 +67,9 @@ def positions(h: int, k: int, m: int) -> list[int]:
 
 def _check_size(m: int, k: int) -> None:
     if not 64 <= m <= MAX_BYTES * 8 or m % 64:
-        raise UsageError(
-            f"the size of an ORC filter is not 64 to {MAX_BYTES * 8} bits in steps of 64", found=m
-        )
+        raise UsageError(f"the size of an ORC filter is not 64 to {MAX_BYTES * 8} bits in steps of 64", found=m)
     if not 1 <= k <= MAX_HASHES:
-        raise UsageError(
-            f"the number of bits that a value sets in an ORC filter is not 1 to {MAX_HASHES}", found=k
-        )
+        raise UsageError(f"the number of bits that a value sets in an ORC filter is not 1 to {MAX_HASHES}", found=k)
 
 
 class OrcBloomFilter:

@@ -96,7 +96,5 @@ def _read(value: LiteralValue, name: str) -> LiteralValue | None:
 
 def _as_hex(value: LiteralValue) -> LiteralValue:
     """Return ``00ff``, ``\\x00ff`` and ``X'00ff'`` as ``0x00ff``, how binary literals are written; else ``value``."""
-    found = re.fullmatch(
-        r"(?:\\x)?((?:[0-9a-f]{2})+)|x'((?:[0-9a-f]{2})*)'", str(value).strip(), re.IGNORECASE
-    )
+    found = re.fullmatch(r"(?:\\x)?((?:[0-9a-f]{2})+)|x'((?:[0-9a-f]{2})*)'", str(value).strip(), re.IGNORECASE)
     return f"0x{found[1] or found[2]}" if isinstance(value, str) and found else value

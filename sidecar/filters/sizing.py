@@ -66,7 +66,5 @@ def auto_fpp(units: int) -> float:
 def check_fpp(fpp: float) -> float:
     """Return ``fpp``. Raises :class:`UsageError` unless it is between 0 and 1, both excluded."""
     if not 0 < fpp < 1:
-        raise UsageError(
-            "the false-positive rate is out of range", expected="a number between 0 and 1", found=fpp
-        )
+        raise UsageError("the false-positive rate is out of range", expected="a number between 0 and 1", found=fpp)
     return fpp

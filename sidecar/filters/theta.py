@@ -191,12 +191,7 @@ def _is_of_another_form(data: bytes) -> bool:
     if len(data) < 8:
         return False
     longs, version, family, _, _, flags, seed = struct.unpack_from("<6BH", data)
-    if (
-        (version, family) != (3, 3)
-        or not flags & _COMPACT
-        or flags & _BIG_ENDIAN
-        or longs & 0x3F not in (1, 2, 3)
-    ):
+    if (version, family) != (3, 3) or not flags & _COMPACT or flags & _BIG_ENDIAN or longs & 0x3F not in (1, 2, 3):
         return True
     return not flags & _EMPTY and seed != SEED_HASH
 

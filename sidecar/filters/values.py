@@ -172,9 +172,7 @@ def _binary(value: object, encoding: Encoding) -> tuple[bytes, ...]:
         raise _NoCertainBytes(f"{type(value).__name__} is not a binary value")
     data = bytes(value)
     if encoding.width is not None and len(data) != encoding.width:
-        raise _NoCertainBytes(
-            f"the literal has {len(data)} bytes, the values of the column have {encoding.width}"
-        )
+        raise _NoCertainBytes(f"the literal has {len(data)} bytes, the values of the column have {encoding.width}")
     return (data,)
 
 

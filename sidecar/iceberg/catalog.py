@@ -70,9 +70,7 @@ def open_table(name: str, catalog: str | None = None, **properties: str) -> Tabl
     if name.endswith(".metadata.json"):
         return _open_metadata_file(name, properties)
     if "." not in name.strip("."):
-        raise UsageError(
-            f"'{name}' is not a table name", hint="Write it as namespace.table, and a file as ./name."
-        )
+        raise UsageError(f"'{name}' is not a table name", hint="Write it as namespace.table, and a file as ./name.")
     return load_table(open_catalog(catalog, **properties), name)
 
 
@@ -190,9 +188,7 @@ def _missing(catalog: Catalog, name: str, error: Exception) -> UsageError:
     return UsageError(f"the catalog '{catalog.name}' has no table '{name}'", hint=hint)
 
 
-def foreign_error(
-    what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None
-) -> SidecarError:
+def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None) -> SidecarError:
     """Turn any other exception of pyiceberg into a :class:`SidecarError`."""
     invalid = _validation_error(error)
     if invalid is not None:
@@ -202,13 +198,9 @@ def foreign_error(
                 file=file,
                 hint="Remove that snapshot's statistics entry with Spark; sidecar repair needs an SQL or REST catalog.",
             )
-        return DamagedFileError(
-            f"{what}: its metadata is invalid ({invalid.error_count()} errors)", file=file
-        )
+        return DamagedFileError(f"{what}: its metadata is invalid ({invalid.error_count()} errors)", file=file)
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
-        return StorageError(
-            f"{what}: access was denied ({type(error).__name__})", hint="Check the credentials."
-        )
+        return StorageError(f"{what}: access was denied ({type(error).__name__})", hint="Check the credentials.")
     reason = foreign_reason(error, lambda line: redact(line, properties))
     return StorageError(f"{what}: {reason}", file=file)
 

@@ -94,10 +94,7 @@ class EqualityDeletes:
     def apply_to(self, file: DataFile) -> bool:
         """Return whether an equality delete can delete rows of a data file that was added with :meth:`see`."""
         sequence = self.sequence_numbers.get(file.file_path, -1)
-        return any(
-            sequence < (entry.sequence_number or 0) and _covers(entry.data_file, file)
-            for entry in self.deletes
-        )
+        return any(sequence < (entry.sequence_number or 0) and _covers(entry.data_file, file) for entry in self.deletes)
 
 
 def _covers(delete: DataFile, file: DataFile) -> bool:
@@ -141,9 +138,7 @@ def read_deletes(io: FileIO, lines: Iterable[ManifestFile]) -> DeleteIndex:
     with ThreadPoolExecutor(READERS) as pool:
         for contents in pool.map(lambda line: read_manifest(io, line), chosen):
             entries = list(_live(contents))
-            for entry, paths in zip(
-                entries, pool.map(lambda e: _named(io, e.data_file), entries), strict=True
-            ):
+            for entry, paths in zip(entries, pool.map(lambda e: _named(io, e.data_file), entries), strict=True):
                 _add(index, entry, contents.partition_fields, paths)
     return index
 
@@ -163,9 +158,9 @@ def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
         return None
     try:
         with closing(open_source(file.file_path, io, file.file_size_in_bytes)) as source:
-            read = pq.ParquetFile(
-                pa.PythonFile(cast(IOBase, SourceFile(source)), "r"), read_dictionary=[_PATH]
-            ).read([_PATH])
+            read = pq.ParquetFile(pa.PythonFile(cast(IOBase, SourceFile(source)), "r"), read_dictionary=[_PATH]).read(
+                [_PATH]
+            )
         paths = read[_PATH]
         if len(paths) != file.record_count or paths.null_count:
             return None
@@ -174,9 +169,7 @@ def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
         return None
 
 
-def _add(
-    index: DeleteIndex, entry: ManifestEntry, fields: Sequence[NestedField], paths: frozenset[str] | None
-) -> None:
+def _add(index: DeleteIndex, entry: ManifestEntry, fields: Sequence[NestedField], paths: frozenset[str] | None) -> None:
     file, sequence = entry.data_file, entry.sequence_number or 0
     if paths is not None:
         for path in paths:

@@ -60,9 +60,7 @@ def find_sidecar(
     return found
 
 
-def look_for_sidecar(
-    table: Table, snapshot_id: int | None, doubts: list[StatisticsDoubt]
-) -> FoundSidecar | None:
+def look_for_sidecar(table: Table, snapshot_id: int | None, doubts: list[StatisticsDoubt]) -> FoundSidecar | None:
     """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file."""
     entries = statistics_of(table)
     for ancestor in lineage(table, snapshot_id):

@@ -269,9 +269,7 @@ def _not_indexable(data_file: DataFile) -> str | None:
     return f"files in {data_file.file_format.value} are not indexed"
 
 
-def _partition(
-    data_file: DataFile, fields: tuple[NestedField, ...], spec: PartitionSpec
-) -> tuple[bytes | None, ...]:
+def _partition(data_file: DataFile, fields: tuple[NestedField, ...], spec: PartitionSpec) -> tuple[bytes | None, ...]:
     """Return the partition values in the order of the spec's fields; the record has them in the manifest's order."""
     values: dict[int, bytes | None] = {}
     for position, nested in enumerate(fields):

@@ -147,9 +147,7 @@ def is_beyond(found: Literal[Any], column: PredicateColumn) -> bool:
 def prefix_literal(text: object, column: PredicateColumn) -> StringLiteral:
     """Return a prefix as a literal. Raises :class:`UsageError` unless column and prefix are strings."""
     if not isinstance(column.type, StringType) or not isinstance(text, str):
-        raise UsageError(
-            "a prefix needs a string column", column=column.name, expected="string", found=column.type
-        )
+        raise UsageError("a prefix needs a string column", column=column.name, expected="string", found=column.type)
     return StringLiteral(text)
 
 

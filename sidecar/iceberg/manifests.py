@@ -228,6 +228,4 @@ def _records(block: bytes, count: int, read: Callable[[BinaryDecoder], R]) -> It
         record = read(decoder)
         yield record, block[start : decoder.tell()]
     if decoder.tell() != len(block):
-        raise DamagedFileError(
-            "an Avro block is longer than its records", expected=decoder.tell(), found=len(block)
-        )
+        raise DamagedFileError("an Avro block is longer than its records", expected=decoder.tell(), found=len(block))

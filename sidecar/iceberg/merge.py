@@ -118,9 +118,7 @@ def plan_merge(
     ]
     new = {t.field_id: t for t in thetas if t.field_id not in taken and t.field_id in live_fields}
     notes += _notes_on_dropped(thetas, entries, live_fields)
-    notes += [
-        f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None
-    ]
+    notes += [f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None]
     kept = {*new, *taken, *unsketched}
     for blob, reader in _our_thetas(existing):
         if blob.fields[0] not in kept and blob.fields[0] in live_fields:
@@ -203,12 +201,7 @@ def _theta_fields(
 
 
 def _our_thetas(existing: Sequence[ExistingBlob]) -> list[tuple[BlobMetadata, PuffinReader]]:
-    return [
-        (blob, reader)
-        for reader in _readable(existing)
-        for blob in reader.metadata.blobs
-        if _is_our_theta(blob)
-    ]
+    return [(blob, reader) for reader in _readable(existing) for blob in reader.metadata.blobs if _is_our_theta(blob)]
 
 
 def _notes_on_dropped(
@@ -216,9 +209,7 @@ def _notes_on_dropped(
 ) -> list[str]:
     gone = {t.field_id for t in thetas} - live_fields
     gone |= {field for entry in entries for field in entry.fields} - live_fields
-    return [
-        f"field {field}: the table has dropped it, so no sketch of it is registered" for field in sorted(gone)
-    ]
+    return [f"field {field}: the table has dropped it, so no sketch of it is registered" for field in sorted(gone)]
 
 
 def _foreign_properties(existing: Sequence[ExistingBlob]) -> dict[str, str]:

@@ -72,11 +72,7 @@ def displaced_between(earlier: Table, later: Table, ours: Mapping[int, Statistic
     for version in _versions(earlier, later):
         for snapshot_id, own in ours.items():
             entry = (version or {}).get(snapshot_id)
-            if (
-                entry is not None
-                and entry not in (own, before.get(snapshot_id))
-                and after.get(snapshot_id) == own
-            ):
+            if entry is not None and entry not in (own, before.get(snapshot_id)) and after.get(snapshot_id) == own:
                 found.setdefault(snapshot_id, entry)
     return found
 

@@ -200,9 +200,7 @@ def _from_rest(catalog: RestCatalog, identifier: Identifier) -> PartlyLoaded:
     return table
 
 
-def commit(
-    table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-) -> None:
+def commit(table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]) -> None:
     """Commit to a table that may be partly loaded.
 
     An SQL catalog builds on exactly the version in ``table``: blobs that were left out are gone afterwards, and the

@@ -43,9 +43,7 @@ def parse_predicate(text: str, schema: Schema, case_sensitive: bool = True) -> B
     return Parser(text, schema, case_sensitive).parse()
 
 
-def normalise(
-    expression: BooleanExpression, schema: Schema, case_sensitive: bool = True
-) -> BooleanExpression:
+def normalise(expression: BooleanExpression, schema: Schema, case_sensitive: bool = True) -> BooleanExpression:
     """Return ``expression`` with canonical column names and exact literals.
 
     A number means its shortest decimal text, a string is read as in the text of a predicate. An integer that is
@@ -58,9 +56,7 @@ def normalise(
         raise UsageError("the predicate is nested too deeply", hint="Combine long lists with In.") from error
 
 
-def as_expression(
-    predicate: str | BooleanExpression, schema: Schema, case_sensitive: bool = True
-) -> BooleanExpression:
+def as_expression(predicate: str | BooleanExpression, schema: Schema, case_sensitive: bool = True) -> BooleanExpression:
     """Turn a text or an expression into a canonical expression. Raises the errors of :func:`parse_predicate`."""
     if isinstance(predicate, str):
         return parse_predicate(predicate, schema, case_sensitive)

@@ -119,9 +119,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             rest = text[position:].lstrip()
-            raise _syntax(
-                "the predicate cannot be read", len(text) - len(rest), repr(rest[:20]), hint=_QUOTE_HINT
-            )
+            raise _syntax("the predicate cannot be read", len(text) - len(rest), repr(rest[:20]), hint=_QUOTE_HINT)
         kind = match.lastgroup
         tokens.append(_Token(kind, match.group(kind), match.start(kind)))
         position = match.end()
@@ -131,9 +129,7 @@ def _tokens(text: str) -> list[_Token]:
 _QUOTE_HINT = "Put strings, dates and times in single quotes, unusual column names in double quotes."
 
 
-def _syntax(
-    what: str, position: int, found: str, expected: str | None = None, hint: str | None = None
-) -> UsageError:
+def _syntax(what: str, position: int, found: str, expected: str | None = None, hint: str | None = None) -> UsageError:
     return UsageError(f"{what} at character {position + 1}", expected=expected, found=found, hint=hint)
 
 
@@ -194,9 +190,7 @@ class Parser:
     def _negation(self) -> BooleanExpression:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _syntax(
-                "the predicate is nested too deeply", self._next.position, f"more than {MAX_DEPTH} levels"
-            )
+            raise _syntax("the predicate is nested too deeply", self._next.position, f"more than {MAX_DEPTH} levels")
         try:
             return self._unit()
         finally:
@@ -260,9 +254,7 @@ class Parser:
             lower = self._literal(column)
             self._expect("and")
             upper = self._literal(column)
-            return And(
-                comparison(GreaterThanOrEqual, column, lower), comparison(LessThanOrEqual, column, upper)
-            )
+            return And(comparison(GreaterThanOrEqual, column, lower), comparison(LessThanOrEqual, column, upper))
         if self._skip("like"):
             return self._like(column)
         raise self._unexpected("a comparison, IN, BETWEEN, LIKE or IS")

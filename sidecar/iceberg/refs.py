@@ -26,9 +26,7 @@ def check_table(table: object) -> None:
     hint = "Open it first: sidecar.open_table('namespace.table')."
     if isinstance(table, str):
         hint = f"Open it first: sidecar.open_table({table!r})."
-    raise UsageError(
-        "the table is not open", expected="a pyiceberg Table", found=type(table).__name__, hint=hint
-    )
+    raise UsageError("the table is not open", expected="a pyiceberg Table", found=type(table).__name__, hint=hint)
 
 
 def is_empty(table: Table, snapshot_id: int | None) -> bool:

@@ -234,9 +234,7 @@ def _is_settled(before: Table, entry: StatisticsFile, race: _Race) -> bool:
 def _check_others(commit: Commit, snapshot_id: int, path: str) -> None:
     """Raise :class:`CommitConflictError` if the commit changed the entry of another snapshot."""
     changed = [
-        other
-        for other in commit.before
-        if other != snapshot_id and commit.after.get(other) != commit.before[other]
+        other for other in commit.before if other != snapshot_id and commit.after.get(other) != commit.before[other]
     ]
     if changed:
         raise CommitConflictError(

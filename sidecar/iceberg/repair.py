@@ -184,9 +184,7 @@ def _mended(
         right = _ndv_of_sketch(table, entry, blob, problems)
         if right is not None:
             blobs.append(blob.model_copy(update={"properties": {**(blob.properties or {}), NDV: str(right)}}))
-        reasons.append(
-            fault + (", the sketch cannot be read" if right is None else f", the sketch says {right}")
-        )
+        reasons.append(fault + (", the sketch cannot be read" if right is None else f", the sketch says {right}"))
     return blobs, reasons
 
 
@@ -202,9 +200,7 @@ def _why_not(blob: BlobMetadata, live: set[int]) -> str | None:
     return None
 
 
-def _ndv_of_sketch(
-    table: Table, entry: StatisticsFile, blob: BlobMetadata, problems: list[str]
-) -> int | None:
+def _ndv_of_sketch(table: Table, entry: StatisticsFile, blob: BlobMetadata, problems: list[str]) -> int | None:
     """Return the distinct count of the sketch in the file; ``None`` if the file or the sketch cannot be read."""
     path = entry.statistics_path
     try:

@@ -198,9 +198,7 @@ def _rebase(
 
 
 def _conflict(what: str, path: str) -> CommitConflictError:
-    return CommitConflictError(
-        f"another commit {what} meanwhile; nothing was replaced", file=path, hint="Try again."
-    )
+    return CommitConflictError(f"another commit {what} meanwhile; nothing was replaced", file=path, hint="Try again.")
 
 
 def _is_unchanged(file: ListedFile, found: ListedFile) -> bool:

@@ -167,9 +167,7 @@ def resolve_in_file(
     return found
 
 
-def resolution_holds(
-    resolution: str, field_id: int, name_mapping: NameMapping | None, schema: Schema
-) -> bool:
+def resolution_holds(resolution: str, field_id: int, name_mapping: NameMapping | None, schema: Schema) -> bool:
     """Return whether a column that was found by ``resolution`` would be found in the same way now.
 
     ``schema`` is that of the reader. Returns ``False`` for an unknown form of resolution.

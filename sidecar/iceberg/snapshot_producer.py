@@ -118,9 +118,7 @@ class ReplaceProducer:
             }
         )
         kept = main.model_dump(by_alias=True)  # retention settings of the branch
-        head = SetSnapshotRefUpdate.model_validate(
-            {**kept, "ref-name": MAIN_BRANCH, "snapshot-id": self.snapshot_id}
-        )
+        head = SetSnapshotRefUpdate.model_validate({**kept, "ref-name": MAIN_BRANCH, "snapshot-id": self.snapshot_id})
         unmoved = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": parent})
         with self._table.transaction() as transaction:
             transaction._apply((AddSnapshotUpdate(snapshot=snapshot), head), (unmoved,))
@@ -172,9 +170,7 @@ class ReplaceProducer:
                 file[_FIELDS["file_path"]] = new.path
                 file[_FIELDS["file_size_in_bytes"]] = new.size
                 file[_FIELDS["split_offsets"]] = None if new.split_offsets is None else [*new.split_offsets]
-                writer.add(
-                    _entry(ManifestEntryStatus.ADDED, self.snapshot_id, entry.sequence_number, None, file)
-                )
+                writer.add(_entry(ManifestEntryStatus.ADDED, self.snapshot_id, entry.sequence_number, None, file))
                 self._metrics.add_file(file)
                 self._partitions.add((file.spec_id, repr(file.partition)))
 
@@ -217,9 +213,7 @@ class _SpecAsWritten(PartitionSpec):
         return self._type
 
 
-def _spec_as_written(
-    table: Table, line: ManifestFile, contents: ManifestContents
-) -> tuple[PartitionSpec, list[int]]:
+def _spec_as_written(table: Table, line: ManifestFile, contents: ManifestContents) -> tuple[PartitionSpec, list[int]]:
     """Return the spec of a manifest, and the position of each spec field in the manifest's partition records."""
     spec = table.metadata.specs()[line.partition_spec_id]
     positions = {part.field_id: position for position, part in enumerate(contents.partition_fields)}

@@ -100,9 +100,7 @@ def select(
     files: list[ListedFile] = []
     manifests = []
     exposing = (
-        frozenset(f.ordinal for f in listing.files if encrypted.exposes(f, in_clear))
-        if encrypted
-        else frozenset()
+        frozenset(f.ordinal for f in listing.files if encrypted.exposes(f, in_clear)) if encrypted else frozenset()
     )
     for manifest in listing.manifests:
         own = range(manifest.first_file, manifest.first_file + manifest.live_files)
@@ -128,9 +126,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
             if record.fault == STORAGE:
                 unread.add(record.file)
         elif record.kind == "unit":
-            entries[record.file][record.row_group] = UnitEntry(
-                record.row_group, record.first_row, record.rows
-            )
+            entries[record.file][record.row_group] = UnitEntry(record.row_group, record.first_row, record.rows)
         elif record.kind == "column":
             columns[record.file, record.row_group][record.field_id] = record
         elif record.kind == "pages":
@@ -152,9 +148,7 @@ def collect(files: Sequence[ListedFile], records: Sequence[Record], lg_k: int) -
     return Indexed(units, failed, unread, sketches)
 
 
-def units_table(
-    selection: Selection, indexed: Indexed, columns: Sequence[TableColumn], options: Options
-) -> UnitsTable:
+def units_table(selection: Selection, indexed: Indexed, columns: Sequence[TableColumn], options: Options) -> UnitsTable:
     """Return the content of the segment's units blob: every selected file, indexed or not."""
     by_file: dict[int, list[UnitEntry]] = defaultdict(list)
     for unit in indexed.units:
@@ -190,9 +184,7 @@ def units_table(
         ],
         schemas=list(schemas),
         coverage=[
-            Coverage.of(
-                column.field_id, kind, (_state(unit, column.field_id, kind) for unit in indexed.units)
-            )
+            Coverage.of(column.field_id, kind, (_state(unit, column.field_id, kind) for unit in indexed.units))
             for column in columns
             for kind in kinds_of(options)
         ],

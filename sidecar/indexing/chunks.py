@@ -28,9 +28,7 @@ from sidecar.source import CountingSource, Source
 class _Chunk(ColumnWork):
     """A column chunk while it is indexed."""
 
-    def __init__(
-        self, file: str, field_id: int, column_type: str, chunk: ColumnChunk, options: Options
-    ) -> None:
+    def __init__(self, file: str, field_id: int, column_type: str, chunk: ColumnChunk, options: Options) -> None:
         self.leaf = chunk.leaf
         place: IndexPlace = (file, chunk.row_group, self.leaf.path, BLOOM)
         super().__init__(place, field_id, column_type, self.leaf.encoding.name, options)

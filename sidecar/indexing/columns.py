@@ -149,9 +149,7 @@ class OrcFilterBuilder:
 class ColumnWork:
     """One column of one unit while it is indexed: what is still missing, and the builders of filter and sketch."""
 
-    def __init__(
-        self, place: IndexPlace, field_id: int, column_type: str, encoding: str, options: Options
-    ) -> None:
+    def __init__(self, place: IndexPlace, field_id: int, column_type: str, encoding: str, options: Options) -> None:
         self.field_id = field_id
         self.column_type = column_type
         self.result = ColumnResult(Outcome(*place), encoding)

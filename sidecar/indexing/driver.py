@@ -240,9 +240,7 @@ class _Build:
         for field_id, sketch in self.earlier.sketches.items():
             parts = [sketch, *([indexed.sketches[field_id]] if field_id in indexed.sketches else [])]
             indexed.sketches[field_id] = ThetaSketch.union(parts, self.plan.options.lg_k)
-        report = make_report(
-            self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why)
-        )
+        report = make_report(self.listing, indexed, self.plan.columns, self.plan.options, (self.engine.name, self.why))
         report.carry(self.earlier)
         if indexable or not self.earlier.is_registered(self.listing.snapshot_id):
             self._add_registration(report, self.registrar.register(selection, indexed))
@@ -281,9 +279,7 @@ class _Build:
         report.blobs = [blob_report(blob) for blob in registration.blobs]
         report.warnings += registration.notes
         if self.listing.delete_files and self.plan.options.theta:
-            report.warnings.append(
-                "the snapshot has delete files: rows that they remove are counted in the sketches"
-            )
+            report.warnings.append("the snapshot has delete files: rows that they remove are counted in the sketches")
 
 
 def _schema(table: Table, snapshot: Snapshot) -> Schema:

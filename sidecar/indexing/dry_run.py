@@ -165,9 +165,7 @@ def planned_build(
         files_carried=len(earlier.served),
         files_unsupported={file.path: file.not_indexable for file in listing.files if file.not_indexable},
         row_groups=_row_groups(indexable),
-        columns=[
-            ColumnToIndex(c.path, c.field_id, c.type, c.field_id in options.sealed) for c in plan.columns
-        ],
+        columns=[ColumnToIndex(c.path, c.field_id, c.type, c.field_id in options.sealed) for c in plan.columns],
         kinds=list(kinds_of(options)),
         fpp=options.fpp,
         tasks=len(make_tasks(indexable)),

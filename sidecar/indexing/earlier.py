@@ -89,9 +89,7 @@ def other_segments(segments: Sequence[Segment], known: Collection[str], plan: Bu
     return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
 
 
-def _fill(
-    earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool
-) -> None:
+def _fill(earlier: Earlier, table: Table, listing: Listing, plan: BuildPlan, fpp: float | None, full: bool) -> None:
     assert earlier.found is not None
     earlier.found.use_keys(table, plan.encryption_keys)
     segments = earlier.found.sidecar.segments

@@ -42,9 +42,7 @@ def group_tasks(
         groups = plan_groups(_members(indexed, column.field_id), place.sealing)
         for group in groups:
             filters = [_key(indexed.units[unit], column.field_id) for unit in group.units.tolist()]
-            tasks.setdefault(column.field_id, []).append(
-                GroupTask(number, group, place, part_step(group), filters)
-            )
+            tasks.setdefault(column.field_id, []).append(GroupTask(number, group, place, part_step(group), filters))
             number += 1
     return tasks
 
@@ -124,9 +122,7 @@ def _members(indexed: Indexed, field_id: int) -> list[GroupMember]:
         record = unit.columns[field_id]
         if record.blocks:
             harvested, size = record.how == "harvested", record.filter_bytes
-            members.append(
-                GroupMember(ordinal, record.encoding, record.resolution, size, harvested, record.rule)
-            )
+            members.append(GroupMember(ordinal, record.encoding, record.resolution, size, harvested, record.rule))
     return members
 
 

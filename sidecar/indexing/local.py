@@ -98,9 +98,7 @@ class LocalEngine:
         return np.array([self._at[key] for key in group.keys], dtype=np.int64)
 
 
-def _slice(
-    blocks: npt.NDArray[np.uint32], group: GroupTask, first: npt.NDArray[np.int64], part: int
-) -> bytes:
+def _slice(blocks: npt.NDArray[np.uint32], group: GroupTask, first: npt.NDArray[np.int64], part: int) -> bytes:
     return group.slice(part, gather_spooled(group, part, blocks, first))
 
 
@@ -129,9 +127,7 @@ class MetadataCache:
         return waiting.result()
 
 
-def _ahead(
-    pool: ThreadPoolExecutor, function: Callable[[T], R], items: Sequence[T], ahead: int
-) -> Iterator[R]:
+def _ahead(pool: ThreadPoolExecutor, function: Callable[[T], R], items: Sequence[T], ahead: int) -> Iterator[R]:
     """Yield results in order; at most ``ahead`` of them are computed before they are consumed."""
     waiting: deque[Future[Any]] = deque()
     source = iter(items)

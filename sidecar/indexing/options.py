@@ -75,8 +75,6 @@ def _units_expected(listing: Listing) -> int:
     default stride.
     """
     orc = sum(
-        -(-file.record_count // ORC_STRIDE)
-        for file in listing.files
-        if file.data_file.file_format == FileFormat.ORC
+        -(-file.record_count // ORC_STRIDE) for file in listing.files if file.data_file.file_format == FileFormat.ORC
     )
     return orc + sum(max(len(file.data_file.split_offsets or ()), 1) for file in listing.files)

@@ -126,12 +126,8 @@ class OrcDataFile:
             if start <= min(stripe.offset, self._source.size - 1) < stop:
                 work = self._index_stripe(stripe, columns)
                 for group in stripe.row_groups:
-                    entry = UnitEntry(
-                        self._first[stripe.ordinal] + group.ordinal, group.first_row, group.rows
-                    )
-                    results = {
-                        field_id: column.groups[group.ordinal].result for field_id, column in work.items()
-                    }
+                    entry = UnitEntry(self._first[stripe.ordinal] + group.ordinal, group.first_row, group.rows)
+                    results = {field_id: column.groups[group.ordinal].result for field_id, column in work.items()}
                     pages = {
                         field_id: column.row_indexes[group.ordinal]
                         for field_id, column in work.items()
@@ -142,9 +138,7 @@ class OrcDataFile:
     def close(self) -> None:
         """See :class:`sidecar.indexing.data_file.DataFile`."""
 
-    def _index_stripe(
-        self, stripe: Stripe, columns: Mapping[int, WantedColumn]
-    ) -> dict[int, _IndexedStripeColumn]:
+    def _index_stripe(self, stripe: Stripe, columns: Mapping[int, WantedColumn]) -> dict[int, _IndexedStripeColumn]:
         first = self._first[stripe.ordinal]
         work = {
             field_id: _IndexedStripeColumn(field_id, wanted, self._tail, stripe, first, self._options)
@@ -159,9 +153,7 @@ class OrcDataFile:
             for column in work.values():
                 column.fail(reason_of(error), fault_of(error))
                 if self._options.page_index:
-                    column.row_indexes = no_row_indexes(
-                        stripe, column.resolution, reason_of(error), fault_of(error)
-                    )
+                    column.row_indexes = no_row_indexes(stripe, column.resolution, reason_of(error), fault_of(error))
             return work
         for column in work.values():
             if column.column.encrypted:
@@ -175,9 +167,7 @@ class OrcDataFile:
             counted.groups[0].result.bytes_read += self._source.bytes_read - before
         return work
 
-    def _read_indexes(
-        self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_IndexedStripeColumn]
-    ) -> None:
+    def _read_indexes(self, stripe: Stripe, footer: StripeFooter, columns: Sequence[_IndexedStripeColumn]) -> None:
         """Reuse the stripe's own filters and row indexes. A filter in doubt is only not reused."""
         options = self._options
         harvest = options.filter_format != "parquet" and options.harvest != NEVER
@@ -188,9 +178,7 @@ class OrcDataFile:
             found = read_indexes(self._source, self._tail, stripe, footer, ids, bloom=bool(filters))
         except SidecarError as error:
             for column in columns if options.page_index else ():
-                column.row_indexes = no_row_indexes(
-                    stripe, column.resolution, reason_of(error), fault_of(error)
-                )
+                column.row_indexes = no_row_indexes(stripe, column.resolution, reason_of(error), fault_of(error))
             return
         for column in filters:
             self._harvest(column, found[column.column.id])

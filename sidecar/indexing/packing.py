@@ -39,6 +39,4 @@ def _pieces(file: ListedFile, size: int) -> Iterator[FilePiece]:
     count = max(1, round(length / size))
     bounds = [length * i // count for i in range(count + 1)]
     for start, stop in pairwise(bounds):
-        yield FilePiece(
-            file.ordinal, file.path, file.file_size, start, stop, file.data_file.file_format, file.identity
-        )
+        yield FilePiece(file.ordinal, file.path, file.file_size, start, stop, file.data_file.file_format, file.identity)

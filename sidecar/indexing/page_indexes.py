@@ -26,9 +26,7 @@ HARVESTED, BUILT = "harvested", "built"
 NO_ROW_INDEX = "the file has no row index for the column"
 
 
-def page_index_of(
-    source: Source, footer: Footer, chunk: ColumnChunk, resolution: str, harvest: str
-) -> PagesResult:
+def page_index_of(source: Source, footer: Footer, chunk: ColumnChunk, resolution: str, harvest: str) -> PagesResult:
     """Return the page index of a chunk. Problems of the file are a reason in the result, not an exception.
 
     ``harvest`` = ``never`` always builds it. If the file's page index lacks its ColumnIndex, it is built anew; if that
@@ -49,9 +47,7 @@ def page_index_of(
                 return PagesResult(kind, raw, HARVESTED, bytes_read=counting.bytes_read)
         built = build_page_index(counting, footer, chunk)
     except SidecarError as error:
-        return PagesResult(
-            kind, reason=reason_of(error), fault=fault_of(error), bytes_read=counting.bytes_read
-        )
+        return PagesResult(kind, reason=reason_of(error), fault=fault_of(error), bytes_read=counting.bytes_read)
     read = counting.bytes_read
     if built.offset_index is None:
         return PagesResult(kind, reason=built.reason or "no page index can be built", bytes_read=read)
@@ -61,9 +57,7 @@ def page_index_of(
     return PagesResult(kind, (column, built.offset_index.raw), BUILT, bytes_read=read)
 
 
-def row_indexes(
-    tail: OrcTail, footer: StripeFooter, index: StripeIndex, resolution: str
-) -> list[PagesResult]:
+def row_indexes(tail: OrcTail, footer: StripeFooter, index: StripeIndex, resolution: str) -> list[PagesResult]:
     """Return the row index of a stripe's column: one result for each row group."""
     if index.column.encrypted:
         return no_row_indexes(footer.stripe, resolution, UnitState.ENCRYPTED)

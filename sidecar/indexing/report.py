@@ -247,9 +247,7 @@ def make_report(
         fpp=options.fpp,
         columns=[_column(column, indexed, options) for column in columns],
         bytes_read=sum(
-            record.bytes_read
-            for unit in indexed.units
-            for record in (*unit.columns.values(), *unit.pages.values())
+            record.bytes_read for unit in indexed.units for record in (*unit.columns.values(), *unit.pages.values())
         ),
     )
 

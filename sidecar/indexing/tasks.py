@@ -176,9 +176,7 @@ class Shared:
     thresholds: Thresholds = field(default_factory=dict)
 
 
-def index_units(
-    task: UnitsTask, plan: BuildPlan, opener: Opener, shared: Shared | None = None
-) -> Iterator[Record]:
+def index_units(task: UnitsTask, plan: BuildPlan, opener: Opener, shared: Shared | None = None) -> Iterator[Record]:
     """Index the task's row groups and yield the records: those of a unit follow each other, sketches come last."""
     shared = shared or Shared()
     sketches = TaskSketches(plan.options.lg_k, shared.thresholds)
@@ -311,9 +309,7 @@ def _pages(file: int, unit: UnitEntry, field_id: int, pages: PagesResult) -> Rec
     )
 
 
-def _absent(
-    file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: BuildPlan
-) -> Iterator[Record]:
+def _absent(file: int, unit: UnitEntry, column: TableColumn, reason: str, plan: BuildPlan) -> Iterator[Record]:
     """Yield the records of a column that the file does not have.
 
     Its values are not always null: the column may have a default, or a partition's constant. Only if it has neither are

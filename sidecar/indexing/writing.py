@@ -94,9 +94,7 @@ class Registrar:
                 entries += write_segment(writer, header, units, fields, own, **place)
             write_toc(writer, entries, **place)
 
-        has_pages = bool(indexes) or any(
-            s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments
-        )
+        has_pages = bool(indexes) or any(s.page_index_blobs or s.row_index_blobs for s in self.earlier.segments)
         return register(
             self.table,
             self.listing.snapshot_id,
@@ -113,9 +111,7 @@ class Registrar:
         found = {c.field_id: self.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
         return {field_id: key for field_id, key in found.items() if key is not None}
 
-    def _carry(
-        self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered
-    ) -> list[TocEntry]:
+    def _carry(self, writer: PuffinWriter, replaced: Sequence[PuffinReader], place: Registered) -> list[TocEntry]:
         """Copy the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
         entries: list[TocEntry] = []
         known: set[str] = set()
@@ -160,9 +156,7 @@ def _is_wanted(table: Table, plan: BuildPlan, earlier: Earlier, entry: TocEntry)
     return live >= set(entry.fields)
 
 
-def _pages(
-    tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: Indexed
-) -> Iterator[bytes]:
+def _pages(tasks: Sequence[GroupTask], slices: Iterator[tuple[int, bytes]], indexed: Indexed) -> Iterator[bytes]:
     """Yield the pages of one field's groups, taken from the slices of all fields, and each group's tails."""
     for task in tasks:
         for _ in range(task.parts):

@@ -35,9 +35,7 @@ def _by_billion(upper: Any, lower: Any) -> Any:
     return upper // billion, ((middle // billion) << half) | (last // billion), last % billion
 
 
-@kernel(
-    readable(types.uint64, 2), INTEGER, writable(types.uint8, 2), writable(types.int64), writable(types.int64)
-)
+@kernel(readable(types.uint64, 2), INTEGER, writable(types.uint8, 2), writable(types.int64), writable(types.int64))
 def plain_text(
     words: NDArray[np.uint64],
     scale: int,

@@ -30,9 +30,7 @@ def _set_place(place: NDArray[np.int64], begin: int, end: int, count: int, beyon
 
 
 @kernel(readable(types.uint8), INTEGER, INTEGER, writable(types.uint8), writable(types.int64))
-def bytes_rle(
-    data: NDArray[np.uint8], at: int, skip: int, out: NDArray[np.uint8], place: NDArray[np.int64]
-) -> int:
+def bytes_rle(data: NDArray[np.uint8], at: int, skip: int, out: NDArray[np.uint8], place: NDArray[np.int64]) -> int:
     """Decode byte RLE: a control byte c, then one byte for c + 3 values if c < 128, else 256 - c bytes."""
     filled = -skip
     begin = at
@@ -359,9 +357,7 @@ def _beyond_38_digits(upper: Any, lower: Any) -> Any:
 
 
 @kernel(readable(types.uint8), INTEGER, readable(types.int64), INTEGER, writable(types.uint64, 2))
-def decimals(
-    data: NDArray[np.uint8], at: int, scales: NDArray[np.int64], scale: int, out: NDArray[np.uint64]
-) -> int:
+def decimals(data: NDArray[np.uint8], at: int, scales: NDArray[np.int64], scale: int, out: NDArray[np.uint64]) -> int:
     """Decode zigzag varints of up to 128 bits, value ``i`` with scale ``scales[i]``, and rescale them to ``scale``.
 
     ``out`` (uint64 [n, 2]) gets the lower and upper half of each in two's complement. Returns the offset after the

@@ -30,9 +30,7 @@ WRITABLE_WORDS = types.Array(types.uint64, 1, "A", aligned=False)
 
 def unaligned_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """Return a view of ``data`` as little-endian 64-bit words, one from every byte: uint64[max(n - 7, 0)]."""
-    words: npt.NDArray[np.uint64] = np.ndarray(
-        (max(len(data) - 7, 0),), np.dtype("<u8"), buffer=data, strides=(1,)
-    )
+    words: npt.NDArray[np.uint64] = np.ndarray((max(len(data) - 7, 0),), np.dtype("<u8"), buffer=data, strides=(1,))
     return words
 
 

@@ -221,9 +221,7 @@ class _FileSearch:
                 continue
             location = _join(folder, entry.name)
             if entry.is_folder:
-                yield from (
-                    self._glob(tree, location, pattern[1:]) if pattern[1:] else self._folder(tree, location)
-                )
+                yield from (self._glob(tree, location, pattern[1:]) if pattern[1:] else self._folder(tree, location))
             elif not pattern[1:]:
                 yield location
 
@@ -283,9 +281,7 @@ def _entry(found: os.DirEntry[str]) -> _FolderEntry | None:
     except OSError:  # a loop of links
         is_folder, is_file = False, True
     is_broken = found.is_symlink() and not os.path.exists(found.path)
-    return (
-        _FolderEntry(found.name, is_folder, found.is_symlink()) if is_folder or is_file or is_broken else None
-    )
+    return _FolderEntry(found.name, is_folder, found.is_symlink()) if is_folder or is_file or is_broken else None
 
 
 class _RemoteFolders:
@@ -310,9 +306,7 @@ class _RemoteFolders:
 
     def entries(self, folder: str) -> list[_FolderEntry]:
         """See :meth:`_FolderTree.entries`."""
-        return sorted(
-            _FolderEntry(path, is_folder) for path, is_folder in self._listed(folder, recursive=False)
-        )
+        return sorted(_FolderEntry(path, is_folder) for path, is_folder in self._listed(folder, recursive=False))
 
     def below(self, folder: str) -> Iterator[Parts]:
         """See :meth:`_FolderTree.below`. The whole tree is one listing."""
@@ -406,9 +400,7 @@ def _split_glob(path: str) -> tuple[str, Parts]:
     root = matched[0] if matched else ""
     parts = [part for part in path[len(root) :].split("/") if part]
     first = next(number for number, part in enumerate(parts) if is_glob(part))
-    pattern = [
-        part for n, part in enumerate(parts) if n >= first and (part, parts[n - 1 : n]) != ("**", ["**"])
-    ]
+    pattern = [part for n, part in enumerate(parts) if n >= first and (part, parts[n - 1 : n]) != ("**", ["**"])]
     return _join(root, *parts[:first]), tuple(pattern)
 
 

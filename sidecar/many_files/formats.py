@@ -26,6 +26,4 @@ def known_format(file: str, io: FileIO | None) -> str | None:
 def check_some_puffin(formats: Iterable[str | None]) -> None:
     """Raise :class:`UsageError` if no file is a Puffin file, though an option was given that only these have."""
     if PUFFIN not in formats:
-        raise UsageError(
-            "id=name (--columns) and --fill are for Puffin files", found="no Puffin file among the files"
-        )
+        raise UsageError("id=name (--columns) and --fill are for Puffin files", found="no Puffin file among the files")

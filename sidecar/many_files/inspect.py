@@ -81,9 +81,7 @@ def inspect_files(
 
     def inspect(file: str, file_io: FileIO | None) -> FileInfo:
         if (column_names or fill) and known_format(file, file_io) == PUFFIN:
-            return inspect_file(
-                file, file_io, encryption_keys=encryption_keys, column_names=column_names, fill=fill
-            )
+            return inspect_file(file, file_io, encryption_keys=encryption_keys, column_names=column_names, fill=fill)
         return inspect_file(file, file_io, encryption_keys=encryption_keys)
 
     files, skipped = each_file(inspect, found, io, skip_bad=skip_bad, threads=threads, progress=progress)

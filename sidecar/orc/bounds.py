@@ -85,14 +85,10 @@ def stripe_bounds(tail: OrcTail, stripe: Stripe, columns: list[bytes], number: i
     ``columns`` has the encoded statistics of the stripe, one message for each column.
     """
     column = tail.columns[number]
-    return statistics_bounds(
-        decode_statistics(decode(columns[number]), column, tail), column, stripe.num_rows
-    )
+    return statistics_bounds(decode_statistics(decode(columns[number]), column, tail), column, stripe.num_rows)
 
 
-def row_group_bounds(
-    tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: OrcRowGroup
-) -> Bounds | str:
+def row_group_bounds(tail: OrcTail, footer: StripeFooter, index: StripeIndex, group: OrcRowGroup) -> Bounds | str:
     """Return the bounds of a column in a row group from its row index, or the reason why there are none."""
     if index.row_index is None:
         return "no row index"
@@ -109,9 +105,7 @@ def row_group_bounds(
     return statistics_bounds(statistics, index.column, group.rows)
 
 
-def _comparable(
-    bound: Bound | None, column: OrcColumn, outwards: Callable[[Fraction], int]
-) -> Comparable | None:
+def _comparable(bound: Bound | None, column: OrcColumn, outwards: Callable[[Fraction], int]) -> Comparable | None:
     """Return a bound as a value of the encoding; a decimal of another scale is rounded with ``outwards``."""
     if isinstance(bound, Decimal):
         return outwards(Fraction(bound) * 10 ** (column.scale or 0))
@@ -120,9 +114,7 @@ def _comparable(
     return int(bound) if isinstance(bound, bool) else bound
 
 
-def cannot_hold(
-    statistics: ColumnStatistics | None, value: LiteralValue, iceberg_type: str, column: OrcColumn
-) -> str:
+def cannot_hold(statistics: ColumnStatistics | None, value: LiteralValue, iceberg_type: str, column: OrcColumn) -> str:
     """Return the reason why no row of the row group or stripe has a value equal to ``value``; empty if one may.
 
     ``value`` is the value of a bound literal of ``iceberg_type``.

@@ -30,9 +30,7 @@ class ChunkMap:
     def misplaced(self, numbers: tuple[int, ...]) -> str:
         """Return the reason why ``numbers``, a position, is wrong; empty if it is in the stream or at its end."""
         if self.sizes is None:
-            return (
-                "" if numbers[0] <= self.length else f"offset {numbers[0]} in a stream of {self.length} bytes"
-            )
+            return "" if numbers[0] <= self.length else f"offset {numbers[0]} in a stream of {self.length} bytes"
         chunk, skip = numbers[0], numbers[1]
         if chunk == self.length:
             return "" if skip == 0 else f"it skips {skip} bytes after the end of the stream"

@@ -92,9 +92,7 @@ def decompress_chunks(
                 expected=f"at most {block_size} bytes",
                 found=header >> 1,
             )
-        part = (
-            data[start:end] if header & 1 else _chunk(data[start:end], codec, block_size, file, offset + at)
-        )
+        part = data[start:end] if header & 1 else _chunk(data[start:end], codec, block_size, file, offset + at)
         total += len(part)
         _check_limit(total, limit, file, offset + at)
         parts.append(part)
@@ -116,9 +114,7 @@ def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:
 def _chunk(data: bytes | memoryview, codec: str, block_size: int, file: str | None, offset: int) -> bytes:
     function = _DECOMPRESS.get(codec)
     if function is None:
-        raise UnsupportedFeatureError(
-            "this compression cannot be read", file=file, offset=offset, found=codec
-        )
+        raise UnsupportedFeatureError("this compression cannot be read", file=file, offset=offset, found=codec)
     try:
         out = function(data, block_size)
     except (

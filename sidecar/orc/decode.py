@@ -87,9 +87,7 @@ def read_row_group(
         raise UsageError("row indexes of columns are missing, so the row group cannot be read", found=missing)
     groups = stripe.row_groups
     if not 0 <= row_group < len(groups):
-        raise UsageError(
-            "the stripe does not have this row group", expected=f"0 to {len(groups) - 1}", found=row_group
-        )
+        raise UsageError("the stripe does not have this row group", expected=f"0 to {len(groups) - 1}", found=row_group)
     return LeafCursor(source, tail, footer, column, indexes, row_group).take(groups[row_group].rows)
 
 
@@ -167,9 +165,7 @@ class _StreamPosition:
 class ColumnDecoder:
     """A decoder of one column that takes the next entries from its decompressed streams."""
 
-    def __init__(
-        self, tail: OrcTail, footer: StripeFooter, column: OrcColumn, contents: Mapping[str, Content]
-    ) -> None:
+    def __init__(self, tail: OrcTail, footer: StripeFooter, column: OrcColumn, contents: Mapping[str, Content]) -> None:
         self.tail = tail
         self.column = column
         self.encoding: ColumnEncoding = footer.encodings[column.id]
@@ -186,11 +182,7 @@ class ColumnDecoder:
     @property
     def step(self) -> int:
         """The number of entries that :meth:`take` can read in little memory: fewer if a dictionary has long words."""
-        if (
-            self.column.kind not in _TEXTS
-            or not self.encoding.is_dictionary
-            or not self.encoding.dictionary_size
-        ):
+        if self.column.kind not in _TEXTS or not self.encoding.is_dictionary or not self.encoding.dictionary_size:
             return STEP
         with self._located():
             longest = int(_lengths_of(self._dictionary(1)).max(initial=1))
@@ -344,9 +336,7 @@ class ColumnDecoder:
     def _dictionary(self, count: int) -> pa.Array[Any]:
         """Return the words of the stripe's dictionary; no words if ``count`` is 0."""
         if self._words is None:
-            self._words = self._spans(
-                "DICTIONARY_DATA", "LENGTH", self.encoding.dictionary_size if count else 0
-            )
+            self._words = self._spans("DICTIONARY_DATA", "LENGTH", self.encoding.dictionary_size if count else 0)
         return self._words
 
     def _texts(self, count: int) -> pa.Array[Any]:
@@ -411,9 +401,7 @@ class ColumnDecoder:
         instant = self.column.kind == "TIMESTAMP_INSTANT"
         zone = "UTC" if instant else utc_or_name(self.zone)
         if zone is None:
-            raise UnsupportedFeatureError(
-                "timestamps cannot be decoded, because the writer's time zone is missing"
-            )
+            raise UnsupportedFeatureError("timestamps cannot be decoded, because the writer's time zone is missing")
         if not orc_rle.instants(seconds, nanos, _base(zone)):
             raise DamagedFileError("the nanoseconds of a timestamp are a second or more")
         if zone != "UTC":
@@ -464,9 +452,7 @@ def _base(zone: str) -> int:
 
 def _wall_clock(seconds: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
     if len(seconds) and max(-int(seconds.min()), int(seconds.max())) > _ZONED_REACH:
-        raise UnsupportedFeatureError(
-            "a timestamp is too far in the past or future for a time zone", found=zone
-        )
+        raise UnsupportedFeatureError("a timestamp is too far in the past or future for a time zone", found=zone)
     instants = _any_array(seconds).cast(pa.timestamp("s", zone))
     local: NDArray[np.int64] = pc.local_timestamp(instants).cast(pa.int64()).to_numpy()
     return local

@@ -158,9 +158,7 @@ def _footer(tail: OrcTail, places: Sequence[_StripePlace], grown: int) -> Messag
     return footer
 
 
-def _write_stripe(
-    source: Source, tail: OrcTail, stripe: Stripe, target: Target, given: StripeFilters
-) -> _StripePlace:
+def _write_stripe(source: Source, tail: OrcTail, stripe: Stripe, target: Target, given: StripeFilters) -> _StripePlace:
     footer = read_stripe_footer(source, tail, stripe)
     _check_lengths(tail, stripe, footer)
     start = target.position

@@ -42,9 +42,7 @@ def data_fingerprint(source: Source, tail: OrcTail) -> bytes:
 
 def data_digest(source: Source, tail: OrcTail) -> bytes:
     """Return the SHA-256 of the stored data of all stripes, without indexes and footers: see :func:`digest_ranges`."""
-    return digest_ranges(
-        source, [(stripe.offset + stripe.index_length, stripe.data_length) for stripe in tail.stripes]
-    )
+    return digest_ranges(source, [(stripe.offset + stripe.index_length, stripe.data_length) for stripe in tail.stripes])
 
 
 def is_distinctive(source: Source, tail: OrcTail) -> bool:

@@ -78,9 +78,7 @@ class _Context:
     footer: StripeFooter
 
 
-def index_streams_of(
-    footer: StripeFooter, column: int, *, bloom: bool = True, legacy: bool = False
-) -> list[Stream]:
+def index_streams_of(footer: StripeFooter, column: int, *, bloom: bool = True, legacy: bool = False) -> list[Stream]:
     """Return the streams that :func:`read_indexes` reads for a column."""
     kinds = [ROW_INDEX]
     if bloom:
@@ -161,9 +159,7 @@ def _index(
     )
 
 
-def _content(
-    context: _Context, column: OrcColumn, stream: Stream, data: memoryview
-) -> list[bytes | memoryview]:
+def _content(context: _Context, column: OrcColumn, stream: Stream, data: memoryview) -> list[bytes | memoryview]:
     tail = context.tail
     with located(tail.name, column.path, stream.offset):
         return decompress_chunks(

@@ -101,10 +101,7 @@ def _units(source: Source, tail: OrcTail, footer: StripeFooter) -> list[OrcRowGr
             group.ordinal,
             group.first_row,
             group.rows,
-            {
-                path: _column(tail, footer, indexes[column.id], group.ordinal)
-                for path, column in shown.items()
-            },
+            {path: _column(tail, footer, indexes[column.id], group.ordinal) for path, column in shown.items()},
         )
         for group in groups
     ]
@@ -116,9 +113,7 @@ def _column(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_group: 
     return OrcColumnInfo(_row_index(tail, footer, index, row_group), _filter(index, row_group), old)
 
 
-def _row_index(
-    tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_group: int
-) -> OrcRowIndexInfo | None:
+def _row_index(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_group: int) -> OrcRowIndexInfo | None:
     stream = index.streams.get("ROW_INDEX")
     if stream is None:
         return None
@@ -207,9 +202,7 @@ def find_column(tail: OrcTail, path: str) -> OrcColumn:
     if column is not None and column.id:
         return column
     paths = [column.path for column in tail.columns if column.id]
-    near = [other for other in paths if other.startswith(f"{path}.")] or difflib.get_close_matches(
-        path, paths
-    )
+    near = [other for other in paths if other.startswith(f"{path}.")] or difflib.get_close_matches(path, paths)
     hint = f"Did you mean {' or '.join(near[:5])}?" if near else f"It has: {', '.join(paths[:20])}."
     what = "more than one column" if path in paths else "no column"
     raise UsageError(f"the file has {what} '{path}'", file=tail.name, hint=hint)
@@ -227,9 +220,7 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
     found = find_column(tail, column)
     if found.is_compound or found.iceberg_type is None:
         raise UsageError(f"column '{column}' has no values to compare ({found.kind})", file=tail.name)
-    value = (
-        literal_from_text(literal, found.iceberg_type, quoted=True) if isinstance(literal, str) else literal
-    )
+    value = literal_from_text(literal, found.iceberg_type, quoted=True) if isinstance(literal, str) else literal
     whole = _stripe_statistics(source, tail, found)
     return [
         unit

@@ -139,9 +139,7 @@ def stream_order(
 
 
 def _is_decimal64(column: OrcColumn, file_version: tuple[int, int]) -> bool:
-    return (
-        file_version == _UNSTABLE and column.precision is not None and column.precision <= _DECIMAL64_DIGITS
-    )
+    return file_version == _UNSTABLE and column.precision is not None and column.precision <= _DECIMAL64_DIGITS
 
 
 def take_apart(

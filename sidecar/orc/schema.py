@@ -115,9 +115,7 @@ def decode_columns(types: Sequence[Message], encrypted_roots: frozenset[int]) ->
         column = _column(number, message, above, names.get(number, ""), children[number], encrypted_roots)
         total += len(column.path)
         if column.path.count(".") > MAX_DEPTH or total > MAX_PATHS:
-            raise UnsupportedFeatureError(
-                "the footer's types are nested too deeply, or their names are too long"
-            )
+            raise UnsupportedFeatureError("the footer's types are nested too deeply, or their names are too long")
         names.update(zip(children[number], _child_names(column, message), strict=True))
         columns.append(column)
     return columns
@@ -212,17 +210,14 @@ def _column(
         id=number,
         path=f"{above.path}.{name}" if above is not None and above.id else name,
         kind=KINDS[kind] if kind < len(KINDS) else str(kind),
-        field_id=int(field_id)
-        if field_id.isascii() and field_id.isdecimal() and len(field_id) < 11
-        else None,
+        field_id=int(field_id) if field_id.isascii() and field_id.isdecimal() and len(field_id) < 11 else None,
         required=attributes.get("iceberg.required") == "true",
         precision=message.varint(5) if message.has(5) else None,
         scale=message.varint(6) if message.has(6) else None,
         max_length=message.varint(4) if message.has(4) else None,
         parent=None if above is None else above.id,
         children=children,
-        nested_in_repeated=above is not None
-        and (above.nested_in_repeated or above.kind in ("LIST", "MAP", "UNION")),
+        nested_in_repeated=above is not None and (above.nested_in_repeated or above.kind in ("LIST", "MAP", "UNION")),
         nullable_parent=above is not None and above.id != 0,
         encrypted=number in encrypted_roots or (above is not None and above.encrypted),
         attributes=attributes,

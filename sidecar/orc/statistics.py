@@ -260,9 +260,7 @@ def _number(own: Message, field: int) -> Decimal:
     return value
 
 
-def _timestamp(
-    own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None
-) -> _Bounds:
+def _timestamp(own: Message, message: Message, column: OrcColumn, tail: WrittenBy, zone: str | None) -> _Bounds:
     if tail.writer == JAVA and tail.writer_version < 6:
         raise _Untrusted("timestamp bounds before Java's writer version 6 are in local time (ORC-135)")
     low, high = _signed(own, 3), _signed(own, 4)

@@ -38,9 +38,7 @@ STREAMS = (
 # fmt: on
 """Stream.Kind, by number."""
 
-INDEX_STREAMS = frozenset(
-    {"DICTIONARY_COUNT", "ROW_INDEX", "BLOOM_FILTER", "BLOOM_FILTER_UTF8", "ENCRYPTED_INDEX"}
-)
+INDEX_STREAMS = frozenset({"DICTIONARY_COUNT", "ROW_INDEX", "BLOOM_FILTER", "BLOOM_FILTER_UTF8", "ENCRYPTED_INDEX"})
 """Kinds of streams in a stripe's index."""
 
 ENCODINGS = ("DIRECT", "DICTIONARY", "DIRECT_V2", "DICTIONARY_V2")
@@ -162,9 +160,7 @@ def _encoding(message: Message) -> ColumnEncoding:
 def _named(message: Message, columns: int) -> tuple[str, int, int]:
     kind, column, length = message.varint(1), message.varint(2), message.varint(3)
     if column >= columns:
-        raise DamagedFileError(
-            "a stream belongs to an unknown column", expected=f"less than {columns}", found=column
-        )
+        raise DamagedFileError("a stream belongs to an unknown column", expected=f"less than {columns}", found=column)
     return STREAMS[kind] if kind < len(STREAMS) else str(kind), column, length
 
 
@@ -188,9 +184,7 @@ def _encrypted(
     variants: Iterable[Message], streams: Iterable[Stream], stripe: Stripe, columns: int
 ) -> list[list[Stream]]:
     """Return the streams of each variant; variants follow each other in the placeholders of index and data."""
-    places = {
-        stream.kind: stream for stream in streams if stream.kind in ("ENCRYPTED_INDEX", "ENCRYPTED_DATA")
-    }
+    places = {stream.kind: stream for stream in streams if stream.kind in ("ENCRYPTED_INDEX", "ENCRYPTED_DATA")}
     at = {kind: stream.offset for kind, stream in places.items()}
     out: list[list[Stream]] = []
     for variant in variants:

@@ -110,8 +110,7 @@ class Stripe:
         count = self.num_row_groups
         stride = self.stride or self.num_rows
         return [
-            OrcRowGroup(i, self.first_row + i * stride, min(stride, self.num_rows - i * stride))
-            for i in range(count)
+            OrcRowGroup(i, self.first_row + i * stride, min(stride, self.num_rows - i * stride)) for i in range(count)
         ]
 
 
@@ -276,9 +275,7 @@ class _Parts(NamedTuple):
         return cls(compression, block_size, at, footer, at - metadata, metadata, statistics)
 
 
-def _decode(
-    name: str, size: int, data: bytes, postscript: Message, postscript_offset: int, parts: _Parts
-) -> OrcTail:
+def _decode(name: str, size: int, data: bytes, postscript: Message, postscript_offset: int, parts: _Parts) -> OrcTail:
     start = parts.footer_offset - (size - len(data))
     footer = decode(
         decompress(

@@ -143,11 +143,7 @@ def _column_reason(column: OrcColumn) -> str:
         return "the column is encrypted, so its filters are doubled or hold masked values"
     if column.is_compound or column.kind == "BOOLEAN":
         return f"filters of {column.kind} hold no values"
-    return (
-        "the column is inside a list or map, so a row may have many values"
-        if column.nested_in_repeated
-        else ""
-    )
+    return "the column is inside a list or map, so a row may have many values" if column.nested_in_repeated else ""
 
 
 def _writer_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | None) -> str:
@@ -157,9 +153,7 @@ def _writer_reason(tail: OrcTail, column: OrcColumn, encoding: OrcEncoding | Non
         return _cpp_reason(tail, column, encoding)
     if tail.writer in (PRESTO, TRINO) and column.kind in _COMPARED_ALIKE:
         return ""
-    return (
-        f"filters of {column.kind} by this writer ({tail.created_by}) are not compared with those of others"
-    )
+    return f"filters of {column.kind} by this writer ({tail.created_by}) are not compared with those of others"
 
 
 def _java_reason(tail: OrcTail, column: OrcColumn) -> str:

@@ -108,9 +108,7 @@ def _tail_problems(source: Source, tail: OrcTail, statistics: StripeStatistics) 
         yield problem(f"the footer's numberOfRows is {tail.num_rows}, but the stripes have {rows} rows")
     counted = len(tail.footer.all_bytes(7))
     if counted not in (0, len(tail.columns)):
-        yield problem(
-            f"the footer has statistics of {counted} columns, but the file has {len(tail.columns)} columns"
-        )
+        yield problem(f"the footer has statistics of {counted} columns, but the file has {len(tail.columns)} columns")
     for before, after in pairwise(sorted(tail.stripes, key=lambda stripe: stripe.offset)):
         if after.offset < before.end:
             yield problem(f"stripe {after.ordinal} begins inside stripe {before.ordinal}")
@@ -229,9 +227,7 @@ class _StripeCheck:
             except SidecarError as error:
                 yield self._problem(f"{stream.kind}: {reason_of(error)}", column)
         filters = index.filters or []
-        if any(f.reason for f in filters) and deny_nothing(
-            self.source, self.tail, self.stripe, column, filters
-        ):
+        if any(f.reason for f in filters) and deny_nothing(self.source, self.tail, self.stripe, column, filters):
             index = replace(index, filters=None)
         for row_group, what in index_problems(self.tail, footer, index, maps, whole):
             yield self._problem(what, column, row_group)

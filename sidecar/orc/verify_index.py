@@ -19,9 +19,7 @@ from sidecar.orc.tail import JAVA, OrcTail
 Found = Iterator[tuple["int | None", str]]
 """Pairs of a row group of the stripe (``None`` for all of them, or the stripe) and its problem."""
 
-LEGACY_TEXT = (
-    "text is in the charset of the writing machine, so readers with another charset lose text beyond ASCII"
-)
+LEGACY_TEXT = "text is in the charset of the writing machine, so readers with another charset lose text beyond ASCII"
 
 
 def index_problems(
@@ -53,9 +51,7 @@ def index_problems(
         yield from _filter_problems(tail, index.column, kind, found, statistics, alone=len(by_stream) == 1)
 
 
-def _position_problems(
-    tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap]
-) -> Found:
+def _position_problems(tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap]) -> Found:
     """Yield problems of positions that are not in the column's streams, or before those of the row group in front."""
     assert index.row_index is not None
     column, last = index.column, dict.fromkeys(maps, 0)
@@ -75,9 +71,7 @@ def _position_problems(
             last[kind] = numbers[0]
 
 
-def _statistics_problems(
-    footer: StripeFooter, column: OrcColumn, statistics: dict[int, ColumnStatistics]
-) -> Found:
+def _statistics_problems(footer: StripeFooter, column: OrcColumn, statistics: dict[int, ColumnStatistics]) -> Found:
     rows = {group.ordinal: group.rows for group in footer.stripe.row_groups}
     for group, found in statistics.items():
         if found.inverted:
@@ -148,14 +142,10 @@ def _filter_problems(
 
 def _is_harmless(tail: OrcTail, column: OrcColumn) -> bool:
     """Return whether no reader probes the column's filters, so that a wrong one does no harm."""
-    return (
-        column.is_compound or column.nested_in_repeated or (column.kind == "BOOLEAN" and tail.writer == JAVA)
-    )
+    return column.is_compound or column.nested_in_repeated or (column.kind == "BOOLEAN" and tail.writer == JAVA)
 
 
-def _denied_bound(
-    found: FoundOrcFilter, column: OrcColumn, statistics: ColumnStatistics | None
-) -> Bound | None:
+def _denied_bound(found: FoundOrcFilter, column: OrcColumn, statistics: ColumnStatistics | None) -> Bound | None:
     """Return the minimum or maximum if it is a value that occurs but the filter denies, else ``None``."""
     if statistics is None or not statistics.exact or found.filter is None or found.encoding is None:
         return None

@@ -139,17 +139,12 @@ class _RowGroupCheck:
         yield from self.observed.problems(self._statistics, "row group")
         for kind, denied in self._denied.items():
             if denied:
-                yield (
-                    f"{kind}: the filter denies {denied} of {self.observed.values} values"
-                    " that the row group has"
-                )
+                yield (f"{kind}: the filter denies {denied} of {self.observed.values} values that the row group has")
 
 
 def observed_in(entries: pa.Array[Any]) -> ObservedValues:
     """Return the counts and bounds of a column's ``entries``, which may have nulls."""
-    return ObservedValues(
-        len(entries) - entries.null_count, entries.null_count, *_extremes(entries.drop_null())
-    )
+    return ObservedValues(len(entries) - entries.null_count, entries.null_count, *_extremes(entries.drop_null()))
 
 
 def _extremes(values: pa.Array[Any]) -> tuple[Any, Any]:
@@ -166,9 +161,7 @@ def _extremes(values: pa.Array[Any]) -> tuple[Any, Any]:
     return (low, high) if factor == 1 or low is None else (low * factor, high * factor)
 
 
-def count_denied(
-    found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
-) -> int | None:
+def count_denied(found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]) -> int | None:
     """Return how many of ``values`` (without nulls) a filter denies; ``None`` if they do not fit its encoding."""
     try:
         return denied_values(found, encoding, column, values)
@@ -176,9 +169,7 @@ def count_denied(
         return None
 
 
-def denied_values(
-    found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
-) -> int:
+def denied_values(found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]) -> int:
     """Return how many of a column's ``values`` a filter of ``encoding`` denies, without nulls.
 
     Raises :class:`UsageError` for values that do not fit the encoding.
@@ -189,9 +180,7 @@ def denied_values(
     return len(hashes) - int(found.check(hashes).sum())
 
 
-def _denied_times(
-    found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]
-) -> int:
+def _denied_times(found: OrcBloomFilter, encoding: OrcEncoding, column: OrcColumn, values: pa.Array[Any]) -> int:
     iceberg_type = "timestamptz_ns" if column.kind == "TIMESTAMP_INSTANT" else "timestamp_ns"
     factor, denied = _NANOSECONDS[values.type.unit], 0
     for value in values.cast(pa.int64()).to_pylist():

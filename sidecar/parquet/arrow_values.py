@@ -72,9 +72,7 @@ class ValueReader:
         try:
             self._file: Any = pq.ParquetFile(handle, **OPTIONS)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise DamagedFileError(
-                f"pyarrow cannot open the file: {first_line(error)}", file=self.name
-            ) from error
+            raise DamagedFileError(f"pyarrow cannot open the file: {first_line(error)}", file=self.name) from error
 
     def batches(
         self, row_group: int, leaves: Sequence[int], batch_rows: int = BATCH_ROWS

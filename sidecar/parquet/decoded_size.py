@@ -84,9 +84,7 @@ def check_prefixes(count: int, data: npt.NDArray[np.uint8]) -> int:
     return size
 
 
-def _present(
-    chunk: ColumnChunk, header: PageHeader, raw: bytes | memoryview
-) -> tuple[int, npt.NDArray[np.uint8]]:
+def _present(chunk: ColumnChunk, header: PageHeader, raw: bytes | memoryview) -> tuple[int, npt.NDArray[np.uint8]]:
     from sidecar.parquet.levels import open_page  # loads compiled code, which few scans need
 
     body = bytes(raw[header.header_length : header.header_length + header.compressed_size])

@@ -80,9 +80,7 @@ class DictionaryPage:
         """Return decimal128 values: integers sign-extended, big-endian bytes reversed first."""
         precision = leaf.annotation.precision or {"INT32": 9, "INT64": 18}.get(leaf.physical, 0)
         if self.width is None or self.width > 16 or not 1 <= precision <= 38:
-            raise UnsupportedFeatureError(
-                "decimals of this width are not read from dictionaries", column=leaf.path
-            )
+            raise UnsupportedFeatureError("decimals of this width are not read from dictionaries", column=leaf.path)
         values = self.data.reshape(self.num_values, self.width)
         if leaf.physical == "FIXED_LEN_BYTE_ARRAY":
             values = values[:, ::-1]
@@ -141,9 +139,7 @@ def _dictionary_header(reader: ChunkReader, chunk: ColumnChunk) -> PageHeader:
     if page.type != DICTIONARY_PAGE:
         raise DamagedFileError("the column chunk does not begin with a dictionary page", found=page.type)
     if page.encoding not in (PLAIN, PLAIN_DICTIONARY):
-        raise UnsupportedFeatureError(
-            "dictionary pages of this encoding are not supported", found=page.encoding
-        )
+        raise UnsupportedFeatureError("dictionary pages of this encoding are not supported", found=page.encoding)
     smallest = chunk.leaf.width or 4
     if page.num_values * smallest > page.uncompressed_size:
         raise DamagedFileError(
@@ -243,9 +239,7 @@ def mark_indices(data: npt.NDArray[np.uint8], count: int, used: npt.NDArray[np.b
         raise DamagedFileError("a data page has no dictionary indices")
     width = int(data[0])
     if width > _MAX_BIT_WIDTH:
-        raise DamagedFileError(
-            "the bit width of dictionary indices is out of range", expected="0 to 32", found=width
-        )
+        raise DamagedFileError("the bit width of dictionary indices is out of range", expected="0 to 32", found=width)
     if width == 0:
         status = 0 if len(used) else rle.BAD_INDEX
         used[:1] = True

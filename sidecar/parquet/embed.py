@@ -80,9 +80,7 @@ def check_embeddable(source: Source, footer: Footer) -> Sealing:
     other files (``_metadata``), and :class:`DamagedFileError` for a wrong magic at the start.
     """
     if source.read(0, MAGIC_LENGTH) != MAGIC:
-        raise DamagedFileError(
-            "the file begins with the wrong magic", file=source.name, offset=0, expected=MAGIC
-        )
+        raise DamagedFileError("the file begins with the wrong magic", file=source.name, offset=0, expected=MAGIC)
     chunks = [chunk for group in footer.row_groups for chunk in group.columns]
     locked = any(chunk.encrypted for chunk in chunks)
     if footer.encryption is None and (locked or {8, 9} & footer.metadata.fields.keys()):
@@ -249,15 +247,11 @@ class _Rewrite:
     def _add(self, group: RowGroup, given: GroupIndexes) -> None:
         """Write the filters of a row group, and keep its page indexes for later."""
         at, sealing = group.ordinal, self.sealing
-        self.filters.append(
-            {leaf: self._put(at, leaf, given.filters[leaf]) for leaf in sorted(given.filters)}
-        )
+        self.filters.append({leaf: self._put(at, leaf, given.filters[leaf]) for leaf in sorted(given.filters)})
         columns, offsets = given.column_indexes, given.offset_indexes
         self.column_indexes.append(
             {
-                leaf: self._spool(
-                    self.column_spool, self._sealed(sealing.column_index, at, leaf, columns[leaf])
-                )
+                leaf: self._spool(self.column_spool, self._sealed(sealing.column_index, at, leaf, columns[leaf]))
                 for leaf in sorted(columns)
             }
         )
@@ -278,9 +272,7 @@ class _Rewrite:
             self.target.write(self.sealing.filter(row_group, leaf, piece))
         return Range(start, self.target.position - start)
 
-    def _sealed(
-        self, seal: Callable[[int, int, bytes], bytes], row_group: int, leaf: int, piece: Piece
-    ) -> bytes:
+    def _sealed(self, seal: Callable[[int, int, bytes], bytes], row_group: int, leaf: int, piece: Piece) -> bytes:
         """Return the bytes of a piece for the new file: sealed if it is new, unchanged if it is copied."""
         return self._stored(piece) if isinstance(piece, Range) else seal(row_group, leaf, piece)
 

@@ -45,11 +45,7 @@ def pages_digest(source: Source, footer: Footer) -> bytes:
 def is_distinctive(footer: Footer) -> bool:
     """Return whether every row group with rows has bounds of some column, so that the footer depends on values."""
     groups = footer.metadata.structs(4) or []
-    return all(
-        any(_has_bounds(chunk) for chunk in group.structs(1) or ())
-        for group in groups
-        if group.integer(3) != 0
-    )
+    return all(any(_has_bounds(chunk) for chunk in group.structs(1) or ()) for group in groups if group.integer(3) != 0)
 
 
 def _has_bounds(chunk: Struct) -> bool:

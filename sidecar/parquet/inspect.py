@@ -132,9 +132,7 @@ def inspect_file(source: Source) -> ParquetFileInfo:
     except UnsupportedFeatureError:
         if not read_tail(source).is_encrypted:
             raise
-        return ParquetFileInfo(
-            source.name, "parquet", source.size, None, None, describe_encryption(source, None), []
-        )
+        return ParquetFileInfo(source.name, "parquet", source.size, None, None, describe_encryption(source, None), [])
     return ParquetFileInfo(
         footer.name,
         "parquet",
@@ -241,9 +239,7 @@ def find_leaf(footer: Footer, column: str) -> Leaf:
     if leaf is not None:
         return leaf
     paths = [leaf.path for leaf in footer.columns]
-    near = [path for path in paths if path.startswith(f"{column}.")] or difflib.get_close_matches(
-        column, paths
-    )
+    near = [path for path in paths if path.startswith(f"{column}.")] or difflib.get_close_matches(column, paths)
     hint = f"Did you mean {' or '.join(near[:5])}?" if near else f"It has: {', '.join(paths[:20])}."
     raise UsageError(f"the file has no column '{column}'", file=footer.name, hint=hint)
 
@@ -258,9 +254,7 @@ def probe_file(source: Source, column: str, literal: LiteralValue) -> list[Probe
     """
     footer = read_footer(source)
     leaf = find_leaf(footer, column)
-    value = (
-        literal_from_text(literal, leaf.iceberg_type, quoted=True) if isinstance(literal, str) else literal
-    )
+    value = literal_from_text(literal, leaf.iceberg_type, quoted=True) if isinstance(literal, str) else literal
     probe = probe_hashes(value, leaf.iceberg_type, leaf.encoding)
     chunks = [group.columns[leaf.index] for group in footer.row_groups]
     if probe.verdict != "probe":

@@ -79,9 +79,7 @@ def _open_v2(codec: str, page: PageHeader, body: bytes, leaf: Leaf) -> DataPage:
     data = np.frombuffer(body, np.uint8, length)
     repetition = _levels(data, 0, page.rep_length, RLE, page.num_values, leaf.max_rep)
     definition = _levels(data, page.rep_length, length, RLE, page.num_values, leaf.max_def)
-    plain = decompress(
-        codec if page.is_compressed else "UNCOMPRESSED", body[length:], page.uncompressed_size - length
-    )
+    plain = decompress(codec if page.is_compressed else "UNCOMPRESSED", body[length:], page.uncompressed_size - length)
     return _page(repetition, definition, np.frombuffer(plain, np.uint8))
 
 
@@ -115,9 +113,7 @@ def _levels_v1(
     return _levels(data, begin, end, encoding, count, highest), end
 
 
-def _levels(
-    data: npt.NDArray[np.uint8], at: int, end: int, encoding: int, count: int, highest: int
-) -> _Counted:
+def _levels(data: npt.NDArray[np.uint8], at: int, end: int, encoding: int, count: int, highest: int) -> _Counted:
     out = np.zeros(highest + 1, np.int64)
     if not highest:
         out[0] = count

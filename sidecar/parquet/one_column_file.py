@@ -35,9 +35,7 @@ def decode_pages(leaf: Leaf, pages: Sequence[tuple[int, int, bytes | memoryview]
             column = file.read(use_threads=False).column(0)
         if column.nbytes > _MOST:
             raise UnsupportedFeatureError("the values of the pages are too large", found=column.nbytes)
-        values: pa.Array[Any] = (
-            pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-        )
+        values: pa.Array[Any] = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFeatureError(f"pyarrow cannot decode the values: {first_line(error)}") from error
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -63,9 +63,7 @@ def page_bounds(
     return proven_bounds(_facts(footer, chunk), column_index, offset_index)
 
 
-def proven_bounds(
-    facts: ChunkFacts, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
-) -> Bounds | str:
+def proven_bounds(facts: ChunkFacts, column_index: ColumnIndexAnswer, offset_index: OffsetIndex) -> Bounds | str:
     """Return the bounds that a page index proves about a chunk with these facts, or why it proves nothing.
 
     The caller first checks the offset index with :func:`first_row_problems`.
@@ -160,9 +158,7 @@ def column_index_problems(
     return _column_problems(_facts(footer, chunk), index, offset_index)
 
 
-def _column_problems(
-    facts: ChunkFacts, index: ColumnIndex, offset_index: OffsetIndex | None
-) -> Iterator[str]:
+def _column_problems(facts: ChunkFacts, index: ColumnIndex, offset_index: OffsetIndex | None) -> Iterator[str]:
     if offset_index is None:
         yield "a column index without an offset index"
         rows = None
@@ -268,9 +264,7 @@ def _bound_problems(ordering: Ordering | str, index: ColumnIndex) -> Iterator[st
         lower = [ordering.key(index.min_values[i]) for i in pages]
         upper = [ordering.key(index.max_values[i]) for i in pages]
     except DamagedFileError as error:
-        yield (
-            f"{error.what}: expected {error.expected}, found {error.found}" if error.expected else error.what
-        )
+        yield (f"{error.what}: expected {error.expected}, found {error.found}" if error.expected else error.what)
         return
     if any(low > high for low, high in zip(lower, upper, strict=True)):  # type: ignore[operator]
         yield "a page's min_value is greater than its max_value"
@@ -307,16 +301,12 @@ def chunk_bounds(footer: Footer, chunk: ColumnChunk) -> Bounds:
     statistics = footer.chunk_metadata(chunk).struct(12) or Struct()
     nulls, nans = statistics.integer(3), statistics.integer(9)
     nulls = nulls if nulls is not None and 0 <= nulls <= chunk.num_values else None
-    bounded = any(
-        field_id in statistics.fields for field_id in (1, 2, 5, 6)
-    )  # a bound proves that there is a value
+    bounded = any(field_id in statistics.fields for field_id in (1, 2, 5, 6))  # a bound proves that there is a value
     all_null = nulls is not None and nulls == chunk.num_values and chunk.leaf.max_def > 0 and not bounded
     may_have_nan = is_float(chunk.leaf) and nans != 0 and not all_null
     found = "the chunk has only nulls" if all_null else _statistics_bounds(footer, chunk.leaf, statistics)
     if isinstance(found, str):
-        return Bounds.of_one(
-            None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=found
-        )
+        return Bounds.of_one(None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=found)
     return Bounds.of_one(*found, null_count=nulls, may_have_nan=may_have_nan)
 
 

@@ -262,9 +262,7 @@ class _ChunkScan:
         except UnsupportedFeatureError as error:
             if leaf.max_rep:
                 raise
-            self._give_up(
-                error
-            )  # a flat column has one row an entry, so its rows are known without its values
+            self._give_up(error)  # a flat column has one row an entry, so its rows are known without its values
             self.result.pages.append(ScannedPage(page, page.num_values, True, None, None))
             return
         values = None
@@ -321,9 +319,7 @@ class _ChunkScan:
                 self._taker.finish()
 
 
-def _offset_index(
-    footer: Footer, chunk: ColumnChunk, scanned: ScannedChunk
-) -> tuple[OffsetIndex | None, str]:
+def _offset_index(footer: Footer, chunk: ColumnChunk, scanned: ScannedChunk) -> tuple[OffsetIndex | None, str]:
     locations: list[tuple[int, int, int]] = []
     first_row = 0
     for page in scanned.pages:
@@ -369,9 +365,7 @@ def _column_index(
     return BuiltPageIndex(index, offset_index, "")
 
 
-def _bounds(
-    chunk: ColumnChunk, ordering: Ordering, values: list[PageValues]
-) -> tuple[list[bytes], list[bytes]]:
+def _bounds(chunk: ColumnChunk, ordering: Ordering, values: list[PageValues]) -> tuple[list[bytes], list[bytes]]:
     lower = [page.lower or b"" for page in values]
     upper = [page.upper or b"" for page in values]
     if ordering.kind == "bytes" and chunk.leaf.physical == "BYTE_ARRAY":

@@ -100,9 +100,7 @@ class ChunkReader:
         Raises :class:`DamagedFileError` beyond the chunk's end.
         """
         if offset + length > self.end:
-            raise DamagedFileError(
-                "a page reaches beyond its column chunk", offset=offset, found=offset + length
-            )
+            raise DamagedFileError("a page reaches beyond its column chunk", offset=offset, found=offset + length)
         if not (self._at <= offset and offset + length <= self._at + len(self._data)):
             self._data = self._source.read(offset, min(max(length, self._window), self.end - offset))
             self._at = offset

@@ -117,9 +117,7 @@ def _leaf(
     if physical == "FIXED_LEN_BYTE_ARRAY":
         length = element.count(2, "type_length")
         if not 1 <= length <= MAX_TYPE_LENGTH:
-            raise DamagedFileError(
-                "type_length is out of range", expected=f"1 to {MAX_TYPE_LENGTH}", found=length
-            )
+            raise DamagedFileError("type_length is out of range", expected=f"1 to {MAX_TYPE_LENGTH}", found=length)
     annotation = _annotation(element)
     encoding = Encoding.parse(_encoding_name(physical, length, annotation))
     marked = normalized_interval and encoding.name == "interval"

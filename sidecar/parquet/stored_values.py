@@ -61,9 +61,7 @@ class ByteArrays:
     def typed(self, leaf: Leaf) -> Spans:
         """Return the values, which are strings or binary. Raises :class:`UnsupportedFeatureError` for decimals."""
         if leaf.encoding.is_decimal:
-            raise UnsupportedFeatureError(
-                "decimals of variable length are not read from pages", column=leaf.path
-            )
+            raise UnsupportedFeatureError("decimals of variable length are not read from pages", column=leaf.path)
         return self.spans
 
 

@@ -60,11 +60,7 @@ class Items:
         self.values = values
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Items)
-            and self.element_type == other.element_type
-            and self.values == other.values
-        )
+        return isinstance(other, Items) and self.element_type == other.element_type and self.values == other.values
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -80,9 +76,7 @@ class Entries:
         self.pairs = pairs
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Entries) and all(
-            getattr(self, s) == getattr(other, s) for s in self.__slots__
-        )
+        return isinstance(other, Entries) and all(getattr(self, s) == getattr(other, s) for s in self.__slots__)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -176,9 +170,7 @@ class Struct:
 
 
 def _wrong_type(field_id: int, expected: str, found: int) -> NoReturn:
-    raise DamagedFileError(
-        f"Thrift field {field_id} has the wrong type", expected=expected, found=_NAMES[found]
-    )
+    raise DamagedFileError(f"Thrift field {field_id} has the wrong type", expected=expected, found=_NAMES[found])
 
 
 def _missing(what: str) -> NoReturn:
@@ -279,9 +271,7 @@ class _Decoder:
                 field_id, at = self.integer(I16), self.at
             if field_id in fields or field_id > 0x7FFF:
                 self.at = at
-                raise DamagedFileError(
-                    f"a Thrift structure has field {field_id} twice, or its id is too large"
-                )
+                raise DamagedFileError(f"a Thrift structure has field {field_id} twice, or its id is too large")
             if I16 <= kind <= I64 and (raw := data[at]) < 0x80:
                 at += 1
                 fields[field_id] = (kind, (raw >> 1) ^ -(raw & 1))
@@ -348,9 +338,7 @@ class _Decoder:
             return Entries(STOP, STOP, [])
         kinds = self.take(1)[0]
         key, value = kinds >> 4, kinds & 15
-        return Entries(
-            key, value, [(self.element(key, depth), self.element(value, depth)) for _ in range(size)]
-        )
+        return Entries(key, value, [(self.element(key, depth), self.element(value, depth)) for _ in range(size)])
 
 
 def encode_struct(value: Struct) -> bytes:
@@ -405,9 +393,7 @@ def _put_struct(out: bytearray, value: Struct) -> None:
             out.append(nibble)
             _put_integer(out, field_id)
         last = field_id
-        if (
-            I16 <= kind <= I64 and -64 <= content < 64
-        ):  # one byte, inline for speed: footers have many of them
+        if I16 <= kind <= I64 and -64 <= content < 64:  # one byte, inline for speed: footers have many of them
             out.append((content << 1) ^ (content >> 63))
         elif kind != BOOL:
             _put_value(out, kind, content)

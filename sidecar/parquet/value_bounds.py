@@ -337,9 +337,7 @@ class PageFolder:
         else:
             status = kernels.fold_indices(data, unaligned_words(data), 1, len(data), width, count, *tables)
         if status == BAD_INDEX:
-            raise DamagedFileError(
-                "a dictionary index is too large", expected=f"less than {len(dictionary.ranks)}"
-            )
+            raise DamagedFileError("a dictionary index is too large", expected=f"less than {len(dictionary.ranks)}")
         if status < 0:
             raise DamagedFileError("a data page has too few dictionary indices", expected=f"{count} indices")
         low, high = (
@@ -414,9 +412,7 @@ def _dictionary_array(page: DictionaryPage, leaf: Leaf) -> pa.Array[Any]:
     """Return the entries of a dictionary as an Arrow array like those of :func:`decode_pages`."""
     data = pa.py_buffer(page.data.data)
     if page.offsets is not None:
-        return pa.Array.from_buffers(
-            pa.binary(), page.num_values, [None, pa.py_buffer(page.offsets.data), data]
-        )
+        return pa.Array.from_buffers(pa.binary(), page.num_values, [None, pa.py_buffer(page.offsets.data), data])
     return _plain_array(page.data, page.num_values, leaf.width or 0)
 
 

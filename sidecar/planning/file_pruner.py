@@ -73,9 +73,7 @@ class FilePruner:
         self._dropped_by_pages = 0
         self._groups: Counter[str] = Counter()
 
-    def answer_listed(
-        self, lines: Sequence[ManifestFile], evaluators: Evaluators
-    ) -> Mapping[str, list[ManifestEntry]]:
+    def answer_listed(self, lines: Sequence[ManifestFile], evaluators: Evaluators) -> Mapping[str, list[ManifestEntry]]:
         """Return, by path, live entries of data manifests that need not be opened; see :mod:`listed_files`."""
         opened = self._opened
         if opened.question is not None:
@@ -164,9 +162,7 @@ class FilePruner:
     def _narrow(self, tasks: Sequence[FileScanTask], bounded: FilesWithinBounds | None) -> list[FileScanTask]:
         pruner, answers = self._pruner(), self._opened.answers
         assert answers is not None
-        asked = [
-            (file, answers.places(self._identify[file.file_path]())) for file in (task.file for task in tasks)
-        ]
+        asked = [(file, answers.places(self._identify[file.file_path]())) for file in (task.file for task in tasks)]
         # Reasons and row groups are set at the end: if the sidecar fails halfway, all files stay kept as they were.
         left, reasons, groups, by_keys = [], dict(self._kept), Counter[str](), 0
         if self._keys is not None and bounded is not None:
@@ -245,9 +241,7 @@ class FilePruner:
         )
 
     def _judged_by_pages(self) -> int:
-        return self._dropped_by_pages + sum(
-            bool(kept.stored or kept.row_indexes) for kept in self.row_groups.values()
-        )
+        return self._dropped_by_pages + sum(bool(kept.stored or kept.row_indexes) for kept in self.row_groups.values())
 
     @property
     def is_locked(self) -> bool:

@@ -33,9 +33,7 @@ class FileQuestion:
         self._condition = condition_of(bound, self._column, lost)
         self.for_filters = filter_question(self._condition, lost)
 
-    def helpful_fields(
-        self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True
-    ) -> set[int]:
+    def helpful_fields(self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True) -> set[int]:
         """Return the ids of the columns whose page indexes may rule out more of a file than its bounds do.
 
         ``has_pages`` says whether a column has page indexes.

@@ -114,9 +114,7 @@ class FilterAnswers:
         for manifest in manifests:
             for number, entry in self.listed(manifest):
                 inside[number] += entry.live_files
-        self._whole = [
-            count >= segment.num_files for count, segment in zip(inside, self._segments, strict=True)
-        ]
+        self._whole = [count >= segment.num_files for count, segment in zip(inside, self._segments, strict=True)]
 
     def expect_paths_of(self, manifests: Iterable[ManifestFile]) -> None:
         """Take note of manifests that are opened: segments that list them are searched for their files after all."""

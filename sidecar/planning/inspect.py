@@ -129,13 +129,9 @@ def inspect_table(table: Table, snapshot_id: int | None = None, *, ref: str | No
             table_uuid=listing.table_uuid,
             snapshot_id=listing.snapshot_id,
             sidecar=None if found is None else _describe(table, listing, found),
-            files=TableFileCounts(
-                len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))
-            ),
+            files=TableFileCounts(len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))),
             coverage={} if found is None else _coverage(table, found, live),
-            segments=[
-                _describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)
-            ],
+            segments=[_describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)],
             warnings=list(dict.fromkeys(warnings)),
         )
 
@@ -199,9 +195,7 @@ def live_files(table: Table, segments: Sequence[Segment], listing: Listing) -> l
     return live
 
 
-def _coverage(
-    table: Table, found: FoundSidecar, live: list[dict[int, int]]
-) -> dict[str, dict[str, KindCoverage]]:
+def _coverage(table: Table, found: FoundSidecar, live: list[dict[int, int]]) -> dict[str, dict[str, KindCoverage]]:
     """Add up the coverage of live files in all segments; a file in two segments counts in the newer one only."""
     schema = table.schema()
     coverage: dict[str, dict[str, KindCoverage]] = {}
@@ -227,9 +221,7 @@ def _coverage(
     return coverage
 
 
-def _with_states(
-    kind: KindCoverage, states: Coverage, segment: Segment, files: Sequence[int]
-) -> KindCoverage:
+def _with_states(kind: KindCoverage, states: Coverage, segment: Segment, files: Sequence[int]) -> KindCoverage:
     """Return ``kind`` with the units of these files of a segment added."""
     ranges, indexed = segment.unit_ranges, []
     not_indexed = Counter(kind.not_indexed)

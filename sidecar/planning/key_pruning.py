@@ -105,9 +105,7 @@ class KeyPruner:
             self._note(counts, f"more than {MAX_LOOKUPS:,}")
         return False
 
-    def by_filters(
-        self, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds
-    ) -> list[KeyAnswer]:
+    def by_filters(self, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds) -> list[KeyAnswer]:
         """Return what filters leave of files, given the places where segments list each."""
         segments = {id(place.segment): place.segment for places in files for place in places}
         answers = {key: self._ask(segment, files, bounded) for key, segment in segments.items()}
@@ -124,9 +122,7 @@ class KeyPruner:
                 reason = KeptBecause.MAY_MATCH if answer.asked[units].any() else answer.why_not
         return KeyAnswer(left, reason)
 
-    def _ask(
-        self, segment: Segment, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds
-    ) -> _Answer:
+    def _ask(self, segment: Segment, files: Sequence[Sequence[ListedPlace]], bounded: FilesWithinBounds) -> _Answer:
         keep, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_units, np.bool_)
         field_id, column = self.keys.field_id, self.keys.column
         bundles = [bundle for bundle in segment.bundles_of(field_id) if bundle.toc.groups]
@@ -190,9 +186,7 @@ class KeyPruner:
         lower: Any = page.lower[0]
         upper: Any = page.upper[0]
         widths = {
-            len(raw)
-            for stored in (file.lower_bounds, file.upper_bounds)
-            if (raw := (stored or {}).get(field_id))
+            len(raw) for stored in (file.lower_bounds, file.upper_bounds) if (raw := (stored or {}).get(field_id))
         }
         # Some writers order UUIDs by sign. A timestamp bound of another width than 8 was written as another type.
         doubtful = kind.family == "uuid" or (kind.family == "timestamp" and not widths <= {8})

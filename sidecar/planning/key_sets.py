@@ -127,9 +127,7 @@ def key_set(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
     return KeySet(column.field_id, column.name, kind, _distinct(values), has_nan)
 
 
-def key_array(
-    keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True
-) -> tuple[PredicateColumn, Any]:
+def key_array(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = True) -> tuple[PredicateColumn, Any]:
     """Return the column of ``{column: keys}``, and the keys without nulls in its Arrow type (UUIDs as 16 bytes).
 
     Keys are an Arrow array, or a list or tuple of Python values as :mod:`sidecar.planning.key_lists` takes them. Raises
@@ -151,9 +149,7 @@ def key_array(
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if not isinstance(array, pa.Array):
-        raise UsageError(
-            "keys must be an Arrow array or a list", column=column.name, found=type(array).__name__
-        )
+        raise UsageError("keys must be an Arrow array or a list", column=column.name, found=type(array).__name__)
     return column, _fitted(array, kind, column.name, wanted)
 
 
@@ -178,9 +174,7 @@ def search_form(values: Any, iceberg_type: str) -> Search:
         values = values.dictionary_decode()
     if kind.family in _BYTES:
         size_known = pa.types.is_fixed_size_binary(values.type)
-        plain = (
-            values if size_known or pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
-        )
+        plain = values if size_known or pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
         as_bytes: Search = plain.to_numpy(zero_copy_only=False).astype(object)
         return as_bytes
     if kind.family == "decimal":

@@ -67,9 +67,7 @@ class _Member:
         return np.arange(self.entry.first_file, self.entry.first_file + self.entry.live_files)
 
 
-def is_worth_it(
-    lines: Sequence[ManifestFile], bound: BooleanExpression, evaluators: Evaluators, least: int
-) -> bool:
+def is_worth_it(lines: Sequence[ManifestFile], bound: BooleanExpression, evaluators: Evaluators, least: int) -> bool:
     """Return whether the manifests have at least ``least`` files and bounds or partitions may rule some of them out."""
     files = sum((line.added_files_count or 0) + (line.existing_files_count or 0) for line in lines)
     if files < least:
@@ -236,9 +234,7 @@ class ListedFiles:
             try:
                 entry = _decoded(segment, member, file)
             except SidecarError as error:
-                self._warn(
-                    f"manifest {path} is opened, because its entries in the sidecar are in doubt: {error}"
-                )
+                self._warn(f"manifest {path} is opened, because its entries in the sidecar are in doubt: {error}")
                 del entries[path]
                 continue
             data = entry.data_file

@@ -91,9 +91,7 @@ class OpenedSidecar:
         behind = generations(self.table, self._snapshot.snapshot_id, found.snapshot_id)
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)
-        self.stored = StoredPages(
-            found.sidecar, partial(open_source, path, self.table.io, size), self.resolution_holds
-        )
+        self.stored = StoredPages(found.sidecar, partial(open_source, path, self.table.io, size), self.resolution_holds)
         self._moved = RelocatedFiles(segments, self.table.location())
         self.answers = FilterAnswers(
             segments,

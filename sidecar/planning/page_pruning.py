@@ -165,9 +165,7 @@ class PagePruner:
             for at, unit in enumerate(recorded):
                 alive[at] = alive[at] and bool(place.alive[at])
                 ordinal = place.first_unit + at
-                indexes = {
-                    i: s for i in self._question.types if (s := stored.get((id(place.segment), i, ordinal)))
-                }
+                indexes = {i: s for i in self._question.types if (s := stored.get((id(place.segment), i, ordinal)))}
                 paged = {i: s for i, s in indexes.items() if isinstance(s, StoredPageIndex)}
                 pages |= {(i, unit.row_group): s for i, s in paged.items()}
                 by_rows += len(indexes) - len(paged)

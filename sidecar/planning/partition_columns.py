@@ -52,9 +52,7 @@ def may_match(
     return flags
 
 
-def _may_match(
-    raw: Sequence[bytes | None], fields: Sequence[NestedField], evaluate: Callable[[Record], bool]
-) -> bool:
+def _may_match(raw: Sequence[bytes | None], fields: Sequence[NestedField], evaluate: Callable[[Record], bool]) -> bool:
     try:
         values = [_decoded(field, value) for field, value in zip(fields, raw, strict=True)]
     except Exception:  # pyiceberg raises many kinds for bytes that are not a value

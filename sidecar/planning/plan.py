@@ -140,9 +140,7 @@ class Plan(Summarized):
         """Return the rows as a stream in bounded memory; see :func:`sidecar.reading.scanning.read_batches`."""
         from sidecar.reading.scanning import read_batches
 
-        return read_batches(
-            self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report
-        )
+        return read_batches(self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report)
 
     def to_pandas(self, columns: Sequence[str] | None = None, limit: int | None = None) -> pandas.DataFrame:
         """Return the rows as a pandas DataFrame. Raises :class:`UsageError` if pandas is not installed."""
@@ -212,8 +210,7 @@ class Plan(Summarized):
         if self.manifests.total:
             lines.append(self.manifests.explain())
         lines.append(
-            f"index: {self.index_bytes_read} bytes in {self.index_reads} reads; "
-            f"planned in {self.seconds * 1000:.1f} ms"
+            f"index: {self.index_bytes_read} bytes in {self.index_reads} reads; planned in {self.seconds * 1000:.1f} ms"
         )
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"warning: {warning}" for warning in self.warnings]

@@ -171,7 +171,5 @@ def _tasks(
     except OSError as error:
         raise StorageError(f"pyiceberg cannot plan the scan: {error}") from error
     except Exception as error:
-        raise UnsupportedFeatureError(
-            f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}"
-        ) from error
+        raise UnsupportedFeatureError(f"pyiceberg cannot plan the scan: {type(error).__name__}: {error}") from error
     return tasks, frozenset(task.file.file_path for task in tasks if deletes.apply_to(task.file))

@@ -160,9 +160,7 @@ def _probe(
         return resolution_holds(resolution, column.field_id, mapping, schema)
 
     coverage = segment.coverage(column.field_id, BLOOM)
-    unknown: list[str | None] = [
-        f"not indexed: {state_of(coverage, unit)}" for unit in range(segment.num_units)
-    ]
+    unknown: list[str | None] = [f"not indexed: {state_of(coverage, unit)}" for unit in range(segment.num_units)]
     for group in segment.fields.get(column.field_id, ()):
         reason = None
         if not holds(group.resolution):

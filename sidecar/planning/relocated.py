@@ -57,9 +57,7 @@ class RelocatedFiles:
             return []
         files = "1 file was" if self.found == 1 else f"{self.found} files were"
         where = " and ".join(sorted(location.rstrip("/") for location in self.earlier_locations))
-        return [
-            f"{files} matched by their path within the table, which was at {where} when the sidecar was built"
-        ]
+        return [f"{files} matched by their path within the table, which was at {where} when the sidecar was built"]
 
 
 def _location_of(segment: Segment) -> str | None:

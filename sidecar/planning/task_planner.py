@@ -152,8 +152,7 @@ class _Planner(ManifestGroupPlanner):
 
         def read(chosen: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
             asked = [
-                (self.io, line, evaluators.partition(line.partition_spec_id), evaluators.metrics)
-                for line in chosen
+                (self.io, line, evaluators.partition(line.partition_spec_id), evaluators.metrics) for line in chosen
             ]
             return ExecutorFactory.get_or_create().map(lambda args: _open_manifest(*args), asked)
 

@@ -110,12 +110,8 @@ def _of_values(
     ]
     denied = sidecar_value_problems(found.sidecar, places, table.io, check, encryption_keys)
     problems = list(denied)
-    if not (problems or check.values or check.indexes) and any(
-        entry.data_file.record_count for entry in files
-    ):
-        nothing = (
-            f"no value was looked up: the sidecar has no index of the snapshot's {len(files)} data files"
-        )
+    if not (problems or check.values or check.indexes) and any(entry.data_file.record_count for entry in files):
+        nothing = f"no value was looked up: the sidecar has no index of the snapshot's {len(files)} data files"
         problems.append(problem_in(found.statistics.statistics_path, nothing))
     return problems
 
@@ -193,9 +189,7 @@ def _registered(table: Table, entry: StatisticsFile, puffin: PuffinReader) -> li
         problems.append(problem_in(path, f"registered with {entry.file_size_in_bytes} bytes, but has {size}"))
     footer_size = size - puffin.footer_offset
     if footer_size != entry.file_footer_size_in_bytes:
-        text = (
-            f"registered with a footer of {entry.file_footer_size_in_bytes} bytes, but it has {footer_size}"
-        )
+        text = f"registered with a footer of {entry.file_footer_size_in_bytes} bytes, but it has {footer_size}"
         problems.append(problem_in(path, text))
     stored = {
         (blob.type, blob.fields, blob.snapshot_id, blob.sequence_number): dict(blob.properties)
@@ -236,11 +230,7 @@ def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) 
     listed = next(manifest for manifest in segment.listed_manifests if is_listed(line, manifest))
     live = _live(table, line)
     if len(live) != listed.live_files:
-        return [
-            problem_in(
-                path, f"lists {listed.live_files} files of {line.manifest_path}, which has {len(live)}"
-            )
-        ]
+        return [problem_in(path, f"lists {listed.live_files} files of {line.manifest_path}, which has {len(live)}")]
     problems = []
     stored = segment.files(range(listed.first_file, listed.first_file + listed.live_files))
     for ordinal, (raw, entry) in enumerate(zip(live, stored, strict=True), listed.first_file):
@@ -248,13 +238,9 @@ def _of_manifest(table: Table, line: ManifestFile, segment: Segment, path: str) 
         if entry is None:
             problems.append(problem_in(path, f"the entry of {file.file_path} cannot be read"))
         elif entry.entry != raw.raw or entry.identity != identity:
-            problems.append(
-                problem_in(path, f"the entry of {file.file_path} differs from the one in its manifest")
-            )
+            problems.append(problem_in(path, f"the entry of {file.file_path} differs from the one in its manifest"))
         elif segment.file_ordinal(identity) != ordinal:
-            problems.append(
-                problem_in(path, f"the fingerprint of {file.file_path} differs from that of its entry")
-            )
+            problems.append(problem_in(path, f"the fingerprint of {file.file_path} differs from that of its entry"))
         elif (rows := sum(unit.rows for unit in entry.units)) != file.record_count and entry.units:
             problems.append(
                 problem_in(

@@ -104,11 +104,7 @@ def _start(reader: PuffinReader) -> list[ContainerProblem]:
     found = reader.read_at(0, len(MAGIC))
     if found == MAGIC:
         return []
-    return [
-        _problem(
-            reader.name, 0, f"the file does not begin with the magic; expected {MAGIC!r}; found {found!r}"
-        )
-    ]
+    return [_problem(reader.name, 0, f"the file does not begin with the magic; expected {MAGIC!r}; found {found!r}")]
 
 
 def _overlaps(reader: PuffinReader) -> list[ContainerProblem]:
@@ -118,9 +114,7 @@ def _overlaps(reader: PuffinReader) -> list[ContainerProblem]:
     for _, blob in pairwise(filled):
         assert furthest is not None
         if blob.offset < furthest.offset + furthest.length:
-            overlap = (
-                f"the blobs {shorten(furthest.type)} at {furthest.offset} and {shorten(blob.type)} overlap"
-            )
+            overlap = f"the blobs {shorten(furthest.type)} at {furthest.offset} and {shorten(blob.type)} overlap"
             problems.append(_problem(reader.name, blob.offset, overlap))
         if blob.offset + blob.length > furthest.offset + furthest.length:
             furthest = blob

@@ -146,9 +146,7 @@ def blob_from_json(document: object, where: str = "the blob") -> BlobMetadata:
         type=_string(_required(members, "type", where), f"{where}: type"),
         fields=tuple(_bounded(field_id, _INT32, f"{where}: fields") for field_id in fields),
         snapshot_id=_bounded(_required(members, "snapshot-id", where), _INT64, f"{where}: snapshot-id"),
-        sequence_number=_bounded(
-            _required(members, "sequence-number", where), _INT64, f"{where}: sequence-number"
-        ),
+        sequence_number=_bounded(_required(members, "sequence-number", where), _INT64, f"{where}: sequence-number"),
         offset=_bounded(_required(members, "offset", where), _LENGTH, f"{where}: offset"),
         length=_bounded(_required(members, "length", where), _LENGTH, f"{where}: length"),
         compression_codec=None if codec is None else _string(codec, f"{where}: compression-codec"),
@@ -187,9 +185,7 @@ def _integer(text: str) -> int:
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise InvalidMetadataError(
-            "the footer has a number outside the range of doubles", "a finite number", text
-        )
+        raise InvalidMetadataError("the footer has a number outside the range of doubles", "a finite number", text)
     return value
 
 

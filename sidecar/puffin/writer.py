@@ -83,9 +83,7 @@ class BlobSink:
         return self.metadata
 
     def _wrong_length(self) -> UsageError:
-        return UsageError(
-            "the blob does not have its stated length", expected=self._expected, found=self._taken
-        )
+        return UsageError("the blob does not have its stated length", expected=self._expected, found=self._taken)
 
 
 class PuffinWriter:
@@ -129,9 +127,7 @@ class PuffinWriter:
         if _is_buffer(data):
             view = _bytes_view(data)
             pieces, length = [view], view.nbytes if length is None else length
-        with self.open_blob(
-            blob_type, fields, snapshot_id, sequence_number, codec, properties, length=length
-        ) as blob:
+        with self.open_blob(blob_type, fields, snapshot_id, sequence_number, codec, properties, length=length) as blob:
             for piece in pieces:
                 blob.write(piece)
         return blob.metadata
@@ -190,9 +186,7 @@ class PuffinWriter:
     def finish(self, footer_codec: str | None = None) -> WrittenFile:
         """Write the footer, plain or (``"lz4"``) compressed. The sink stays open, but takes no more data."""
         if footer_codec not in (None, codecs.LZ4):
-            raise UsageError(
-                "unknown footer compression", expected=f"None or {codecs.LZ4}", found=footer_codec
-            )
+            raise UsageError("unknown footer compression", expected=f"None or {codecs.LZ4}", found=footer_codec)
         self._require_ready()
         metadata = self._validate_file()
         payload = encode_metadata(metadata)

@@ -125,12 +125,7 @@ class HoldsAny:
         lower, upper = bounds.lower[at], bounds.upper[at]
         if self.spans is None:
             return True
-        return (
-            lower is not None
-            and lower == upper
-            and bounds.null_counts[at] == 0
-            and self.may_match(bounds, at)
-        )
+        return lower is not None and lower == upper and bounds.null_counts[at] == 0 and self.may_match(bounds, at)
 
 
 @dataclass(frozen=True)

@@ -108,18 +108,14 @@ def asks_for_few(condition: Condition) -> bool:
     return not holds(condition, lambda leaf: not isinstance(leaf, HoldsAny))
 
 
-def helpful(
-    condition: Condition, whole: Callable[[int], Bounds], has_pages: Callable[[int], bool]
-) -> set[int] | None:
+def helpful(condition: Condition, whole: Callable[[int], Bounds], has_pages: Callable[[int], bool]) -> set[int] | None:
     """Return the columns, by index, whose page indexes can rule out rows; ``None`` if none can.
 
     ``whole`` returns the bounds of all pages of a column together, as those of one set. An empty set of columns means
     that these bounds already rule out everything.
     """
     if isinstance(condition, AllOf):
-        helped = [
-            columns for part in condition.parts if (columns := helpful(part, whole, has_pages)) is not None
-        ]
+        helped = [columns for part in condition.parts if (columns := helpful(part, whole, has_pages)) is not None]
         return set().union(*helped) if helped else None
     if isinstance(condition, AnyOf):
         parts = [helpful(part, whole, has_pages) for part in condition.parts]

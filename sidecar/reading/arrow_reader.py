@@ -98,9 +98,7 @@ class FileView:
             return partial(_matching, self.arrow_filter)
         columns = {i: FileColumn(path, path, None) for i, path in column_paths(self.file_schema)}
         ids = sorted(extract_field_ids(self.row_filter))
-        return residual_of(
-            self.row_filter, FileColumns(self.file_schema, columns), ids, zeros_are_equal=False
-        )
+        return residual_of(self.row_filter, FileColumns(self.file_schema, columns), ids, zeros_are_equal=False)
 
     def project(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Convert rows of the projected columns to the requested schema."""
@@ -333,9 +331,7 @@ class TableReader:
         file_schema, projected = self._schemas_of(physical)
         table_schema = self._metadata.schema()
         spec = self._metadata.specs().get(task.file.spec_id)
-        missing = _get_column_projection_values(
-            task.file, self.schema, table_schema, spec, file_schema.field_ids
-        )
+        missing = _get_column_projection_values(task.file, self.schema, table_schema, spec, file_schema.field_ids)
         row_filter, arrow_filter = self._scan._bound_row_filter, None
         if row_filter is not AlwaysTrue():
             translated = translate_column_names(row_filter, file_schema, projected_field_values=missing)
@@ -345,9 +341,7 @@ class TableReader:
 
     def _schemas_of(self, physical: pa.Schema) -> tuple[Schema, Schema]:
         """Return the schema of a file and the part of it that is read, made once for all files with equal columns."""
-        key = (
-            physical.remove_metadata().serialize().to_pybytes()
-        )  # with the fields' metadata, which has their ids
+        key = physical.remove_metadata().serialize().to_pybytes()  # with the fields' metadata, which has their ids
         if key not in self._schemas:
             file_schema = pyarrow_to_schema(
                 physical,

@@ -135,9 +135,7 @@ def open_scan(
             source.close()
 
 
-def file_schema(
-    file: str, *, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None
-) -> Schema:
+def file_schema(file: str, *, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> Schema:
     """Return the columns of a Parquet file as an Iceberg schema. Raises the errors of :func:`scan_file`."""
     with closing(open_source(file, io)) as source:
         opened = _open_parquet(source, encryption_keys)

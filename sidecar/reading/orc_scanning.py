@@ -197,9 +197,7 @@ class OrcScan:
         asked = {leaf.column.index for leaf in leaf_conditions(condition)}
         equal = {leaf.column.index for leaf in looked_up(condition) if leaf.is_for_filters}
         arguments = (self.handle.index, self.tail, stripe, footer)
-        found = read_indexes(*arguments, sorted(equal)) | read_indexes(
-            *arguments, sorted(asked - equal), bloom=False
-        )
+        found = read_indexes(*arguments, sorted(equal)) | read_indexes(*arguments, sorted(asked - equal), bloom=False)
         for index in found.values():
             for problem in (index.row_index_problem, index.filters_problem):
                 if problem is not None:
@@ -245,15 +243,11 @@ class OrcScan:
 
     def _read(self, reader: StripeReader, groups: list[OrcRowGroup], most: int) -> FoundRows | None:
         """Read the matching rows of some row groups of a stripe, at most ``most``; ``None`` if no row matches."""
-        positions = np.concatenate(
-            [np.arange(g.first_row, g.first_row + g.rows, dtype=np.int64) for g in groups]
-        )
+        positions = np.concatenate([np.arange(g.first_row, g.first_row + g.rows, dtype=np.int64) for g in groups])
         columns = self.tail.columns
         asked = [top for top in map(columns.__getitem__, columns[0].children) if self._is_asked(top)]
         if self.question.residual is not None:
-            parts = {
-                column_name(self.tail, top): reader.read(top, set(self.question.ids), groups) for top in asked
-            }
+            parts = {column_name(self.tail, top): reader.read(top, set(self.question.ids), groups) for top in asked}
             table = pa.table(parts or {"": pa.nulls(len(positions))})
             kept = self.question.residual(table)
         else:

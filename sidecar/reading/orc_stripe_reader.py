@@ -42,9 +42,7 @@ class OrcHandle:
         try:
             return orc.ORCFile(pa.PythonFile(cast(IOBase, SourceFile(self.data)), mode="r")).schema
         except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-            raise DamagedFileError(
-                f"pyarrow cannot open the file: {first_line(error)}", file=self.tail.name
-            ) from error
+            raise DamagedFileError(f"pyarrow cannot open the file: {first_line(error)}", file=self.tail.name) from error
 
 
 class StripeReader:
@@ -122,9 +120,7 @@ class StripeReader:
                     above = tail.columns[above.parent]
                     ids.add(above.id)
             field = selected_schema(tail, self._file.schema, set(numbers))
-            self._cursors[numbers] = ColumnCursor(
-                self._file.data, tail, self._footer, top, field.field(0).type, ids
-            )
+            self._cursors[numbers] = ColumnCursor(self._file.data, tail, self._footer, top, field.field(0).type, ids)
         return self._cursors[numbers]
 
     def _next(self, top: OrcColumn, chosen: set[int] | None, group: OrcRowGroup) -> Any:
@@ -152,9 +148,7 @@ class StripeReader:
     def _row_index(self, column: OrcColumn) -> Any:
         if column.id not in self.indexes:
             file = self._file
-            self.indexes |= read_indexes(
-                file.index, file.tail, self._stripe, self._footer, [column.id], bloom=False
-            )
+            self.indexes |= read_indexes(file.index, file.tail, self._stripe, self._footer, [column.id], bloom=False)
         return self.indexes[column.id].row_index
 
 

@@ -106,9 +106,7 @@ def _left_of(tail: OrcTail, kept: KeptRowGroups) -> list[tuple[Stripe, list[OrcR
     all_groups = [(stripe, group) for stripe in tail.stripes for group in stripe.row_groups]
     known = [(unit.first_row, unit.rows) for unit in kept.units]
     if known != [(group.first_row, group.rows) for _, group in all_groups]:
-        raise UnsupportedFeatureError(
-            "the row groups of the file differ from those in the sidecar", file=tail.name
-        )
+        raise UnsupportedFeatureError("the row groups of the file differ from those in the sidecar", file=tail.name)
     left: dict[int, tuple[Stripe, list[OrcRowGroup]]] = {}
     for (stripe, group), rows in zip(all_groups, kept.rows, strict=True):
         if rows:

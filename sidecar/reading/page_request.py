@@ -82,9 +82,7 @@ class PagePlanner:
             filters=filters,
             too_much=too_much if part is None else math.inf,
             other_rows=sum(
-                group.num_rows
-                for group in self._footer.row_groups
-                if scanned is None or group.ordinal in scanned
+                group.num_rows for group in self._footer.row_groups if scanned is None or group.ordinal in scanned
             ),
         )
 

@@ -29,9 +29,7 @@ from sidecar.parquet.scan.page_scan import Residual
 from sidecar.reading.file_columns import FileColumns, comparable_column, residual_name
 
 
-def residual_of(
-    bound: BooleanExpression, known: FileColumns, ids: list[int], zeros_are_equal: bool = True
-) -> Residual:
+def residual_of(bound: BooleanExpression, known: FileColumns, ids: list[int], zeros_are_equal: bool = True) -> Residual:
     """Return a function from a table to the positions (int64 [n], rising) of the rows that match ``bound``.
 
     ``ids`` are the field ids of the predicate's columns. ``zeros_are_equal`` makes 0.0 equal to -0.0 in IN lists too,
@@ -54,9 +52,7 @@ def residual_of(
         try:
             rows = pa.table(columns).filter(expression)["row"]
         except (pa.ArrowException, OverflowError) as error:
-            raise UnsupportedFeatureError(
-                f"the predicate cannot be evaluated: {first_line(error)}"
-            ) from error
+            raise UnsupportedFeatureError(f"the predicate cannot be evaluated: {first_line(error)}") from error
         return np.sort(rows.to_numpy())  # Arrow filters in threads
 
     return matching

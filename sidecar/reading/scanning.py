@@ -216,9 +216,7 @@ def _cast(rows: _Batches, wanted: pa.Schema) -> _Batches:
             del batch
 
 
-def _batches(
-    planned: Plan, schema: Schema, limit: int | None, at_once: int, report: TableScanReport
-) -> _Batches:
+def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, report: TableScanReport) -> _Batches:
     """Yield the matching rows, at most ``limit``, in the order of the tasks."""
     tasks, left = list(planned.tasks), limit
     if not tasks or left == 0:

@@ -169,9 +169,7 @@ class DataFileReader:
         report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
         deletes = deletes_of(task, self.deletes)
         if part is not None:
-            outside = np.r_[
-                : part[0], task.file.record_count if part[1] is None else part[1] : task.file.record_count
-            ]
+            outside = np.r_[: part[0], task.file.record_count if part[1] is None else part[1] : task.file.record_count]
             deletes.append(pa.chunked_array([outside]))
         batches = self._up_to_limit(self._until_stopped(self.reader.read_whole(task, deletes)))
         return FileRows(batches, report, whole=why)
@@ -179,9 +177,7 @@ class DataFileReader:
     def _until_stopped(self, parts: Iterator[_Part]) -> Iterator[_Part]:
         return takewhile(lambda _: not self.stopped.is_set(), parts)
 
-    def _pages(
-        self, task: FileScanTask, source: Source, kept: KeptRowGroups | None, answered: bool
-    ) -> FileRows:
+    def _pages(self, task: FileScanTask, source: Source, kept: KeptRowGroups | None, answered: bool) -> FileRows:
         counted = CountingSource(source)
         footer = read_footer(counted)
         _check_readable(footer, self.reader.field_ids, task.file.file_path)

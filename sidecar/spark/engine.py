@@ -60,9 +60,7 @@ bytes that applyInArrow accepts."""
 POSITIONS = pa.schema(
     Names(file=pa.int32(), row_group=pa.int32(), field_id=pa.int32(), group=pa.int32(), position=pa.int32())
 )
-PIECES = pa.schema(
-    Names(group=pa.int32(), part=pa.int32(), position=pa.int32(), factor=pa.int32(), data=pa.binary())
-)
+PIECES = pa.schema(Names(group=pa.int32(), part=pa.int32(), position=pa.int32(), factor=pa.int32(), data=pa.binary()))
 SLICES = pa.schema(Names(group=pa.int32(), part=pa.int32(), data=pa.binary()))
 
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -119,9 +117,7 @@ class SparkEngine:
 
     def _slice(self, groups: Sequence[GroupTask]) -> Iterator[Any]:
         frame = self._indexed.where("kind = 'column' and data is not null")
-        placed = frame.join(
-            self._session.createDataFrame(_positions(groups)), ["file", "row_group", "field_id"]
-        )
+        placed = frame.join(self._session.createDataFrame(_positions(groups)), ["file", "row_group", "field_id"])
         by_number = {group.number: replace(group, keys=()) for group in groups}
         pieces = placed.select("group", "position", "data").mapInArrow(_cut(by_number), _ddl(PIECES))
         sliced = self._keep(pieces.groupBy("group", "part").applyInArrow(_stage_two(by_number), _ddl(SLICES)))
@@ -142,9 +138,9 @@ class SparkEngine:
         done = 0
         with _spark_errors():
             frame = self._indexed.where("kind = 'pages' and data is not null")
-            placed = frame.join(
-                self._session.createDataFrame(table), ["file", "row_group", "field_id"]
-            ).select("place", "data")
+            placed = frame.join(self._session.createDataFrame(table), ["file", "row_group", "field_id"]).select(
+                "place", "data"
+            )
             for row in placed.orderBy("place").toLocalIterator(prefetchPartitions=True):
                 if row["place"] != done:
                     break

@@ -52,9 +52,7 @@ class IcebergScan:
         self._schema = self._pinned_schema(scanned)
         snapshot_id = scanned.snapshotId()
         self.snapshot_id = None if snapshot_id is None else int(snapshot_id)
-        self.schema = Schema.model_validate_json(
-            self._jvm.org.apache.iceberg.SchemaParser.toJson(self._schema)
-        )
+        self.schema = Schema.model_validate_json(self._jvm.org.apache.iceberg.SchemaParser.toJson(self._schema))
         self.uuid = str(self._table.uuid())
         self.name_mapping: str | None = self._table.properties().get(TableProperties.DEFAULT_NAME_MAPPING)
 
@@ -92,9 +90,7 @@ class IcebergScan:
         """Return Iceberg's scan tasks of these files, a Java list; they are chosen inside the JVM."""
         planned = self._table.newScan().useSnapshot(self.snapshot_id).planFiles()
         try:
-            chosen = self._jvm.org.apache.iceberg.io.CloseableIterable.filter(
-                planned, self._reads_one_of(paths)
-            )
+            chosen = self._jvm.org.apache.iceberg.io.CloseableIterable.filter(planned, self._reads_one_of(paths))
             lists = self._jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
             return lists.newArrayList(chosen)
         finally:
@@ -108,15 +104,9 @@ class IcebergScan:
             wanted.add(path)
         handles, types = jvm.java.lang.invoke.MethodHandles, jvm.java.lang.invoke.MethodType
         lookup, boolean = handles.publicLookup(), jvm.java.lang.Boolean.TYPE
-        any_, text, file = map(
-            self._class, ("java.lang.Object", "java.lang.String", f"{_ICEBERG}.ContentFile")
-        )
-        contains = lookup.findVirtual(
-            self._class("java.util.Set"), "contains", types.methodType(boolean, any_)
-        )
-        file_of = lookup.findVirtual(
-            self._class(f"{_ICEBERG}.ContentScanTask"), "file", types.methodType(file)
-        )
+        any_, text, file = map(self._class, ("java.lang.Object", "java.lang.String", f"{_ICEBERG}.ContentFile"))
+        contains = lookup.findVirtual(self._class("java.util.Set"), "contains", types.methodType(boolean, any_))
+        file_of = lookup.findVirtual(self._class(f"{_ICEBERG}.ContentScanTask"), "file", types.methodType(file))
         location_of = lookup.findVirtual(file, "location", types.methodType(text))
         is_wanted = contains.bindTo(wanted).asType(types.methodType(boolean, text))
         test = handles.filterReturnValue(handles.filterReturnValue(file_of, location_of), is_wanted)
@@ -130,11 +120,7 @@ class IcebergScan:
         java = self._jvm.java.lang
         no_types = self._gateway.new_array(java.Class, 0)
         no_values = self._gateway.new_array(java.Object, 0)
-        return (
-            self._class(f"{_ICEBERG}.spark.SparkTableCache")
-            .getMethod("get", no_types)
-            .invoke(None, no_values)
-        )
+        return self._class(f"{_ICEBERG}.spark.SparkTableCache").getMethod("get", no_types).invoke(None, no_values)
 
     def _class(self, name: str) -> Any:
         return self._loader.loadClass(name)

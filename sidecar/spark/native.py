@@ -139,9 +139,7 @@ def _pruned(
     except SidecarError as error:
         log.warning("%s is read in full: %s", name, error)
     except Exception as error:
-        log.warning(
-            "%s is read in full: Iceberg's runtime did not take the files: %s", name, foreign_reason(error)
-        )
+        log.warning("%s is read in full: Iceberg's runtime did not take the files: %s", name, foreign_reason(error))
     return None
 
 

@@ -64,9 +64,7 @@ class PartitionReading:
     """Where a worker finds the keys of encrypted files (a file or ``env:NAME``); keys themselves are not sent."""
 
     @classmethod
-    def of(
-        cls, planned: Plan, columns: Sequence[str] | None, keys_place: str | None = None
-    ) -> PartitionReading:
+    def of(cls, planned: Plan, columns: Sequence[str] | None, keys_place: str | None = None) -> PartitionReading:
         """Return what is needed to read ``planned``, except its tasks."""
         table, chosen = planned.table, planned.snapshot_id
         snapshots = [s for s in table.metadata.snapshots if s.snapshot_id == chosen]
@@ -139,9 +137,7 @@ def shares(planned: Plan, target: int = TARGET_BYTES) -> list[RowGroupShare]:
     return found
 
 
-def _parts(
-    task: FileScanTask, kept: KeptRowGroups | None, target: int
-) -> Iterator[tuple[KeptRowGroups | None, int]]:
+def _parts(task: FileScanTask, kept: KeptRowGroups | None, target: int) -> Iterator[tuple[KeptRowGroups | None, int]]:
     """Yield a file, or parts of a large one of about ``target`` bytes, each with its cost in bytes."""
     file = task.file
     if kept is None:

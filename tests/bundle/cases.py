@@ -72,9 +72,7 @@ def filter_of(values: Sequence[int], blocks: int) -> Blocks:
 
 def random_filters(rng: np.random.Generator, sizes: Sequence[int], fill: float = 0.5) -> list[Blocks]:
     """Filters of these numbers of blocks whose bits are set by chance."""
-    return [
-        np.packbits(rng.random((size, 256)) < fill, axis=1).view(np.uint32).reshape(size, 8) for size in sizes
-    ]
+    return [np.packbits(rng.random((size, 256)) < fill, axis=1).view(np.uint32).reshape(size, 8) for size in sizes]
 
 
 def members_of(filters: Sequence[Blocks], tails: Sequence[bytes] | None = None) -> list[GroupMember]:
@@ -143,9 +141,7 @@ def units_table(files: int, units_per_file: Sequence[int] | None = None) -> Unit
     indexed = CoverageState(UnitState.INDEXED, "id")
     coverage = [
         Coverage.of(1, "bloom", [indexed] * units),
-        Coverage.of(
-            4, "bloom", [indexed if unit % 3 else CoverageState("too large") for unit in range(units)]
-        ),
+        Coverage.of(4, "bloom", [indexed if unit % 3 else CoverageState("too large") for unit in range(units)]),
     ]
     return UnitsTable(entries, manifests, ['{"type":"record","name":"manifest_entry","fields":[]}'], coverage)
 
@@ -204,8 +200,7 @@ class OrcCase:
     def holds(self, value_hash: int) -> bool:
         """ORC's BloomFilter.testHash, word for word."""
         return all(
-            self.bitset[bit >> 3] >> (bit & 7) & 1
-            for bit in twin_positions(value_hash, self.k, 8 * len(self.bitset))
+            self.bitset[bit >> 3] >> (bit & 7) & 1 for bit in twin_positions(value_hash, self.k, 8 * len(self.bitset))
         )
 
 
@@ -238,9 +233,7 @@ def random_orc(rng: np.random.Generator, bits: int, k: int = 3, fill: float = 0.
     return OrcCase(np.packbits(rng.random(bits) < fill).tobytes(), k)
 
 
-def mixed_bundle(
-    field_id: int, filters: Mapping[int, Blocks | OrcCase], segment: bytes = SEGMENT
-) -> FieldBundle:
+def mixed_bundle(field_id: int, filters: Mapping[int, Blocks | OrcCase], segment: bytes = SEGMENT) -> FieldBundle:
     """Filters of either kind by unit, laid out as a build does it."""
     members, parts = [], {}
     for unit, own in filters.items():

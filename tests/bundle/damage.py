@@ -22,9 +22,7 @@ def edit_footer(data: bytes, change) -> bytes:
     payload = json.loads(data[reader.footer_offset + 4 : -12])
     change(payload)
     text = json.dumps(payload).encode()
-    return (
-        data[: reader.footer_offset] + b"PFA1" + text + len(text).to_bytes(4, "little") + bytes(4) + b"PFA1"
-    )
+    return data[: reader.footer_offset] + b"PFA1" + text + len(text).to_bytes(4, "little") + bytes(4) + b"PFA1"
 
 
 def raw_blobs(data: bytes) -> list[bytearray]:
@@ -47,9 +45,7 @@ def combine(parts: list[tuple[str, tuple[int, ...], bytes, bytes]]) -> bytes:
     for blob_type, fields, segment, data in parts:
         blob = puffin.add_blob(blob_type, fields, 1, 1, data)
         toc_length = int.from_bytes(data[8:12], "little")
-        entries.append(
-            TocEntry(blob_type, fields, segment, blob.offset, blob.length, data[len(data) - toc_length :])
-        )
+        entries.append(TocEntry(blob_type, fields, segment, blob.offset, blob.length, data[len(data) - toc_length :]))
     write_toc(puffin, entries, snapshot_id=1, sequence_number=1)
     puffin.finish()
     return sink.getvalue()

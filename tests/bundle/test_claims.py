@@ -31,9 +31,7 @@ class _Claim(tuple[UnitEntry, ...]):
 
 def one_run(coverage: Coverage) -> bytes:
     """The bytes of a coverage whose units all have the first state, without a look at each of them."""
-    return encode_coverage(replace(coverage, codes=np.zeros(1, np.int32)))[:-8] + struct.pack(
-        "<II", CLAIMED, 0
-    )
+    return encode_coverage(replace(coverage, codes=np.zeros(1, np.int32)))[:-8] + struct.pack("<II", CLAIMED, 0)
 
 
 @pytest.fixture

@@ -70,9 +70,7 @@ def ask_everything(data: bytes, members: int, footer: int | None = None) -> tupl
                 assert segment.unit_ranges[ordinal] == ordinal
         for file, expected in zip(segment.files(range(members)), table.files, strict=True):
             assert file is None or file == replace(expected, partition=(), bounds={})
-        assert [m in table.manifests for m in segment.listed_manifests] == [True] * len(
-            segment.listed_manifests
-        )
+        assert [m in table.manifests for m in segment.listed_manifests] == [True] * len(segment.listed_manifests)
         for coverage in segment.coverages:
             assert len(coverage.codes) == members
         for field_id in (1, 4):
@@ -88,9 +86,7 @@ def test_sound_files_drop_and_warn_of_nothing(members):
     dropped, warnings = ask_everything(data, members, footer)
     assert dropped > 40 * (members - 2)
     assert warnings == []
-    assert (
-        verify_sidecar(BytesSource(data), file_size=len(data), footer_length=footer, table_uuid=TABLE) == []
-    )
+    assert verify_sidecar(BytesSource(data), file_size=len(data), footer_length=footer, table_uuid=TABLE) == []
 
 
 def test_no_byte_of_any_blob_may_change_unseen():
@@ -154,9 +150,7 @@ def swap(first, second, *keys: str) -> None:
 EDITS = {
     "field 3 for 1": lambda p: blob_of(p, SBBF, [1]).update(fields=[3]),
     "fields of two bundles swapped": lambda p: swap(blob_of(p, SBBF, [1]), blob_of(p, SBBF, [4]), "fields"),
-    "places of two bundles swapped": lambda p: swap(
-        blob_of(p, SBBF, [1]), blob_of(p, SBBF, [4]), "offset", "length"
-    ),
+    "places of two bundles swapped": lambda p: swap(blob_of(p, SBBF, [1]), blob_of(p, SBBF, [4]), "offset", "length"),
     "no field": lambda p: blob_of(p, SBBF, [1]).update(fields=[]),
     "two fields": lambda p: blob_of(p, SBBF, [1]).update(fields=[1, 4]),
     "offset off by one": lambda p: blob_of(p, SBBF, [1]).update(offset=blob_of(p, SBBF, [1])["offset"] + 1),
@@ -413,8 +407,6 @@ def test_padding_bits_are_verified():
     at, size = group.offset, group.layout.region_stride
     region = blob[0][at : at + size - 8]
     region[group.layout.row_bytes - 1] |= 0x80
-    blob[0][at : at + size] = region + seal(
-        BlobContext(SEGMENT, 1).context(PieceKind.REGION, 0, 0), bytes(region)
-    )
+    blob[0][at : at + size] = region + seal(BlobContext(SEGMENT, 1).context(PieceKind.REGION, 0, 0), bytes(region))
     problems = verify_sidecar(BytesSource(assemble(data, blob)), footer_length=footer)
     assert any("padding" in problem.problem for problem in problems)

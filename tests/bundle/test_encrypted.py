@@ -59,15 +59,11 @@ ROWS = RowIndexKind("id", "LONG", "DIRECT_V2", True, True, 0, 6)
 Filters = Mapping[int, "np.ndarray | OrcCase"]
 
 
-def key_of(
-    field_id: int = 1, segment: bytes = SEGMENT, table: str = TABLE, master: bytes = MASTER
-) -> FieldKey:
+def key_of(field_id: int = 1, segment: bytes = SEGMENT, table: str = TABLE, master: bytes = MASTER) -> FieldKey:
     return FieldKey(master, METADATA, table, segment, field_id)
 
 
-def bundle(
-    field_id: int, filters: Filters, key: FieldKey | None, tails: Sequence[bytes] | None = None
-) -> FieldBundle:
+def bundle(field_id: int, filters: Filters, key: FieldKey | None, tails: Sequence[bytes] | None = None) -> FieldBundle:
     members, parts = [], {}
     for unit, own in filters.items():
         if isinstance(own, OrcCase):
@@ -144,9 +140,7 @@ def test_with_the_key_answers_are_those_of_plain_bundles(shape):
         assert why in locked.warnings[0]
         with pytest.raises(UsageError, match="encrypted"):
             list(extract_filters(locked.segments[0], 1, locked.segments[0].fields[1][0]))
-        assert any(
-            "not checked" in p.problem for p in verify_sidecar(BytesSource(data), encryption_keys=keys)
-        )
+        assert any("not checked" in p.problem for p in verify_sidecar(BytesSource(data), encryption_keys=keys))
 
 
 def test_indexes_are_encrypted_entry_by_entry():
@@ -206,9 +200,7 @@ def test_moved_and_changed_pieces_are_noticed_and_keep_their_units():
         return data[:first] + source[at : at + body] + data[first + body :]
 
     def flipped(offset: int) -> bytes:
-        return b"".join(
-            (data[:first], *(_flip(data[row(first, n)], offset) for n in range(512)), data[first + body :])
-        )
+        return b"".join((data[:first], *(_flip(data[row(first, n)], offset) for n in range(512)), data[first + body :]))
 
     region = slice(first, first + 256 * stride), slice(first + 256 * stride, first + 512 * stride)
     rows_of_one = b"".join(data[row(first, n ^ 1)] for n in range(512))
@@ -281,9 +273,7 @@ def test_key_servers_are_asked_once_and_may_fail():
             raise StorageError("the key server does not answer")
 
     server = Server()
-    data = write(
-        [bundle(1, dict(enumerate(random_filters(np.random.default_rng(1), [2] * 70))), key_of())], 70
-    )
+    data = write([bundle(1, dict(enumerate(random_filters(np.random.default_rng(1), [2] * 70))), key_of())], 70)
     sidecar = open_bytes(data, encryption_keys=EncryptionKeys(server))
     assert server.asked == 0
     for value in range(5):
@@ -459,10 +449,7 @@ def test_no_key_encrypts_more_pieces_than_the_limit():
         assert opened == [number // limit], number
         used[opened[0]] = used.get(opened[0], 0) + 1
         assert place.open(context, piece) is not None
-        assert (
-            BlobContext(SEGMENT, 1, Cipher(bytes(range(32)), TABLE)).open(context, piece) is None
-            or number < limit
-        )
+        assert BlobContext(SEGMENT, 1, Cipher(bytes(range(32)), TABLE)).open(context, piece) is None or number < limit
     assert used == {0: 200, 1: 200, 2: 112}
 
 

@@ -198,9 +198,7 @@ def test_inspect_shows_segments_groups_and_coverage():
 
 def large_file(members: int) -> tuple[bytes, int]:
     """A bundle over many units, every third of which has a filter of another encoding; a units table of one file."""
-    groups = plan_groups(
-        GroupMember(unit, "int64" if unit % 3 else "int32", "id", 32) for unit in range(members)
-    )
+    groups = plan_groups(GroupMember(unit, "int64" if unit % 3 else "int32", "id", 32) for unit in range(members))
     place = BlobContext(SEGMENT, 1)
     pages = (slice_blocks(group, 0, np.zeros((len(group.units), 1, 8), np.uint32), place) for group in groups)
     (file,) = units_table(1).files

@@ -172,20 +172,14 @@ def _taken_out(segment: Any) -> dict[tuple[int, int], bytes]:
 
 def filter_bytes(field_id: int, unit: int) -> bytes:
     values = values_of(unit)
-    return (
-        filter_of(values, 8).tobytes() if field_id == 1 else orc_case(list(map(hash_of, values)), 640).bitset
-    )
+    return filter_of(values, 8).tobytes() if field_id == 1 else orc_case(list(map(hash_of, values)), 640).bitset
 
 
 def _denied(segment: Any, first: int, end: int, number: int, values: list[int]) -> list[str]:
     found = []
     for field_id in (1, 2):
         kept = [segment.might_match(field_id, asked(value))[first:end].any() for value in values]
-        found += [
-            f"{values[n]} in field {field_id} of file {number}"
-            for n, is_kept in enumerate(kept)
-            if not is_kept
-        ]
+        found += [f"{values[n]} in field {field_id} of file {number}" for n, is_kept in enumerate(kept) if not is_kept]
         runs = np.zeros(segment.num_units, np.int64), np.full(segment.num_units, len(values), np.int64)
         for bundle in segment.bundles_of(field_id):
             some = units_with_some_key(
@@ -206,9 +200,7 @@ def test_a_sound_sidecar_denies_what_is_not_there(sound):
     assert lost(sound) == []
     (segment,) = open_bytes(sound, encryption_keys=KEYS, strict=True).segments
     for field_id in (1, 2):
-        kept = [
-            int(segment.might_match(field_id, asked(value_of)).sum()) for value_of in range(0, 50_000, 999)
-        ]
+        kept = [int(segment.might_match(field_id, asked(value_of)).sum()) for value_of in range(0, 50_000, 999)]
         assert max(kept) < 5
     assert segment.page_index(1, 7)[:2] == entry_of(7)
     assert len(lost(write(lambda field_id: None, empty=True), EncryptionKeys())) > UNITS
@@ -260,9 +252,7 @@ def other_files(forged: Forgery) -> None:
     skip = 3
     table = file_table(skip)
     files = [type(f)(**(vars(f) | {"manifest": -1})) for f in table.files]
-    other = Forgery.of(
-        write(lambda field_id: None, units=type(table)(files, (), table.schemas, table.coverage))
-    )
+    other = Forgery.of(write(lambda field_id: None, units=type(table)(files, (), table.schemas, table.coverage)))
     forged.replace(forged.units(), other.units())
 
 
@@ -410,9 +400,7 @@ def test_a_changed_piece_with_a_good_seal_is_not_the_one_that_was_written(sound)
     assert [p for p in problems if "fingerprints" in p.problem]
     sidecar = open_bytes(data, encryption_keys=KEYS)
     assert sidecar.segments[0].file_ordinal(file_table().files[1].identity) is None
-    assert any(
-        "does not match its digest in the table of contents" in warning for warning in sidecar.warnings
-    )
+    assert any("does not match its digest in the table of contents" in warning for warning in sidecar.warnings)
 
 
 def test_segments_that_swap_their_names():
@@ -464,9 +452,7 @@ def test_segments_are_still_carried_as_bytes_with_other_segments(sound):
     puffin = PuffinWriter(sink)
     place = {"snapshot_id": SNAPSHOT + 1, "sequence_number": SEQUENCE + 1}
     entries = copy_segments(other, puffin, **place)
-    entries += copy_segments(
-        old, puffin, keep=lambda entry: entry.blob_type != "sidecar-page-index-v1", **place
-    )
+    entries += copy_segments(old, puffin, keep=lambda entry: entry.blob_type != "sidecar-page-index-v1", **place)
     write_toc(puffin, entries, **place)
     puffin.finish()
     data = sink.getvalue()

@@ -14,9 +14,7 @@ from tests.bundle.cases import field_bundle, filter_of, hash_of, open_bytes, uni
 
 
 @pytest.mark.parametrize("units", [6, 70], ids=["transposed", "sliced"])
-@pytest.mark.parametrize(
-    "doubt", [Probe("unknown", reason="?"), Probe("probe", ())], ids=["unknown", "no hash"]
-)
+@pytest.mark.parametrize("doubt", [Probe("unknown", reason="?"), Probe("probe", ())], ids=["unknown", "no hash"])
 def test_a_unit_is_kept_if_one_key_of_its_run_cannot_be_looked_up(units: int, doubt: Probe) -> None:
     """Keys 0 to 9 are nowhere but for key 8, which unit 5 holds; key 4 cannot be told. Others are asked in vain."""
     filters = [filter_of([8] if unit == 5 else [1000 + unit], 8) for unit in range(units)]

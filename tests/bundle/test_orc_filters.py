@@ -230,9 +230,7 @@ def test_pieces_are_sealed_as_those_of_orc_bundles(members):
 
 
 def test_inspect_shows_them():
-    data, footer = write_file(
-        [mixed_bundle(1, {0: filter_of([5], 2), 1: orc_case([5], 640)})], units_table(2)
-    )
+    data, footer = write_file([mixed_bundle(1, {0: filter_of([5], 2), 1: orc_case([5], 640)})], units_table(2))
     (segment,) = inspect_sidecar(BytesSource(data), footer_length=footer).segments
     split, orc = segment.bundles
     assert (split.kind, orc.kind) == ("sbbf", "orc-bloom")
@@ -256,9 +254,7 @@ def test_copied_as_bytes():
 
 def many_units(path, units: int, rule: OrcRule) -> None:
     """A sidecar of one file of so many units with filters that hold nothing, written region by region."""
-    (group,) = plan_groups(
-        GroupMember(unit, "orc/long", "id", rule.bits // 8, rule=rule) for unit in range(units)
-    )
+    (group,) = plan_groups(GroupMember(unit, "orc/long", "id", rule.bits // 8, rule=rule) for unit in range(units))
     (file,) = units_table(1).files
     table = UnitsTable([replace(file, manifest=UNLISTED, units=file.units * units)])
     with path.open("wb") as sink:

@@ -59,12 +59,9 @@ def entries_for(units: Sequence[int], seed: int = 1) -> Entries:
 
 def given(field_id: int, entries: Entries) -> FieldPageIndexes:
     groups = plan_page_indexes(
-        PageIndexMember(unit, kind, len(column), len(offset))
-        for unit, (kind, column, offset) in entries.items()
+        PageIndexMember(unit, kind, len(column), len(offset)) for unit, (kind, column, offset) in entries.items()
     )
-    return FieldPageIndexes(
-        field_id, groups, [entries[unit][1:] for group in groups for unit in group.units.tolist()]
-    )
+    return FieldPageIndexes(field_id, groups, [entries[unit][1:] for group in groups for unit in group.units.tolist()])
 
 
 def sidecar_bytes(units: int, fields: dict[int, Entries], filters: bool = False) -> bytes:
@@ -205,9 +202,7 @@ def test_wrong_calls() -> None:
     for entries in ([], [(b"", b"x")]):
         puffin, bad = PuffinWriter(io.BytesIO()), FieldPageIndexes(1, groups, entries)
         with pytest.raises(UsageError, match="stated length"):
-            write_segment(
-                puffin, segment_header(), units_table(1), [], [bad], snapshot_id=1, sequence_number=1
-            )
+            write_segment(puffin, segment_header(), units_table(1), [], [bad], snapshot_id=1, sequence_number=1)
 
 
 def test_inspect_names_them() -> None:

@@ -45,17 +45,13 @@ from tests.bundle.damage import combine, raw_blobs, reword
 PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
 DATA = Path(__file__).resolve().parents[1] / "data" / "orc"
 LONG = RowIndexKind("id", "LONG", "DIRECT_V2", False, True, 0, 9, "2.2.2", calendar="proleptic_gregorian")
-TEXT = RowIndexKind(
-    "name:a.b", "DECIMAL", "DICTIONARY_V2", True, False, 1, 6, "", "0.11", "unknown", "UTC", 9, 2
-)
+TEXT = RowIndexKind("name:a.b", "DECIMAL", "DICTIONARY_V2", True, False, 1, 6, "", "0.11", "unknown", "UTC", 9, 2)
 Entries = dict[int, tuple[RowIndexKind, bytes]]
 
 
 def entries_for(units: Iterable[int], seed: int = 1) -> Entries:
     chance = random.Random(seed)
-    return {
-        unit: (TEXT if unit % 11 == 3 else LONG, chance.randbytes(chance.randrange(120))) for unit in units
-    }
+    return {unit: (TEXT if unit % 11 == 3 else LONG, chance.randbytes(chance.randrange(120))) for unit in units}
 
 
 def given_rows(field_id: int, entries: Entries) -> FieldRowIndexes:
@@ -67,9 +63,7 @@ def sidecar_bytes(units: int, fields: dict[int, Entries], more: Sequence[FieldPa
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)
     indexes = [*more, *(given_rows(field_id, entries) for field_id, entries in fields.items())]
-    write_toc(
-        puffin, write_segment(puffin, segment_header(), units_table(units), [], indexes, **PLACE), **PLACE
-    )
+    write_toc(puffin, write_segment(puffin, segment_header(), units_table(units), [], indexes, **PLACE), **PLACE)
     puffin.finish()
     return sink.getvalue()
 
@@ -174,9 +168,7 @@ def test_an_entry_of_another_unit_is_refused() -> None:
 def test_an_entry_is_not_taken_for_a_page_index() -> None:
     """Same field, group, unit and bytes: only what the checksum calls the entry tells them apart."""
     kind = PageIndexKind("int64", "id")
-    pages = FieldPageIndexes(
-        1, plan_page_indexes([PageIndexMember(0, kind, 25, 25)]), [(b"x" * 25, b"y" * 25)]
-    )
+    pages = FieldPageIndexes(1, plan_page_indexes([PageIndexMember(0, kind, 25, 25)]), [(b"x" * 25, b"y" * 25)])
     data = bytearray(sidecar_bytes(1, {1: {0: (LONG, b"z" * 50)}}, [pages]))
     at, other = data.index(b"x" * 25), data.index(b"z" * 50)
     one, two = bytes(data[at : at + 58]), bytes(data[other : other + 58])
@@ -205,9 +197,7 @@ def test_a_group_that_is_not_understood_is_stepped_over(change: dict[str, object
     rows, units, _ = raw_blobs(sidecar_bytes(4, {1: entries}))
     strange = reword(rows, lambda content: content["groups"][0].update(change))
     segment_id = segment_header().segment_id
-    opened = open_bytes(
-        combine([(ROW_INDEX, (1,), segment_id, strange), (UNITS, (), segment_id, bytes(units))])
-    )
+    opened = open_bytes(combine([(ROW_INDEX, (1,), segment_id, strange), (UNITS, (), segment_id, bytes(units))]))
     assert as_given(opened.segments[0], 1, range(4)).keys() == {1, 3}
     assert any("not understood" in warning for warning in opened.warnings)
 
@@ -232,9 +222,7 @@ def test_inspect_names_them() -> None:
     assert {group.kind.type: group.units for group in described.groups} == {"LONG": 18, "DECIMAL": 2}
 
 
-@pytest.mark.parametrize(
-    "name", ["java_zlib_2stripes_utf8.orc", "java_none_utf8.orc", "pyarrow_zlib_utf8.orc"]
-)
+@pytest.mark.parametrize("name", ["java_zlib_2stripes_utf8.orc", "java_none_utf8.orc", "pyarrow_zlib_utf8.orc"])
 def test_entries_of_a_file_say_in_a_sidecar_what_they_say_in_it(name: str) -> None:
     """Every primitive column of every stripe: bytes, positions and statistics."""
     source = LocalSource(str(DATA / name))

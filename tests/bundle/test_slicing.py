@@ -217,9 +217,7 @@ def test_lookup_is_checking_every_filter_and_extraction_is_exact(sizes, tail, se
     assert found == {unit: own.tobytes() + tails[unit] for unit, own in enumerate(filters)}
 
 
-@pytest.mark.parametrize(
-    ("members", "blocks"), [(63, 64), (64, 64), (658, 16), (2047, 4), (2048, 4), (2049, 4)]
-)
+@pytest.mark.parametrize(("members", "blocks"), [(63, 64), (64, 64), (658, 16), (2047, 4), (2048, 4), (2049, 4)])
 def test_lookup_on_both_sides_of_every_limit(members, blocks):
     rng = np.random.default_rng(members)
     sizes = [blocks if unit % 5 else blocks // 2 for unit in range(members)]

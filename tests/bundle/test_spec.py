@@ -36,9 +36,7 @@ KINDS = {
 }
 
 
-def unseal(
-    piece: bytes, kind: int, field: int, segment: str, position: int, group: int = 0, row: int = 0
-) -> bytes:
+def unseal(piece: bytes, kind: int, field: int, segment: str, position: int, group: int = 0, row: int = 0) -> bytes:
     context = struct.pack("<Ii16sIIQ", kind, field, bytes.fromhex(segment), group, row, position)
     assert xxh64_intdigest(context + piece[:-8]) == int.from_bytes(piece[-8:], "little")
     return piece[:-8]
@@ -240,9 +238,7 @@ def sections(units: Blob) -> dict[tuple[str, int], list[bytes]]:
     return found
 
 
-def stored_entry(
-    blob: Blob, unit: int, parts: int, entry: int, table: int
-) -> tuple[dict, list[bytes]] | None:
+def stored_entry(blob: Blob, unit: int, parts: int, entry: int, table: int) -> tuple[dict, list[bytes]] | None:
     """The group of a unit and the parts of its entry; ``entry`` and ``table`` are kinds of pieces."""
     fixed = 8 + blob.seal
     for number, group in enumerate(blob.toc["groups"]):
@@ -305,9 +301,7 @@ def vector(request) -> Vector:
     data = (VECTORS / f"{request.param}.stats").read_bytes()
     expected = json.loads((VECTORS / f"{request.param}.expected.json").read_text())
     meta = footer(data)
-    cut = {
-        (b["type"], tuple(b["fields"])): data[b["offset"] : b["offset"] + b["length"]] for b in meta["blobs"]
-    }
+    cut = {(b["type"], tuple(b["fields"])): data[b["offset"] : b["offset"] + b["length"]] for b in meta["blobs"]}
     masters = expected.get("master_keys")
     kinds = {"sidecar-sbbf-v1": b"SCBF", "sidecar-orc-bloom-v1": b"SCOB"}
     bundles: dict[int, list[Blob]] = {}
@@ -391,9 +385,7 @@ def test_units(vector):
         expected["snapshot_id"],
     )
     prints = b"".join(pieces["fingerprints", 0])
-    assert [prints[at : at + 24].hex() for at in range(0, len(prints), 24)] == [
-        f["fingerprint"] for f in files
-    ]
+    assert [prints[at : at + 24].hex() for at in range(0, len(prints), 24)] == [f["fingerprint"] for f in files]
     for file in files:
         named = file["path"].encode() + struct.pack("<QQ", file["file_size"], file["record_count"])
         added, who = 0, file["added_snapshot_id"]

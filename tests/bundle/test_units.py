@@ -165,9 +165,7 @@ def test_a_fingerprint_has_a_hash_of_the_name_and_one_of_who_added_it():
     name, added = xxhash.xxh64(data, seed=0), xxhash.xxh64(data + struct.pack("<q", 1 << 40), seed=1)
     assert fingerprint(FILE) == struct.pack("<QQq", name.intdigest(), added.intdigest(), 9)
     for unknown in (None, 0, -1):
-        assert fingerprint(FILE._replace(added_snapshot_id=unknown)) == struct.pack(
-            "<QQq", name.intdigest(), 0, 9
-        )
+        assert fingerprint(FILE._replace(added_snapshot_id=unknown)) == struct.pack("<QQq", name.intdigest(), 0, 9)
     for wrong in (
         DataFileIdentity("x", -1, 0),
         DataFileIdentity("x", 0, 2**64),

@@ -171,9 +171,7 @@ def test_a_wrong_key_keeps_everything(shell):
 def test_extract_and_embed_from_a_sidecar_with_the_keys(shell):
     """Filters of an encrypted file, out into an encrypted sidecar and into the file again, as they were."""
     folder, keys = shell.folder, ["--encryption-keys", shell.keys("right", **NAMED), "--json"]
-    plain, sealed, bare, again = (
-        folder / f"{name}.parquet" for name in ("source", "sealed", "bare", "again")
-    )
+    plain, sealed, bare, again = (folder / f"{name}.parquet" for name in ("source", "sealed", "bare", "again"))
     pq.write_table(rows(0), plain, encryption_properties=pe.create_encryption_properties(FILE_KEY))
     assert shell("embed", plain, sealed, "--bloom", "ssn", "--page-index", *keys).code == 0
     out = folder / "out.puffin"
@@ -210,9 +208,7 @@ def test_extract_and_embed_from_a_sidecar_with_the_keys(shell):
     ],
 )
 def test_wrong_bundle_keys_are_refused_without_showing_names(shell, parts, why):
-    refused = shell(
-        "plan", "db.t", ASKED, "--catalog", "cli", "--encryption-keys", shell.keys("odd", **parts)
-    )
+    refused = shell("plan", "db.t", ASKED, "--catalog", "cli", "--encryption-keys", shell.keys("odd", **parts))
     assert refused.code == 2
     assert why in " ".join(refused.err.split())
     assert "ssn key" not in refused.err

@@ -42,12 +42,8 @@ def maybe(path: str, kind: str, value: str) -> Any:
 
 
 @pytest.mark.parametrize(("use_dictionary", "way"), [(True, "dictionary"), (False, "values")])
-def test_a_historical_filter_is_rebuilt_from_its_column(
-    use_dictionary: bool, way: str, tmp_path: Path
-) -> None:
-    column = column_file(
-        tmp_path / "v.parquet", pa.array([*STORED, None, "bloom"]), use_dictionary=use_dictionary
-    )
+def test_a_historical_filter_is_rebuilt_from_its_column(use_dictionary: bool, way: str, tmp_path: Path) -> None:
+    column = column_file(tmp_path / "v.parquet", pa.array([*STORED, None, "bloom"]), use_dictionary=use_dictionary)
     target = str(tmp_path / "new.bin")
     report = answer("convert", OLD, target, "--values", column)
     assert report["way"] == way
@@ -154,17 +150,12 @@ def test_zeros_and_nan_of_a_strict_writer_are_no_other_column(tmp_path: Path) ->
     old = HistoricalBloomFilter.from_arrow(values, Encoding.parse("double"), 1e-9, strict=True)
     (tmp_path / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
     column = column_file(tmp_path / "v.parquet", values, use_dictionary=False)
-    assert (
-        answer("convert", str(tmp_path / "old.bin"), str(tmp_path / "new"), "--values", column)["way"]
-        == "values"
-    )
+    assert answer("convert", str(tmp_path / "old.bin"), str(tmp_path / "new"), "--values", column)["way"] == "values"
 
 
 def test_the_present_form_and_an_existing_target_are_refused(tmp_path: Path) -> None:
     column = column_file(tmp_path / "v.parquet", pa.array(STORED))
-    assert (
-        "already has the present form" in run("convert", NEW, str(tmp_path / "n"), "--values", column).stderr
-    )
+    assert "already has the present form" in run("convert", NEW, str(tmp_path / "n"), "--values", column).stderr
     (tmp_path / "there").write_bytes(b"")
     result = run("convert", OLD, str(tmp_path / "there"), "--values", column)
     assert (result.exit_code, (tmp_path / "there").read_bytes()) == (2, b"")

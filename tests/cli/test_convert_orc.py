@@ -46,9 +46,7 @@ def test_convert_to_the_other_kind(tmp_path: Path) -> None:
     assert "sidecar-orc-bloom-v1" not in blobs
     result = run("convert", PARQUET, tmp_path / "y.puffin", "--as", "orc", "--columns", "str")
     assert result.exit_code == 0, result.output
-    blobs = {
-        blob["type"] for blob in json.loads(run("inspect", tmp_path / "y.puffin", "--json").stdout)["blobs"]
-    }
+    blobs = {blob["type"] for blob in json.loads(run("inspect", tmp_path / "y.puffin", "--json").stdout)["blobs"]}
     assert "sidecar-orc-bloom-v1" in blobs
 
 

@@ -50,16 +50,12 @@ def test_embed_probe_verify_strip(plain: Path) -> None:
 
 def test_json_has_the_way_of_every_unit_and_the_rates(plain: Path) -> None:
     target = plain.with_name("indexed.parquet")
-    result = run(
-        "embed", plain, target, "--bloom", "k,kind", "--fpp", "0.1%", "--placement", "row-group", "--json"
-    )
+    result = run("embed", plain, target, "--bloom", "k,kind", "--fpp", "0.1%", "--placement", "row-group", "--json")
     data = json.loads(result.stdout)
     assert data["ways"] == {"bloom": {"values": 3, "none": 3}}
     assert data["size"] == target.stat().st_size > data["size_before"] == plain.stat().st_size
     for unit in data["units"]:
-        assert {"row_group", "column", "kind", "way", "bytes", "rate_before", "rate_after", "reason"} <= set(
-            unit
-        )
+        assert {"row_group", "column", "kind", "way", "bytes", "rate_before", "rate_after", "reason"} <= set(unit)
         if unit["column"] == "k":
             assert 0 < unit["rate_after"] <= 0.001
         else:
@@ -108,9 +104,7 @@ def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
         (["--bloom", "k", "--placement", "front"], "front"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_writes_nothing(
-    plain: Path, options: list[str], sentence: str
-) -> None:
+def test_wrong_usage_is_exit_code_2_and_writes_nothing(plain: Path, options: list[str], sentence: str) -> None:
     result = run("embed", plain, plain.with_name("x.parquet"), *options)
     assert result.exit_code == 2
     assert sentence in result.stderr
@@ -137,9 +131,7 @@ def test_existing_files_and_other_formats_are_refused(plain: Path) -> None:
 def test_strip_tells_its_progress_to_whoever_watches(plain: Path) -> None:
     told: list[tuple[str, int, int]] = []
     count = pq.read_metadata(plain).num_row_groups
-    sidecar.strip_file(
-        str(plain), str(plain.with_name("told.parquet")), progress=lambda *step: told.append(step)
-    )
+    sidecar.strip_file(str(plain), str(plain.with_name("told.parquet")), progress=lambda *step: told.append(step))
     assert told == [("row groups", number, count) for number in range(count + 1)]
     assert run("strip", str(plain), str(plain.with_name("quiet.parquet")), "--quiet").exit_code == 0
 

@@ -78,9 +78,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_of_the_help_runs(
-    example: str, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_example_of_the_help_runs(example: str, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, name, *arguments = shlex.split(example)
     monkeypatch.chdir(shutil.copytree(lake, tmp_path / "copy"))
     given = PARSERS[name].make_context(name, list(arguments)).params

@@ -147,9 +147,7 @@ def test_keys_of_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.M
     assert refused.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"abc", b"not a table at all", b"ORC and more", b"PAR1", b"PFA1PFA1"]
-)
+@pytest.mark.parametrize("content", [b"", b"abc", b"not a table at all", b"ORC and more", b"PAR1", b"PFA1PFA1"])
 def test_files_that_are_nothing_are_one_sentence(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)

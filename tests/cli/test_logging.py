@@ -77,9 +77,7 @@ def test_plans_that_keep_files_say_why(table: Table, caplog: pytest.LogCaptureFi
 
 def test_files_that_are_written_are_a_line_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sidecar")
-    plain, made, bare, puffin = (
-        str(tmp_path / name) for name in ("a.parquet", "b.parquet", "c.parquet", "d.puffin")
-    )
+    plain, made, bare, puffin = (str(tmp_path / name) for name in ("a.parquet", "b.parquet", "c.parquet", "d.puffin"))
     pq.write_table(pa.table({"k": list(range(100))}), plain)
     sidecar.embed_file(plain, made, bloom=["k"])
     sidecar.strip_file(made, bare)

@@ -64,9 +64,7 @@ def document(result: Any) -> Any:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize(
-    "paths", [["data"], ["data/"], ["data/**/*.parquet", "data/*.orc"], ["./data/day=1", "data"]]
-)
+@pytest.mark.parametrize("paths", [["data"], ["data/"], ["data/**/*.parquet", "data/*.orc"], ["./data/day=1", "data"]])
 def test_inspect_names_each_file_once(run: Run, paths: list[str]) -> None:
     result = run("inspect", *paths, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -188,9 +186,7 @@ def test_extract_and_convert_take_folders(run: Run) -> None:
 def test_strip_and_embed_write_one_file_for_each(run: Run) -> None:
     result = run("strip", "data", "--into", "bare", "--json")
     assert result.exit_code == 0
-    assert [file["target"] for file in document(result)["files"]] == [
-        name.replace("data/", "bare/") for name in GOOD
-    ]
+    assert [file["target"] for file in document(result)["files"]] == [name.replace("data/", "bare/") for name in GOOD]
     for name in GOOD[:3]:
         new = name.replace("data/", "bare/")
         assert pq.read_table(new).equals(pq.read_table(name))

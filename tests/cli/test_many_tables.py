@@ -60,17 +60,13 @@ def test_build_goes_on_past_a_table_that_fails(run: Run) -> None:
     assert data["exit"] == 1
     for name in ("db.a", "db.b"):
         table = sidecar.open_table(name, "many")
-        assert sidecar.inspect_table(table).to_dict()["coverage"]["k"]["bloom"]["files"] == len(
-            table.inspect.files()
-        )
+        assert sidecar.inspect_table(table).to_dict()["coverage"]["k"]["bloom"]["files"] == len(table.inspect.files())
     assert sidecar.open_table("db.deep.c", "many").metadata.statistics == []
 
 
 def test_a_second_build_has_nothing_new_and_succeeds(run: Run) -> None:
     for expected in (["built", "built", "built"], ["nothing new"] * 3):
-        result = run(
-            "build", "db.a", "db.b", "db.deep.*", "--columns", "k", "--engine", "local", "--format", "csv"
-        )
+        result = run("build", "db.a", "db.b", "db.deep.*", "--columns", "k", "--engine", "local", "--format", "csv")
         assert (result.exit_code, result.stderr) == (0, "")
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
         assert [row["result"] for row in rows] == expected
@@ -86,9 +82,7 @@ def test_each_result_is_that_of_the_table_alone(run: Run, command: str) -> None:
     for one in many["tables"]:
         alone = json.loads(run(command, one["table"], "--json").stdout)
         run_facts = {"command", "at", "seconds", "exit", "table"}
-        assert {k: v for k, v in one.items() if k != "table"} == {
-            k: v for k, v in alone.items() if k not in run_facts
-        }
+        assert {k: v for k, v in one.items() if k != "table"} == {k: v for k, v in alone.items() if k not in run_facts}
 
 
 def test_verify_fails_if_one_table_has_a_problem(run: Run) -> None:

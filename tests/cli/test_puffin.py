@@ -82,9 +82,7 @@ def test_inspect_says_how_a_column_is_named(folder: Path, text: str) -> None:
 
 
 def test_inspect_names_and_narrows_at_once(folder: Path) -> None:
-    shown = json.loads(
-        run("inspect", folder / "x.puffin", "-c", "1=key:decimal(9, 2),key", "-c", "2", "--json").stdout
-    )
+    shown = json.loads(run("inspect", folder / "x.puffin", "-c", "1=key:decimal(9, 2),key", "-c", "2", "--json").stdout)
     assert [(column["id"], column["name"], column["type"]) for column in shown["columns"]] == [
         (1, "key", "decimal(9, 2)"),
         (2, "s", None),

@@ -51,9 +51,7 @@ def read_back(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("suffix", WRITTEN)
-def test_a_file_is_written_in_bounded_memory(
-    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_written_in_bounded_memory(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "ROW_GROUP_BYTES", 2_000_000)
     stream, path = Stream(), tmp_path / f"rows{suffix}"
     assert rows.write_rows(stream.reader(), path) == BATCHES * LENGTH

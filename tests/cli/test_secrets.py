@@ -50,9 +50,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {"uniform": folder / "uniform.parquet", "signed": folder / "signed.parquet"}
     uniform = pe.create_encryption_properties(KEY)
     pq.write_table(table, paths["uniform"], encryption_properties=uniform, **options)
-    config = pe.EncryptionConfiguration(
-        footer_key=MASTERS[0], column_keys={MASTERS[1]: ["s"]}, plaintext_footer=True
-    )
+    config = pe.EncryptionConfiguration(footer_key=MASTERS[0], column_keys={MASTERS[1]: ["s"]}, plaintext_footer=True)
     signed = pe.CryptoFactory(Kms).file_encryption_properties(pe.KmsConnectionConfig(), config)
     pq.write_table(table, paths["signed"], encryption_properties=signed, **options)
     return paths
@@ -123,9 +121,7 @@ def test_no_call_shows_key_metadata(sealed: dict[str, Path], tmp_path: Path) -> 
         sidecar.inspect_file(target, encryption_keys=keys),
         sidecar.inspect_file(target),
     ]
-    assert sidecar.scan_file(target, f"s = '{VALUES[7]}'", ["k"], encryption_keys=keys)["k"].to_pylist() == [
-        7
-    ]
+    assert sidecar.scan_file(target, f"s = '{VALUES[7]}'", ["k"], encryption_keys=keys)["k"].to_pylist() == [7]
     refusing = sidecar.EncryptionKeys(sidecar.KmsKeys(Refusing, None))
     with pytest.raises(sidecar.StorageError) as error:
         sidecar.inspect_file(path, encryption_keys=refusing)

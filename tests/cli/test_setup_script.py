@@ -23,9 +23,7 @@ def setup_java(stubs: str) -> tuple[str, str]:
 
 
 def test_without_java_and_without_a_way_to_get_it_one_sentence_is_said() -> None:
-    stubs = (
-        "find_java() { return 1; }\njava_from_packages() { return 1; }\njava_from_install_jdk() { return 1; }"
-    )
+    stubs = "find_java() { return 1; }\njava_from_packages() { return 1; }\njava_from_install_jdk() { return 1; }"
     home, said = setup_java(stubs)
     assert home == "none"
     assert "going on without Spark" in said

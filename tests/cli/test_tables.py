@@ -106,9 +106,7 @@ def test_build_reports_what_the_design_asks(built: Any, lake: Any) -> None:
 
 
 def test_build_prints_size_and_expected_false_units(run: Any) -> None:
-    result = run(
-        "build", "db.grown", "--columns", "k", "--engine", "local", "--fpp", "0.001", "--kinds", "bloom"
-    )
+    result = run("build", "db.grown", "--columns", "k", "--engine", "local", "--fpp", "0.001", "--kinds", "bloom")
     assert result.exit_code == 0, result.output
     assert f"{FILES} of {FILES} indexed" in result.stdout
     assert "expected for an absent value" in result.stdout
@@ -131,9 +129,7 @@ def test_build_prints_size_and_expected_false_units(run: Any) -> None:
         "not (s != 'text 125')",
     ],
 )
-def test_plan_keeps_one_file_and_scan_finds_its_row(
-    predicate: str, built: Any, answer: Any, run: Any
-) -> None:
+def test_plan_keeps_one_file_and_scan_finds_its_row(predicate: str, built: Any, answer: Any, run: Any) -> None:
     plan = answer("plan", "db.t", predicate)
     assert plan["files"] == {"total": FILES, "covered": FILES, "kept": 1}
     assert len(plan["kept_files"]) == 1
@@ -160,9 +156,7 @@ def test_keys_of_a_file(extension: str, built: Any, answer: Any, run: Any, tmp_p
         path.write_text({"csv": "any,other\n2024-05-05,1\n,2\n", "txt": "2024-05-05\n\n"}[extension])
     plan = answer("plan", "db.t", "k < 0", "--keys", f"ts={path}")
     assert plan["files"] == {"total": FILES, "covered": FILES, "kept": 1}
-    (line,) = run(
-        "scan", "db.t", "k < 0", "--keys", f"ts={path}", "--columns", "k", "--json"
-    ).stdout.splitlines()
+    (line,) = run("scan", "db.t", "k < 0", "--keys", f"ts={path}", "--columns", "k", "--json").stdout.splitlines()
     assert json.loads(line) == {"k": -125}
     data = tmp_path / "data.parquet"
     pq.write_table(rows(5), data)
@@ -199,9 +193,7 @@ def test_plan_in_text_names_the_funnel_and_the_file(built: Any, run: Any) -> Non
     ("column", "value"),
     [("k", "-125"), ("dec", "62.5"), ("ts", "2024-05-05"), ("s", "text 125"), ("nested.x", "125")],
 )
-def test_probe_takes_values_as_a_person_writes_them(
-    column: str, value: str, built: Any, answer: Any, run: Any
-) -> None:
+def test_probe_takes_values_as_a_person_writes_them(column: str, value: str, built: Any, answer: Any, run: Any) -> None:
     units = answer("probe", "db.t", column, value)["units"]
     assert [unit["might_contain"] for unit in units].count(True) == 1
     assert len(units) == FILES
@@ -311,9 +303,7 @@ def first_snapshot(lake: Any) -> str:
 @pytest.mark.parametrize("extension", ["arrow", "csv", "jsonl", "parquet"])
 def test_scan_writes_by_extension(extension: str, built: Any, run: Any, tmp_path: Path) -> None:
     path = tmp_path / f"rows.{extension}"
-    result = run(
-        "scan", "db.t", "small < 100", "--columns", "small,s", "--limit", "7", "--output", str(path), "--json"
-    )
+    result = run("scan", "db.t", "small < 100", "--columns", "small,s", "--limit", "7", "--output", str(path), "--json")
     assert result.exit_code == 0, result.output
     done = json.loads(result.stdout)
     assert (done["rows"], done["output"]) == (7, str(path))
@@ -327,10 +317,7 @@ def test_scan_writes_by_extension(extension: str, built: Any, run: Any, tmp_path
         found = pa.Table.from_pylist([json.loads(line) for line in path.read_text().splitlines()])
     assert found.column_names == ["small", "s"]
     assert found.num_rows == 7
-    assert all(
-        s == f"text {n}"
-        for n, s in zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
-    )
+    assert all(s == f"text {n}" for n, s in zip(*(found[name].to_pylist() for name in found.column_names), strict=True))
 
 
 def test_csv_cannot_hold_nested_columns(built: Any, run: Any, tmp_path: Path) -> None:
@@ -373,9 +360,7 @@ def test_the_console_script_with_the_catalog_of_its_environment(built: Any, lake
     assert done.stderr == ""
 
 
-def test_missing_parts_of_an_encrypted_table_are_found(
-    lake: Any, run: Any, answer: Any, tmp_path: Path
-) -> None:
+def test_missing_parts_of_an_encrypted_table_are_found(lake: Any, run: Any, answer: Any, tmp_path: Path) -> None:
     """pyiceberg cannot write such tables, so the files are encrypted where they are."""
     table = lake.create_table("db.sealed", SCHEMA)
     for part in range(3):

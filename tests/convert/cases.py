@@ -41,13 +41,9 @@ def indexes(path: Path, *, trusted_only: bool = True) -> Indexes:
             if bloom is not None and (bloom.trusted or not trusted_only):
                 found[(*place, "bloom")] = source.read(bloom.offset, bloom.length)
             if chunk.column_index_offset:
-                found[(*place, "column")] = source.read(
-                    chunk.column_index_offset, chunk.column_index_length or 0
-                )
+                found[(*place, "column")] = source.read(chunk.column_index_offset, chunk.column_index_length or 0)
             if chunk.offset_index_offset:
-                found[(*place, "offset")] = source.read(
-                    chunk.offset_index_offset, chunk.offset_index_length or 0
-                )
+                found[(*place, "offset")] = source.read(chunk.offset_index_offset, chunk.offset_index_length or 0)
     source.close()
     return found
 
@@ -68,12 +64,8 @@ def rows(number: int, count: int = 3000) -> pa.Table:
 def indexed(folder: Path, number: int, count: int = 3000, fpp: float = 0.01) -> Path:
     """A file with three row groups, filters and page indexes, and the same without indexes beside it."""
     plain, path = folder / f"plain-{number}.parquet", folder / f"part-{number}.parquet"
-    pq.write_table(
-        rows(number, count), plain, row_group_size=-(-count // 3), use_dictionary=["n"], data_page_size=4000
-    )
-    sidecar.embed_file(
-        str(plain), str(path), bloom=["k", "s", "n"], page_index=True, fpp=fpp, even_if_dictionary=True
-    )
+    pq.write_table(rows(number, count), plain, row_group_size=-(-count // 3), use_dictionary=["n"], data_page_size=4000)
+    sidecar.embed_file(str(plain), str(path), bloom=["k", "s", "n"], page_index=True, fpp=fpp, even_if_dictionary=True)
     return path
 
 

@@ -65,9 +65,7 @@ def streams(path: Path) -> dict[tuple[int, str, str], bytes]:
     source = LocalSource(str(path))
     tail = read_tail(source)
     found = {
-        (stripe.ordinal, stream.kind, tail.columns[stream.column].path): source.read(
-            stream.offset, stream.length
-        )
+        (stripe.ordinal, stream.kind, tail.columns[stream.column].path): source.read(stream.offset, stream.length)
         for stripe in tail.stripes
         for stream in read_stripe_footer(source, tail, stripe).streams
     }
@@ -83,10 +81,7 @@ def segment_of(path: Path | str) -> Segment:
 def field_of(segment: Segment, column: str) -> int:
     """The number of a column that was found by its name."""
     (field,) = {
-        field
-        for field, groups in segment.fields.items()
-        for one in groups
-        if one.resolution == f"name:{column}"
+        field for field, groups in segment.fields.items() for one in groups if one.resolution == f"name:{column}"
     }
     return field
 
@@ -117,9 +112,7 @@ def parquet_literals(column: str) -> list[Any]:
     return [cell if cell is None or kind == "binary" else cell.decode() for cell in raw]
 
 
-def denied(
-    segment: Segment, field: int, kind: str, values: list[Any], units: list[int], every: int = 7
-) -> list[Any]:
+def denied(segment: Segment, field: int, kind: str, values: list[Any], units: list[int], every: int = 7) -> list[Any]:
     """Values (some of each unit) that the segment's filters deny of the unit in which they were written."""
     wrong = []
     for unit in sorted(set(units)):

@@ -20,9 +20,7 @@ from sidecar.source import BytesSource
 def parquet_of(values: pa.Array, **options: Any) -> bytes:
     """A Parquet file with the one column ``x``."""
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.table({"x": values}), sink, **{"compression": "none", "use_dictionary": False, **options}
-    )
+    pq.write_table(pa.table({"x": values}), sink, **{"compression": "none", "use_dictionary": False, **options})
     data: bytes = sink.getvalue().to_pybytes()
     return data
 

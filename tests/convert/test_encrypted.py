@@ -59,9 +59,7 @@ def test_encrypted_columns_are_left_out_and_named_ones_refused(tmp_path: Path) -
 
 def test_plaintext_says_so_in_its_properties(tmp_path: Path) -> None:
     path = tmp_path / "x.puffin"
-    report = sidecar.extract_files(
-        [str(foreign(FILE))], str(path), encryption_keys=keys(), allow_plaintext=True
-    )
+    report = sidecar.extract_files([str(foreign(FILE))], str(path), encryption_keys=keys(), allow_plaintext=True)
     blobs = SidecarFile.open(LocalSource(str(path))).puffin.metadata.blobs
     numbers = {report.fields[column] for column in SECRET_COLUMNS}
     marked = {blob.fields[0] for blob in blobs if blob.properties.get(PLAINTEXT_PROPERTY) == "true"}
@@ -125,7 +123,5 @@ def test_encrypted_files_of_one_shape_are_told_apart_by_their_ids(tmp_path: Path
     report = sidecar.embed_from(puffin, str(bare[0]), str(out), witness="none", encryption_keys=own)
     assert (report.witness.proof, report.ways()["bloom"]) == (BY_ENCRYPTION, {"exact": 3})
     with pytest.raises(UsageError, match="does not list this file"):
-        sidecar.embed_from(
-            puffin, str(bare[1]), str(tmp_path / "no.parquet"), witness="none", encryption_keys=own
-        )
+        sidecar.embed_from(puffin, str(bare[1]), str(tmp_path / "no.parquet"), witness="none", encryption_keys=own)
     assert not (tmp_path / "no.parquet").exists()

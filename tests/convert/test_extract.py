@@ -54,9 +54,7 @@ def test_a_filter_of_1000_bytes_keeps_its_odd_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("having", [{0}, {1}, {0, 2}])
-def test_row_groups_without_a_filter_beside_others_with_one_stay_without(
-    having: set[int], tmp_path: Path
-) -> None:
+def test_row_groups_without_a_filter_beside_others_with_one_stay_without(having: set[int], tmp_path: Path) -> None:
     full, some = indexed(tmp_path, 1), tmp_path / "some.parquet"
     source = LocalSource(str(full))
     footer = read_footer(source)
@@ -107,9 +105,7 @@ def test_defective_indexes_stay_behind(name: str, kind: str, shared_data: Path, 
 
 def test_columns_and_kinds_can_be_chosen(tmp_path: Path) -> None:
     path = indexed(tmp_path, 1)
-    report = sidecar.extract_files(
-        [str(path)], str(tmp_path / "a.puffin"), columns=["s", "k"], page_index=False
-    )
+    report = sidecar.extract_files([str(path)], str(tmp_path / "a.puffin"), columns=["s", "k"], page_index=False)
     assert {(unit.column, unit.kind) for unit in report.units} == {("s", "bloom"), ("k", "bloom")}
     report = sidecar.extract_files([str(path)], str(tmp_path / "b.puffin"), bloom=False)
     assert {unit.kind for unit in report.units} == {"page-index"}
@@ -156,9 +152,7 @@ def test_page_indexes_of_some_columns_alone_are_left_out(tmp_path: Path) -> None
     sidecar.extract_files([str(path)], puffin, columns=["s"])
     report = sidecar.embed_from(puffin, str(plain_of(path)), str(back))
     assert {key[1:] for key in indexes(back)} == {("s", "bloom")}
-    assert {o.reason for o in report.outcomes if o.kind == "page-index"} == {
-        "k of the row group has no page index"
-    }
+    assert {o.reason for o in report.outcomes if o.kind == "page-index"} == {"k of the row group has no page index"}
 
 
 def test_what_is_wanted_can_be_chosen(tmp_path: Path) -> None:

@@ -65,9 +65,7 @@ def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
         return real(offset, length)
 
     monkeypatch.setattr(counting, "read", read)
-    monkeypatch.setattr(
-        module, "open_source", lambda p, io=None: counting if p == str(plain) else LocalSource(p)
-    )
+    monkeypatch.setattr(module, "open_source", lambda p, io=None: counting if p == str(plain) else LocalSource(p))
     from contextlib import contextmanager
 
     @contextmanager
@@ -87,9 +85,7 @@ def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
     assert len(of_pages) <= (0 if witness == "none" else 2 * len(chunks))
 
 
-def test_a_digest_is_all_that_extraction_reads_pages_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_digest_is_all_that_extraction_reads_pages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = indexed(tmp_path, 1)
     chunks = [
         (chunk.start, chunk.total_compressed_size)
@@ -121,9 +117,7 @@ def _swapped(folder: Path) -> Path:
     data = bytearray(path.read_bytes())
     for group in read_footer(LocalSource(str(path))).row_groups:
         a, b = (
-            slice(
-                chunk.bloom_filter_offset, (chunk.bloom_filter_offset or 0) + (chunk.bloom_filter_length or 0)
-            )
+            slice(chunk.bloom_filter_offset, (chunk.bloom_filter_offset or 0) + (chunk.bloom_filter_length or 0))
             for chunk in group.columns[:2]
         )
         data[a], data[b] = data[b], data[a]

@@ -99,9 +99,7 @@ def test_encodings_do_not_merge(tmp_path: Path) -> None:
     paths = []
     for kind in (pa.int32(), pa.int64()):
         path = tmp_path / f"{kind}.parquet"
-        pq.write_table(
-            pa.table({"a": pa.array(range(100), kind)}), path, bloom_filter_options={"a": {"ndv": 100}}
-        )
+        pq.write_table(pa.table({"a": pa.array(range(100), kind)}), path, bloom_filter_options={"a": {"ndv": 100}})
         paths.append(str(path))
     report = sidecar.convert_files(paths, str(tmp_path / "m.puffin"), merge_all=True)
     (unit,) = report.units

@@ -77,9 +77,7 @@ def test_there_and_back_to_the_byte(name: str, tmp_path: Path) -> None:
         if not (key[1].startswith("BLOOM") and key[2] in lost)
     }
     assert streams(back) == expected
-    assert orc.read_table(back, columns=["c_int", "c_sdir"]) == orc.read_table(
-        bare, columns=["c_int", "c_sdir"]
-    )
+    assert orc.read_table(back, columns=["c_int", "c_sdir"]) == orc.read_table(bare, columns=["c_int", "c_sdir"])
 
 
 def test_row_indexes_are_carried_byte_for_byte(tmp_path: Path) -> None:
@@ -106,9 +104,7 @@ def test_row_indexes_are_carried_byte_for_byte(tmp_path: Path) -> None:
 def test_untrusted_filters_stay_behind_with_their_reason(tmp_path: Path) -> None:
     puffin = tmp_path / "x.puffin"
     report = sidecar.extract_files([str(orc_file("pyarrow_zlib_utf8"))], str(puffin))
-    refused = {
-        unit.column: unit.reason for unit in report.units if unit.kind == "bloom" and unit.way == "none"
-    }
+    refused = {unit.column: unit.reason for unit in report.units if unit.kind == "bloom" and unit.way == "none"}
     assert refused.keys() == {"c_bool", "c_tiny", "c_float"}
     assert "packed bytes for tinyint" in refused["c_tiny"]
     coverage = segment_of(puffin).coverage(report.fields["c_tiny"], "bloom")
@@ -190,17 +186,13 @@ def test_split_block_filters_of_orc_deny_nothing(name: str, tmp_path: Path) -> N
 
 
 def test_a_domain_of_orc_is_enumerated_only_where_it_is_certain(tmp_path: Path) -> None:
-    java = sidecar.convert_files(
-        [str(orc_file("java_zlib_utf8"))], str(tmp_path / "j.puffin"), kind="parquet"
-    )
+    java = sidecar.convert_files([str(orc_file("java_zlib_utf8"))], str(tmp_path / "j.puffin"), kind="parquet")
     ways = {(unit.column, unit.way) for unit in java.units if unit.kind == "bloom"}
     assert {("c_tiny", "domain"), ("c_small", "domain"), ("c_int", "values")} <= ways
     (tiny, *_) = [unit for unit in java.units if (unit.column, unit.way) == ("c_tiny", "domain")]
     assert tiny.rebuilt is not None
     assert tiny.rebuilt.domain_size == tiny.rebuilt.admitted == 40
-    cpp = sidecar.convert_files(
-        [str(orc_file("pyarrow_zlib_utf8"))], str(tmp_path / "c.puffin"), kind="parquet"
-    )
+    cpp = sidecar.convert_files([str(orc_file("pyarrow_zlib_utf8"))], str(tmp_path / "c.puffin"), kind="parquet")
     (tiny, *_) = [unit for unit in cpp.units if unit.column == "c_tiny" and unit.kind == "bloom"]
     assert tiny.way == "values"
     assert tiny.rebuilt is not None
@@ -212,9 +204,9 @@ def test_evidence_without_a_filter_or_statistics_has_values_alone() -> None:
     tail = read_tail(source)
     column = tail.column("c_int")
     assert column is not None
-    index = read_indexes(
-        source, tail, tail.stripes[0], read_stripe_footer(source, tail, tail.stripes[0]), [column.id]
-    )[column.id]
+    index = read_indexes(source, tail, tail.stripes[0], read_stripe_footer(source, tail, tail.stripes[0]), [column.id])[
+        column.id
+    ]
     assert index.filters is not None
     values: Any = pa.array([1, None], pa.int32())
     bare = OrcEvidence(column, None, None, lambda: values, lambda array: array)
@@ -241,9 +233,7 @@ def test_orc_filters_of_parquet_deny_nothing(name: str, tmp_path: Path) -> None:
         kind, field = PARQUET_TYPES[column][0], field_of(segment, column)
         assert denied(segment, field, kind, parquet_literals(column), units, 3) == [], column
         assert is_asked(segment, field, kind, ABSENT[kind]), column
-    refused = {
-        unit.column: unit.reason for unit in report.units if unit.kind == "bloom" and unit.way == "none"
-    }
+    refused = {unit.column: unit.reason for unit in report.units if unit.kind == "bloom" and unit.way == "none"}
     assert "ts_ns" in refused
 
 
@@ -328,9 +318,7 @@ def test_the_legacy_stream_becomes_the_one_that_all_readers_ask(tmp_path: Path) 
     ways = {unit.column: unit.way for unit in report.units}
     kept = {"c_tiny", "c_small", "c_int", "c_big", "c_float", "c_double", "c_bin", "c_date", "c_null"}
     assert {column for column, way in ways.items() if way == "converted"} == kept
-    assert {ways[column] for column in ("c_sdict", "c_sdir", "c_char", "c_vchar", "c_dec10", "c_dec38")} == {
-        "values"
-    }
+    assert {ways[column] for column in ("c_sdict", "c_sdir", "c_char", "c_vchar", "c_dec10", "c_dec38")} == {"values"}
     assert {ways[column] for column in ("c_bool", "c_ts", "c_tsi")} == {"none"}
     native, made = streams(orc_file("java_none_original")), streams(target)
     for column in kept | {"c_sdict", "c_sdir", "c_char", "c_vchar", "c_dec10", "c_dec18", "c_dec38"}:

@@ -80,9 +80,7 @@ def test_inspect_describes_files_columns_and_fill(folder: Path) -> None:
 
 
 def test_inspect_reads_no_filter_unless_asked(folder: Path) -> None:
-    kinds = [
-        column["kinds"] for column in sidecar.inspect_file(str(folder / "x.puffin")).to_dict()["columns"]
-    ]
+    kinds = [column["kinds"] for column in sidecar.inspect_file(str(folder / "x.puffin")).to_dict()["columns"]]
     assert {index["fill"] for kind in kinds for name, index in kind.items() if name == "bloom"} == {None}
 
 
@@ -122,9 +120,9 @@ def test_probe_answers_as_the_data_files_do(folder: Path) -> None:
                 own = [
                     (f"part-{part}.parquet", unit["row_group"], unit["might_contain"])
                     for part in range(3)
-                    for unit in sidecar.probe_file(
-                        str(folder / f"part-{part}.parquet"), column, str(value)
-                    ).to_dict()["units"]
+                    for unit in sidecar.probe_file(str(folder / f"part-{part}.parquet"), column, str(value)).to_dict()[
+                        "units"
+                    ]
                 ]
                 assert found == own
                 assert (f"part-{number}.parquet", 0, True) in found
@@ -184,9 +182,7 @@ def test_a_value_that_can_be_text_or_bytes_is_asked_as_both(tmp_path: Path) -> N
     assert [u["might_contain"] for u in sidecar.probe_file(path, "b", "0x41").to_dict()["units"]] == [True]
     as_text = sidecar.probe_file(path, "b", "0x00ff", column_names={1: "b:string"}).to_dict()
     assert [unit["might_contain"] for unit in as_text["units"]] == [False]
-    assert [u["might_contain"] for u in sidecar.probe_file(path, "b", b"\x00\xff").to_dict()["units"]] == [
-        True
-    ]
+    assert [u["might_contain"] for u in sidecar.probe_file(path, "b", b"\x00\xff").to_dict()["units"]] == [True]
 
 
 def test_one_name_in_files_of_different_types(tmp_path: Path) -> None:
@@ -218,9 +214,9 @@ def test_a_damaged_filter_is_kept_with_a_reason(folder: Path, tmp_path: Path) ->
     assert {unit["might_contain"] for unit in found["units"]} <= {None, False}
     assert None in {unit["might_contain"] for unit in found["units"]}
     assert found["warnings"]
-    fill = next(c for c in sidecar.inspect_file(str(path), fill=True).to_dict()["columns"] if c["id"] == 1)[
-        "kinds"
-    ]["bloom"]
+    fill = next(c for c in sidecar.inspect_file(str(path), fill=True).to_dict()["columns"] if c["id"] == 1)["kinds"][
+        "bloom"
+    ]
     assert fill["fill"]["filters_read"] == 0
     assert "damaged" in fill["fill"]["reasons"][0]
 
@@ -249,9 +245,7 @@ def test_files_of_others_are_described_and_have_no_filters(path: Path) -> None:
     assert (found["files"], found["tables"], found["warnings"]) == ([], [], [])
     assert len(found["snapshots"]) == len({blob["snapshot-id"] for blob in found["blobs"]})
     if path.stem == "iceberg":
-        assert [(c["id"], c["distinct_values"], set(c["kinds"])) for c in found["columns"]] == [
-            (1, 300, {"theta"})
-        ]
+        assert [(c["id"], c["distinct_values"], set(c["kinds"])) for c in found["columns"]] == [(1, 300, {"theta"})]
     with pytest.raises(UsageError, match="it is not a sidecar"):
         sidecar.probe_file(str(path), "1", "5")
     with pytest.raises(UsageError, match="it is not a sidecar"):

@@ -72,9 +72,7 @@ def test_a_bounded_domain_comes_second() -> None:
     assert made.domain_size == high - low + 1
     assert made.admitted is not None
     assert made.admitted >= 400
-    assert made.expected_false_extras == pytest.approx(
-        made.admitted - 400, abs=12 + 0.2 * (made.admitted - 400)
-    )
+    assert made.expected_false_extras == pytest.approx(made.admitted - 400, abs=12 + 0.2 * (made.admitted - 400))
     assert made.rate_before == old.filter.estimated_fpp()
     assert made.rate_after <= 0.01
 
@@ -99,9 +97,7 @@ def test_where_no_way_is_open_each_reason_is_named() -> None:
         def values(self) -> str:
             return "no data file"
 
-    with pytest.raises(
-        UnsupportedFeatureError, match="dictionary: no pages; domain: no bounds; values: no data file"
-    ):
+    with pytest.raises(UnsupportedFeatureError, match="dictionary: no pages; domain: no bounds; values: no data file"):
         rebuild(Nothing(), filter_of(SplitBlockBloomFilter, LONGS, 0.01))
 
 
@@ -223,18 +219,14 @@ def test_a_large_domain_is_not_enumerated() -> None:
 
 def test_too_many_false_extras_are_not_taken() -> None:
     assert "false extras are expected" in closed_domain(FILE, found_filter(VALUES, LONGS, z=4))
-    few = pa.array(
-        [0, 30_000] * 5000, pa.int64()
-    )  # many rows, two values: most of what is admitted is not there
+    few = pa.array([0, 30_000] * 5000, pa.int64())  # many rows, two values: most of what is admitted is not there
     old = found_filter(pa.array(np.r_[np.arange(200) * -7, 0, 30_000], pa.int64()), LONGS, z=16)
     made = run(parquet_of(few), LONGS, old)
     assert made.way == "values"
     assert "admitted integers are false extras" in made.closed["domain"]
 
 
-@pytest.mark.parametrize(
-    "values", [pa.array(["a", "b"]), pa.array([1.5, 2.5]), pa.array([b"ab"], pa.binary(2))]
-)
+@pytest.mark.parametrize("values", [pa.array(["a", "b"]), pa.array([1.5, 2.5]), pa.array([b"ab"], pa.binary(2))])
 def test_what_is_no_bounded_integer_is_not_enumerated(values: pa.Array) -> None:
     file = parquet_of(values)
     encoding = read_footer(BytesSource(file)).columns[0].encoding

@@ -134,17 +134,12 @@ def test_a_filter_with_a_bit_cleared_is_noticed(folder: Path) -> None:
 
 def test_a_bit_that_is_cleared_in_the_puffin_file_is_noticed(folder: Path) -> None:
     puffin = Path(extract(folder))
-    (blob,) = (
-        b for b in sidecar.inspect_file(str(puffin)).to_dict()["blobs"] if b["type"] == "sidecar-sbbf-v1"
-    )
+    (blob,) = (b for b in sidecar.inspect_file(str(puffin)).to_dict()["blobs"] if b["type"] == "sidecar-sbbf-v1")
     data = bytearray(puffin.read_bytes())
     at = next(at for at in range(blob["offset"] + 40, len(data)) if data[at])
     data[at] &= data[at] - 1
     puffin.write_bytes(data)
-    assert any(
-        "checksum" in text
-        for text in texts(sidecar.verify_file(str(puffin), against=paths(folder)).to_dict())
-    )
+    assert any("checksum" in text for text in texts(sidecar.verify_file(str(puffin), against=paths(folder)).to_dict()))
 
 
 def test_a_file_that_is_not_listed_and_one_that_is_given_as_two(folder: Path) -> None:

@@ -41,9 +41,7 @@ def test_what_was_encrypted_comes_back_under_a_new_nonce_each_time(length: int) 
     key = bytes(range(length))
     for data in (b"", b"a", bytes(1000)):
         sealed = [encrypt_gcm(key, data, AAD) for _ in range(20)]
-        assert all(
-            len(one) == len(data) + GCM_OVERHEAD and decrypt_gcm(key, one, AAD) == data for one in sealed
-        )
+        assert all(len(one) == len(data) + GCM_OVERHEAD and decrypt_gcm(key, one, AAD) == data for one in sealed)
         assert len({one[:12] for one in sealed}) == 20
         by_ctr = [encrypt_ctr(key, data) for _ in range(20)]
         assert all(len(one) == len(data) + 12 and decrypt_ctr(key, one) == data for one in by_ctr)

@@ -21,9 +21,7 @@ from sidecar.reading.file_scanning import scan_file
 
 SECRET = b"0123456789abcdef"
 MASTERS = {"footer": b"f" * 16, "one": b"1" * 16, "two": b"2" * 16}
-ROWS = pa.table(
-    {"a": range(500), "b": [f"text {i % 40}" for i in range(500)], "c": [i / 7 for i in range(500)]}
-)
+ROWS = pa.table({"a": range(500), "b": [f"text {i % 40}" for i in range(500)], "c": [i / 7 for i in range(500)]})
 
 
 class Kms(pe.KmsClient):
@@ -99,9 +97,7 @@ def test_a_failing_server_fails_without_its_words(tmp_path: Path) -> None:
 
 def material(**changed: Any) -> bytes:
     found = {"keyMaterialType": "PKMT1", "internalStorage": True, "masterKeyID": "one", "wrappedDEK": "x"}
-    return json.dumps(
-        {name: value for name, value in (found | changed).items() if value is not None}
-    ).encode()
+    return json.dumps({name: value for name, value in (found | changed).items() if value is not None}).encode()
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,7 @@ def datafusion_rows(path: Path) -> ExactRows:
 def exact(table: pa.Table) -> ExactRows:
     kinds = [_with_bits(field.type) for field in table.schema]
     columns = [
-        pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
-        if kind != column.type
-        else column
+        pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind) if kind != column.type else column
         for column, kind in zip(table.columns, kinds, strict=True)
     ]
     return str(table.schema), pa.table(columns, names=table.column_names)

@@ -52,9 +52,7 @@ class Kind:
     layout: str
 
     def __str__(self) -> str:
-        return "-".join(
-            (self.writer, self.footer, self.algorithm, str(self.key_bytes), self.aad, self.layout)
-        )
+        return "-".join((self.writer, self.footer, self.algorithm, str(self.key_bytes), self.aad, self.layout))
 
     def key(self, name: str) -> bytes:
         """The data key of that name."""
@@ -80,9 +78,7 @@ class Kind:
         return EncryptionKeys(**(keys | changed))
 
 
-JAVA_KINDS = [
-    Kind("java", *parts) for parts in itertools.product(FOOTERS, ALGORITHMS, KEY_BYTES, AADS, LAYOUTS)
-]
+JAVA_KINDS = [Kind("java", *parts) for parts in itertools.product(FOOTERS, ALGORITHMS, KEY_BYTES, AADS, LAYOUTS)]
 ARROW_KINDS = [
     Kind("arrow", *parts)
     for parts in itertools.product(FOOTERS, ALGORITHMS, KEY_BYTES, AADS, LAYOUTS)
@@ -240,9 +236,7 @@ def read_by_arrow(kind: Kind, path: Path) -> pa.Table:
         properties = pe.create_decryption_properties(kind.key("kf"), aad_prefix=kind.prefix)
     else:
         factory = pe.CryptoFactory(Kms)
-        properties = factory.file_decryption_properties(
-            pe.KmsConnectionConfig(), pe.DecryptionConfiguration()
-        )
+        properties = factory.file_decryption_properties(pe.KmsConnectionConfig(), pe.DecryptionConfiguration())
     with pq.ParquetFile(path, decryption_properties=properties) as file:
         return file.read()
 
@@ -331,9 +325,7 @@ class EncryptingJava(ParquetJava):
             column = self.parquet.crypto.ColumnEncryptionProperties.builder(where)
             if key_name != "kf":
                 key = kind.key(key_name)
-                column = column.withKey(key).withKeyMetaData(
-                    material(key, key_name, is_footer=False).encode()
-                )
+                column = column.withKey(key).withKeyMetaData(material(key, key_name, is_footer=False).encode())
             columns.put(where, column.build())
         return builder.withEncryptedColumns(columns).build()
 
@@ -361,9 +353,7 @@ class EncryptingJava(ParquetJava):
         hashing = lookup.findVirtual(bloom_class, "hash", method_type(long_class, long_class)).bindTo(bloom)
         finding = lookup.findVirtual(bloom_class, "findHash", method_type(lang.Boolean.TYPE, long_class))
         found = lang.invoke.MethodHandles.filterReturnValue(hashing, finding.bindTo(bloom))
-        test = lang.invoke.MethodHandleProxies.asInterfaceInstance(
-            of("java.util.function.LongPredicate"), found
-        )
+        test = lang.invoke.MethodHandleProxies.asInterfaceInstance(of("java.util.function.LongPredicate"), found)
         stream = self.jvm.java.util.Arrays.stream(self._longs(numbers))
         return bool(stream.allMatch(test))
 

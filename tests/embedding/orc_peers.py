@@ -24,9 +24,7 @@ class OrcJava:
     def open(self, path: Path) -> Any:
         """A Reader."""
         options = self.jvm.org.apache.orc.OrcFile.readerOptions(self.configuration)
-        return self.jvm.org.apache.orc.OrcFile.createReader(
-            self.jvm.org.apache.hadoop.fs.Path(str(path)), options
-        )
+        return self.jvm.org.apache.orc.OrcFile.createReader(self.jvm.org.apache.hadoop.fs.Path(str(path)), options)
 
     def rows(self, path: Path, column: str = "", kind: str = "LONG", value: Any = None) -> int:
         """Rows of the row groups that ``column = value`` leaves over; of all, without a column.

@@ -31,9 +31,7 @@ class ParquetJava:
         if keys is not None:
             builder = builder.withDecryption(keys)
         if predicate is not None:
-            builder = builder.withRecordFilter(
-                self.jvm.org.apache.parquet.filter2.compat.FilterCompat.get(predicate)
-            )
+            builder = builder.withRecordFilter(self.jvm.org.apache.parquet.filter2.compat.FilterCompat.get(predicate))
         for name in ("useStatsFilter", "useDictionaryFilter", "useBloomFilter", "useColumnIndexFilter"):
             builder = getattr(builder, name)(uses.get(name, False))
         return self.hadoop.ParquetFileReader.open(file, builder.build())
@@ -95,9 +93,7 @@ class ParquetJava:
         """A method of an object as a java.util.function.Function."""
         of, kind = self.jvm.java.lang.Class.forName, self.jvm.java.lang.invoke.MethodType.methodType
         lookup = self.jvm.java.lang.invoke.MethodHandles.publicLookup()
-        return self._function(
-            lookup.findVirtual(of(owner), method, kind(of(result), of(argument))).bindTo(receiver)
-        )
+        return self._function(lookup.findVirtual(of(owner), method, kind(of(result), of(argument))).bindTo(receiver))
 
     def _static(self, owner: str, method: str, argument: str) -> Any:
         """A static method that returns its own class, as a java.util.function.Function."""

@@ -56,9 +56,7 @@ EMBED: dict[str, Run] = {
     "after row groups": lambda dry: sidecar.embed_file(
         "part-1.parquet", "new.parquet", bloom=["n"], placement="row-group", harvest="never", dry_run=dry
     ),
-    "orc": lambda dry: sidecar.embed_file(
-        f"{BARE_ORC}.orc", "new.orc", bloom=[column(BARE_ORC)], dry_run=dry
-    ),
+    "orc": lambda dry: sidecar.embed_file(f"{BARE_ORC}.orc", "new.orc", bloom=[column(BARE_ORC)], dry_run=dry),
     "strip parquet": lambda dry: sidecar.strip_file("part-1.parquet", "new.parquet", dry_run=dry),
     "strip orc": lambda dry: sidecar.strip_file(f"{ORC}.orc", "new.orc", dry_run=dry),
     "from": lambda dry: sidecar.embed_from("one.puffin", "plain-1.parquet", "new.parquet", dry_run=dry),
@@ -193,9 +191,7 @@ def test_a_folder_that_cannot_be_made_is_the_same_error(folder: str) -> None:
 @pytest.mark.usefixtures("place")
 def test_a_folder_without_permission_is_the_same_error() -> None:
     Path("closed").mkdir(mode=0o500)
-    assert_same_error(
-        Path(), lambda dry: sidecar.strip_file("part-1.parquet", "closed/new.parquet", dry_run=dry)
-    )
+    assert_same_error(Path(), lambda dry: sidecar.strip_file("part-1.parquet", "closed/new.parquet", dry_run=dry))
 
 
 @pytest.mark.usefixtures("place")
@@ -216,9 +212,7 @@ def test_many_files_with_a_damaged_one() -> None:
     sources = ["part-1.parquet", "bad.parquet", "part-2.parquet"]
     with unchanged(Path()), pytest.raises(DamagedFileError):
         sidecar.strip_files(sources, "out", dry_run=True)
-    report = assert_promised(
-        Path(), lambda dry: sidecar.strip_files(sources, "out", skip_bad=True, dry_run=dry)
-    )
+    report = assert_promised(Path(), lambda dry: sidecar.strip_files(sources, "out", skip_bad=True, dry_run=dry))
     assert [os.path.basename(file.file) for file in report.skipped] == ["bad.parquet"]
 
 

@@ -85,9 +85,7 @@ def embedded(path: Path, keys: EncryptionKeys, name: str = "embedded.parquet", *
 
 def filters_of(path: Path, keys: EncryptionKeys) -> dict[tuple[int, str], bytes]:
     view, footer = opened(path, keys)
-    found = {
-        (c.row_group, c.leaf.path): read_bloom_filter(view, c) for c in chunks(footer) if not c.encrypted
-    }
+    found = {(c.row_group, c.leaf.path): read_bloom_filter(view, c) for c in chunks(footer) if not c.encrypted}
     return {place: one.filter.to_bytes() for place, one in found.items() if one is not None}
 
 
@@ -182,11 +180,7 @@ def test_a_footer_in_clear_tells_places_alone(tmp_path: Path) -> None:
     """What it has of encrypted columns is what it had, and where their filters are: the same as is sealed."""
     path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
     target, _ = embedded(path, keys)
-    told = [
-        meta
-        for group in read_footer(LocalSource(str(path))).metadata.structs(4) or ()
-        for meta in clear(group)
-    ]
+    told = [meta for group in read_footer(LocalSource(str(path))).metadata.structs(4) or () for meta in clear(group)]
     after = read_footer(LocalSource(str(target)))
     now = [meta for group in after.metadata.structs(4) or () for meta in clear(group)]
     for before, meta, chunk in zip(told, now, chunks(opened(target, keys)[1]), strict=True):
@@ -285,9 +279,7 @@ def test_foreign_files_with_filters_of_their_own(tmp_path: Path) -> None:
         assert pq.ParquetFile(SourceFile(view)).read().equals(original)  # type: ignore[arg-type]
 
 
-def test_filters_that_a_writer_left_in_clear_do_not_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_filters_that_a_writer_left_in_clear_do_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither behind the pages, as the parquet crate has them, nor between row groups."""
     path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
     with monkeypatch.context() as patched:
@@ -306,12 +298,8 @@ def test_filters_that_a_writer_left_in_clear_do_not_stay(
             read_bloom_filter(view, leaks[0])
         for placement in ("end", "row-group"):
             target = tmp_path / f"{columns[0]}-{placement}.parquet"
-            report = embed_file(
-                str(source), str(target), page_index=True, placement=placement, encryption_keys=opening
-            )
-            assert {o.way for o in report.outcomes if (o.kind, o.column) == ("bloom", columns[1])} == {
-                "exact"
-            }
+            report = embed_file(str(source), str(target), page_index=True, placement=placement, encryption_keys=opening)
+            assert {o.way for o in report.outcomes if (o.kind, o.column) == ("bloom", columns[1])} == {"exact"}
             after = target.read_bytes()
             assert not any(piece in after for piece in bits)
             assert verify_file(opened(target, opening)[0]) == []
@@ -388,9 +376,7 @@ def test_plaintext_filters_of_a_column_with_a_key_are_refused(catalog: Any, tmp_
     filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.column != "v"}
     assert filters == {("id", "exact"), ("ssn", "exact")}
     with pytest.raises(UsageError, match="in plaintext although its key was given"):
-        embed_from(
-            path, source, str(tmp_path / "no.parquet"), table=table, encryption_keys=bundle_keys("ssn")
-        )
+        embed_from(path, source, str(tmp_path / "no.parquet"), table=table, encryption_keys=bundle_keys("ssn"))
     assert not (tmp_path / "no.parquet").exists()
 
 

@@ -54,9 +54,7 @@ def java(spark: Any) -> EncryptingJava:
 
 
 @pytest.fixture(scope="module")
-def files(
-    tmp_path_factory: pytest.TempPathFactory, java: EncryptingJava, table: pa.Table
-) -> dict[Kind, Path]:
+def files(tmp_path_factory: pytest.TempPathFactory, java: EncryptingJava, table: pa.Table) -> dict[Kind, Path]:
     """One file of each kind."""
     folder = tmp_path_factory.mktemp("encrypted")
     paths = {kind: folder / f"{kind}.parquet" for kind in KINDS}
@@ -192,9 +190,7 @@ def assert_java_uses(
             assert ours_ is not None
             assert java.bitset(bloom) == ours_.filter.to_bytes()
             if chunk.leaf.path in ("k", "p"):
-                values = table[chunk.leaf.path].to_pylist()[
-                    row_numbers(chunk).start : row_numbers(chunk).stop
-                ]
+                values = table[chunk.leaf.path].to_pylist()[row_numbers(chunk).start : row_numbers(chunk).stop]
                 assert java.finds_all(bloom, values)
                 assert not java.finds_all(bloom, [value + 1 for value in values])
             offsets, index = reader.readOffsetIndex(column), reader.readColumnIndex(column)

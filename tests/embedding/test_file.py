@@ -206,9 +206,7 @@ def test_files_by_duckdb(tmp_path: Path, placement: str) -> None:
         "rs60_v1_none_afterrg",
     ],
 )
-def test_files_by_other_writers_keep_their_indexes_bit_by_bit(
-    tmp_path: Path, name: str, placement: str
-) -> None:
+def test_files_by_other_writers_keep_their_indexes_bit_by_bit(tmp_path: Path, name: str, placement: str) -> None:
     path = Path(shutil.copy(DATA / f"{name}.parquet", tmp_path))
     target = tmp_path / "embedded.parquet"
     report = embed_file(
@@ -229,9 +227,7 @@ def test_files_by_other_writers_keep_their_indexes_bit_by_bit(
             before, after = read_bloom_filter(old_source, one), read_bloom_filter(new_source, other)
             assert before is not None
             assert after is not None
-            assert old_source.read(before.offset, before.length) == new_source.read(
-                after.offset, after.length
-            )
+            assert old_source.read(before.offset, before.length) == new_source.read(after.offset, after.length)
     if name not in ("pa26_v2_zstd_dict", "pa26_v1_none"):  # with INTERVAL, which pyarrow does not read
         return
     assert arrow_rows(target) == arrow_rows(path)
@@ -283,9 +279,7 @@ def test_an_existing_filter_is_rebuilt_if_it_misses_the_rate(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("nulls_are_counted", [True, False])
-def test_an_emptied_filter_of_another_column_does_not_live_on(
-    tmp_path: Path, nulls_are_counted: bool
-) -> None:
+def test_an_emptied_filter_of_another_column_does_not_live_on(tmp_path: Path, nulls_are_counted: bool) -> None:
     """Its lengths agree, so that nothing but its bits speaks against it; DuckDB believes it."""
     keys = list(range(0, 30_000, 10))
     table = pa.table({"k": pa.array(keys, pa.int64()), "other": pa.array(keys, pa.int64())})
@@ -342,9 +336,9 @@ def clustered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         folder / "plain.parquet", table, row_group_size=1000, data_page_size=1000, write_batch_size=100,
         use_dictionary=False,
     )  # fmt: skip
-    return {
-        placement: embedded(source, ["k", "s"], placement=placement)[0] for placement in ("end", "row-group")
-    } | {"plain": source}
+    return {placement: embedded(source, ["k", "s"], placement=placement)[0] for placement in ("end", "row-group")} | {
+        "plain": source
+    }
 
 
 @PLACEMENTS
@@ -410,9 +404,7 @@ def test_stripping_gives_the_file_back(clustered: dict[str, Path], tmp_path: Pat
     assert report.ways() == {"bloom": {"none": 20}, "page-index": {"none": 30}}
 
 
-def test_stripping_filters_between_row_groups_leaves_dead_bytes(
-    clustered: dict[str, Path], tmp_path: Path
-) -> None:
+def test_stripping_filters_between_row_groups_leaves_dead_bytes(clustered: dict[str, Path], tmp_path: Path) -> None:
     target = tmp_path / "bare.parquet"
     report = strip_file(str(clustered["row-group"]), str(target))
     _, footer = opened(clustered["row-group"])

@@ -231,9 +231,7 @@ def test_a_bundle_that_cannot_be_opened_is_built_from_the_values(
     assert verify_file(LocalSource(report.target), ValueCheck()) == []
 
 
-def test_damaged_filters_that_are_wanted_exactly_are_an_error(
-    two_columns: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_damaged_filters_that_are_wanted_exactly_are_an_error(two_columns: tuple[Path, Path], tmp_path: Path) -> None:
     bare, puffin = two_columns
     data = bytearray(puffin.read_bytes())
     data[_place_of(puffin, 1, "filters")] ^= 16

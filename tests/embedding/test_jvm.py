@@ -48,16 +48,12 @@ def clustered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     for placement in ("end", "row-group"):
         files[placement] = folder / f"{placement}.parquet"
-        embed_file(
-            str(files["plain"]), str(files[placement]), bloom=["k", "s"], page_index=True, placement=placement
-        )
+        embed_file(str(files["plain"]), str(files[placement]), bloom=["k", "s"], page_index=True, placement=placement)
     return files
 
 
 @PLACEMENTS
-def test_row_groups_are_skipped_by_filters(
-    java: ParquetJava, clustered: dict[str, Path], placement: str
-) -> None:
+def test_row_groups_are_skipped_by_filters(java: ParquetJava, clustered: dict[str, Path], placement: str) -> None:
     table = pq.read_table(clustered["plain"])
     path = clustered[placement]
     for column in ("k", "s"):
@@ -75,9 +71,7 @@ def test_row_groups_are_skipped_by_filters(
 
 
 @PLACEMENTS
-def test_pages_are_skipped_by_page_indexes(
-    java: ParquetJava, clustered: dict[str, Path], placement: str
-) -> None:
+def test_pages_are_skipped_by_page_indexes(java: ParquetJava, clustered: dict[str, Path], placement: str) -> None:
     for row in (0, 4321, 9999):
         predicate = java.equals("n", row + 2**40)
         assert 1 <= java.rows(clustered[placement], predicate) <= 200
@@ -154,9 +148,7 @@ def odd_files(folder: Path) -> dict[str, Path]:
 def odd(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[str]]]:
     """The odd files, each with its rows as Spark reads them."""
     files = odd_files(tmp_path_factory.mktemp("odd"))
-    return {
-        name: (path, list(map(repr, spark.read.parquet(str(path)).collect()))) for name, path in files.items()
-    }
+    return {name: (path, list(map(repr, spark.read.parquet(str(path)).collect()))) for name, path in files.items()}
 
 
 @PLACEMENTS
@@ -201,9 +193,7 @@ def pages_of(offsets: OffsetIndex) -> list[tuple[int, ...]]:
 
 
 @PLACEMENTS
-def test_spark_reads_the_right_rows(
-    spark: Any, clustered: dict[str, Path], tmp_path: Path, placement: str
-) -> None:
+def test_spark_reads_the_right_rows(spark: Any, clustered: dict[str, Path], tmp_path: Path, placement: str) -> None:
     table = pq.read_table(clustered["plain"])
     frame = spark.read.parquet(str(clustered[placement]))
     wanted = {f"n between {2**40 + 990} and {2**40 + 1010}": [*range(2**40 + 990, 2**40 + 1011)]}
@@ -260,8 +250,7 @@ def test_spark_loses_no_row_by_our_indexes(
     )
     asked = ("true", *predicates)
     plain, found = (
-        collected([spark.read.parquet(str(file)).where(predicate) for predicate in asked])
-        for file in (source, path)
+        collected([spark.read.parquet(str(file)).where(predicate) for predicate in asked]) for file in (source, path)
     )
     for predicate, expected, rows in zip(asked, plain, found, strict=True):
         assert expected, predicate

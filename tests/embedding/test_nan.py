@@ -97,9 +97,7 @@ def test_a_tables_sidecar_keeps_the_index_and_its_plans_keep_nan(foreign: Path, 
 
 
 @pytest.mark.jvm
-def test_spark_finds_the_nan_that_the_foreign_index_hides(
-    spark: object, foreign: Path, tmp_path: Path
-) -> None:
+def test_spark_finds_the_nan_that_the_foreign_index_hides(spark: object, foreign: Path, tmp_path: Path) -> None:
     """To Spark NaN is greater than any number. Chunk statistics leave it out too, so a high value stands beside."""
     target = tmp_path / "indexed.parquet"
     sidecar.embed_file(str(foreign), str(target), bloom=["n"], page_index=True)

@@ -105,9 +105,7 @@ def assert_nothing_denied(path: Path) -> None:
                 continue
             encoding = new_encoding(tail, column, footer.writer_timezone)
             if True:
-                for one, values in zip(
-                    found, read_row_groups(source, tail, stripe, footer, column), strict=True
-                ):
+                for one, values in zip(found, read_row_groups(source, tail, stripe, footer, column), strict=True):
                     assert one.filter is not None
                     assert one.filter.check(hash_orc(values, encoding, twins=False)).all(), column.path
 
@@ -191,9 +189,7 @@ def test_a_native_file_comes_about(tmp_path: Path) -> None:
     assert "BOOLEAN" in reasons["c_bool"]
     assert "America/Los_Angeles" in reasons["c_ts"]
     assert "would lose rows" in reasons["c_tsi"]
-    for ours_found, theirs_found in zip(
-        found_filters(target, "c_date"), found_filters(NATIVE, "c_date"), strict=True
-    ):
+    for ours_found, theirs_found in zip(found_filters(target, "c_date"), found_filters(NATIVE, "c_date"), strict=True):
         assert ours_found.filter is not None
         assert theirs_found.filter is not None
         assert not (theirs_found.filter.words & ~ours_found.filter.words).any()
@@ -238,9 +234,7 @@ def test_cpp_skips_row_groups_by_them(tmp_path: Path, compression: str) -> None:
 def test_writers_and_embedding_make_the_same_filters(tmp_path: Path) -> None:
     """What pyarrow's own writer puts in, stream by stream, where its rules are those of Java."""
     table = numbers().select(["k", "small", "s", "word", "b", "day", "dec"])
-    native = written(
-        tmp_path / "native.orc", table, bloom_filter_columns=list(range(1, 8)), bloom_filter_fpp=0.01
-    )
+    native = written(tmp_path / "native.orc", table, bloom_filter_columns=list(range(1, 8)), bloom_filter_fpp=0.01)
     strip_file(str(native), str(tmp_path / "bare.orc"))
     target, _ = embedded(tmp_path / "bare.orc")
     assert streams(target) == streams(native)
@@ -281,10 +275,7 @@ def test_harvest(tmp_path: Path, harvest: str, fpp: float, way: str) -> None:
     target, report = embedded(copied(NATIVE, tmp_path), ["c_int"], harvest=harvest, fpp=fpp)
     assert ways(report)["c_int"] == {way}
     assert ways(report)["c_big"] == {"exact"}, "not asked for"
-    same = (
-        streams(target)[0][("BLOOM_FILTER_UTF8", "c_int")]
-        == streams(NATIVE)[0][("BLOOM_FILTER_UTF8", "c_int")]
-    )
+    same = streams(target)[0][("BLOOM_FILTER_UTF8", "c_int")] == streams(NATIVE)[0][("BLOOM_FILTER_UTF8", "c_int")]
     assert same == (way == "exact" or fpp == 0.01)
 
 
@@ -314,9 +305,9 @@ def test_filters_that_only_java_asks_are_made_anew(tmp_path: Path) -> None:
 
     old, target = tmp_path / "old.orc", tmp_path / "new.orc"
     old.write_bytes(with_stripe_footers(DATA / "java_none_utf8.orc", unsaid))
-    assert ways(embed_file(str(DATA / "java_none_utf8.orc"), str(tmp_path / "x.orc"), bloom=["c_int"]))[
-        "c_int"
-    ] == {"exact"}
+    assert ways(embed_file(str(DATA / "java_none_utf8.orc"), str(tmp_path / "x.orc"), bloom=["c_int"]))["c_int"] == {
+        "exact"
+    }
     assert "exact" not in ways(embed_file(str(old), str(target), bloom=["c_int"]))["c_int"]
     source, tail = opened(target)
     column = tail.column("c_int")
@@ -358,10 +349,7 @@ def test_strip(tmp_path: Path) -> None:
     assert report.ways() == {"bloom": {"none": 19 * 3}}
     assert verify_file(opened(tmp_path / "bare.orc")[0]) == []
     target, _ = embedded(tmp_path / "bare.orc", ["c_int"])
-    assert (
-        streams(target)[1][("BLOOM_FILTER_UTF8", "c_int")]
-        == streams(NATIVE)[1][("BLOOM_FILTER_UTF8", "c_int")]
-    )
+    assert streams(target)[1][("BLOOM_FILTER_UTF8", "c_int")] == streams(NATIVE)[1][("BLOOM_FILTER_UTF8", "c_int")]
 
 
 # --- damage ---------------------------------------------------------------------------------------------------

@@ -42,18 +42,14 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
-@pytest.mark.parametrize(
-    ("kind", "way", "reason"), [("orc", "exact", ""), ("parquet", "values", "split-block")]
-)
+@pytest.mark.parametrize(("kind", "way", "reason"), [("orc", "exact", ""), ("parquet", "values", "split-block")])
 def test_from_a_table(kind: str, way: str, reason: str, table: Table, tmp_path: Path) -> None:
     sidecar.build(table, ["k", "s"], filter_format=kind)
     table.refresh()
     path = f"{table.location()}/data/a.orc".removeprefix("file://")
     opened = sidecar.open_sidecar(table)
     try:
-        report = sidecar.embed_from(
-            opened, path, str(tmp_path / "b.orc"), way="auto" if way == "values" else way
-        )
+        report = sidecar.embed_from(opened, path, str(tmp_path / "b.orc"), way="auto" if way == "values" else way)
     finally:
         opened.close()
     assert report.ways() == {"bloom": {way: 6}}

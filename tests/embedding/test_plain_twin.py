@@ -64,9 +64,7 @@ def test_it_is_refused_at_every_door(twin: str, door: str, keys: EncryptionKeys,
 def test_verify_names_it(twin: str) -> None:
     (problem,) = sidecar.verify_file(twin, encryption_keys=FOOTER).problems
     assert "not encrypted, although" in problem.problem
-    assert (
-        sidecar.verify_file(twin, encryption_keys=replace(FOOTER, allow_plaintext_files=True)).problems == []
-    )
+    assert sidecar.verify_file(twin, encryption_keys=replace(FOOTER, allow_plaintext_files=True)).problems == []
 
 
 def test_keys_that_may_be_of_other_files_log_a_warning(twin: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -334,9 +334,7 @@ def test_a_renamed_column_is_found_by_its_id(table: Table) -> None:
 
 def test_version_1_is_refused_with_the_reason(catalog: Any) -> None:
     table = create(catalog, files=1, **{"format-version": "1"})
-    with pytest.raises(
-        UnsupportedFeatureError, match="format version 1: its manifests have no sequence numbers"
-    ):
+    with pytest.raises(UnsupportedFeatureError, match="format version 1: its manifests have no sequence numbers"):
         embed(table)
     assert len(on_disk(table)) == 1
 

@@ -50,9 +50,7 @@ def other(catalog: Any, table: Table) -> Table:
     return loaded
 
 
-def test_a_concurrent_append_is_built_upon(
-    table: Table, catalog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrent_append_is_built_upon(table: Table, catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = before_commit(monkeypatch, once(lambda: other(catalog, table).append(rows(9))))
     before = on_disk(table, ".avro")
     report = embed(table)
@@ -134,9 +132,7 @@ def test_commits_that_keep_coming_end_in_a_conflict_and_leave_nothing(
     assert not [path for path in on_disk(table) if "-sidecar-" in path.name]
 
 
-def test_a_commit_to_another_branch_is_no_conflict(
-    table: Table, catalog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_to_another_branch_is_no_conflict(table: Table, catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes our sequence number, so the snapshot cannot be added as it is."""
     table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "b").commit()  # type: ignore[union-attr]
     before_commit(monkeypatch, once(lambda: other(catalog, table).append(rows(9), branch="b")))

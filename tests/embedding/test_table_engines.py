@@ -54,9 +54,7 @@ def fill(spark: Any, name: str, part: int) -> None:
 
 
 @pytest.mark.jvm
-def test_spark_sees_the_same_rows_a_replace_and_sane_entries(
-    spark: Any, catalog: Any, duckdb_iceberg: Any
-) -> None:
+def test_spark_sees_the_same_rows_a_replace_and_sane_entries(spark: Any, catalog: Any, duckdb_iceberg: Any) -> None:
     name = f"db.spark{next(table_numbers)}"
     spark.sql(
         f"create table cat.{name} {SPARK_SCHEMA} using iceberg partitioned by (part, f) "
@@ -88,11 +86,7 @@ def test_spark_sees_the_same_rows_a_replace_and_sane_entries(
     assert as_text(spark.sql(metrics).collect()) == files
     assert orders(spark, name) == in_order
     assert (
-        as_text(
-            spark.sql(f"select * from cat.{name} version as of {old}")
-            .select("k", "s", "part", "day")
-            .collect()
-        )
+        as_text(spark.sql(f"select * from cat.{name} version as of {old}").select("k", "s", "part", "day").collect())
         == before
     )
     snapshots = spark.sql(
@@ -216,9 +210,7 @@ def test_of_a_partitions_files_only_those_that_deletes_name_are_left_alone(spark
 
 
 @pytest.mark.jvm
-def test_position_deletes_that_come_meanwhile_abort(
-    spark: Any, catalog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_position_deletes_that_come_meanwhile_abort(spark: Any, catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"db.spark{next(table_numbers)}"
     spark.sql(
         f"create table cat.{name} (k bigint, s string) using iceberg tblproperties "

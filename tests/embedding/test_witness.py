@@ -67,18 +67,14 @@ def _with_filters(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("where", ["at its path", "elsewhere"])
-def test_a_file_with_other_pages_than_were_recorded_is_refused(
-    indexed: Path, tmp_path: Path, where: str
-) -> None:
+def test_a_file_with_other_pages_than_were_recorded_is_refused(indexed: Path, tmp_path: Path, where: str) -> None:
     puffin = extracted(indexed)
     path = tmp_path / "bare" / "a.parquet" if where == "elsewhere" else indexed
     if where == "elsewhere":
         write(path, 2)
     else:
         path.unlink()
-        sidecar.embed_file(
-            str(write(tmp_path / "again.parquet", 2)), str(path), bloom=["k", "s"], page_index=True
-        )
+        sidecar.embed_file(str(write(tmp_path / "again.parquet", 2)), str(path), bloom=["k", "s"], page_index=True)
     with pytest.raises(UsageError, match="rewritten since it was indexed"):
         sidecar.embed_from(puffin, str(path), str(tmp_path / "out.parquet"))
     assert not (tmp_path / "out.parquet").exists()
@@ -167,9 +163,7 @@ def test_two_pasts_of_one_path_are_gathered_as_two_files(tmp_path: Path) -> None
     sidecar.convert_files(parts, gathered)
     for seed, column in ((1, "k"), (2, "s")):
         target = tmp_path / f"out-{seed}.parquet"
-        report = sidecar.embed_from(
-            gathered, str(tmp_path / f"bare-{seed}.parquet"), str(target), witness="none"
-        )
+        report = sidecar.embed_from(gathered, str(tmp_path / f"bare-{seed}.parquet"), str(target), witness="none")
         filters = {(o.column, o.way) for o in report.outcomes if o.kind == "bloom" and o.way != "none"}
         assert filters == {(column, "exact")}
         assert_nothing_lost(target, seed)

@@ -72,9 +72,7 @@ def test_nested_columns_nulls_and_floats_deny_nothing_of_their_own(tmp_path: Pat
 def test_pages_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Path) -> None:
     values = pa.array([None] * 100_000 + list(range(100_000)), pa.int64())
     path = tmp_path / "a.parquet"
-    pq.write_table(
-        pa.table({"k": values}), path, use_dictionary=False, data_page_size=4096, write_page_index=True
-    )
+    pq.write_table(pa.table({"k": values}), path, use_dictionary=False, data_page_size=4096, write_page_index=True)
     ((source, footer, chunk, _),) = _chunks(path)
     given = GivenIndexes(SplitBlockBloomFilter.empty(8))
     assert ask_pages(source, footer, chunk, given, whole=False).denial
@@ -127,9 +125,7 @@ def test_one_page_costs_few_reads(tmp_path: Path) -> None:
     )
     for source, footer, chunk, given in _chunks(path):
         counted = CountingSource(source)
-        given = GivenIndexes(
-            SplitBlockBloomFilter(np.full((8, 8), 2**32 - 1, np.uint32)), None, given.offset_index
-        )
+        given = GivenIndexes(SplitBlockBloomFilter(np.full((8, 8), 2**32 - 1, np.uint32)), None, given.offset_index)
         said = ask_pages(counted, footer, chunk, given, whole=False)
         assert (said.pages, said.denial) == (1, "")
         assert counted.reads <= 4

@@ -32,9 +32,7 @@ def table(catalog: Any, request: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("way", ["auto", "all"])
-def test_a_file_of_the_same_name_in_another_folder_gets_its_own_values(
-    table: Any, tmp_path: Path, way: str
-) -> None:
+def test_a_file_of_the_same_name_in_another_folder_gets_its_own_values(table: Any, tmp_path: Path, way: str) -> None:
     other = write(tmp_path / "dt=2" / "part-0.parquet", 2)
     with closing(sidecar.open_sidecar(table)) as found:
         if way == "all":
@@ -83,9 +81,7 @@ def test_a_path_that_stands_twice_in_the_table_proves_nothing(table: Any, tmp_pa
 
 
 @pytest.mark.parametrize("way", ["auto", "all"])
-def test_a_file_that_was_added_again_under_its_path_is_another_one(
-    table: Any, tmp_path: Path, way: str
-) -> None:
+def test_a_file_that_was_added_again_under_its_path_is_another_one(table: Any, tmp_path: Path, way: str) -> None:
     """It left the table, was rewritten and came back: path, size and record count are those of the indexed file."""
     path = tmp_path / "dt=1" / "part-0.parquet"
     with closing(sidecar.open_sidecar(table)) as found:
@@ -121,9 +117,7 @@ def test_one_page_tells_of_a_file_that_was_overwritten_in_place(table: Any, tmp_
 
 
 @pytest.mark.parametrize("what", ["size", "row groups"])
-def test_a_live_file_of_another_size_or_with_other_row_groups_is_refused(
-    table: Any, tmp_path: Path, what: str
-) -> None:
+def test_a_live_file_of_another_size_or_with_other_row_groups_is_refused(table: Any, tmp_path: Path, what: str) -> None:
     """It was overwritten in place; either alone tells, and no value has to be looked at."""
     path = tmp_path / "dt=1" / "part-0.parquet"
     size = path.stat().st_size
@@ -137,7 +131,5 @@ def test_a_live_file_of_another_size_or_with_other_row_groups_is_refused(
     with closing(sidecar.open_sidecar(table)) as found:
         for way in ("auto", "exact"):
             with pytest.raises(UsageError, match="not the one that was indexed"):
-                sidecar.embed_from(
-                    found, str(path), str(tmp_path / "no.parquet"), way=way, table=table, witness="none"
-                )
+                sidecar.embed_from(found, str(path), str(tmp_path / "no.parquet"), way=way, table=table, witness="none")
     assert not (tmp_path / "no.parquet").exists()

@@ -73,9 +73,7 @@ def java_timestamps(name: str, *, wall: bool) -> Any:
 def pyarrow_timestamps(name: str) -> Any:
     """Nanoseconds; what lies outside their range was written as null."""
     wide = [None if v is None else v[0] * 10**9 + v[1] for v in column(name)]
-    return pa.array(
-        [v if v is not None and -(2**63) <= v < 2**63 else None for v in wide], pa.timestamp("ns")
-    )
+    return pa.array([v if v is not None and -(2**63) <= v < 2**63 else None for v in wide], pa.timestamp("ns"))
 
 
 def strings(name: str) -> Any:

@@ -159,9 +159,7 @@ def test_a_type_that_is_not_known_has_no_facts(text: str) -> None:
     assert str(ColumnType.parse(text)) == text
 
 
-@pytest.mark.parametrize(
-    "text", ["decimal(0, 0)", "decimal(39, 2)", "decimal(3, 9)", "fixed[0]", "fixed[1000000]"]
-)
+@pytest.mark.parametrize("text", ["decimal(0, 0)", "decimal(39, 2)", "decimal(3, 9)", "fixed[0]", "fixed[1000000]"])
 def test_a_type_that_no_parquet_writer_has_gets_no_encoding(text: str) -> None:
     kind = ColumnType.parse(text)
     assert kind.base in ("decimal", "fixed")

@@ -51,9 +51,7 @@ def apache() -> HistoricalBloomFilter:
 def test_the_apache_file_holds_what_it_was_given() -> None:
     found = apache()
     assert [found.might_contain(value, "string", TEXT) for value in STORED] == [True] * 4
-    assert [found.might_contain(value, "string", TEXT) for value in ("Hello", "parque", "", "x" * 40)] == [
-        False
-    ] * 4
+    assert [found.might_contain(value, "string", TEXT) for value in ("Hello", "parque", "", "x" * 40)] == [False] * 4
 
 
 def test_the_apache_file_is_what_we_build_bit_by_bit() -> None:
@@ -81,9 +79,7 @@ def test_the_hash_is_the_first_half_of_murmur3_with_its_seed(values: list[bytes]
     assert [MURMUR3_X64_128.digest(value) for value in values] == wanted
 
 
-@pytest.mark.parametrize(
-    ("name", "form"), [("int32", "<i"), ("int64", "<q"), ("float", "<f"), ("double", "<d")]
-)
+@pytest.mark.parametrize(("name", "form"), [("int32", "<i"), ("int64", "<q"), ("float", "<f"), ("double", "<d")])
 def test_words_hash_as_their_bytes(name: str, form: str) -> None:
     encoding = Encoding.parse(name)
     page = b"".join(struct.pack(form, number) for number in (1, 2, 77, 123456))
@@ -98,9 +94,7 @@ def test_words_hash_as_their_bytes(name: str, form: str) -> None:
 @pytest.mark.parametrize("width", [1, 8, 16, 17, 33])
 def test_fixed_width_values_hash_as_their_bytes(width: int) -> None:
     values = [bytes([i]) * width for i in range(5)]
-    found = hash_arrow(
-        pa.array(values, pa.binary(width)), Encoding.parse(f"flba:{width}"), function=MURMUR3_X64_128
-    )
+    found = hash_arrow(pa.array(values, pa.binary(width)), Encoding.parse(f"flba:{width}"), function=MURMUR3_X64_128)
     assert found.tolist() == [MURMUR3_X64_128.digest(value) for value in values]
 
 
@@ -235,9 +229,7 @@ def test_the_bits_a_value_that_the_specification_names() -> None:
 def test_arrow_values_are_built_at_the_formula_s_size() -> None:
     few, encoding = pa.array(np.arange(10_000) % 100), Encoding.parse("int64")
     assert HistoricalBloomFilter.from_arrow(few, encoding).num_bytes == 128
-    assert HistoricalBloomFilter.from_arrow(few, encoding, ndv=1000).num_bytes == historical.bytes_for(
-        1000, 0.01
-    )
+    assert HistoricalBloomFilter.from_arrow(few, encoding, ndv=1000).num_bytes == historical.bytes_for(1000, 0.01)
 
 
 @pytest.mark.parametrize("fpp", [0, 1, -1, 2])

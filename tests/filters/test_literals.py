@@ -134,9 +134,7 @@ def test_nan_and_negative_zero_keep_their_meaning() -> None:
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
 def test_decimals_survive_printing(unscaled: int, scale: int) -> None:
     kind = DecimalType(38, scale)
-    value = from_bytes(
-        kind, to_bytes(kind, Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale)))
-    )
+    value = from_bytes(kind, to_bytes(kind, Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))))
     found = literal_from_text(str(value), str(kind), quoted=False)
     assert (found, str(found)) == (value, str(value))
 

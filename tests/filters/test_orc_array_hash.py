@@ -123,9 +123,7 @@ def test_twins_are_both_zeros_the_nan_that_readers_ask_for_and_both_milliseconds
     assert set(hash_orc(times, OrcEncoding.parse(CPP)).tolist()) == set(hashes_of([-1, -2, 1]))
     assert len(hash_orc(times, OrcEncoding.parse("orc/timestamp:java:UTC"))) == 3
     times = pa.array([-1_001, -5_001, 1_001, -9_999], pa.timestamp("us"))
-    assert set(hash_orc(times, OrcEncoding.parse(CPP)).tolist()) == set(
-        hashes_of([-1, -2, -5, -6, 1, -9, -10])
-    )
+    assert set(hash_orc(times, OrcEncoding.parse(CPP)).tolist()) == set(hashes_of([-1, -2, -5, -6, 1, -9, -10]))
 
 
 @pytest.mark.parametrize(

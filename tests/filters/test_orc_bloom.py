@@ -30,9 +30,7 @@ def test_sizes_are_those_of_the_java_classes(entries: int, fpp: float, k: int, m
 
 
 def key_hash(case: dict[str, Any]) -> int:
-    return (
-        hash_long(int(case["key"])) if case["key_kind"] == "long" else hash_bytes(bytes.fromhex(case["key"]))
-    )
+    return hash_long(int(case["key"])) if case["key_kind"] == "long" else hash_bytes(bytes.fromhex(case["key"]))
 
 
 def test_hashes_and_positions_are_those_of_the_java_classes() -> None:
@@ -77,9 +75,7 @@ def test_filters_of_pyarrow_are_rebuilt_bit_for_bit(name: str) -> None:
 def test_other_forms_of_java_are_rebuilt_bit_for_bit() -> None:
     variants = JAVA["variants_where_different"]
     instants = orc_vectors.java_timestamps("c_ts", wall=False)
-    assert rebuilt(instants, "orc/timestamp:java:UTC") == written(
-        JAVA["BLOOM_FILTER_where_different"]["c_ts"]
-    )
+    assert rebuilt(instants, "orc/timestamp:java:UTC") == written(JAVA["BLOOM_FILTER_where_different"]["c_ts"])
     assert rebuilt(instants, "orc/timestamp:java:UTC") == written(
         variants["BLOOM_FILTER_UTF8, useUTCTimestamp=true"]["c_ts"]
     )
@@ -176,9 +172,7 @@ def test_empty_filters_of_impossible_sizes_are_refused(m: int, k: int) -> None:
         OrcBloomFilter.empty(m, k)
 
 
-@pytest.mark.parametrize(
-    "words", [np.zeros(4, np.int64), np.zeros((2, 2), np.uint64), np.zeros(0, np.uint64)]
-)
+@pytest.mark.parametrize("words", [np.zeros(4, np.int64), np.zeros((2, 2), np.uint64), np.zeros(0, np.uint64)])
 def test_words_of_another_shape_are_refused(words: Any) -> None:
     with pytest.raises(UsageError):
         OrcBloomFilter(words, 7)

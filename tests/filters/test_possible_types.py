@@ -90,9 +90,7 @@ def test_values_of_python_are_read_by_their_type() -> None:
     assert readings_of(True, Encoding.parse("int64")) == []
     assert readings_of(5, Encoding.parse("int64")) == [("long", 5)]
     assert readings_of(b"a", Encoding.parse("byte_array")) == [("binary", b"a")]
-    assert readings_of(Decimal("1.50"), Encoding.parse("int32/decimal:2")) == [
-        ("decimal(38, 2)", Decimal("1.50"))
-    ]
+    assert readings_of(Decimal("1.50"), Encoding.parse("int32/decimal:2")) == [("decimal(38, 2)", Decimal("1.50"))]
     assert readings_of(5, Encoding.parse("byte_array")) == []
 
 

@@ -39,9 +39,7 @@ def measured(blocks: int, distinct: int, asked: int, filters: int) -> tuple[int,
     return found, asked * filters
 
 
-CASES = [(4096, round(4096 * 256 / bits)) for bits, _ in TABLE] + [
-    (1024, distinct) for distinct, _ in EXAMPLE
-]
+CASES = [(4096, round(4096 * 256 / bits)) for bits, _ in TABLE] + [(1024, distinct) for distinct, _ in EXAMPLE]
 
 
 @pytest.mark.parametrize(("blocks", "distinct"), CASES)

@@ -234,9 +234,7 @@ DAMAGE: dict[str, Callable[[bytes, bytes], bytes]] = {
     "a hash of zero": lambda exact, estimating: exact[:16] + bytes(8) + exact[24:],
     "a hash above theta": lambda exact, estimating: exact[:-8] + b"\xff" * 8,
     "theta of zero": lambda exact, estimating: estimating[:16] + bytes(8) + estimating[24:],
-    "theta of zero over nothing": lambda exact, estimating: (
-        estimating[:8] + bytes(4) + estimating[12:16] + bytes(8)
-    ),
+    "theta of zero over nothing": lambda exact, estimating: estimating[:8] + bytes(4) + estimating[12:16] + bytes(8),
     "theta beyond 63 bits": lambda exact, estimating: estimating[:16] + b"\xff" * 8 + estimating[24:],
 }
 """Damaged sketches, of an exact one and of an estimating one."""

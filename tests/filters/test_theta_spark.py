@@ -25,9 +25,7 @@ def words(count: int, bits: int) -> np.ndarray:
 
 
 def decimals(numbers: np.ndarray, digits: int, scale: int) -> pa.Array:
-    unscaled = [
-        (-1) ** i * (int(n) * 10**18 + i) % 10**digits * (-1) ** i for i, n in enumerate(numbers.tolist())
-    ]
+    unscaled = [(-1) ** i * (int(n) * 10**18 + i) % 10**digits * (-1) ** i for i, n in enumerate(numbers.tolist())]
     values = [Decimal((int(u < 0), tuple(map(int, str(abs(u)))), -scale)) for u in unscaled]
     return pa.array(values, pa.decimal128(digits, scale))
 
@@ -75,9 +73,7 @@ def computed(spark: Any, catalog: Any) -> dict[int, tuple[Any, pa.Table, dict[st
         source = open_source(statistics.statistics_path)
         reader = PuffinReader(source)
         sketches = {
-            table.schema().find_column_name(blob.fields[0]): ThetaSketch.from_bytes(
-                reader.read_blob(blob), 13
-            )
+            table.schema().find_column_name(blob.fields[0]): ThetaSketch.from_bytes(reader.read_blob(blob), 13)
             for blob in reader.metadata.blobs
             if blob.type == THETA
         }

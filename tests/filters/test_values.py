@@ -216,11 +216,7 @@ def test_every_pair_that_is_not_listed_is_unknown() -> None:
         for name in ENCODINGS:
             if probe_hashes(value, column, Encoding.parse(name)).verdict != "unknown":
                 certain.add((column, name))
-    known = (
-        listed
-        | {("fixed[16]", "flba:16")}
-        | {("decimal(9, 2)", f"{e}/decimal:2") for e in ("int64", "flba:16")}
-    )
+    known = listed | {("fixed[16]", "flba:16")} | {("decimal(9, 2)", f"{e}/decimal:2") for e in ("int64", "flba:16")}
     assert same["fixed[16]"] in {column for column, _ in listed}
     assert certain == {pair for pair in known if pair[0] in literals and pair[1] in ENCODINGS}
 
@@ -384,9 +380,7 @@ def test_encoding_names_come_back(name: str) -> None:
     assert encoding.is_decimal == ("decimal" in name)
 
 
-@pytest.mark.parametrize(
-    "name", ["", "int", "int8", "INT32", "flba", "flba:0", "flba:01", "int32/decimal", " int32"]
-)
+@pytest.mark.parametrize("name", ["", "int", "int8", "INT32", "flba", "flba:0", "flba:01", "int32/decimal", " int32"])
 @pytest.mark.parametrize("suffix", ["", "\n", "x"])
 def test_unknown_encodings_are_refused(name: str, suffix: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match="unknown encoding"):

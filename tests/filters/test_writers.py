@@ -203,7 +203,5 @@ def test_absent_values_are_mostly_denied(name: str) -> None:
     """The counterpart of the tests above: a filter that says yes to everything would pass them."""
     (bitset,) = [bits for column, bits, _ in filters_of(name) if column == "i64_opt"][:1]
     theirs = SplitBlockBloomFilter.from_bytes(bitset)
-    yes = sum(
-        theirs.might_contain(value, "long", Encoding.parse("int64")) for value in range(10**12, 10**12 + 1000)
-    )
+    yes = sum(theirs.might_contain(value, "long", Encoding.parse("int64")) for value in range(10**12, 10**12 + 1000))
     assert yes < 500

@@ -154,9 +154,7 @@ def records(start: int, count: int, seed: int) -> list[dict[str, Any]]:
             row[column] = None if chance < 0.1 else _value(column, n)
             if special and chance > 0.92:
                 row[column] = rng.choice(special)
-        row["st"] = (
-            None if rng.random() < 0.1 else {"x": _value("x", n), "y": rng.choice([None, _value("y", n)])}
-        )
+        row["st"] = None if rng.random() < 0.1 else {"x": _value("x", n), "y": rng.choice([None, _value("y", n)])}
         made.append(row)
     return made
 
@@ -312,14 +310,10 @@ def delete_by_equality(table: Table, deletes: pa.Table, field_ids: list[int]) ->
     manifest_output = io.new_output(f"{folder}/equality-deletes.avro")
     spec = next((spec for spec in table.specs().values() if not spec.fields), table.spec())
     with _DeleteManifestWriter(spec, table.schema(), manifest_output, snapshot_id, "null") as writer:
-        writer.add(
-            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
-        )
+        writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file))
     manifest, sequence = writer.to_manifest_file(), metadata.last_sequence_number + 1
     list_path = f"{folder}/equality-deletes-list.avro"
-    with write_manifest_list(
-        2, io.new_output(list_path), snapshot_id, snapshot.snapshot_id, sequence, "null"
-    ) as lines:
+    with write_manifest_list(2, io.new_output(list_path), snapshot_id, snapshot.snapshot_id, sequence, "null") as lines:
         lines.add_manifests([manifest, *snapshot.manifests(io)])
     made = Snapshot(
         snapshot_id=snapshot_id,

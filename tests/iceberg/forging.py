@@ -122,9 +122,7 @@ class Forgery:
             )
         entries, copies, at = [], [], HEADER.size
         for blob in self.blobs:
-            written = puffin.add_blob(
-                blob.type, blob.fields, 1, 1, [blob.stored()], properties=blob.properties
-            )
+            written = puffin.add_blob(blob.type, blob.fields, 1, 1, [blob.stored()], properties=blob.properties)
             toc = json.loads(encoded(blob.toc))
             if change_copy is not None:
                 change_copy(toc)
@@ -168,9 +166,7 @@ def sections_of(units: StoredBlob) -> dict[tuple[str, int], list[bytes]]:
     return found
 
 
-def put_sections(
-    units: StoredBlob, sections: dict[tuple[str, int], list[bytes]], *, digests: bool = True
-) -> None:
+def put_sections(units: StoredBlob, sections: dict[tuple[str, int], list[bytes]], *, digests: bool = True) -> None:
     """Lay the pieces out anew, with good seals and, unless told otherwise, good SHA-256."""
     before = {(line[0], line[1]): line[5:] for line in units.toc["sections"]}
     segment = bytes.fromhex(units.segment)

@@ -104,9 +104,7 @@ def serving() -> Iterator[tuple[Server, str]]:
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            name, _, action = (
-                self.path.removeprefix(PREFIX).removeprefix("namespaces/db/tables/").partition("/")
-            )
+            name, _, action = self.path.removeprefix(PREFIX).removeprefix("namespaces/db/tables/").partition("/")
             self.reply((server.plan if action == "plan" else server.commit)(name, request))
 
         def reply(self, document: dict[str, Any], status: int = 200) -> None:

@@ -65,9 +65,7 @@ def with_default(table: Table, name: str, value: Any) -> Table:
     """The table as if ``name`` had been added with an initial default, which takes version 3."""
     schema = table.schema()
     fields = [
-        NestedField(f.field_id, f.name, f.field_type, f.required, f.doc, initial_default=value)
-        if f.name == name
-        else f
+        NestedField(f.field_id, f.name, f.field_type, f.required, f.doc, initial_default=value) if f.name == name else f
         for f in schema.fields
     ]
     changed = Schema(*fields, schema_id=schema.schema_id)
@@ -109,14 +107,10 @@ def commit_deletes(table: Table, file: DataFile, spec: PartitionSpec, snapshot_i
     folder = f"{table.location()}/metadata"
     output = io.new_output(f"{folder}/deletes-{snapshot_id}.avro")
     with _DeleteManifestWriter(spec, table.schema(), output, snapshot_id, "null") as writer:
-        writer.add(
-            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
-        )
+        writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file))
     manifest, sequence = writer.to_manifest_file(), metadata.last_sequence_number + 1
     path = f"{folder}/list-{snapshot_id}.avro"
-    with write_manifest_list(
-        2, io.new_output(path), snapshot_id, snapshot.snapshot_id, sequence, "null"
-    ) as lines:
+    with write_manifest_list(2, io.new_output(path), snapshot_id, snapshot.snapshot_id, sequence, "null") as lines:
         lines.add_manifests([manifest, *snapshot.manifests(io)])
     made = Snapshot(
         snapshot_id=snapshot_id,

@@ -144,9 +144,7 @@ def test_of_two_partition_fields_of_one_column_both_must_be_the_stored_value(
     catalog: Any, parts: tuple[str, str]
 ) -> None:
     fields = (PartitionField(2, 1000 + n, IdentityTransform(), f"p{n}") for n in range(2))
-    table = catalog.create_table(
-        f"db.listing_twice_{'_'.join(parts)}", SCHEMA, partition_spec=PartitionSpec(*fields)
-    )
+    table = catalog.create_table(f"db.listing_twice_{'_'.join(parts)}", SCHEMA, partition_spec=PartitionSpec(*fields))
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{table.location()}/data/x.parquet",
@@ -196,9 +194,7 @@ def test_a_changed_spec_gives_each_file_its_own_partition(catalog: Any) -> None:
 
 def test_version_1_tables_are_listed(catalog: Any) -> None:
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
-    table = catalog.create_table(
-        "db.listing_v1", SCHEMA, partition_spec=spec, properties={"format-version": "1"}
-    )
+    table = catalog.create_table("db.listing_v1", SCHEMA, partition_spec=spec, properties={"format-version": "1"})
     table.append(rows("a"))
     with table.update_spec() as update:
         update.remove_field("p")
@@ -249,9 +245,7 @@ def test_a_missing_snapshot_is_wrong_usage(table: Table, catalog: Any) -> None:
 
 
 @pytest.mark.jvm
-def test_a_hive_import_lists_the_partition_that_no_file_stores(
-    spark: Any, catalog: Any, tmp_path: Path
-) -> None:
+def test_a_hive_import_lists_the_partition_that_no_file_stores(spark: Any, catalog: Any, tmp_path: Path) -> None:
     for part in ("a", "b"):
         (tmp_path / f"part={part}").mkdir()
         pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), tmp_path / f"part={part}" / "x.parquet")

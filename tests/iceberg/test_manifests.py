@@ -27,9 +27,7 @@ from sidecar.iceberg.manifests import (
     read_manifests,
 )
 
-ROWS = pa.table(
-    {"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)}
-)
+ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
 
 @pytest.fixture(scope="module")

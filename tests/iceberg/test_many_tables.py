@@ -152,9 +152,7 @@ def test_a_name_instead_of_a_table_says_what_to_pass(wrong: Any) -> None:
         lambda: sidecar.spark_read(None, "t", wrong, "k = 1").__enter__(),
     ]
     for call in calls:
-        with pytest.raises(
-            UsageError, match=r"the table is not open; .* Open it first: sidecar\.open_table\('"
-        ):
+        with pytest.raises(UsageError, match=r"the table is not open; .* Open it first: sidecar\.open_table\('"):
             call()
 
 

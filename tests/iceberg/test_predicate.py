@@ -203,9 +203,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(text: str, words: str) -> 
 def test_a_column_that_is_called_inf_comes_before_the_number() -> None:
     schema = Schema(NestedField(1, "inf", DoubleType()), NestedField(2, "d", DoubleType()))
     assert parse_predicate("inf < 5", schema) == LessThan("inf", 5.0)
-    assert parse_predicate("inf = inf or d > infinity", schema) == Or(
-        EqualTo("inf", inf), GreaterThan("d", inf)
-    )
+    assert parse_predicate("inf = inf or d > infinity", schema) == Or(EqualTo("inf", inf), GreaterThan("d", inf))
     assert parse_predicate("INF < d", schema) == GreaterThan("d", inf)
 
 

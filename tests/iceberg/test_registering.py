@@ -90,9 +90,7 @@ def test_thetas_are_one_zstd_frame_and_ndv_is_digits(table: Table) -> None:
 
 
 def test_version_1_tables_are_registered_at_sequence_number_0(catalog: Any) -> None:
-    table = catalog.create_table(
-        f"db.statistics_{next(serial)}", ROWS.schema, properties={"format-version": "1"}
-    )
+    table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema, properties={"format-version": "1"})
     table.append(ROWS)
     done = register(table, head(table), THETAS, write_ours)
     assert {blob.sequence_number for blob in done.blobs if blob.type == THETA} == {0}
@@ -149,9 +147,7 @@ def test_our_blobs_of_an_earlier_build_are_replaced_but_for_other_sketches(table
 def test_properties_of_the_replaced_file_survive_but_for_its_creator(table: Table) -> None:
     set_foreign(table, {})
     path = register(table, head(table), [], write_ours).statistics_path
-    properties = PuffinReader(
-        BytesSource(Path(path.removeprefix("file:")).read_bytes(), path)
-    ).metadata.properties
+    properties = PuffinReader(BytesSource(Path(path.removeprefix("file:")).read_bytes(), path)).metadata.properties
     assert properties["engine"] == "yes"
     assert properties["created-by"].startswith("sidecar")
 
@@ -193,9 +189,7 @@ def test_an_unreadable_statistics_file_refuses_with_what_would_be_lost(
     path = set_foreign(table, {1: "11", 3: "333"})
     damage(path, how)
     before = entry(table)
-    with pytest.raises(
-        DamagedFileError, match=r"a registration would lose it.*theta sketches of fields 1, 3"
-    ):
+    with pytest.raises(DamagedFileError, match=r"a registration would lose it.*theta sketches of fields 1, 3"):
         register(table, head(table), THETAS, write_ours)
     assert entry(table) == before
     assert stats_files(table) == {path}
@@ -264,9 +258,7 @@ def test_failing_storage_leaves_nothing_behind(
     assert table.refresh().metadata.statistics == []
 
 
-def test_a_file_that_storage_cut_short_is_never_registered(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_storage_cut_short_is_never_registered(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     sid = head(table)
     real = write_statistics._read_back
 

@@ -98,9 +98,7 @@ def test_every_one_of_several_writers_between_survives(table: Table, monkeypatch
     }
 
 
-def test_statistics_set_right_after_our_commit_are_merged_again(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statistics_set_right_after_our_commit_are_merged_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = other(table)
     Interloper(monkeypatch, after={0: lambda: set_foreign(writer, {3: "333"})})
     done = register(table, head(table), THETAS, write_ours)
@@ -108,9 +106,7 @@ def test_statistics_set_right_after_our_commit_are_merged_again(
     assert registered(table) == {1: "3", 2: "30", 3: "333"}
 
 
-def test_writers_on_both_sides_of_our_commit_both_survive(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writers_on_both_sides_of_our_commit_both_survive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """What our commit displaced is carried on, although another file stands there meanwhile."""
     writer = other(table)
     Interloper(
@@ -166,9 +162,7 @@ def test_an_unknown_snapshot_is_wrong_usage(table: Table) -> None:
     assert stats_files(table) == set()
 
 
-def test_a_failed_commit_is_tried_again_and_its_file_deleted(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_commit_is_tried_again_and_its_file_deleted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     sid = head(table)
     fail_commits(table, monkeypatch, 1, CommitFailedException("another process"))
     done = register(table, sid, THETAS, write_ours)
@@ -217,9 +211,7 @@ def test_a_commit_of_unknown_outcome_is_looked_up(table: Table, monkeypatch: pyt
         raise ConnectionError("no answer")
 
     monkeypatch.setattr(table.catalog, "commit_table", commit)
-    with pytest.raises(
-        StorageError, match="may still take effect, so the file was kept: ConnectionError: no answer"
-    ):
+    with pytest.raises(StorageError, match="may still take effect, so the file was kept: ConnectionError: no answer"):
         register(table, sid, THETAS, write_ours)
     (left,) = stats_files(table)
     done.append(None)
@@ -242,9 +234,7 @@ def test_version_3_through_a_catalog_that_cannot_write_it_is_unsupported(
     assert stats_files(table) == set()
 
 
-def test_a_catalog_that_loses_other_statistics_is_found_out(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalog_that_loses_other_statistics_is_found_out(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     first = head(table)
     set_foreign(table, {})
     table.append(ROWS)
@@ -262,9 +252,7 @@ def test_a_catalog_that_loses_other_statistics_is_found_out(
         register(table, sid, THETAS, write_ours)
 
 
-def test_without_its_history_a_commit_is_reported_as_unchecked(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_history_a_commit_is_reported_as_unchecked(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     with table.transaction() as change:
         change.set_properties({"write.metadata.previous-versions-max": "1"})
     writer = other(table)

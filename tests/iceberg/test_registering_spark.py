@@ -68,9 +68,7 @@ def assert_every_reader_loads(spark: Any, duckdb_iceberg: Any, table: Table, row
 @pytest.mark.jvm
 def test_sparks_sketches_survive_ours(spark: Any, catalog: Any, duckdb_iceberg: Any) -> None:
     table = spark_table(spark, catalog)
-    spark.sql(
-        f"CALL cat.system.compute_table_stats(table => '{'.'.join(table.name())}', columns => array('b'))"
-    )
+    spark.sql(f"CALL cat.system.compute_table_stats(table => '{'.'.join(table.name())}', columns => array('b'))")
     theirs = blobs_of(entry(table).statistics_path)
     assert list(theirs) == [(THETA, (2,))]
     done = register(table, head(table), [KeptSketch(1, SKETCH, 1000), KeptSketch(2, SKETCH, 99)], write_ours)

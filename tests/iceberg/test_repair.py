@@ -31,15 +31,11 @@ def register_raw(catalog: Any, name: str, edit: Edit) -> str:
     """Another version of the metadata, as another engine writes it; its location."""
     place = {"n": name.rpartition(".")[2]}
     with catalog.engine.begin() as connection:
-        old = connection.execute(
-            text("select metadata_location from iceberg_tables where table_name = :n"), place
-        )
+        old = connection.execute(text("select metadata_location from iceberg_tables where table_name = :n"), place)
         location = old.scalar_one()
         document = json.loads(local(location).read_text())
         edit(document)
-        document["metadata-log"].append(
-            {"metadata-file": location, "timestamp-ms": document["last-updated-ms"]}
-        )
+        document["metadata-log"].append({"metadata-file": location, "timestamp-ms": document["last-updated-ms"]})
         folder, _, file = location.rpartition("/")
         number = int(file.partition("-")[0]) + 1
         new = f"{folder}/{number:05}-{uuid.uuid4()}.metadata.json"

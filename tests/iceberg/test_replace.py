@@ -71,9 +71,7 @@ def position(sequence: int, lower: bytes | None = None, upper: bytes | None = No
 
 
 @pytest.mark.parametrize(("data", "applies"), [(4, True), (5, True), (6, False)])
-def test_position_deletes_apply_to_files_that_are_not_newer(
-    listing: Listing, data: int, applies: bool
-) -> None:
+def test_position_deletes_apply_to_files_that_are_not_newer(listing: Listing, data: int, applies: bool) -> None:
     expected = POSITION if applies else None
     assert reason(listing, position(5), sequence_number=data) == expected
     named = DeleteIndex(by_path={listing.files[0].path: 5})
@@ -306,9 +304,7 @@ def test_names_of_new_files(table: Table, name: str, stem: str, ending: str) -> 
 def test_the_private_api_is_the_one_this_was_written_for() -> None:
     """Fails when pyiceberg changes what snapshot_producer.py relies on: read its notes again, then adapt it."""
     assert pyiceberg.__version__.startswith("0.12."), "pyproject.toml pins pyiceberg below 0.13"
-    assert not hasattr(pyiceberg.table.update.snapshot.UpdateSnapshot, "replace"), (
-        "there is a replace now: use it"
-    )
+    assert not hasattr(pyiceberg.table.update.snapshot.UpdateSnapshot, "replace"), "there is a replace now: use it"
     assert list(inspect.signature(Transaction._apply).parameters) == ["self", "updates", "requirements"]
     retry = inspect.getsource(Transaction.commit_transaction)
     assert "not self._snapshot_producers" in retry  # without one, a conflict is raised at once
@@ -328,9 +324,7 @@ def test_the_private_api_is_the_one_this_was_written_for() -> None:
         assert ".partition_type(" in inspect.getsource(place)
     assert list(inspect.signature(PartitionSpec.partition_type).parameters) == ["self", "schema"]
     added = inspect.getsource(ManifestWriter.add)
-    assert (
-        "sequence_number=entry.sequence_number if entry.sequence_number != UNASSIGNED_SEQ else None" in added
-    )
+    assert "sequence_number=entry.sequence_number if entry.sequence_number != UNASSIGNED_SEQ else None" in added
     assert "file_sequence_number" not in added  # so that it is inherited
     assert UNASSIGNED_SEQ == -1
     # what theirs does with added files is why there is a producer of our own

@@ -63,9 +63,7 @@ SCHEMA = Schema(
 MAPPING = create_mapping_from_schema(SCHEMA)
 
 
-def resolve(
-    leaves: list[Leaf], field_id: int, mapping: NameMapping | None = MAPPING, **identity: bool
-) -> Any:
+def resolve(leaves: list[Leaf], field_id: int, mapping: NameMapping | None = MAPPING, **identity: bool) -> Any:
     found = resolve_in_file(leaves, field_id, SCHEMA, mapping, {int(k[1:]): v for k, v in identity.items()})
     return (found.leaf.path, found.resolution) if isinstance(found, FoundColumn) else found.reason
 
@@ -80,9 +78,7 @@ def test_names_resolve_to_ids_types_and_paths() -> None:
         TableColumn(8, "long", "at.x"),
         TableColumn(14, "long", "path.element.x"),
     ]
-    assert resolve_columns(SCHEMA, ["PRICE"], case_sensitive=False) == [
-        TableColumn(2, "decimal(9, 2)", "price")
-    ]
+    assert resolve_columns(SCHEMA, ["PRICE"], case_sensitive=False) == [TableColumn(2, "decimal(9, 2)", "price")]
 
 
 @pytest.mark.parametrize(
@@ -212,9 +208,7 @@ def test_names_that_no_resolution_can_hold_are_not_resolved(name: str) -> None:
     assert not resolution_holds("name:id", 1, mapping, SCHEMA)
 
 
-@given(
-    st.lists(st.sampled_from(["id", "key", "price", "at.x", "at.y", "tags.list.element", "z"]), unique=True)
-)
+@given(st.lists(st.sampled_from(["id", "key", "price", "at.x", "at.y", "tags.list.element", "z"]), unique=True))
 def test_what_is_resolved_by_name_holds_at_once(paths: list[str]) -> None:
     mapping = update_mapping(create_mapping_from_schema(SCHEMA), {1: NestedField(1, "key", LongType())}, {})
     for field_id in SCHEMA.field_ids:
@@ -225,9 +219,7 @@ def test_what_is_resolved_by_name_holds_at_once(paths: list[str]) -> None:
 
 def test_leaves_are_those_that_pyiceberg_reads_by_name_mapping(catalog: Any, tmp_path: Any) -> None:
     """Oracle: a file without ids, imported by add_files; we resolve the columns that pyiceberg reads."""
-    rows = pa.table(
-        {"id": pa.array([1, 2], pa.int64()), "at": [{"x": 5, "y": 6}] * 2, "tags": [["a"], ["b", "c"]]}
-    )
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "at": [{"x": 5, "y": 6}] * 2, "tags": [["a"], ["b", "c"]]})
     path = f"{tmp_path}/imported.parquet"
     pq.write_table(rows, path)
     table = catalog.create_table("db.resolve_imported", rows.schema)

@@ -90,9 +90,7 @@ def filter_of(record: Record) -> SplitBlockBloomFilter:
     return SplitBlockBloomFilter.from_bytes(record.data + record.tail)
 
 
-def misses(
-    found: SplitBlockBloomFilter, encoding: str, iceberg_type: str, values: Iterable[Any]
-) -> list[Any]:
+def misses(found: SplitBlockBloomFilter, encoding: str, iceberg_type: str, values: Iterable[Any]) -> list[Any]:
     """Values that the filter denies: must be empty. Values that are never certain are not asked."""
     denied = []
     for value in values:

@@ -45,9 +45,7 @@ def bundles(table: Any) -> list[tuple[str, tuple[int, ...], bytes]]:
 
     found = find_sidecar(table)
     puffin = found.sidecar.puffin
-    blobs = [
-        (b.type, b.fields, puffin.read_raw(b)) for b in puffin.metadata.blobs if b.type == "sidecar-sbbf-v1"
-    ]
+    blobs = [(b.type, b.fields, puffin.read_raw(b)) for b in puffin.metadata.blobs if b.type == "sidecar-sbbf-v1"]
     found.sidecar.close()
     return blobs
 

@@ -19,9 +19,7 @@ from sidecar.indexing.tasks import Record
 from sidecar.source import Source
 from tests.indexing.cases import columns_of, filter_of, misses, open_local, plan_for, rng, stage_one
 
-SCHEMA = Schema(
-    NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType())
-)
+SCHEMA = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType()))
 A = rng().integers(0, 2**60, 4000)
 B = np.arange(4000) % 50
 S = [f"text {i}" for i in range(4000)]

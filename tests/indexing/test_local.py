@@ -149,9 +149,7 @@ def test_a_build_replaces_our_earlier_one_and_keeps_what_others_wrote(catalog: A
     with table.io.new_output(path).create() as stream:
         writer = PuffinWriter(stream, created_by="someone else")
         numbers = (snapshot.snapshot_id, snapshot.sequence_number)
-        writer.add_blob(
-            "apache-datasketches-theta-v1", [1], *numbers, foreign.to_bytes(), None, {"ndv": "49"}
-        )
+        writer.add_blob("apache-datasketches-theta-v1", [1], *numbers, foreign.to_bytes(), None, {"ndv": "49"})
         writer.add_blob("their-own-type", [2], *numbers, b"opaque bytes")
         written = writer.finish()
     entry = {
@@ -204,9 +202,7 @@ def test_a_commit_that_comes_between_is_merged(catalog: Any) -> None:
     assert done
     table = catalog.load_table("db.race")
     opened = sidecar_of(table)
-    blobs = {
-        b.type: opened.puffin.read_blob(b) for b in opened.puffin.metadata.blobs if b.type == "their-own-type"
-    }
+    blobs = {b.type: opened.puffin.read_blob(b) for b in opened.puffin.metadata.blobs if b.type == "their-own-type"}
     opened.close()
     assert blobs == {"their-own-type": b"came between"}
     assert _assert_nothing_is_denied(table) == 2
@@ -221,9 +217,7 @@ def test_harvested_filters_are_carried_bit_for_bit(catalog: Any, tmp_path: Path)
     for number in range(3):
         path = tmp_path / f"h{number}.parquet"
         options = {"k": {"ndv": 3000, "fpp": 0.001}}
-        pq.write_table(
-            _rows(number), path, bloom_filter_options=options, use_dictionary=False, row_group_size=1500
-        )
+        pq.write_table(_rows(number), path, bloom_filter_options=options, use_dictionary=False, row_group_size=1500)
         paths.append(f"file:{path}")
     table.add_files(paths)
     report = sidecar.build(table, ["k", "s"], engine="local")

@@ -170,9 +170,7 @@ def longs(path: Path, values: Any, **options: Any) -> Path:
 
 def test_units_are_numbered_over_stripes_whoever_reads_them(tmp_path: Path) -> None:
     values = rng().integers(0, 2**62, 60_000)
-    path = longs(
-        tmp_path / "s.orc", values, stripe_size=64 << 10, compression="uncompressed", row_index_stride=1_500
-    )
+    path = longs(tmp_path / "s.orc", values, stripe_size=64 << 10, compression="uncompressed", row_index_stride=1_500)
     whole = stage_one(path, plan_for(LONG))
     units = [(r.row_group, r.first_row, r.rows) for r in whole if r.kind == "unit"]
     stripes = [r for r in units if r[2] != 1_500]
@@ -188,9 +186,7 @@ def test_units_are_numbered_over_stripes_whoever_reads_them(tmp_path: Path) -> N
 
 
 def test_a_stripe_without_a_row_index_is_one_unit(tmp_path: Path) -> None:
-    path = longs(
-        tmp_path / "n.orc", rng().integers(0, 2**62, 30_000), stripe_size=64 << 10, compression="uncompressed"
-    )
+    path = longs(tmp_path / "n.orc", rng().integers(0, 2**62, 30_000), stripe_size=64 << 10, compression="uncompressed")
     tail = read_tail(LocalSource(str(path)))
     tail.footer.set(8, 0)  # the stride
     footer = encode(tail.footer)
@@ -306,9 +302,7 @@ def test_every_type_in_orc_form(tmp_path: Path, name: str) -> None:
     for record in records:
         assert record.how == "scanned"
         assert (record.bits, record.hashes) == size_for(STRIDE, 0.01)
-        mine = [
-            v for v in cells[record.row_group * STRIDE : (record.row_group + 1) * STRIDE] if v is not None
-        ]
+        mine = [v for v in cells[record.row_group * STRIDE : (record.row_group + 1) * STRIDE] if v is not None]
         assert orc_misses(record, str(kind), mine) == []
         assert record.rate < 0.011
 
@@ -334,13 +328,9 @@ def test_trusted_filters_are_harvested_as_they_are(tmp_path: Path, name: str) ->
     for record, found in zip(records, theirs or (), strict=True):
         assert (record.how, record.encoding) == ("harvested", HARVESTED[name])
         assert orc_filter_of(record) == found.filter
-        mine = [
-            v for v in cells[record.row_group * STRIDE : (record.row_group + 1) * STRIDE] if v is not None
-        ]
+        mine = [v for v in cells[record.row_group * STRIDE : (record.row_group + 1) * STRIDE] if v is not None]
         assert orc_misses(record, str(kind), mine) == []
-    never = columns_of(
-        stage_one(path, plan_for(schema, filter_format="auto", harvest="never", theta=False)), 1
-    )
+    never = columns_of(stage_one(path, plan_for(schema, filter_format="auto", harvest="never", theta=False)), 1)
     parquet = columns_of(stage_one(path, plan_for(schema, filter_format="parquet", theta=False)), 1)
     assert [r.how for r in never + parquet] == ["scanned"] * 6
     assert not any(r.bits for r in never + parquet)
@@ -349,9 +339,7 @@ def test_trusted_filters_are_harvested_as_they_are(tmp_path: Path, name: str) ->
 def test_filters_that_are_not_trusted_or_not_good_are_built_anew(tmp_path: Path) -> None:
     schema, table = one_column(*TYPES["float"])  # C++ writers hash the double that they were given
     path = write_orc(tmp_path / "f.orc", table, schema, bloom_filter_columns=[1], bloom_filter_fpp=0.01)
-    assert {r.how for r in columns_of(stage_one(path, plan_for(schema, filter_format="auto")), 1)} == {
-        "scanned"
-    }
+    assert {r.how for r in columns_of(stage_one(path, plan_for(schema, filter_format="auto")), 1)} == {"scanned"}
     schema, table = one_column(*TYPES["long"])
     path = write_orc(tmp_path / "l.orc", table, schema, bloom_filter_columns=[1], bloom_filter_fpp=0.2)
     plan = plan_for(schema, filter_format="auto")

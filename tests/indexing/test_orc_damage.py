@@ -27,9 +27,7 @@ from sidecar.source import LocalSource, Source
 from tests.indexing.cases import columns_of, filter_of, open_local, plan_for, rng
 from tests.orc_cases import write_orc
 
-SCHEMA = Schema(
-    NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType())
-)
+SCHEMA = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType()))
 STRIDE, ROWS = 500, 12_000
 A = rng().integers(0, 2**60, ROWS)
 B = np.arange(ROWS) % 50
@@ -116,9 +114,7 @@ def lost(records: list[Record]) -> dict[int, set[int]]:
 def groups_of(sound: Path, stripe: int) -> set[int]:
     """Units of a stripe."""
     own = read_tail(LocalSource(str(sound))).stripes[stripe]
-    return {
-        unit for unit, (first, _) in UNITS.items() if own.first_row <= first < own.first_row + own.num_rows
-    }
+    return {unit for unit, (first, _) in UNITS.items() if own.first_row <= first < own.first_row + own.num_rows}
 
 
 def test_a_broken_stripe_footer_costs_its_stripe(sound: Path, tmp_path: Path) -> None:
@@ -133,9 +129,7 @@ def test_a_broken_stripe_footer_costs_its_stripe(sound: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("column", [1, 2, 3])
-def test_a_broken_data_stream_costs_that_column_of_the_stripe(
-    sound: Path, tmp_path: Path, column: int
-) -> None:
+def test_a_broken_data_stream_costs_that_column_of_the_stripe(sound: Path, tmp_path: Path, column: int) -> None:
     """It cannot be decompressed: what can, counts as sound, as ORC has no checksums."""
     source = LocalSource(str(sound))
     tail = read_tail(source)

@@ -38,14 +38,10 @@ CASES = {
 
 @pytest.mark.parametrize("part_bytes", [1, 40_000, 8 << 20])
 @pytest.mark.parametrize("sizes", CASES.values(), ids=CASES.keys())
-def test_parts_make_the_groups_pages(
-    sizes: list[int], part_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_make_the_groups_pages(sizes: list[int], part_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "PART_BYTES", part_bytes)
     task, filters = _task(sizes), _filters(sizes)
-    whole = b"".join(
-        group_pages(task.group, PLACE, lambda first, n: gather_blocks(task.group, filters, first, n))
-    )
+    whole = b"".join(group_pages(task.group, PLACE, lambda first, n: gather_blocks(task.group, filters, first, n)))
     shuffled: dict[int, list[tuple[int, int, bytes]]] = {part: [] for part in range(task.parts)}
     for position in rng().permutation(len(filters)).tolist():
         for piece in cut(filters[position].tobytes(), task, position):

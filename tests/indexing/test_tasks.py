@@ -189,9 +189,7 @@ def test_odd_filters_of_other_writers_keep_their_tail(shared_data: Path) -> None
 
 
 def test_unused_dictionary_entries_are_not_in_a_sketch(tmp_path: Path) -> None:
-    values = pa.DictionaryArray.from_arrays(
-        pa.array([1, 3, 1, None]), pa.array(["no", "yes", "never", "also"])
-    )
+    values = pa.DictionaryArray.from_arrays(pa.array([1, 3, 1, None]), pa.array(["no", "yes", "never", "also"]))
     path = _write(tmp_path / "d.parquet", pa.table({"k": values}), store_schema=False)
     schema = schema_of(pa.schema([("k", pa.string())]))
     (record,) = columns_of(records := stage_one([path], plan_for(schema)), 1)
@@ -375,9 +373,7 @@ def whole(many_groups: Path) -> dict[int, Record]:
 
 @given(cuts=st.lists(st.floats(0, 1), max_size=6).map(sorted))
 @settings(max_examples=40, deadline=None)
-def test_pieces_own_every_row_group_once(
-    many_groups: Path, whole: dict[int, Record], cuts: list[float]
-) -> None:
+def test_pieces_own_every_row_group_once(many_groups: Path, whole: dict[int, Record], cuts: list[float]) -> None:
     records = stage_one([many_groups], plan_for(LONG), cuts=cuts)
     units = [(r.row_group, r.first_row, r.rows) for r in records if r.kind == "unit"]
     assert sorted(units) == [(g, g * 37, min(37, 1000 - g * 37)) for g in range(28)]

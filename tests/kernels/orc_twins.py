@@ -165,9 +165,7 @@ def random_run_v2(rng: random.Random, kind: int) -> bytes:
 
 def random_run_v1(rng: random.Random) -> bytes:
     control = rng.randrange(256)
-    numbers = [
-        varint(rng.getrandbits(rng.randint(1, 64))) for _ in range(1 if control < 128 else 256 - control)
-    ]
+    numbers = [varint(rng.getrandbits(rng.randint(1, 64))) for _ in range(1 if control < 128 else 256 - control)]
     return bytes([control]) + (rng.randbytes(1) if control < 128 else b"") + b"".join(numbers)
 
 

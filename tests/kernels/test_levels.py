@@ -54,10 +54,7 @@ def test_histogram_counts_each_level(width: int) -> None:
         data, values = random_hybrid(width, highest)
         count = random.randint(0, len(values))
         out = np.zeros(highest + 1, np.int64)
-        assert (
-            levels.histogram(as_array(data), unaligned_words(as_array(data)), 0, len(data), width, count, out)
-            == 0
-        )
+        assert levels.histogram(as_array(data), unaligned_words(as_array(data)), 0, len(data), width, count, out) == 0
         assert {i: n for i, n in enumerate(out.tolist()) if n} == dict(Counter(values[:count]))
 
 

@@ -87,9 +87,7 @@ def stream(make: Callable[[random.Random], bytes], seed: int, runs: int) -> tupl
     return starts, data
 
 
-@pytest.mark.parametrize(
-    ("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else ""
-)
+@pytest.mark.parametrize(("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else "")
 @pytest.mark.parametrize("signed", [False, True])
 def test_integers_agree_with_the_twin(name: str, decode: Any, twin: Any, make: Any, signed: bool) -> None:
     for seed in range(25):
@@ -99,9 +97,7 @@ def test_integers_agree_with_the_twin(name: str, decode: Any, twin: Any, make: A
         assert decoded(decode, data, len(values) + 1, signed=signed) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else ""
-)
+@pytest.mark.parametrize(("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else "")
 def test_values_are_taken_from_any_run_and_place(name: str, decode: Any, twin: Any, make: Any) -> None:
     starts, data = stream(make, 5, 8)
     rng = random.Random(1)
@@ -114,9 +110,7 @@ def test_values_are_taken_from_any_run_and_place(name: str, decode: Any, twin: A
             assert found == values[skip : skip + count]
 
 
-@pytest.mark.parametrize(
-    ("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else ""
-)
+@pytest.mark.parametrize(("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else "")
 def test_every_truncation_of_integers_is_seen(name: str, decode: Any, twin: Any, make: Any) -> None:
     _, data = stream(make, 11, 3)
     count = len(twin(data, True))
@@ -124,9 +118,7 @@ def test_every_truncation_of_integers_is_seen(name: str, decode: Any, twin: Any,
         assert decoded(decode, data[:cut], count, signed=True) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else ""
-)
+@pytest.mark.parametrize(("name", "decode", "twin", "make"), STREAMS, ids=lambda x: x if isinstance(x, str) else "")
 def test_integers_go_on_where_the_last_call_ended(name: str, decode: Any, twin: Any, make: Any) -> None:
     for seed in range(20):
         _, data = stream(make, seed, 8)

@@ -121,12 +121,7 @@ def test_spans_at_every_edge_of_small_buffers() -> None:
     for size in range(71):
         data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
         data.setflags(write=False)  # as in the other tests, so that kernels are compiled for one type only
-        spans = [
-            (a, b - a)
-            for a in range(size + 1)
-            for b in {a, min(a + 9, size), size - size // 3, size}
-            if a <= b
-        ]
+        spans = [(a, b - a) for a in range(size + 1) for b in {a, min(a + 9, size), size - size // 3, size} if a <= b]
         starts, lengths = (np.array(column, np.int64) for column in zip(*spans, strict=True))
         values = [data[a : a + n].tobytes() for a, n in spans]
         out = np.empty(len(spans), np.uint64)
@@ -186,9 +181,7 @@ def test_fold_kernel_agrees_with_the_twin(z: int, factor: int) -> None:
 
 def test_sbbf_bits_are_those_of_the_parquet_project() -> None:
     """``bloom_filter.xxhash.bin`` of parquet-testing: 1024 bytes that hold four strings."""
-    hashes = np.array(
-        [xxhash.xxh64_intdigest(s) for s in (b"hello", b"parquet", b"bloom", b"filter")], np.uint64
-    )
+    hashes = np.array([xxhash.xxh64_intdigest(s) for s in (b"hello", b"parquet", b"bloom", b"filter")], np.uint64)
     blocks = np.zeros((32, 8), np.uint32)
     sbbf.insert(blocks, hashes)
     assert struct.pack("<256I", *blocks.reshape(-1).tolist()) == XXHASH_BIN
@@ -209,9 +202,7 @@ XXHASH_BIN = _parquet_testing_bits()
 
 @pytest.mark.parametrize("limit", [1, 1 << 20, 1 << 62, (1 << 63) - 1])
 def test_theta_kernel_agrees_with_the_twin(limit: int) -> None:
-    hashes = np.concatenate(
-        [np.array([0, 1, limit - 1, limit], np.uint64), random_hashes(5000) >> np.uint64(1)]
-    )
+    hashes = np.concatenate([np.array([0, 1, limit - 1, limit], np.uint64), random_hashes(5000) >> np.uint64(1)])
     hashes[10:20] >>= np.uint64(45)
     out = np.full(len(hashes), 0, np.uint64)
     count = theta.below(hashes, np.uint64(limit), out)

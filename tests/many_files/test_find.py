@@ -96,9 +96,7 @@ def test_a_glob_gives_what_it_matches(tree: Path, glob: str, expected: list[str]
     assert names(f"{tree}/{glob}") == sorted(f"{tree}/data/{name}" for name in expected)
 
 
-@pytest.mark.parametrize(
-    "path", ["data/*.nix", "nosuch/*.parquet", "data/**/nosuch/*", "data/a.parquet/*", "data/?"]
-)
+@pytest.mark.parametrize("path", ["data/*.nix", "nosuch/*.parquet", "data/**/nosuch/*", "data/a.parquet/*", "data/?"])
 def test_a_glob_without_a_match_is_wrong_usage(path: str) -> None:
     with pytest.raises(UsageError, match="no file matches"):
         find_files([path, "data/a.parquet"])
@@ -149,9 +147,7 @@ def test_loops_of_links_end_and_no_file_is_lost(tmp_path: Path) -> None:
     os.symlink("a.parquet", tmp_path / "real" / "0.parquet")
     found = names(f"{tmp_path}/real")
     expected = {"a.parquet", "deep/b.parquet", "aside/c.parquet"}
-    assert {os.path.realpath(name) for name in found} == {
-        os.path.realpath(tmp_path / "real" / n) for n in expected
-    }
+    assert {os.path.realpath(name) for name in found} == {os.path.realpath(tmp_path / "real" / n) for n in expected}
     assert len(found) == 3
     assert {os.path.realpath(name) for name in names(f"{tmp_path}/real/**/*.parquet")} == set(
         map(os.path.realpath, found)
@@ -195,9 +191,7 @@ def test_hidden_names_are_those_of_spark(name: str, hidden: bool) -> None:
     assert is_hidden_name(name) is hidden
 
 
-@pytest.mark.parametrize(
-    "url", ["https://u:pw@host/x.parquet?sig=abc", "HTTP://host/*.parquet", "ftp://host/data/"]
-)
+@pytest.mark.parametrize("url", ["https://u:pw@host/x.parquet?sig=abc", "HTTP://host/*.parquet", "ftp://host/data/"])
 def test_a_url_of_the_web_says_what_to_do(url: str) -> None:
     from sidecar import inspect_file
 

@@ -132,8 +132,6 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, store: An
         raise OSError("no route to host")
 
     monkeypatch.setattr(store, "new_input", fail)
-    with pytest.raises(
-        StorageError, match=r"cannot list the folder: OSError: no route to host; file s3://bucket/t"
-    ):
+    with pytest.raises(StorageError, match=r"cannot list the folder: OSError: no route to host; file s3://bucket/t"):
         find_files("s3://bucket/t/*.parquet", store)
     assert find_files("s3://bucket/t/a.parquet", store).files == ("s3://bucket/t/a.parquet",)

@@ -50,9 +50,7 @@ def test_hash_counts_out_of_range_are_errors_of_their_filter(k: int) -> None:
     found = decode_filters(bytearray(stream(message(7, bytes(8)), message(k, bytes(8)))))
     assert isinstance(found[0], OrcBloomFilter)
     assert isinstance(found[1], SidecarError)
-    assert all(
-        isinstance(one, SidecarError) for one in decode_filters(bytearray(stream(message(k, bytes(16))) * 2))
-    )
+    assert all(isinstance(one, SidecarError) for one in decode_filters(bytearray(stream(message(k, bytes(16))) * 2)))
 
 
 def test_one_filter_with_a_field_more_is_read_all_the_same() -> None:

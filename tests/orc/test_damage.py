@@ -249,9 +249,7 @@ def test_memory_is_bounded(footer: Message) -> None:
 def test_a_bomb_is_refused() -> None:
     """A kilobyte that says it is half a gigabyte."""
     chunk = compress(bytes(1 << 18), "ZSTD", 1 << 18)
-    raw = encode(
-        Message([(1, VARINT, len(chunk) * 2000), (2, VARINT, 5), (3, VARINT, 1 << 18), (8000, BYTES, b"ORC")])
-    )
+    raw = encode(Message([(1, VARINT, len(chunk) * 2000), (2, VARINT, 5), (3, VARINT, 1 << 18), (8000, BYTES, b"ORC")]))
     tracemalloc.start()
     try:
         with pytest.raises(SidecarError, match="too large"):

@@ -49,9 +49,7 @@ class OrcFile:
             ids = [column.id for column in self.tail.columns]
             footer = self.footers[stripe.ordinal]
             found = read_indexes(self.source, self.tail, stripe, footer, ids, bloom=False)
-            known = {
-                column: index.row_index for column, index in found.items() if index.row_index is not None
-            }
+            known = {column: index.row_index for column, index in found.items() if index.row_index is not None}
             self._indexes[stripe.ordinal] = known
         return dict(self._indexes[stripe.ordinal])
 
@@ -105,10 +103,7 @@ def java_instants(name: str, *, wall: bool) -> list[int | None]:
 
 @lru_cache(maxsize=4)
 def pyarrow_instants(name: str) -> list[int | None]:
-    return [
-        None if v is None else int(v)
-        for v in orc_vectors.pyarrow_timestamps(name).cast(pa.int64()).to_pylist()
-    ]
+    return [None if v is None else int(v) for v in orc_vectors.pyarrow_timestamps(name).cast(pa.int64()).to_pylist()]
 
 
 def quiet(values: Any) -> Any:
@@ -186,9 +181,7 @@ def test_the_files_have_what_the_other_tests_rely_on() -> None:
         file.source.close()
     assert versions == {(0, 11), (0, 12), (1, 9999)}
     assert codecs == {"NONE", "ZLIB", "SNAPPY", "LZ4", "ZSTD"}
-    assert {("STRING", e) for e in ("DICTIONARY", "DIRECT_V2", "DICTIONARY_V2")} | {
-        ("BINARY", "DIRECT")
-    } <= kinds
+    assert {("STRING", e) for e in ("DICTIONARY", "DIRECT_V2", "DICTIONARY_V2")} | {("BINARY", "DIRECT")} <= kinds
     assert chunked
     assert True in present
 
@@ -219,9 +212,7 @@ def test_leaves_below_structs_lists_and_maps() -> None:
     checked = []
     for top in file.tail.columns[0].children:
         whole = arrow.read_stripe(0, [file.tail.columns[top].path]).column(0)
-        leaves = [
-            file.tail.columns[i] for i in file.tail.subtree(top) if not file.tail.columns[i].is_compound
-        ]
+        leaves = [file.tail.columns[i] for i in file.tail.subtree(top) if not file.tail.columns[i].is_compound]
         for number, column in enumerate(leaves):
             together = file.groups(stripe, column)
             for group in stripe.row_groups:
@@ -303,19 +294,14 @@ def random_table(rng: random.Random, count: int) -> Any:
         for w in (8, 16, 32, 64)
     }
     second = patterns(rng, count, -4_000_000_000, 8_000_000_000)
-    nanos = [
-        rng.choice([0, 1, 999_999, 1_000_000, 5 * 10**8, 999_999_999, rng.randrange(10**9)])
-        for _ in range(count)
-    ]
+    nanos = [rng.choice([0, 1, 999_999, 1_000_000, 5 * 10**8, 999_999_999, rng.randrange(10**9)]) for _ in range(count)]
     times = some([s * 10**9 + n for s, n in zip(second, nanos, strict=True)])
     return pa.table(
         {
             **ints,
             "b": pa.array(some([rng.random() < 0.3 for _ in range(count)]), pa.bool_()),
             "f": pa.array(some([rng.gauss(0, 1e10) for _ in range(count)]), pa.float32()),
-            "d": pa.array(
-                some([rng.choice([0.0, -0.0, rng.gauss(0, 1e300)]) for _ in range(count)]), pa.float64()
-            ),
+            "d": pa.array(some([rng.choice([0.0, -0.0, rng.gauss(0, 1e300)]) for _ in range(count)]), pa.float64()),
             "s": pa.array(some([rng.choice(words) for _ in range(count)]), pa.string()),
             "u": pa.array(some([rng.randbytes(rng.randrange(30)).hex() for _ in range(count)]), pa.string()),
             "x": pa.array(some([rng.randbytes(rng.randrange(30)) for _ in range(count)]), pa.binary()),
@@ -442,9 +428,7 @@ def test_streams_that_end_early_are_damage() -> None:
     for column in file.leaves():
         if column.path == "n":
             continue
-        kept = [
-            s if s.column != column.id or s.kind != "DATA" else s._replace(length=0) for s in footer.streams
-        ]
+        kept = [s if s.column != column.id or s.kind != "DATA" else s._replace(length=0) for s in footer.streams]
         short = StripeFooter(stripe, kept, footer.encodings, footer.writer_timezone, [], footer.raw)
         with pytest.raises(DamagedFileError, match="ends early"):
             list(read_row_groups(file.source, file.tail, stripe, short, column))

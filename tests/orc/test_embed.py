@@ -112,9 +112,7 @@ def test_transplanted_filters_give_the_native_layout(tmp_path: Path) -> None:
         theirs_by_place = content(native, one.streams)
         ours_by_place = content(after, other.streams)
         assert [part[:2] for part in ours_by_place] == [part[:2] for part in theirs_by_place]
-        different = {
-            part[:2] for part, own in zip(theirs_by_place, ours_by_place, strict=True) if part != own
-        }
+        different = {part[:2] for part, own in zip(theirs_by_place, ours_by_place, strict=True) if part != own}
         # a statistic's sum is another NaN in the two native files
         assert different <= {("ROW_INDEX", 6), ("ROW_INDEX", 7)}
     written(after, new, tmp_path / "bare.orc", [StripeFilters() for _ in new.stripes])
@@ -131,10 +129,7 @@ def test_replacing_drops_both_forms(tmp_path: Path) -> None:
     written(before, old, path, [StripeFilters({5: b"five"}, kept) for _ in old.stripes])
     after, new = opened(path)
     (footer,) = footers(after, new)
-    of = {
-        column: [s.kind for s in footer.streams_of(column) if s.kind in FILTER_STREAMS]
-        for column in (4, 5, 6)
-    }
+    of = {column: [s.kind for s in footer.streams_of(column) if s.kind in FILTER_STREAMS] for column in (4, 5, 6)}
     assert of == {4: ["BLOOM_FILTER", "BLOOM_FILTER_UTF8"], 5: ["BLOOM_FILTER_UTF8"], 6: []}
     assert [footer.encodings[column].bloom_encoding for column in (4, 5, 6)] == [1, 1, None]
     five = footer.stream(5, "BLOOM_FILTER_UTF8")
@@ -215,8 +210,6 @@ def test_refusals(tmp_path: Path) -> None:
     path = tmp_path / "x.orc"
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
         written(source, replace(tail, encrypted=True), path, [])
-    with pytest.raises(
-        UnsupportedFeatureError, match="a column that gets filters has no row index in stripe 0"
-    ):
+    with pytest.raises(UnsupportedFeatureError, match="a column that gets filters has no row index in stripe 0"):
         written(source, tail, path, [StripeFilters({99: b"x"})] * 2)
     assert not list(tmp_path.iterdir())

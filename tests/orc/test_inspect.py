@@ -78,9 +78,7 @@ def test_every_filter_that_is_not_to_be_trusted_is_named() -> None:
     (BAD, "id", "18000000000", "17"), (BAD, "name", "Alice", "Bob"), (OVER1K, "_col0", "124", "-128"),
     (PYARROW, "c_tiny", "10", "15"), (PYARROW, "c_float", "1.5", "3.25"),
 ])  # fmt: skip
-def test_filters_that_are_not_to_be_trusted_are_not_asked(
-    name: str, column: str, present: str, absent: str
-) -> None:
+def test_filters_that_are_not_to_be_trusted_are_not_asked(name: str, column: str, present: str, absent: str) -> None:
     """Minimum and maximum are asked all the same."""
     assert any(unit.might_contain is None for unit in probe_file(source(name), column, present))
     for value in (present, absent):
@@ -118,13 +116,9 @@ def test_values_are_held_against_statistics_and_filters() -> None:
     denied = [p for p in found.problems if "denies" in p.problem and p.unit is not None]
     assert {p.column for p in denied} == {"c_tiny"}
     bad = sidecar.verify_file(str(DATA / BAD), data=True)
-    assert "the filter denies 2 of 5 values that the row group has" in [
-        p.problem.split(": ")[-1] for p in bad.problems
-    ]
+    assert "the filter denies 2 of 5 values that the row group has" in [p.problem.split(": ")[-1] for p in bad.problems]
     for name in JAVA:
-        assert not [
-            p for p in sidecar.verify_file(str(DATA / name), data=True).problems if p.unit is not None
-        ]
+        assert not [p for p in sidecar.verify_file(str(DATA / name), data=True).problems if p.unit is not None]
 
 
 def test_statistics_that_lie_are_found_by_the_values() -> None:
@@ -227,9 +221,9 @@ def test_fields_that_are_not_known_change_nothing() -> None:
         + postscript + bytes([len(postscript)]), name,
     )  # fmt: skip
     again, _ = read_all(data)
-    assert [
-        message.bytes_(500) for message in (again.postscript, again.footer, again.stripes[0].information)
-    ] == [b"later"] * 3
+    assert [message.bytes_(500) for message in (again.postscript, again.footer, again.stripes[0].information)] == [
+        b"later"
+    ] * 3
     assert inspect_file(data).units == inspect_file(source(name)).units
     assert verify_file(data) == []
 

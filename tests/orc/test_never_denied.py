@@ -43,9 +43,7 @@ KEPT_BY_PYORC = {
 }
 
 
-def filters_of(
-    path: Path, *, legacy: bool = False
-) -> Iterator[tuple[OrcTail, OrcColumn, FoundOrcFilter, Any]]:
+def filters_of(path: Path, *, legacy: bool = False) -> Iterator[tuple[OrcTail, OrcColumn, FoundOrcFilter, Any]]:
     """(tail, column, filter, values) of every column and row group."""
     source = LocalSource(str(path))
     tail = read_tail(source)
@@ -132,9 +130,7 @@ def test_filters_that_cpp_writes_wrong_are_named_and_do_deny_values(name: str) -
             corrupt[column.kind] = corrupt.get(column.kind, 0) + denied(column, found, values)[0]
     assert corrupt["BYTE"] > 0
     assert corrupt.get("CHAR", 1) > 0
-    assert (corrupt["FLOAT"] > 0) == ("pyorc" in name), (
-        "pyarrow feeds floats, PyORC doubles that are then rounded"
-    )
+    assert (corrupt["FLOAT"] > 0) == ("pyorc" in name), "pyarrow feeds floats, PyORC doubles that are then rounded"
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -107,9 +107,7 @@ def test_bad_messages_are_damage(data: str) -> None:
         decode(bytes.fromhex(data))
 
 
-@pytest.mark.parametrize(
-    "getter", ["varint", "signed", "double", "bytes_", "text", "message", "messages", "texts"]
-)
+@pytest.mark.parametrize("getter", ["varint", "signed", "double", "bytes_", "text", "message", "messages", "texts"])
 def test_another_wire_type_is_damage(getter: str) -> None:
     message = Message([(1, FIXED32, 1)])
     with pytest.raises(DamagedFileError, match="wire type"):

@@ -46,11 +46,7 @@ def test_filters_are_those_of_the_writer_bit_for_bit(name: str) -> None:
                 continue
             expected = expected_filters(name, found[0].stream_kind, column.path)
             assert expected is not None
-            bits = [
-                {"k": f.filter.k, "m": f.filter.m, "bitset": f.filter.to_bytes().hex()}
-                for f in found
-                if f.filter
-            ]
+            bits = [{"k": f.filter.k, "m": f.filter.m, "bitset": f.filter.to_bytes().hex()} for f in found if f.filter]
             assert bits == expected
             compared += len(bits)
     streams = 2 if "original" in name else 1
@@ -143,9 +139,7 @@ def test_no_time_that_java_stores_is_denied(name: str) -> None:
                         offset = datetime.fromtimestamp(seconds, zone).utcoffset()
                         seconds += int(offset.total_seconds()) if offset else 0
                     index = stripe.indexes[tail.column(path).id]
-                    answer = ask_row_group(
-                        tail, stripe.footer, index, ordinal, seconds * 10**6 + nanos // 1000
-                    )
+                    answer = ask_row_group(tail, stripe.footer, index, ordinal, seconds * 10**6 + nanos // 1000)
                     assert answer[0] is not False, (path, row, answer)
                     asked += 1
             group += 1

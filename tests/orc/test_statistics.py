@@ -50,9 +50,7 @@ def texts(**parts: str) -> list[Any]:
     return [(numbers[name], BYTES, text.encode()) for name, text in parts.items()]
 
 
-def decoded(
-    message: Message, kind: str, tail: OrcTail | None = None, zone: str | None = "UTC"
-) -> ColumnStatistics:
+def decoded(message: Message, kind: str, tail: OrcTail | None = None, zone: str | None = "UTC") -> ColumnStatistics:
     return decode_statistics(message, column(kind), tail or tail_by(), zone)
 
 
@@ -157,9 +155,7 @@ def test_before_1970_what_other_writers_say_is_a_second_wider() -> None:
     assert high >= -4_999 * 10**6
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "first", "unit"), [("DATE", 7, 1, 1), ("TIMESTAMP", 9, 3, 86_400_000)]
-)
+@pytest.mark.parametrize(("kind", "field", "first", "unit"), [("DATE", 7, 1, 1), ("TIMESTAMP", 9, 3, 86_400_000)])
 def test_before_the_calendars_agree(kind: str, field: int, first: int, unit: int) -> None:
     early, late = (statistics(field, signed(day * unit, 0, first)) for day in (-141_428, -141_427))
     assert bounds(early, kind, tail_by(calendar="julian_gregorian")) is None
@@ -169,9 +165,7 @@ def test_before_the_calendars_agree(kind: str, field: int, first: int, unit: int
     assert bounds(late, kind, tail_by(calendar="julian_gregorian")) is not None
 
 
-@pytest.mark.parametrize(
-    ("trues", "expected"), [(0, (False, False)), (5, (True, True)), (3, (False, True)), (6, None)]
-)
+@pytest.mark.parametrize(("trues", "expected"), [(0, (False, False)), (5, (True, True)), (3, (False, True)), (6, None)])
 def test_booleans_are_counted(trues: int, expected: Any) -> None:
     found = bounds(statistics(5, [(1, BYTES, bytes([trues]))]), "BOOLEAN")
     assert (found and found[:2]) == expected
@@ -180,9 +174,7 @@ def test_booleans_are_counted(trues: int, expected: Any) -> None:
 def test_masked_values_say_nothing() -> None:
     message = statistics(2, signed(1, 2))
     assert decode_statistics(message, column("INT", encrypted=True), tail_by()).min is None
-    masked = decode_statistics(
-        statistics(2, signed(1, 2), values=0), column("INT", encrypted=True), tail_by()
-    )
+    masked = decode_statistics(statistics(2, signed(1, 2), values=0), column("INT", encrypted=True), tail_by())
     assert cannot_hold(masked, 5, "int", column("INT", encrypted=True)) == ""
 
 
@@ -219,9 +211,7 @@ def test_values_outside_of_the_bounds_are_excluded() -> None:
         False,
         True,
     ]
-    assert cannot_hold(decoded(Message([]), "INT"), 1, "int", column("INT")) == "", (
-        "nobody counted, nobody knows"
-    )
+    assert cannot_hold(decoded(Message([]), "INT"), 1, "int", column("INT")) == "", "nobody counted, nobody knows"
 
 
 @pytest.mark.parametrize(
@@ -250,8 +240,7 @@ def test_what_cannot_be_compared_is_kept(kind: str, iceberg_type: str, value: An
 def test_microseconds_are_compared_with_nanoseconds() -> None:
     found = decoded(statistics(9, signed(1000, 2000, 3)), "TIMESTAMP")
     answers = [
-        bool(cannot_hold(found, v, "timestamp", column("TIMESTAMP")))
-        for v in (999_999, 10**6, 2_000_999, 2_001_000)
+        bool(cannot_hold(found, v, "timestamp", column("TIMESTAMP"))) for v in (999_999, 10**6, 2_000_999, 2_001_000)
     ]
     assert answers == [True, False, False, True]
     assert not cannot_hold(found, 10**9, "timestamp_ns", column("TIMESTAMP"))

@@ -62,9 +62,7 @@ def ask(
     **parts: Any,
 ) -> tuple[str | None, str]:
     """(name of the encoding, reason), once it is sure that a reason stands for no trust."""
-    tail = replace(
-        TAIL, writer=writer, writer_version=version, software_version=software, file_version=file_version
-    )
+    tail = replace(TAIL, writer=writer, writer_version=version, software_version=software, file_version=file_version)
     encoding, trusted, reason = encoding_of(
         tail, a_column(kind, **parts), ColumnEncoding("DIRECT_V2", 0, bloom), stream, zone
     )
@@ -201,9 +199,7 @@ LEGACY_KINDS = {"BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "DATE", "BINA
 
 @pytest.mark.parametrize(("kind", "name"), GOOD)
 @pytest.mark.parametrize("version", [1, 4, 9])
-def test_legacy_streams_are_trusted_for_what_no_charset_or_zone_decides(
-    kind: str, name: str, version: int
-) -> None:
+def test_legacy_streams_are_trusted_for_what_no_charset_or_zone_decides(kind: str, name: str, version: int) -> None:
     found, reason = ask(kind, stream=LEGACY, bloom=None, version=version)
     assert (reason == "") == (kind in LEGACY_KINDS)
     if kind == "STRING":
@@ -240,9 +236,7 @@ def test_bloom_encodings_of_the_future(kind: str, bloom: int) -> None:
 # --- time zones -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "zone", ["UTC", "GMT", "Etc/UTC", "Etc/GMT", "Zulu", "Etc/Zulu", "Universal", "UCT", "GMT0"]
-)
+@pytest.mark.parametrize("zone", ["UTC", "GMT", "Etc/UTC", "Etc/GMT", "Zulu", "Etc/Zulu", "Universal", "UCT", "GMT0"])
 def test_names_of_utc(zone: str) -> None:
     assert ask("TIMESTAMP", zone=zone) == ("orc/timestamp:java:UTC", "")
 

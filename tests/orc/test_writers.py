@@ -77,9 +77,7 @@ def test_files_of_pyarrow(compression: str) -> None:
                 assert (found.filter.m, found.filter.k) == size_for(STRIDE, 0.01)
                 assert found.trusted == (column.path != "tiny")
                 values = part[column.path]
-                literals = (
-                    (values.cast(pa.int32()) if column.path == "day" else values).drop_null().to_pylist()
-                )
+                literals = (values.cast(pa.int32()) if column.path == "day" else values).drop_null().to_pylist()
                 for value in noise.sample(literals, 20):
                     might, reason = ask_row_group(tail, stripe.footer, index, group.ordinal, value)
                     assert might is (None if column.path == "tiny" else True), (column.path, value, reason)
@@ -174,9 +172,7 @@ def test_fields_of_structs_in_lists_and_maps_are_not_one_value_a_row() -> None:
     points = [[{"x": 3 * i + n, "y": {"z": str(i)}} for n in range(3)] for i in range(10)]
     named = [[(str(n), point) for n, point in enumerate(row)] for row in points]
     kind = pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.string())]))])
-    table = pa.table(
-        {"list": pa.array(points, pa.list_(kind)), "map": pa.array(named, pa.map_(pa.string(), kind))}
-    )
+    table = pa.table({"list": pa.array(points, pa.list_(kind)), "map": pa.array(named, pa.map_(pa.string(), kind))})
     out = BytesIO()
     pa_orc.write_table(table, out, bloom_filter_columns=list(range(1, 12)))
     data = BytesSource(out.getvalue())

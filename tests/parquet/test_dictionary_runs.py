@@ -29,9 +29,7 @@ CODECS = ["none", "snappy", "gzip", "zstd", "lz4", "brotli"]
 
 def written(values: pa.Array, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.table({"x": values}), sink, **{"data_page_size": 300, "write_batch_size": 64, **options}
-    )
+    pq.write_table(pa.table({"x": values}), sink, **{"data_page_size": 300, "write_batch_size": 64, **options})
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -247,9 +245,7 @@ def test_pages_across_the_windows_of_a_chunk_are_found(monkeypatch: pytest.Monke
 
 def test_reading_stops_when_every_entry_was_seen() -> None:
     values = pa.array(np.tile(np.arange(8), 50_000))
-    source, chunk = first_chunk(
-        written(values, compression="none", data_page_size=4096, write_batch_size=1024)
-    )
+    source, chunk = first_chunk(written(values, compression="none", data_page_size=4096, write_batch_size=1024))
     reader = ChunkReader(source, chunk, 1 << 20)
     page = reader.header(reader.start)
     used = np.zeros(8, np.bool_)

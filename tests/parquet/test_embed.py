@@ -72,9 +72,7 @@ def nothing(footer: Footer) -> list[GroupIndexes]:
 
 
 def filters_everywhere(footer: Footer) -> list[GroupIndexes]:
-    return [
-        GroupIndexes({chunk.leaf.index: FILTER for chunk in group.columns}) for group in footer.row_groups
-    ]
+    return [GroupIndexes({chunk.leaf.index: FILTER for chunk in group.columns}) for group in footer.row_groups]
 
 
 def everything_kept(footer: Footer) -> list[GroupIndexes]:
@@ -138,9 +136,7 @@ def test_files_by_all_writers(path: Path, placement: str) -> None:
         for one, other in zip(old.metadata.structs(4) or (), new.metadata.structs(4) or (), strict=True):
             assert one.fields.keys() == other.fields.keys(), "absent fields stay absent"
         if placement == "end":
-            assert result.read(0, find_extents(source, old).cut) == source.read(
-                0, find_extents(source, old).cut
-            )
+            assert result.read(0, find_extents(source, old).cut) == source.read(0, find_extents(source, old).cut)
             assert [c.start for c in chunks(new)] == [c.start for c in chunks(old)]
         for chunk in chunks(new):
             if indexes is nothing:
@@ -180,9 +176,7 @@ def test_what_is_kept_is_kept_to_the_byte(name: str, placement: str) -> None:
         if before is not None and after is not None:
             moved = other.start - one.start
             assert (after.offsets - before.offsets == moved).all()
-            assert after.offsets.tolist() == [
-                page.offset for page in walk_pages(result, other) if page.is_data
-            ]
+            assert after.offsets.tolist() == [page.offset for page in walk_pages(result, other) if page.is_data]
             assert moved or before.raw == after.raw
     assert done.dead_bytes == 0
     assert_same_pages(source, old, result, new)
@@ -252,9 +246,7 @@ def test_the_layout_after_row_groups() -> None:
     old = read_footer(source)
     _, new, _ = rewritten(source, filters_everywhere, "row-group")
     at = 4
-    for before, group, tree in zip(
-        old.row_groups, new.row_groups, new.metadata.structs(4) or (), strict=True
-    ):
+    for before, group, tree in zip(old.row_groups, new.row_groups, new.metadata.structs(4) or (), strict=True):
         assert tree.integer(5) == at == group.columns[0].start
         at += sum(c.total_compressed_size for c in before.columns)
         for chunk in group.columns:
@@ -270,9 +262,7 @@ def test_row_groups_out_of_order_are_refused_only_where_that_matters() -> None:
     assert groups is not None
     groups.reverse()
     data = encode_struct(footer.metadata)
-    swapped = BytesSource(
-        source.read(0, footer.offset) + data + len(data).to_bytes(4, "little") + b"PAR1", "swapped"
-    )
+    swapped = BytesSource(source.read(0, footer.offset) + data + len(data).to_bytes(4, "little") + b"PAR1", "swapped")
     with pytest.raises(UnsupportedFeatureError, match="begins before the end of"):
         rewritten(swapped, nothing, "row-group")
     result, new, _ = rewritten(swapped, filters_everywhere)
@@ -409,8 +399,6 @@ def test_chunks_of_other_files_and_encrypted_ones_are_refused() -> None:
         place = footer.metadata if where == "file" else (group.structs(1) or [])[1]
         place.fields.update(field)  # type: ignore[arg-type]
         data = encode_struct(footer.metadata)
-        changed = BytesSource(
-            source.read(0, footer.offset) + data + len(data).to_bytes(4, "little") + b"PAR1"
-        )
+        changed = BytesSource(source.read(0, footer.offset) + data + len(data).to_bytes(4, "little") + b"PAR1")
         with pytest.raises(UnsupportedFeatureError, match=found):
             rewritten(changed, nothing)

@@ -192,8 +192,7 @@ def test_columns_without_key_stay_locked_and_the_others_do_not() -> None:
     assert {unit.might_contain for unit in probe(view, "str", "nothing like it")} == {None}
     problems = verify(view)
     assert {(p.column, p.problem) for p in problems} == {
-        (column, "the column is encrypted and cannot be checked: its key is missing")
-        for column in ("f64_clean", "str")
+        (column, "the column is encrypted and cannot be checked: its key is missing") for column in ("f64_clean", "str")
     }
 
 
@@ -287,9 +286,7 @@ def big_file(folder: Path, properties: Any, keys: EncryptionKeys | None) -> str:
         str(folder / "bare.parquet"),
         str(folder / f"{'plain' if keys is None else 'sealed'}.parquet"),
     )
-    pq.write_table(
-        BIG, bare, row_group_size=25_000, encryption_properties=properties, max_rows_per_page=2_000
-    )
+    pq.write_table(BIG, bare, row_group_size=25_000, encryption_properties=properties, max_rows_per_page=2_000)
     sidecar.embed_file(bare, path, bloom=["k"], encryption_keys=keys)
     return path
 

@@ -61,15 +61,11 @@ ROWS = pa.table({"n": [1, 2, None, 2, 5] * 8, "t": ["a", "bb", "", None, "bb"] *
 
 @cache
 def small_file(algorithm: str = "AES_GCM_V1", *, plaintext_footer: bool = False) -> bytes:
-    properties = pe.create_encryption_properties(
-        KEY, encryption_algorithm=algorithm, plaintext_footer=plaintext_footer
-    )
+    properties = pe.create_encryption_properties(KEY, encryption_algorithm=algorithm, plaintext_footer=plaintext_footer)
     with TemporaryDirectory() as folder:
         bare, full = f"{folder}/bare", f"{folder}/full"
         pq.write_table(ROWS, bare, row_group_size=20, store_schema=False, encryption_properties=properties)
-        sidecar.embed_file(
-            bare, full, bloom=["n"], page_index=True, even_if_dictionary=True, encryption_keys=KEYS
-        )
+        sidecar.embed_file(bare, full, bloom=["n"], page_index=True, even_if_dictionary=True, encryption_keys=KEYS)
         return Path(full).read_bytes()
 
 
@@ -230,8 +226,7 @@ def test_filters_without_a_stated_length_are_found() -> None:
     stated, unstated = (unlock(BytesSource(data), KEYS) for data in (small_file(), with_footer(change)))
     for before, after in zip(read_footer(stated).row_groups, read_footer(unstated).row_groups, strict=True):
         (_, want), (_, found) = (
-            next(read_bloom_filters(view, group.columns))
-            for view, group in ((stated, before), (unstated, after))
+            next(read_bloom_filters(view, group.columns)) for view, group in ((stated, before), (unstated, after))
         )
         assert isinstance(want, FoundFilter)
         assert isinstance(found, FoundFilter)

@@ -21,9 +21,7 @@ from tests.parquet.foreign import DATA, WRITERS, expected, leaf_values, written
 
 PLAIN_FILES = [path for path in sorted(DATA.rglob("*.parquet")) if path.read_bytes()[-4:] == b"PAR1"]
 # pyarrow 26 cannot open files with INTERVAL of parquet-java; signed footers it opens only with keys
-FOR_PYARROW = [
-    p for p in PLAIN_FILES if "iv_" not in p.name and "_pf_" not in p.name and "plainfooter" not in p.name
-]
+FOR_PYARROW = [p for p in PLAIN_FILES if "iv_" not in p.name and "_pf_" not in p.name and "plainfooter" not in p.name]
 
 
 def test_the_files_are_there() -> None:
@@ -36,9 +34,7 @@ def test_filters_equal_what_parquet_java_reads(name: str) -> None:
     source = LocalSource(str(DATA / f"{name}.parquet"))
     footer = read_footer(source)
     groups = expected(name)["row_groups"]
-    assert [(g.first_row, g.num_rows) for g in footer.row_groups] == [
-        (g["first_row"], g["rows"]) for g in groups
-    ]
+    assert [(g.first_row, g.num_rows) for g in footer.row_groups] == [(g["first_row"], g["rows"]) for g in groups]
     compared = 0
     for group, want in zip(footer.row_groups, groups, strict=True):
         for chunk, found in read_bloom_filters(source, group.columns):
@@ -204,10 +200,7 @@ def test_the_filter_of_parquet_testing_holds_its_words() -> None:
     from sidecar.filters.sbbf import SplitBlockBloomFilter
 
     bits = SplitBlockBloomFilter.from_bytes(data[len(encode_header(1024)) :])
-    assert all(
-        bits.might_contain_hash(xxhash.xxh64_intdigest(w))
-        for w in (b"hello", b"parquet", b"bloom", b"filter")
-    )
+    assert all(bits.might_contain_hash(xxhash.xxh64_intdigest(w)) for w in (b"hello", b"parquet", b"bloom", b"filter"))
     assert bits.fill() == 32 / 8192
 
 
@@ -218,17 +211,13 @@ def _is_encrypted(name: str) -> bool:
 ENCRYPTED = [path for path in sorted(DATA.rglob("*.parquet*")) if _is_encrypted(path.name)]
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in ENCRYPTED if p.read_bytes()[-4:] == b"PARE"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", [p for p in ENCRYPTED if p.read_bytes()[-4:] == b"PARE"], ids=lambda path: path.name)
 def test_an_encrypted_footer_is_named(path: object) -> None:
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
         read_footer(LocalSource(str(path)))
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in ENCRYPTED if p.read_bytes()[-4:] == b"PAR1"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", [p for p in ENCRYPTED if p.read_bytes()[-4:] == b"PAR1"], ids=lambda path: path.name)
 def test_encrypted_columns_of_a_plaintext_footer_are_named(path: object) -> None:
     source = LocalSource(str(path))
     encrypted = [c for group in read_footer(source).row_groups for c in group.columns if c.encrypted]

@@ -115,9 +115,7 @@ def test_every_codec_and_page_version(codec: str, version: str) -> None:
     repeat=st.integers(1, 30),
 )
 @settings(max_examples=25, deadline=None)
-def test_entries_that_no_row_uses_are_told_apart(
-    version: str, indices: list[int | None], repeat: int
-) -> None:
+def test_entries_that_no_row_uses_are_told_apart(version: str, indices: list[int | None], repeat: int) -> None:
     """pyarrow writes the whole dictionary of a dictionary array, used or not."""
     dictionary = pa.array([f"entry {i}" for i in range(40)])
     rows = pa.array([i for i in indices for _ in range(repeat)], pa.int32())
@@ -134,9 +132,7 @@ def test_entries_that_no_row_uses_are_told_apart(
 
 @given(
     cells=st.lists(
-        st.one_of(
-            st.none(), st.lists(st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 9)))))
-        ),
+        st.one_of(st.none(), st.lists(st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 9)))))),
         min_size=1,
         max_size=60,
     ),
@@ -145,16 +141,12 @@ def test_entries_that_no_row_uses_are_told_apart(
 @settings(max_examples=40, deadline=None)
 def test_levels_of_nested_columns_are_skipped_exactly(cells: list[Any], version: str) -> None:
     column = pa.array(cells, pa.list_(pa.list_(pa.int64())))
-    source = written(
-        pa.table({"c": column}), data_page_version=version, data_page_size=32, write_batch_size=8
-    )
+    source = written(pa.table({"c": column}), data_page_version=version, data_page_size=32, write_batch_size=8)
     (chunk,) = chunks(source)
     values = {v for outer in cells if outer for inner in outer if inner for v in inner if v is not None}
     if wholly_dictionary(source, chunk):
         page = read_dictionary(source, chunk)
-        assert (
-            set(page.to_arrow(chunk.leaf).filter(pa.array(used_entries(source, chunk))).to_pylist()) == values
-        )
+        assert set(page.to_arrow(chunk.leaf).filter(pa.array(used_entries(source, chunk))).to_pylist()) == values
 
 
 def test_a_chunk_that_fell_back_is_not_wholly_dictionary() -> None:
@@ -198,9 +190,7 @@ def test_reading_stops_when_every_entry_was_seen() -> None:
 def test_filters_of_pyarrow_hold_every_value_and_prune() -> None:
     values = list(range(0, 30000, 3))
     options = {"k": {"ndv": 10000, "fpp": 0.01}}
-    source = written(
-        pa.table({"k": pa.array(values, pa.int32())}), bloom_filter_options=options, row_group_size=5000
-    )
+    source = written(pa.table({"k": pa.array(values, pa.int32())}), bloom_filter_options=options, row_group_size=5000)
     for chunk in chunks(source):
         found = read_bloom_filter(source, chunk)
         assert isinstance(found, FoundFilter)
@@ -208,9 +198,7 @@ def test_filters_of_pyarrow_hold_every_value_and_prune() -> None:
         group = values[chunk.row_group * 5000 : (chunk.row_group + 1) * 5000]
         assert found.filter.check(hash_arrow(pa.array(group, pa.int32()), chunk.leaf.encoding)).all()
     assert [unit.might_contain for unit in probe_file(source, "k", "29997")] == [False, True]
-    absent = sum(
-        unit.might_contain is False for k in range(1, 600, 3) for unit in probe_file(source, "k", str(k))
-    )
+    absent = sum(unit.might_contain is False for k in range(1, 600, 3) for unit in probe_file(source, "k", str(k)))
     assert absent > 360
     assert probe_file(source, "k", 3)[0].might_contain is True
 

@@ -252,18 +252,14 @@ def test_the_usual_encoding_of_a_type(value_type: str, encoding: str) -> None:
     assert usual_encoding(value_type).name == encoding
 
 
-@pytest.mark.parametrize(
-    "value_type", ["", "x", "boolean", "decimal(39, 2)", "decimal(3, 9)", "list<int>", "struct"]
-)
+@pytest.mark.parametrize("value_type", ["", "x", "boolean", "decimal(39, 2)", "decimal(3, 9)", "list<int>", "struct"])
 def test_what_is_no_type_is_refused(value_type: str) -> None:
     with pytest.raises(UsageError, match="has no column"):
         probe_bare_filter(BytesSource(OLD.read_bytes()), value_type, "1")
 
 
 def test_a_type_may_name_its_encoding() -> None:
-    made = SplitBlockBloomFilter.from_hashes(
-        hash_arrow(pa.array([7], pa.int32()), Encoding.parse("int32")), 1
-    )
+    made = SplitBlockBloomFilter.from_hashes(hash_arrow(pa.array([7], pa.int32()), Encoding.parse("int32")), 1)
     source = BytesSource(encode_header(32) + made.to_bytes())
     assert probe_bare_filter(source, "long as int32", "7")[0].might_contain is True
     assert probe_bare_filter(source, "long", "7")[0].might_contain is False

@@ -265,9 +265,7 @@ def split_page_file() -> bytes:
     pages = b""
     for levels in ([0, 1, 0, 1], [1, 1, 0, 1]):
         packed = sum(level << i for i, level in enumerate(levels))
-        body = (
-            b"\x02\0\0\0\x03" + bytes([packed]) + b"\x02\0\0\0\x08\x01"
-        )  # rep bit-packed, def run of 4 ones
+        body = b"\x02\0\0\0\x03" + bytes([packed]) + b"\x02\0\0\0\x08\x01"  # rep bit-packed, def run of 4 ones
         body += b"".join(value.to_bytes(4, "little") for value in range(4))
         detail = Struct({1: (I32, 4), 2: (I32, 0), 3: (I32, 3), 4: (I32, 3)})
         header = Struct({1: (I32, 0), 2: (I32, len(body)), 3: (I32, len(body)), 5: (STRUCT, detail)})
@@ -441,9 +439,7 @@ def same_columns(built: ColumnIndex, other: ColumnIndex, apart: set[str], orderi
     assert built.repetition_level_histograms == (other.repetition_level_histograms or None)
     for field in ("boundary_order", "nan_counts", "definition_level_histograms"):
         if field not in apart:
-            assert getattr(built, field) == (
-                getattr(other, field) or (0 if field == "boundary_order" else None)
-            )
+            assert getattr(built, field) == (getattr(other, field) or (0 if field == "boundary_order" else None))
     if built.definition_level_histograms is not None:
         assert built.definition_level_histograms == other.definition_level_histograms
     if other.nan_counts is not None:

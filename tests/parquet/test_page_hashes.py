@@ -35,9 +35,7 @@ COLUMNS: dict[str, tuple[pa.Array[Any], list[str]]] = {
     "timestamp": (pa.array([1, -5, None] * 60, pa.timestamp("ns")), ["PLAIN", "DELTA_BINARY_PACKED"]),
     "list": (pa.array([["a", None], [], None, ["b", "c", "d"]] * 50), ["PLAIN", "DELTA_BYTE_ARRAY"]),
 }  # fmt: skip
-CASES = [
-    (name, encoding) for name, (_, encodings) in COLUMNS.items() for encoding in (*encodings, "dictionary")
-]
+CASES = [(name, encoding) for name, (_, encodings) in COLUMNS.items() for encoding in (*encodings, "dictionary")]
 
 
 def hashes(data: bytes, *, bounds: bool, column: int = 0) -> tuple[set[int], bool]:
@@ -164,9 +162,7 @@ def test_values_beyond_a_page_are_damage() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(
-        st.one_of(st.none(), st.lists(st.one_of(st.none(), st.text(max_size=8)), max_size=4)), max_size=60
-    ),
+    st.lists(st.one_of(st.none(), st.lists(st.one_of(st.none(), st.text(max_size=8)), max_size=4)), max_size=60),
     st.sampled_from(["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "dictionary"]),
     st.sampled_from(["1.0", "2.0"]),
     st.sampled_from(["none", "snappy", "zstd"]),

@@ -79,9 +79,7 @@ def test_indexes_equal_what_parquet_java_reads(name: str) -> None:
             assert not isinstance(offset, SidecarError)
             assert (offset is None) == ("offset_index" not in there)
             if offset is not None:
-                table = zip(
-                    offset.offsets, offset.compressed_page_sizes, offset.first_row_indexes, strict=True
-                )
+                table = zip(offset.offsets, offset.compressed_page_sizes, offset.first_row_indexes, strict=True)
                 assert [list(row) for row in table] == there["offset_index"]
                 assert (offset.unencoded_byte_array_data_bytes or []) == (there.get("unencoded") or [])
                 assert not list(offset_index_problems(footer, chunk, offset))
@@ -94,9 +92,7 @@ def test_indexes_equal_what_parquet_java_reads(name: str) -> None:
             if column is not None:
                 assert isinstance(offset, OffsetIndex)
                 assert not list(column_index_problems(footer, chunk, column, offset))
-    assert compared == sum(
-        "column_index" in c for g in expected(name)["row_groups"] for c in g["columns"].values()
-    )
+    assert compared == sum("column_index" in c for g in expected(name)["row_groups"] for c in g["columns"].values())
 
 
 @pytest.mark.parametrize("path", READABLE, ids=lambda p: p.stem)
@@ -188,9 +184,7 @@ def test_a_page_without_values_needs_nulls_in_the_column() -> None:
     column, offset = read_column_index(source, footer, chunk), read_offset_index(source, footer, chunk)
     assert column is not None
     assert column.null_pages == [True, True]
-    assert "a null page in a column without nulls" not in list(
-        column_index_problems(footer, chunk, column, offset)
-    )
+    assert "a null page in a column without nulls" not in list(column_index_problems(footer, chunk, column, offset))
     assert isinstance(page_bounds(footer, chunk, column, offset), str)  # type: ignore[arg-type]
 
 
@@ -200,9 +194,7 @@ def test_a_column_index_needs_its_offset_index() -> None:
     column = read_column_index(source, footer, chunk)
     assert column is not None
     assert read_offset_index(source, footer, chunk) is None
-    assert (
-        next(column_index_problems(footer, chunk, column, None)) == "a column index without an offset index"
-    )
+    assert next(column_index_problems(footer, chunk, column, None)) == "a column index without an offset index"
 
 
 def test_an_unknown_column_order_leaves_the_null_counts() -> None:

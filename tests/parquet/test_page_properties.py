@@ -19,9 +19,7 @@ from sidecar.parquet.verify.file import verify_file
 from sidecar.source import BytesSource
 from tests.parquet.page_files import check_index, write
 
-FEW = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 SCALARS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "int8": (pa.int8(), st.integers(-128, 127)),
     "int32": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
@@ -99,9 +97,7 @@ def test_no_value_lies_outside_its_page(
     footer = read_footer(source)
     read = pq.read_table(io.BytesIO(data)).column(0).to_pylist()
     for group in footer.row_groups:
-        built = check_index(
-            source, footer, group.columns[0], read[group.first_row : group.first_row + group.num_rows]
-        )
+        built = check_index(source, footer, group.columns[0], read[group.first_row : group.first_row + group.num_rows])
         named = any(cause in built.reason for cause in ("NaN", "an empty data page"))
         assert built.column_index is not None or named
 

@@ -116,9 +116,7 @@ def encode_hybrid(runs: list[tuple[bool, list[int]]], width: int) -> tuple[bytes
 def hybrids(draw: st.DrawFn) -> tuple[int, bytes, list[int]]:
     width = draw(st.integers(1, 20))
     item = st.integers(0, min(2**width - 1, 5000))
-    runs = draw(
-        st.lists(st.tuples(st.booleans(), st.lists(item, min_size=1, max_size=40)), min_size=1, max_size=6)
-    )
+    runs = draw(st.lists(st.tuples(st.booleans(), st.lists(item, min_size=1, max_size=40)), min_size=1, max_size=6))
     return width, *encode_hybrid(runs, width)
 
 
@@ -173,9 +171,7 @@ def test_byte_arrays_are_split(values: list[bytes]) -> None:
 
 
 def dictionary_chunk() -> tuple[bytearray, ColumnChunk]:
-    source = written(
-        pa.table({"c": [1, 2, 3, 2] * 50}), compression="NONE", data_page_size=64, write_batch_size=20
-    )
+    source = written(pa.table({"c": [1, 2, 3, 2] * 50}), compression="NONE", data_page_size=64, write_batch_size=20)
     (chunk,) = chunks(source)
     return bytearray(source.read(0, source.size)), replace(chunk, encoding_stats=None)
 

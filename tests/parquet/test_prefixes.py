@@ -62,9 +62,7 @@ def test_batches_of_long_prefixes_are_not_handed_to_pyarrow(prefixed: BytesSourc
 
 def test_pages_of_long_prefixes_are_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every page is decoded once its values are many bytes, however few it has itself."""
-    (leaf,) = decode_leaves(
-        [Struct({4: (BINARY, b"r"), 5: (I32, 1)}), Struct({1: (I32, 6), 4: (BINARY, b"k")})]
-    )
+    (leaf,) = decode_leaves([Struct({4: (BINARY, b"r"), 5: (I32, 1)}), Struct({1: (I32, 6), 4: (BINARY, b"k")})])
     page = _page(1000)
     assert check_size(leaf, DELTA_BYTE_ARRAY, 1000, page) > 1000 * LONG - LONG
     together: list[int] = []

@@ -127,9 +127,7 @@ def level_file(levels: bytes, encoding: int, count: int, depth: int, values: byt
     """One data page v1 of an INT32 inside ``depth`` optional parents, itself the last of them."""
     detail = Struct({1: (I32, count), 2: (I32, 0), 3: (I32, encoding), 4: (I32, 3)})
     body = (len(levels).to_bytes(4, "little") if encoding == 3 else b"") + levels + values
-    header = encode_struct(
-        Struct({1: (I32, 0), 2: (I32, len(body)), 3: (I32, len(body)), 5: (STRUCT, detail)})
-    )
+    header = encode_struct(Struct({1: (I32, 0), 2: (I32, len(body)), 3: (I32, len(body)), 5: (STRUCT, detail)}))
     names = [f"g{i}".encode() for i in range(depth)]
     schema = [Struct({4: (BINARY, b"root"), 5: (I32, 1)})]
     schema += [Struct({3: (I32, 1), 4: (BINARY, name), 5: (I32, 1)}) for name in names[:-1]]

@@ -85,11 +85,7 @@ def modules(data: bytes, keys: EncryptionKeys) -> list[Sealed]:
         for chunk in group.columns:
             if (group.ordinal, chunk.leaf.index) not in view.encryption.columns:
                 continue
-            kinds = (
-                [Module.DICTIONARY_PAGE_HEADER, Module.DICTIONARY_PAGE]
-                if chunk.dictionary_page_offset
-                else []
-            )
+            kinds = [Module.DICTIONARY_PAGE_HEADER, Module.DICTIONARY_PAGE] if chunk.dictionary_page_offset else []
             at, end = chunk.start, chunk.start + chunk.total_compressed_size
             while at < end:
                 kind = kinds.pop(0) if kinds else None
@@ -159,9 +155,7 @@ def expect_noticed(
             assert now == before, f"{what}: {part} changed without being touched: {now}"
             continue
         assert isinstance(now, DamagedFileError), f"{what}: {part} was tampered with, and is read"
-        assert (now.file, bool(now.column), now.offset is None) == ("it.parquet", True, False), (
-            f"{what}: {now!r}"
-        )
+        assert (now.file, bool(now.column), now.offset is None) == ("it.parquet", True, False), f"{what}: {now!r}"
 
 
 def splice(data: bytes, *changes: tuple[int, bytes]) -> bytes:
@@ -301,9 +295,7 @@ def test_no_rows_are_lost_by_a_tampered_index(name: str, tmp_path: Path) -> None
     path = tmp_path / "it.parquet"
     path.write_bytes(data)
     column = "str"
-    values = [
-        v for v in scan_file(str(path), "true", [column], encryption_keys=keys)[column].to_pylist() if v
-    ]
+    values = [v for v in scan_file(str(path), "true", [column], encryption_keys=keys)[column].to_pylist() if v]
     wanted = values[len(values) // 2].replace("'", "''")
     predicate = f"{column} = '{wanted}'"
     sound = scan_file(str(path), predicate, encryption_keys=keys)
@@ -344,16 +336,12 @@ def test_changed_levels_of_data_pages_v2_by_parquet_java_are_not_noticed() -> No
     assert leaf is not None
     chunk = footer.row_groups[0].columns[leaf.index]
     body = _module(data, chunk.start, Module.DATA_PAGE_HEADER, chunk).end
-    levels = data[
-        body + 1 : body + 14
-    ]  # of 100 entries, the lowest bit first; a run's header is in front of them
+    levels = data[body + 1 : body + 14]  # of 100 entries, the lowest bit first; a run's header is in front of them
     assert (data[body], levels[:2]) == (0x1B, b"\xb6\x6d"), "null, value, value, null, ..."
 
     def read(changed: bytes) -> list[str | None]:
         place = (body + 1, changed)
-        rows: list[str | None] = scan_file(opened(splice(data, place), keys)[0], "true", ["s"])[
-            "s"
-        ].to_pylist()
+        rows: list[str | None] = scan_file(opened(splice(data, place), keys)[0], "true", ["s"])["s"].to_pylist()
         return rows
 
     before = read(levels)
@@ -397,9 +385,7 @@ def test_an_older_filter_of_the_same_file_is_not_noticed(tmp_path: Path) -> None
         embed_file(str(bare), str(path), bloom=["str"], encryption_keys=KEYS)
         versions.append(path.read_bytes())
     older, newer = versions
-    found = [
-        (m, n) for m, n in zip(modules(older, KEYS), modules(newer, KEYS), strict=True) if m.part[2] == FILTER
-    ]
+    found = [(m, n) for m, n in zip(modules(older, KEYS), modules(newer, KEYS), strict=True) if m.part[2] == FILTER]
     assert found
     for before, now in found:
         assert before[:3] == now[:3]

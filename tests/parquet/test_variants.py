@@ -47,11 +47,7 @@ def source_of(name: str) -> LocalSource:
 
 def filters(name: str) -> list[tuple[Any, Any]]:
     source = source_of(name)
-    return [
-        found
-        for group in read_footer(source).row_groups
-        for found in read_bloom_filters(source, group.columns)
-    ]
+    return [found for group in read_footer(source).row_groups for found in read_bloom_filters(source, group.columns)]
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -88,9 +84,7 @@ def test_bad_files_are_named_and_never_prune(name: str, reason: str) -> None:
 
 
 def test_the_same_question_prunes_where_the_filter_is_good() -> None:
-    assert [unit.might_contain for unit in probe_file(source_of("m01_ok"), "str", "no such text")] == [
-        False
-    ] * 3
+    assert [unit.might_contain for unit in probe_file(source_of("m01_ok"), "str", "no such text")] == [False] * 3
     held = pq.read_table(VARIANTS / "base.parquet", columns=["str"])["str"].drop_null()[17].as_py()
     assert any(unit.might_contain for unit in probe_file(source_of("m01_ok"), "str", held))
 

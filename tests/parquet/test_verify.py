@@ -115,9 +115,7 @@ def with_filters(**options: Any) -> bytes:
 
 def emptied(data: bytes, path: str, row_group: int, keep: int) -> bytes:
     """One word in ``keep`` of a filter is left, all others are 0."""
-    chunk = next(
-        c for c in read_footer(BytesSource(data)).row_groups[row_group].columns if c.leaf.path == path
-    )
+    chunk = next(c for c in read_footer(BytesSource(data)).row_groups[row_group].columns if c.leaf.path == path)
     ((_, found),) = read_bloom_filters(BytesSource(data), [chunk])
     assert isinstance(found, FoundFilter)
     out = bytearray(data)
@@ -190,9 +188,7 @@ def test_forms_in_which_readers_ask(kind: pa.DataType, value: float, lacks: str)
 def test_a_sample_reads_some_row_groups_and_says_how_many(tmp_path: Any) -> None:
     path = tmp_path / "x.parquet"
     table = pa.table({"x": pa.array(range(4000), pa.int64())})
-    pq.write_table(
-        table, path, row_group_size=100, bloom_filter_options={"x": {"ndv": 100}}, use_dictionary=False
-    )
+    pq.write_table(table, path, row_group_size=100, bloom_filter_options={"x": {"ndv": 100}}, use_dictionary=False)
     answer = sidecar.verify_file(str(path), sample=0.1)
     assert answer.problems == []
     assert answer.looked_up.to_dict() == {"units": 4, "units_total": 40, "values": 400, "indexes": 0}

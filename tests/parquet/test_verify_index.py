@@ -33,12 +33,8 @@ DEFECTS = {
         ("str", "offset index: missing, while other columns of the row group have one"),
     },
     "p05_nullpage_nullcount0": {("null_page", "column index: page 0 has 120 nulls, not 0")},
-    "p06_ci_one_page_less": {
-        ("i32_req_asc", "column index: 2 pages in the column index, 3 in the offset index")
-    },
-    "p17_bad_hist": {
-        ("str", "column index: repetition_level_histograms has 3 entries, not 5 pages x 1 levels")
-    },
+    "p06_ci_one_page_less": {("i32_req_asc", "column index: 2 pages in the column index, 3 in the offset index")},
+    "p17_bad_hist": {("str", "column index: repetition_level_histograms has 3 entries, not 5 pages x 1 levels")},
     "rs60_bad_null_pages_list": {
         ("l.list.element", "column index: null_pages contradict definition_level_histograms"),
         ("l.list.element", "column index: page 0 is marked as a null page, but has values"),
@@ -82,9 +78,7 @@ def test_defects_of_foreign_files_are_named(name: str) -> None:
     problems = found(f"variants/{name}")
     assert DEFECTS[name] <= problems
     assert {column for column, _ in DEFECTS[name]} <= {column for column, _ in problems}
-    everything = {
-        (p.column, p.problem) for p in verify_file(LocalSource(str(DATA / f"variants/{name}.parquet")))
-    }
+    everything = {(p.column, p.problem) for p in verify_file(LocalSource(str(DATA / f"variants/{name}.parquet")))}
     assert DEFECTS[name] <= everything
 
 
@@ -225,9 +219,7 @@ def test_nan_that_nan_counts_do_not_tell_is_named() -> None:
     raw = encode_struct(tree)
     assert decode_column_index(raw).num_pages == 4
     whole = BytesSource(PLAIN)
-    offsets = build_page_index(
-        whole, read_footer(whole), read_footer(whole).row_groups[0].columns[2]
-    ).offset_index
+    offsets = build_page_index(whole, read_footer(whole), read_footer(whole).row_groups[0].columns[2]).offset_index
     assert offsets is not None
     data = BytesSource(attach(PLAIN, {(0, 2): (raw, offsets.raw)}))
     texts = {p.problem for p in verify_page_index(data, read_footer(data)) if p.column == "f"}
@@ -252,6 +244,4 @@ def test_sizes_that_arrow_counts_short_in_delta_byte_array_are_explained(version
     counted = sum(len(value) for value in stored if value)
     skipped = sum(len(b) for a, b in zip(["", *values], values, strict=False) if a and b and a.startswith(b))
     texts = [p.problem for p in verify_page_index(data, read_footer(data))]
-    assert texts == [
-        f"offset index: page 0 has {counted} bytes of values, not {counted - skipped} ({ARROW_SIZES})"
-    ]
+    assert texts == [f"offset index: page 0 has {counted} bytes of values, not {counted - skipped} ({ARROW_SIZES})"]

@@ -141,10 +141,7 @@ def test_plaintext_is_refused_unless_said_in_so_many_words(local):
     with pytest.raises(UsageError, match="not among the keys"):
         build(table, ["ssn"], encryption_keys=EncryptionKeys(Retriever(), bundle_keys={"ssn": b"none"}))
     report = build(table, ["ssn", "id"], kinds=ALL, encryption_keys=file_keys(), allow_plaintext=True)
-    marks = {
-        (kind, fields): said.get(PLAINTEXT_PROPERTY)
-        for kind, fields, said in blobs_of(report.statistics_path)
-    }
+    marks = {(kind, fields): said.get(PLAINTEXT_PROPERTY) for kind, fields, said in blobs_of(report.statistics_path)}
     assert {key: mark for key, mark in marks.items() if key[1]} == {
         (kind, (field,)): "true" if field == 2 else None
         for kind in ("apache-datasketches-theta-v1", "sidecar-sbbf-v1", "sidecar-page-index-v1")

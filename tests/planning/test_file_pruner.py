@@ -35,9 +35,7 @@ class FakeSegment:
         self.holds = holds
         self.num_units = 4
         self.unit_ranges = np.array([0, 2, 3, 3, 4])
-        self.fields = {
-            field: [type("Group", (), {"units": np.array(units)})] for field, units in fields.items()
-        }
+        self.fields = {field: [type("Group", (), {"units": np.array(units)})] for field, units in fields.items()}
         self.listed_manifests: list[Any] = []
 
     def file_ordinal(self, file: DataFileIdentity) -> int | None:
@@ -82,11 +80,7 @@ def test_a_file_is_dropped_only_if_every_row_group_of_it_is_known_not_to_match()
         True,
         KeptBecause.NOT_LISTED,
     )
-    assert (
-        FilterAnswers([partly], one, lambda *_: True)
-        .verdict_on(live("2"))
-        .reason.text.startswith("not indexed")
-    )
+    assert FilterAnswers([partly], one, lambda *_: True).verdict_on(live("2")).reason.text.startswith("not indexed")
 
 
 def test_each_segment_that_lists_a_file_can_drop_it() -> None:

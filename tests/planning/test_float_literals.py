@@ -60,11 +60,7 @@ VALUES = [
 LITERALS = ["0.1", "0.7", "1e-46", "-1e-46", "3.4028235e38", "-3.4028235e38", "1e39", "-1e39", "16777217"]
 EXACT = ["0.5", "0.10000000149011612", "16777218", "0"]
 TEMPLATES = [
-    *(
-        f"F {sign} #{literal}#"
-        for literal in (*LITERALS, *EXACT)
-        for sign in ("=", "!=", "<", "<=", ">", ">=")
-    ),
+    *(f"F {sign} #{literal}#" for literal in (*LITERALS, *EXACT) for sign in ("=", "!=", "<", "<=", ">", ">=")),
     *(f"not (F {sign} #0.1#)" for sign in ("=", "!=", "<", "<=", ">", ">=")),
     "F in (#0.1#, #0.7#)",
     "F not in (#0.1#, #0.7#)",
@@ -241,9 +237,7 @@ def test_residuals_are_those_of_the_predicate_itself(catalog: Any) -> None:
 
 
 @pytest.mark.parametrize(("predicate", "wanted"), [("f < 1e39", 13), ("f >= -1e39", 13), ("f != 1e39", 15)])
-def test_numbers_beyond_32_bits_are_compared_and_null_is_not(
-    catalog: Any, predicate: str, wanted: int
-) -> None:
+def test_numbers_beyond_32_bits_are_compared_and_null_is_not(catalog: Any, predicate: str, wanted: int) -> None:
     table = catalog.load_table("db.float_literals_float")
     found = {*sidecar.scan(table, predicate)["id"].to_pylist()}
     assert len(found) == wanted
@@ -272,9 +266,7 @@ def test_keys_of_a_promoted_column_lose_no_file_of_floats(catalog: Any) -> None:
 
 
 @pytest.mark.parametrize("literal", ["0.1", "0.7", "3.4028235e38"])
-def test_statistics_of_an_orc_file_do_not_exclude_what_a_float_is_rounded_to(
-    catalog: Any, literal: str
-) -> None:
+def test_statistics_of_an_orc_file_do_not_exclude_what_a_float_is_rounded_to(catalog: Any, literal: str) -> None:
     table = catalog.load_table("db.float_literals_orc")
     held = float(np.float32(literal))
     (key,) = (at for at, value in enumerate(VALUES) if value == held)

@@ -116,9 +116,7 @@ def shifted(forgery: Forgery) -> None:
     forgery.units().toc["units"] = FILES + 1
 
 
-@pytest.mark.parametrize(
-    "change", [swapped_files, doubled_record, shifted], ids=lambda change: change.__name__
-)
+@pytest.mark.parametrize("change", [swapped_files, doubled_record, shifted], ids=lambda change: change.__name__)
 def test_no_file_is_lost_to_who_has_the_keys(local, change):
     table = encrypted_table(local, "db.t", FILES)
     keys = bundle_keys()

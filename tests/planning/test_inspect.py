@@ -48,9 +48,7 @@ def values_of(table: Table, column: str) -> dict[str, list[Any]]:
     from pyiceberg.io.pyarrow import ArrowScan
 
     reader = ArrowScan(table.metadata, table.io, table.schema().select(column), AlwaysTrue())
-    return {
-        task.file.file_path: reader.to_table([task])[column].to_pylist() for task in table.scan().plan_files()
-    }
+    return {task.file.file_path: reader.to_table([task])[column].to_pylist() for task in table.scan().plan_files()}
 
 
 def test_inspect_says_what_is_covered(table: Table) -> None:
@@ -245,9 +243,7 @@ def test_a_missing_file_is_a_problem(table: Table) -> None:
 def test_what_is_registered_must_be_in_the_file(table: Table) -> None:
     def problems(**changes: Any) -> str:
         metadata = table.metadata
-        changed = metadata.model_copy(
-            update={"statistics": [metadata.statistics[0].model_copy(update=changes)]}
-        )
+        changed = metadata.model_copy(update={"statistics": [metadata.statistics[0].model_copy(update=changes)]})
         table.metadata = changed
         try:
             return " ".join(problem.problem for problem in verify_table(table).problems)

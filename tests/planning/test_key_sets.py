@@ -94,9 +94,7 @@ def some_keys(rng: random.Random, rows: list[dict[str, Any]], column: str, kind:
     count = rng.choice([0, 1, 2, 5, 30, 90])
     start = rng.randrange(len(rows))
     chosen = rows[start : start + count] if rng.random() < 0.5 else [rng.choice(rows) for _ in range(count)]
-    values = [
-        None if (v := value_of(row, column)) is None else (math.nan if v == "NaN" else v) for row in chosen
-    ]
+    values = [None if (v := value_of(row, column)) is None else (math.nan if v == "NaN" else v) for row in chosen]
     return pa.array([*values, None, *values[:2]], kind)
 
 
@@ -104,9 +102,7 @@ def some_keys(rng: random.Random, rows: list[dict[str, Any]], column: str, kind:
 def test_rows_are_those_of_a_semi_join(request: pytest.FixtureRequest, which: str) -> None:
     table: Table = request.getfixturevalue(which)
     everything = table.scan().to_arrow().to_pylist()
-    columns = (
-        INDEXED if which == "types" else ["i", "renamed", "f", "d", "dec9", "s", "b", "day", "ts", "st.x"]
-    )
+    columns = INDEXED if which == "types" else ["i", "renamed", "f", "d", "dec9", "s", "b", "day", "ts", "st.x"]
     rng, dropped = random.Random(which), 0
     for number in range(20):
         column = columns[number % len(columns)]
@@ -187,9 +183,7 @@ def test_columns_and_limits(types: Table) -> None:
 
 
 def test_clustered_keys_are_cut_to_bounds(catalog: Any) -> None:
-    table = create_longs(
-        catalog, "db.keys_clustered", [np.arange(n * 1000, n * 1000 + 1000) for n in range(6)]
-    )
+    table = create_longs(catalog, "db.keys_clustered", [np.arange(n * 1000, n * 1000 + 1000) for n in range(6)])
     keys = pa.array([*range(2100, 2200), *range(4500, 4600)])
     found = sidecar.plan(table, AlwaysTrue(), keys={"k": keys})
     assert (found.funnel.dropped_by_metadata, found.funnel.dropped_by_filter, found.files_kept) == (4, 0, 2)
@@ -294,9 +288,7 @@ def test_too_many_keys_are_not_asked_and_it_is_said(catalog: Any, monkeypatch: p
     assert "bytes would be read" in costly.notes[0]
 
 
-def test_few_lookups_are_left_for_the_files_with_the_fewest_keys(
-    catalog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_lookups_are_left_for_the_files_with_the_fewest_keys(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [np.arange(n * 1000, n * 1000 + 1000, 2) for n in range(3)]
     table = create_longs(catalog, "db.keys_few", files)
     absent = pa.array([*range(1, 999, 2), *range(1001, 1999, 20), *range(2001, 2999, 100)])
@@ -429,9 +421,7 @@ def test_keys_beyond_what_older_files_can_hold(past: Table) -> None:
         ("i", pa.array([2**40, -(2**40), 2**31 - 1, *rows["i"].to_pylist()[:9]])),
         (
             "dec9",
-            pa.array(
-                [Decimal(10) ** 15, Decimal("-1E15"), *rows["dec9"].to_pylist()[:9]], pa.decimal128(20, 2)
-            ),
+            pa.array([Decimal(10) ** 15, Decimal("-1E15"), *rows["dec9"].to_pylist()[:9]], pa.decimal128(20, 2)),
         ),
         ("d", pa.array([1e300, 0.1, *rows["f"].to_pylist()[:9]])),
         ("f", pa.array([1e300, 0.1, *rows["f"].to_pylist()[:9]])),

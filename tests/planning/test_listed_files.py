@@ -177,9 +177,7 @@ def test_deletes_that_are_younger_than_listed_and_older_than_unknown_data(catalo
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_a_listed_manifest_is_not_opened_and_need_not_be_there(
-    catalog: Any, tmp_path: Path, version: str
-) -> None:
+def test_a_listed_manifest_is_not_opened_and_need_not_be_there(catalog: Any, tmp_path: Path, version: str) -> None:
     """Name-mapped files in a table of each version, identity partitions, and all manifests gone."""
     table = catalog.create_table(f"db.listed_v{version}", LONGS, properties={"format-version": version})
     paths = []
@@ -430,9 +428,7 @@ def with_first_file(data: bytes, live_files: int, first_file: int) -> bytes:
     return forgery.stored()
 
 
-@pytest.mark.parametrize(
-    ("live_files", "first_file"), [(2, 2), (2, 3), (1, 3)], ids=["half", "behind", "one behind"]
-)
+@pytest.mark.parametrize(("live_files", "first_file"), [(2, 2), (2, 3), (1, 3)], ids=["half", "behind", "one behind"])
 def test_a_listed_manifest_that_reaches_beyond_the_files_is_opened(
     catalog: Any, tmp_path: Path, live_files: int, first_file: int
 ) -> None:

@@ -54,9 +54,7 @@ def plan(spark: Any, catalog: Any, name: str, predicate: str, version: str = "",
     return found
 
 
-def after(
-    spark: Any, catalog: Any, name: str, version: str | None = None, **options: Any
-) -> tuple[int, int, int, int]:
+def after(spark: Any, catalog: Any, name: str, version: str | None = None, **options: Any) -> tuple[int, int, int, int]:
     """Files of the snapshot, those listed, those kept for an absent key, and commits since the sidecar's (-1: none).
 
     Rows are those that Spark reads where its ``version`` is named, else those that pyiceberg reads.
@@ -85,9 +83,7 @@ def ndv(spark: Any, name: str) -> dict[str, int]:
     """Distinct values by column, as Spark's cost-based optimiser sees them; a join is planned with them."""
     spark.conf.set("spark.sql.cbo.enabled", "true")
     try:
-        spark.sql(
-            f"select a.k from cat.db.{name} a join cat.db.{name} b on a.k = b.k where a.k = 2"
-        ).collect()
+        spark.sql(f"select a.k from cat.db.{name} a join cat.db.{name} b on a.k = b.k where a.k = 2").collect()
         relation = spark.table(f"cat.db.{name}")._jdf.queryExecution().optimizedPlan()
         stats, found = relation.stats().attributeStats(), {}
         for attribute in spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(relation.output()):
@@ -252,9 +248,7 @@ def test_files_keep_who_added_them_until_they_are_added_again(
     assert after(spark, catalog, name) == (8, 8, 0, 0)
 
 
-def test_files_without_ids_columns_dropped_and_added_and_defaults(
-    spark: Any, catalog: Any, catalog_dir: Path
-) -> None:
+def test_files_without_ids_columns_dropped_and_added_and_defaults(spark: Any, catalog: Any, catalog_dir: Path) -> None:
     """Hive-style files: a partition column that no file has, and columns by name."""
     source = f"file:{catalog_dir}/hive"
     for part, letter in enumerate("ab"):

@@ -73,9 +73,7 @@ def helped(file: DataFile, text: str) -> set[int]:
 def test_bounds_in_every_form_that_manifests_have_them() -> None:
     bounds = FileBounds({1: "long", 2: "double", 3: "string", 4: "decimal(20, 2)", 5: "timestamp"})
     for width in (4, 8):  # an int that became a long keeps four bytes
-        found = bounds.of(
-            bounded(1, (-5).to_bytes(width, "little", signed=True), b"\x07" + bytes(width - 1)), 1
-        )
+        found = bounds.of(bounded(1, (-5).to_bytes(width, "little", signed=True), b"\x07" + bytes(width - 1)), 1)
         assert (found.lower, found.upper) == ([-5], [7])
     for kind in ("<f", "<d"):
         found = bounds.of(bounded(2, struct.pack(kind, -0.5), struct.pack(kind, 2.0), nans=0), 2)
@@ -113,18 +111,16 @@ def test_page_indexes_are_asked_only_where_bounds_leave_something_open() -> None
 def test_bounds_are_compared_with_pages_in_the_same_unit_alone() -> None:
     bounds = FileBounds({1: "long", 4: "decimal(20, 2)", 5: "timestamp"})
     file = bounded(5, (1).to_bytes(8, "little"), (2).to_bytes(8, "little"))
-    micros, millis = (
-        leaf_of(PageIndexKind(f"int64/timestamp-{u}", "id"), 5, "timestamp") for u in ("us", "ms")
-    )
+    micros, millis = (leaf_of(PageIndexKind(f"int64/timestamp-{u}", "id"), 5, "timestamp") for u in ("us", "ms"))
     assert bounds.in_terms_of(file, 5, micros).lower == [1]
     assert bounds.in_terms_of(file, 5, millis).lower == [None]
     file = bounded(4, b"\x01", b"\x02")
-    assert bounds.in_terms_of(
-        file, 4, leaf_of(PageIndexKind("int32/decimal:2", "id"), 4, "decimal(20, 2)")
-    ).lower == [1]
-    assert bounds.in_terms_of(
-        file, 4, leaf_of(PageIndexKind("int32/decimal:3", "id"), 4, "decimal(20, 2)")
-    ).lower == [None]
+    assert bounds.in_terms_of(file, 4, leaf_of(PageIndexKind("int32/decimal:2", "id"), 4, "decimal(20, 2)")).lower == [
+        1
+    ]
+    assert bounds.in_terms_of(file, 4, leaf_of(PageIndexKind("int32/decimal:3", "id"), 4, "decimal(20, 2)")).lower == [
+        None
+    ]
     file = bounded(1, bytes(8), bytes(8))
     assert bounds.in_terms_of(file, 1, leaf_of(PageIndexKind("int32", "id"), 1, "long")).lower == [0]
 
@@ -145,9 +141,7 @@ def table(catalog: Any) -> Table:
     return catalog.load_table("db.page_pruning")
 
 
-def test_row_groups_that_are_not_told_apart_are_all_kept(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_groups_that_are_not_told_apart_are_all_kept(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     right = Segment.files
     text = "k >= 1500 and k < 1510"
     assert plan(table, text).funnel.row_groups_kept == 1
@@ -160,10 +154,7 @@ def test_row_groups_that_are_not_told_apart_are_all_kept(
             "end": lambda u: UnitEntry(u.row_group, u.first_row, u.rows - 1),
         }[what]
         cut = 2 if what == "end" else 0  # of the last row group alone
-        return [
-            f and replace(f, units=(*f.units[:cut], *map(changed, f.units[cut:])))
-            for f in right(self, wanted)
-        ]
+        return [f and replace(f, units=(*f.units[:cut], *map(changed, f.units[cut:]))) for f in right(self, wanted)]
 
     monkeypatch.setattr(Segment, "files", wrong)
     for what in ("rows", "places", "ordinals", "end"):  # noqa: B007  (a closure reads it)
@@ -226,9 +217,7 @@ def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_inde
     assert "row groups of the file differ" in report.warnings[0]
 
 
-def test_a_column_that_would_be_found_otherwise_is_not_asked(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_column_that_would_be_found_otherwise_is_not_asked(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     from sidecar.planning import opened_sidecar
 
     monkeypatch.setattr(opened_sidecar, "resolution_holds", lambda *_: False)

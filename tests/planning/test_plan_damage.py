@@ -37,9 +37,7 @@ def statistics_file(table: Table) -> Path:
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "truncated", "garbage", "other puffin"])
-def test_a_sidecar_that_is_no_use_keeps_everything_and_says_why(
-    table: Table, what: str, tmp_path: Path
-) -> None:
+def test_a_sidecar_that_is_no_use_keeps_everything_and_says_why(table: Table, what: str, tmp_path: Path) -> None:
     path = statistics_file(table)
     whole = path.read_bytes()
     data = {"missing": None, "empty": b"", "truncated": whole[:-9], "garbage": bytes(len(whole))}.get(

@@ -78,9 +78,7 @@ def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any
     """A file comes later to a name that was indexed at the old place, with the same size and rows."""
     listed = list_snapshot(copied).files[0]
     place, size, rows = listed.path, listed.file_size, listed.record_count
-    other = pa.table(
-        {"k": pa.array([k + 1 for k in pq.read_table(local(place))["k"].to_pylist()], pa.int64())}
-    )
+    other = pa.table({"k": pa.array([k + 1 for k in pq.read_table(local(place))["k"].to_pylist()], pa.int64())})
     source = catalog.create_table(f"db.other_{copied.name()[1]}", other.schema, properties=PLAIN)
     source.append(other)
     copied.delete("k >= 0")

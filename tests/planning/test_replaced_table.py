@@ -93,12 +93,8 @@ def test_what_spark_replaced(spark: Any, catalog: Any) -> None:
     spark.sql("create or replace table cat.db.replaced_spark using iceberg as select 5L as id, 7 as x")
     table = catalog.load_table("db.replaced_spark")
     assert table.schema().find_field("x").field_id == table.schemas()[0].find_field("x").field_id
-    expected = spark.sql(
-        f"select * from cat.db.replaced_spark version as of {before} where x = 'a1'"
-    ).collect()
+    expected = spark.sql(f"select * from cat.db.replaced_spark version as of {before} where x = 'a1'").collect()
     assert [tuple(row) for row in expected] == [(1, "a1", 2)]
     for predicate in ("x = 'a1'", "id = 1", "gone = 2", "true"):
-        assert sidecar.scan(table, predicate, snapshot_id=before).to_pylist() == [
-            {"id": 1, "x": "a1", "gone": 2}
-        ]
+        assert sidecar.scan(table, predicate, snapshot_id=before).to_pylist() == [{"id": 1, "x": "a1", "gone": 2}]
     assert sidecar.scan(table, "x = 7").to_pylist() == [{"id": 5, "x": 7}]

@@ -70,9 +70,7 @@ def returned(catalog: Any, tmp_path: Path, request: pytest.FixtureRequest) -> An
     def make(build: Any, files: int = 3) -> Table:
         name = f"db.returned_{abs(hash((request.node.name, files)))}"
         first = request.param.split()[0]
-        table: Table = catalog.create_table(
-            name, content(0, OLD).schema, properties={"format-version": first}
-        )
+        table: Table = catalog.create_table(name, content(0, OLD).schema, properties={"format-version": first})
         paths = [tmp_path / f"{part}.parquet" for part in range(files)]
         for part, path in enumerate(paths):
             write(path, part, OLD)
@@ -109,9 +107,7 @@ def assert_nothing_is_lost(table: Table, **options: Any) -> None:
         expected = oracle(table, parse_predicate(predicate, table.schema()))
         assert comparable(planned.to_arrow()) == comparable(expected), predicate
     for keys in ([NEW], [10 + NEW, 990 + OLD]):
-        found = sidecar.plan(
-            table, AlwaysTrue(), keys={"k": pa.array(keys, pa.int64())}, **options
-        ).to_arrow()
+        found = sidecar.plan(table, AlwaysTrue(), keys={"k": pa.array(keys, pa.int64())}, **options).to_arrow()
         expected = oracle(table, parse_predicate(f"k in ({', '.join(map(str, keys))})", table.schema()))
         assert comparable(found) == comparable(expected), keys
 
@@ -238,15 +234,11 @@ def test_a_path_that_two_live_entries_have_is_of_neither(catalog: Any, tmp_path:
     planned = sidecar.plan(table, "k >= 900")
     assert planned.files_kept == 2
     assert planned.row_groups == {}
-    assert comparable(planned.to_arrow()) == comparable(
-        oracle(table, parse_predicate("k >= 900", table.schema()))
-    )
+    assert comparable(planned.to_arrow()) == comparable(oracle(table, parse_predicate("k >= 900", table.schema())))
 
 
 @pytest.mark.parametrize("predicate", ["k >= 0", f"k = {50 + NEW}", f"k = {70 + NEW} or p = 2"])
-def test_deletes_of_its_old_rows_take_none_of_its_new_ones(
-    catalog: Any, tmp_path: Path, predicate: str
-) -> None:
+def test_deletes_of_its_old_rows_take_none_of_its_new_ones(catalog: Any, tmp_path: Path, predicate: str) -> None:
     """One delete file names rows of two files, and one of these files comes back: its new rows are younger.
 
     pyiceberg's own scan cannot be the oracle: it joins what all delete files of a scan say of a path.

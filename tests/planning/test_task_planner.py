@@ -13,9 +13,7 @@ from sidecar.iceberg.manifests import read_manifests
 from sidecar.planning import task_planner
 from sidecar.planning.task_planner import plan_tasks
 
-ROWS = pa.table(
-    {"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)}
-)
+ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
 
 @pytest.fixture(scope="module")

@@ -103,9 +103,7 @@ def test_page_bounds_that_leave_values_out_are_named(catalog: Any, monkeypatch: 
         lower, _ = real(*args)
         return lower, lower
 
-    problems = lying(
-        catalog, "db.verify_narrow", monkeypatch, lambda p: p.setattr(page_index_build, "_bounds", narrow)
-    )
+    problems = lying(catalog, "db.verify_narrow", monkeypatch, lambda p: p.setattr(page_index_build, "_bounds", narrow))
     assert {problem.column for problem in problems} == {"i", "s", "st.x"}
     assert all("column index: page 0 has a value above its max_value" in p.problem for p in problems)
 

@@ -67,9 +67,7 @@ def test_damage_of_a_column_has_its_name(kind: str, column: str, table: Table) -
             assert sidecar.plan(table, f"{column} = {value}").warnings
 
 
-def test_a_file_by_its_path_has_no_names_but_those_that_columns_were_found_by(
-    table: Table, tmp_path: Path
-) -> None:
+def test_a_file_by_its_path_has_no_names_but_those_that_columns_were_found_by(table: Table, tmp_path: Path) -> None:
     path = statistics(table)
     with replaced(path, damaged(path, "sidecar-sbbf-v1", 3)):
         assert {p.column for p in verify_file(str(path)).problems} == {"field 3"}
@@ -106,9 +104,7 @@ def test_what_is_registered_wrongly_names_the_column(table: Table) -> None:
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["unread", "indexed later"])
-def test_encrypted_files_that_were_listed_without_keys_were_not_written_anew(
-    later: bool, catalog: Any
-) -> None:
+def test_encrypted_files_that_were_listed_without_keys_were_not_written_anew(later: bool, catalog: Any) -> None:
     """They were listed without row groups. A later build with keys indexes them, and then they are checked."""
     name = f"db.verify_unread_{later}"
     table = encrypted_table(catalog, name, files=2, plaintext_footer=False)

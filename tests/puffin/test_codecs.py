@@ -152,9 +152,7 @@ def test_a_claimed_content_size_is_checked_before_memory_is_taken() -> None:
     with pytest.raises(DamagedFileError, match="the content size 8388608 is impossible for"):
         unpack("lz4", bytes(frame))
     # zstd: single segment, 8 bytes of content size.
-    frame = bytearray(
-        bytes.fromhex("28b52ffd e0") + (1 << 63).to_bytes(8, "little") + bytes.fromhex("190000616263")
-    )
+    frame = bytearray(bytes.fromhex("28b52ffd e0") + (1 << 63).to_bytes(8, "little") + bytes.fromhex("190000616263"))
     with pytest.raises(UnsupportedFeatureError, match="larger than the limit"):
         unpack("zstd", bytes(frame))
 

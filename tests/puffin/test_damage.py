@@ -213,9 +213,7 @@ def test_a_compressed_footer_is_one_lz4_frame(framed: Callable[..., bytes], code
 
     payload = b'{"blobs":[]}'
     with pytest.raises(DamagedFileError, match="not one lz4 frame"):
-        PuffinReader(
-            BytesSource(framed(zstandard.compress(payload) if codec == "zstd" else payload, flags=1))
-        )
+        PuffinReader(BytesSource(framed(zstandard.compress(payload) if codec == "zstd" else payload, flags=1)))
 
 
 def test_a_file_that_ends_early_is_damage(tmp_path: Path) -> None:

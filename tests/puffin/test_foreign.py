@@ -46,9 +46,7 @@ def with_gap(path: Path) -> list[bytes]:
     for blob in reader.metadata.blobs:
         blobs.append(BlobMetadata(**{**vars(blob), "offset": len(body)}))
         body += reader.read_raw(blob) + b"another gap"
-    payload = encode_metadata(
-        FileMetadata(tuple(blobs), reader.metadata.properties, {"unknown": [1, {"a": None}]})
-    )
+    payload = encode_metadata(FileMetadata(tuple(blobs), reader.metadata.properties, {"unknown": [1, {"a": None}]}))
     contents = [reader.read_blob(blob) for blob in reader.metadata.blobs]
     path.write_bytes(body + b"PFA1" + payload + len(payload).to_bytes(4, "little") + bytes(4) + b"PFA1")
     return contents
@@ -129,9 +127,7 @@ def test_icebergs_own_reader_reads_our_files(spark: Any, tmp_path: Path, sizes: 
 
 
 @pytest.mark.jvm
-def test_icebergs_own_reader_reads_our_empty_file_and_copies(
-    spark: Any, tmp_path: Path, puffin_data: Path
-) -> None:
+def test_icebergs_own_reader_reads_our_empty_file_and_copies(spark: Any, tmp_path: Path, puffin_data: Path) -> None:
     empty = tmp_path / "empty.stats"
     with empty.open("wb") as sink:
         written = PuffinWriter(sink, created_by="ä").finish()
@@ -163,9 +159,7 @@ def test_files_with_gaps_and_unknown_keys_are_read_alike(spark: Any, tmp_path: P
     assert [blob[-1] for blob in blobs] == contents
 
 
-def java_write(
-    spark: Any, path: Path, codec: str, blobs: list[tuple[str, list[int], bytes, dict[str, str]]]
-) -> Any:
+def java_write(spark: Any, path: Path, codec: str, blobs: list[tuple[str, list[int], bytes, dict[str, str]]]) -> Any:
     jvm = spark._jvm
     puffin = jvm.org.apache.iceberg.puffin
     output = jvm.org.apache.iceberg.Files.localOutput(str(path))
@@ -190,8 +184,7 @@ def java_write(
 def test_files_of_icebergs_own_writer_are_read(spark: Any, tmp_path: Path, codec: str) -> None:
     path = tmp_path / "theirs.stats"
     blobs = [
-        (f"type {i} é", list(range(i)), content, {"ключ": "🤯"} if i else {})
-        for i, content in enumerate(CONTENTS)
+        (f"type {i} é", list(range(i)), content, {"ключ": "🤯"} if i else {}) for i, content in enumerate(CONTENTS)
     ]
     file_size, footer_size = java_write(spark, path, codec, blobs)
     reader = PuffinReader(LocalSource(str(path)), footer_length=footer_size)
@@ -211,8 +204,7 @@ def test_files_of_icebergs_own_writer_are_read(spark: Any, tmp_path: Path, codec
 def test_our_plain_files_equal_those_of_icebergs_own_writer_byte_for_byte(spark: Any, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.stats"
     blobs = [
-        (f"type {i} é", list(range(i)), content, {"ключ": "🤯"} if i else {})
-        for i, content in enumerate(CONTENTS)
+        (f"type {i} é", list(range(i)), content, {"ключ": "🤯"} if i else {}) for i, content in enumerate(CONTENTS)
     ]
     java_write(spark, theirs, "NONE", blobs)
     sink = io.BytesIO()

@@ -35,15 +35,12 @@ def file_with(length: int, properties: int = 0) -> tuple[bytes, bytes, int]:
 
 
 @pytest.mark.parametrize("name", ["sample-metric-data-uncompressed", "sample-metric-data-compressed-zstd"])
-def test_files_of_icebergs_writer_are_read(
-    puffin_data: Path, sample_blobs: tuple[bytes, bytes], name: str
-) -> None:
+def test_files_of_icebergs_writer_are_read(puffin_data: Path, sample_blobs: tuple[bytes, bytes], name: str) -> None:
     reader = PuffinReader(LocalSource(str(puffin_data / f"{name}.bin")))
     codec = "zstd" if "zstd" in name else None
     assert reader.metadata.properties == {"created-by": "Test 1234"}
     described = [
-        (b.type, b.fields, b.snapshot_id, b.sequence_number, b.compression_codec)
-        for b in reader.metadata.blobs
+        (b.type, b.fields, b.snapshot_id, b.sequence_number, b.compression_codec) for b in reader.metadata.blobs
     ]
     assert described == [("some-blob", (1,), 2, 1, codec), ("some-other-blob", (2,), 2, 1, codec)]
     assert tuple(map(reader.read_blob, reader.metadata.blobs)) == sample_blobs
@@ -78,9 +75,7 @@ def test_a_footer_of_known_length_takes_one_read(footer: int) -> None:
     assert source.bytes_read == len(reader.tail) == max(footer_length, TAIL_LENGTH)
 
 
-@pytest.mark.parametrize(
-    ("footer", "reads"), [(10, 1), (TAIL_LENGTH - 400, 1), (TAIL_LENGTH, 2), (300_000, 2)]
-)
+@pytest.mark.parametrize(("footer", "reads"), [(10, 1), (TAIL_LENGTH - 400, 1), (TAIL_LENGTH, 2), (300_000, 2)])
 def test_a_footer_of_unknown_length_takes_at_most_two_reads(footer: int, reads: int) -> None:
     data, _, footer_length = file_with(200_000, footer)
     source = CountingSource(BytesSource(data))
@@ -337,9 +332,7 @@ def test_nesting_is_kept_up_to_the_limit() -> None:
 @pytest.mark.parametrize(
     ("offset", "length"), [(0, 1), (3, 1), (4, 7), (10, 1), (11, 0), (2**62, 2**62), (4, 2**63 - 1)]
 )
-def test_a_blob_outside_the_blobs_of_the_file_is_damage(
-    framed: Callable[..., bytes], offset: int, length: int
-) -> None:
+def test_a_blob_outside_the_blobs_of_the_file_is_damage(framed: Callable[..., bytes], offset: int, length: int) -> None:
     payload = json.dumps({"blobs": [BLOB | {"offset": offset, "length": length}]}).encode()
     with pytest.raises(DamagedFileError, match="outside the file's blobs") as caught:
         open_bytes(framed(payload, body=b"123456"))

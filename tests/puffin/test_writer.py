@@ -284,12 +284,8 @@ def test_short_writes_are_continued(kind: type[io.BytesIO]) -> None:
     assert read_back(sink, written.footer_size).read_blob(blob) == b"0123456789"
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"), [(Sinks.Full, "No space left"), (Sinks.Stuck, "did not accept bytes")]
-)
-def test_a_sink_that_fails_is_a_storage_error_and_the_file_is_lost(
-    kind: type[io.BytesIO], reason: str
-) -> None:
+@pytest.mark.parametrize(("kind", "reason"), [(Sinks.Full, "No space left"), (Sinks.Stuck, "did not accept bytes")])
+def test_a_sink_that_fails_is_a_storage_error_and_the_file_is_lost(kind: type[io.BytesIO], reason: str) -> None:
     writer = PuffinWriter(kind())
     with pytest.raises(StorageError, match=reason):
         writer.add_blob("t", [1], 2, 3, b"0123456789")

@@ -140,9 +140,7 @@ def test_scans_find_rows_on_both_sides_of_a_literal_between_two_values() -> None
         write_batch_size=64,
     )
     for operator, compare in OPERATORS.items():
-        with open_scan(
-            BytesSource(sink.getvalue()), f"t {operator} '1970-01-01 00:00:00.0045'", None
-        ) as scan:
+        with open_scan(BytesSource(sink.getvalue()), f"t {operator} '1970-01-01 00:00:00.0045'", None) as scan:
             found = sorted(row for rows in scan.found() for row in rows.rows["t"].to_pylist())
             assert scan.report.data_pages <= 5
         expected = compare(ms, pa.scalar(4500, pa.timestamp("us")))
@@ -167,9 +165,7 @@ def test_a_chunk_without_nan_has_no_page_with_nan() -> None:
     """pyarrow's column index has no counts of NaN: without those of the chunk every page may have some."""
     sink = BytesIO()
     table = pa.table({"x": np.repeat(np.arange(8.0), 64)})
-    pq.write_table(
-        table, sink, use_dictionary=False, write_page_index=True, data_page_size=64, write_batch_size=64
-    )
+    pq.write_table(table, sink, use_dictionary=False, write_page_index=True, data_page_size=64, write_batch_size=64)
     read = []
     for data in (sink.getvalue(), with_nan_counts_of_chunks(sink.getvalue())):
         with open_scan(BytesSource(data), "x > 6", None) as scan:

@@ -53,12 +53,7 @@ def test_pairs_in_any_order(pairs: list[tuple[int, int]]) -> None:
 def test_gaps_are_closed(rows: set[int], most: int) -> None:
     closed = rows_of(ranges_of(rows).close_gaps(most))
     ordered = sorted(rows)
-    filled = {
-        gap
-        for before, after in pairwise(ordered)
-        if after - before - 1 <= most
-        for gap in range(before, after)
-    }
+    filled = {gap for before, after in pairwise(ordered) if after - before - 1 <= most for gap in range(before, after)}
     assert closed == rows | filled
 
 
@@ -67,12 +62,7 @@ def test_pages(cuts: set[int], data: st.DataObject) -> None:
     first_rows = [0, *sorted(cuts)]
     keep = data.draw(st.lists(st.booleans(), min_size=len(first_rows), max_size=len(first_rows)))
     ends = [*first_rows[1:], MOST]
-    wanted = {
-        row
-        for start, end, kept in zip(first_rows, ends, keep, strict=True)
-        if kept
-        for row in range(start, end)
-    }
+    wanted = {row for start, end, kept in zip(first_rows, ends, keep, strict=True) if kept for row in range(start, end)}
     found = RowRanges.of_pages(np.array(first_rows, np.int64), MOST, np.array(keep, np.bool_))
     assert rows_of(found) == wanted
     touched = found.touches(np.array([*first_rows, MOST], np.int64))

@@ -27,8 +27,7 @@ def all_types(rng: random.Random, rows: int = ROWS) -> pa.Table:
     def cells(make: Any, nulls: float = 0.15) -> list[Any]:
         hole = range(rows // 3, rows // 2) if rng.random() < 0.5 else range(0)  # pages of nulls alone
         return [
-            None if i in hole or rng.random() < nulls else make(max(0, i + rng.randint(-20, 20)))
-            for i in range(rows)
+            None if i in hole or rng.random() < nulls else make(max(0, i + rng.randint(-20, 20))) for i in range(rows)
         ]
 
     floats = [0.0, -0.0, float("nan"), float("inf"), -float("inf")]
@@ -78,23 +77,15 @@ def all_types(rng: random.Random, rows: int = ROWS) -> pa.Table:
                     "b": None if i % 7 == 0 else {"c": text[i], "d": [i] * (i % 3)},
                 }
             ),
-            pa.struct(
-                [("a", pa.int32()), ("b", pa.struct([("c", pa.string()), ("d", pa.list_(pa.int64()))]))]
-            ),
+            pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.string()), ("d", pa.list_(pa.int64()))]))]),
         ),
-        "list": pa.array(
-            cells(lambda i: [None if j == 1 else i + j for j in range(i % 4)]), pa.list_(pa.int32())
-        ),
+        "list": pa.array(cells(lambda i: [None if j == 1 else i + j for j in range(i % 4)]), pa.list_(pa.int32())),
         "items": pa.array(
             cells(lambda i: [None if j == 2 else {"x": i, "y": text[i] * j} for j in range(i % 4)]),
             pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())])),
         ),
-        "deep": pa.array(
-            cells(lambda i: [[i] * (j % 3) for j in range(i % 4)]), pa.list_(pa.list_(pa.int16()))
-        ),
-        "map": pa.array(
-            cells(lambda i: [(text[j], i) for j in range(i % 3)]), pa.map_(pa.string(), pa.int64())
-        ),
+        "deep": pa.array(cells(lambda i: [[i] * (j % 3) for j in range(i % 4)]), pa.list_(pa.list_(pa.int16()))),
+        "map": pa.array(cells(lambda i: [(text[j], i) for j in range(i % 3)]), pa.map_(pa.string(), pa.int64())),
         "three": pa.array(cells(lambda i: [i, i + 1, None]), pa.list_(pa.int32(), 3)),
     }
     return pa.table(columns)
@@ -132,9 +123,7 @@ def written(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def check(
-    data: bytes, full: pa.Table, seed: int, predicates: int, *, warnings: bool = False
-) -> dict[str, int]:
+def check(data: bytes, full: pa.Table, seed: int, predicates: int, *, warnings: bool = False) -> dict[str, int]:
     """Random predicates on random columns; the scans' rows, positions and types are those of the full read."""
     rng = random.Random(seed)
     source = Predicates(columns_of(full), rng)

@@ -103,8 +103,7 @@ class Predicates:
         distinct = len(set(chosen))
         null_meets = negated and distinct > 1  # one value alone becomes !=
         truth = [
-            null_meets if cell is None else any(cell == value for value in chosen) != negated
-            for cell in column.cells
+            null_meets if cell is None else any(cell == value for value in chosen) != negated for cell in column.cells
         ]
         return f"{column.name} {'not ' if negated else ''}in ({listed})", truth
 
@@ -141,9 +140,7 @@ def _add(found: list[Column], name: str, column: Any) -> None:
     if t.is_struct(kind):
         found.append(Column(name, column.to_pylist(), str, can_compare=False))
         for field in kind:
-            child = pa.chunked_array(
-                [chunk.flatten()[kind.get_field_index(field.name)] for chunk in column.chunks]
-            )
+            child = pa.chunked_array([chunk.flatten()[kind.get_field_index(field.name)] for chunk in column.chunks])
             _add(found, f"{name}.{field.name}", child)
         return
     if t.is_nested(kind) or t.is_null(kind):
@@ -157,9 +154,7 @@ def _flat(name: str, column: Any, kind: Any) -> Column:
         return Column(name, column.to_pylist(), lambda v: str(v).lower())
     if t.is_integer(kind):
         top = 2 ** (kind.bit_width - t.is_signed_integer(kind)) - 1
-        return Column(
-            name, column.to_pylist(), str, near=lambda v, rng: min(v + rng.choice([0, 0, 0, 1]), top)
-        )
+        return Column(name, column.to_pylist(), str, near=lambda v, rng: min(v + rng.choice([0, 0, 0, 1]), top))
     if t.is_floating(kind):
         cells = [None if v is None else float(v) for v in column.cast(pa.float64()).to_pylist()]
         return Column(name, cells, number, is_float=True, near=lambda v, rng: -v if v == 0.0 else v)

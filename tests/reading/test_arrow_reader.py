@@ -68,9 +68,7 @@ def table(catalog: Any) -> Table:
         properties={"write.parquet.row-group-limit": "100"},
     )
     k = np.arange(500)
-    made.append(
-        pa.table({"k": k, "st": [{"x": n, "y": str(n)} for n in range(500)]}, schema=made.schema().as_arrow())
-    )
+    made.append(pa.table({"k": k, "st": [{"x": n, "y": str(n)} for n in range(500)]}, schema=made.schema().as_arrow()))
     return made
 
 

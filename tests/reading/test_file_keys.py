@@ -34,9 +34,7 @@ def test_rows_are_those_of_a_semi_join(writer: str) -> None:
         cells = full[column].combine_chunks()
         start, count = rng.randrange(full.num_rows), rng.choice([1, 3, 30, 300])
         near = range(start, min(start + count, full.num_rows))
-        keys = cells.take(
-            pa.array(near if rng.random() < 0.6 else rng.choices(range(full.num_rows), k=count))
-        )
+        keys = cells.take(pa.array(near if rng.random() < 0.6 else rng.choices(range(full.num_rows), k=count)))
         if pa.types.is_uint32(keys.type) or pa.types.is_uint8(keys.type):
             keys = keys.cast(pa.int64())
         wanted = {normal(key) for key in keys.to_pylist()} - {None}

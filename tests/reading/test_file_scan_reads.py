@@ -98,9 +98,7 @@ def data() -> bytes:
     return write(table())
 
 
-def scanned(
-    data: bytes, predicate: str, columns: list[str] | None = None
-) -> tuple[pa.Table, Recorded, FileScan]:
+def scanned(data: bytes, predicate: str, columns: list[str] | None = None) -> tuple[pa.Table, Recorded, FileScan]:
     source = Recorded(data)
     with open_scan(source, predicate, columns) as scan:
         return scan.to_table(), source, scan
@@ -146,9 +144,7 @@ def test_a_scan_that_no_index_can_help_reads_none_of_it(data: bytes, predicate: 
     assert scan.report.index_reads == 0
 
 
-@pytest.mark.parametrize(
-    "predicate", ["k = 600001", "k < 0", "k > 700000 and noise = 5", "k is null", "false"]
-)
+@pytest.mark.parametrize("predicate", ["k = 600001", "k < 0", "k > 700000 and noise = 5", "k is null", "false"])
 def test_what_statistics_settle_reads_the_footer_alone(data: bytes, predicate: str) -> None:
     rows, source, scan = scanned(data, predicate)
     assert rows.num_rows == 0
@@ -238,9 +234,7 @@ def absent_value(data: bytes) -> int:
     return next(
         value
         for value in range(1_000_001, 1_001_001, 2)
-        if not any(
-            f is None or f.filter.might_contain(value, "long", footer.columns[0].encoding) for f in filters
-        )
+        if not any(f is None or f.filter.might_contain(value, "long", footer.columns[0].encoding) for f in filters)
     )
 
 

@@ -190,9 +190,7 @@ def test_stripes_that_do_not_survive_are_not_read(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("lost", [0, 1, -1])
-def test_statistics_of_fewer_stripes_than_there_are_say_nothing(
-    data: bytes, table: pa.Table, lost: int
-) -> None:
+def test_statistics_of_fewer_stripes_than_there_are_say_nothing(data: bytes, table: pa.Table, lost: int) -> None:
     """Nothing says which stripes the statistics belong to."""
     tail = read_tail(BytesSource(data))
     metadata = decode(data[tail.metadata_offset : tail.footer_offset])

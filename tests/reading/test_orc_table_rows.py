@@ -71,9 +71,7 @@ def check_random_predicates(table: Table, columns: list[str], seed: str, cases: 
         start = rng.randrange(2 * ROWS)
         asked = predicate(rng, rng.sample(columns, 2), 2 * ROWS)
         text = f"id >= {start} and id < {start + rng.randrange(1, 150)} and ({asked} or id = {start})"
-        report = same_rows(
-            table, text, None if case % 3 else ["id", columns[case % len(columns)].split(".")[0]]
-        )
+        report = same_rows(table, text, None if case % 3 else ["id", columns[case % len(columns)].split(".")[0]])
         read_by_group += report.row_groups_read
     return read_by_group
 
@@ -104,9 +102,7 @@ def test_deleted_rows_evolved_schemas_limits_and_keys(catalog: Any) -> None:
     rng, by_group = random.Random(3), 0
     for case in range(20):
         start = rng.randrange(2 * ROWS)
-        asked = predicate(
-            rng, rng.sample(columns, 2), 2 * ROWS, values={n: literals.get(n, n) for n in columns}
-        )
+        asked = predicate(rng, rng.sample(columns, 2), 2 * ROWS, values={n: literals.get(n, n) for n in columns})
         text = f"id >= {start} and id < {start + rng.randrange(1, 150)} and ({asked} or id = {start})"
         by_group += same_rows(table, text, None if case % 2 else ["id", "st", "s"]).row_groups_read
     assert by_group > 15

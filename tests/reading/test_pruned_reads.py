@@ -85,9 +85,7 @@ def test_a_lookup_reads_one_page_of_each_column_of_one_file_and_none_of_its_inde
     assert report.sidecar_reads <= len(COLUMNS), "tables of all columns together, then entries"
 
 
-def test_one_plan_read_by_many_threads_reads_the_sidecar_once(
-    table: Table, recorded: dict[str, Recorded]
-) -> None:
+def test_one_plan_read_by_many_threads_reads_the_sidecar_once(table: Table, recorded: dict[str, Recorded]) -> None:
     planned = plan(table, "k = 450003")
     reports = [TableScanReport() for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -187,9 +185,7 @@ def test_more_row_groups_than_a_plan_asks_about_are_left_to_the_scan(
 def repeating(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> Table:
     """One file of five row groups: a column whose few values stand in every page, one that rises, one of noise."""
     rng, path = np.random.default_rng(5), Path(tmp_path_factory.mktemp("repeating")) / "0.parquet"
-    data = pa.table(
-        {"few": rng.integers(0, 50, ROWS), "k": np.arange(ROWS), "noise": rng.integers(0, 2**62, ROWS)}
-    )
+    data = pa.table({"few": rng.integers(0, 50, ROWS), "k": np.arange(ROWS), "noise": rng.integers(0, 2**62, ROWS)})
     pq.write_table(data, path, row_group_size=20_000, write_page_index=True, data_page_size=16 * 1024)
     made: Table = catalog.create_table("db.repeating", data.schema)
     made.add_files([f"file:{path}"])
@@ -220,9 +216,7 @@ def test_of_a_file_of_which_much_is_left_hardly_a_page_is_read_twice(
     assert read_bytes < group + 64 * 1024
 
 
-@pytest.mark.parametrize(
-    "text", ["k > 99000", "k < 5000 and few > 0", f"noise = {2**61}", "k = 70000 and few > 0"]
-)
+@pytest.mark.parametrize("text", ["k > 99000", "k < 5000 and few > 0", f"noise = {2**61}", "k = 70000 and few > 0"])
 def test_of_a_file_of_which_little_is_left_pages_are_read(
     repeating: Table, recorded: dict[str, Recorded], text: str
 ) -> None:

@@ -176,9 +176,7 @@ def test_ranges_apart_are_asked_for_together_and_near_ones_at_once(tmp_path: Pat
     data = np.random.default_rng(1).bytes(size)
     (tmp_path / "f").write_bytes(data)
     source = CountingSource(FileIOSource(io, "mem://bucket/f", size))
-    store.meeting = threading.Barrier(
-        3
-    )  # three requests wait for each other: one after another would never end
+    store.meeting = threading.Barrier(3)  # three requests wait for each other: one after another would never end
     ranges = [(5 * REMOTE_GAP, 10), (0, 10), (100, 10), (REMOTE_GAP, 5), (7 * REMOTE_GAP, 10), (9, 3)]
     assert read_ranges(source, ranges) == [data[start : start + length] for start, length in ranges]
     assert (source.reads, len(store.requests)) == (3, 3)

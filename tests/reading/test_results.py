@@ -225,8 +225,7 @@ def test_a_limit_ends_the_reading(small: int, table: Table, monkeypatch: pytest.
     counted.files.clear()
     some = wanted.num_rows // 2
     assert (
-        planned.to_arrow_batch_reader(limit=some, threads=2).read_all().to_pylist()
-        == wanted.slice(0, some).to_pylist()
+        planned.to_arrow_batch_reader(limit=some, threads=2).read_all().to_pylist() == wanted.slice(0, some).to_pylist()
     )
     assert FILES // 2 <= len(counted.files) <= FILES // 2 + 3
     counted.files.clear()

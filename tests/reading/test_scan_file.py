@@ -65,11 +65,7 @@ def leaf(draw: random.Random) -> str:
 
     if operator.startswith("is"):
         return f"{column} {operator}"
-    return (
-        f"{column} {operator} ({value()}, {value()})"
-        if "in" in operator
-        else f"{column} {operator} {value()}"
-    )
+    return f"{column} {operator} ({value()}, {value()})" if "in" in operator else f"{column} {operator} {value()}"
 
 
 def predicate(draw: random.Random) -> str:

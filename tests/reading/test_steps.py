@@ -41,9 +41,7 @@ def table() -> pa.Table:
             "s": [None if n % 5 == 0 else f"text {n % 9}" for n in range(ROWS)],
             "long": ["x" * 500 if n % 3 else "y" for n in range(ROWS)],
             "b": pa.array([None if n % 13 == 0 else n % 3 == 0 for n in range(ROWS)]),
-            "l": pa.array(
-                [None if n % 11 == 0 else [n] * (n % 4) for n in range(ROWS)], pa.list_(pa.int32())
-            ),
+            "l": pa.array([None if n % 11 == 0 else [n] * (n % 4) for n in range(ROWS)], pa.list_(pa.int32())),
             "st": pa.array(
                 [None if n % 6 == 0 else {"a": n, "t": None if n % 4 == 0 else str(n)} for n in range(ROWS)],
                 pa.struct([("a", pa.int64()), ("t", pa.string())]),
@@ -74,9 +72,7 @@ def orc_bytes(**options: Any) -> bytes:
 FILES = {
     "one page": parquet(),
     "small pages": parquet(max_rows_per_page=64, write_batch_size=32, write_page_index=True),
-    "delta": parquet(
-        use_dictionary=False, column_encoding={"k": "DELTA_BINARY_PACKED", "s": "DELTA_BYTE_ARRAY"}
-    ),
+    "delta": parquet(use_dictionary=False, column_encoding={"k": "DELTA_BINARY_PACKED", "s": "DELTA_BYTE_ARRAY"}),
     "orc": orc_bytes(compression="zlib", dictionary_key_size_threshold=1.0),
     "orc with row groups": orc_bytes(row_index_stride=1000, stripe_size=1 << 14),
 }

@@ -122,9 +122,7 @@ def test_random_predicates_without_a_sidecar(bare: Table) -> None:
     assert 0 < report.row_groups_read < report.row_groups
 
 
-@pytest.mark.parametrize(
-    "columns", [["id"], ["st.z", "fresh"], ["st.x"], ["part", "s"], ["st", "dec38"], ["fresh"]]
-)
+@pytest.mark.parametrize("columns", [["id"], ["st.z", "fresh"], ["st.x"], ["part", "s"], ["st", "dec38"], ["fresh"]])
 def test_columns_that_are_there_that_are_not_and_parts_of_structs(history: Table, columns: list[str]) -> None:
     report = TableScanReport()
     for text in (
@@ -167,9 +165,7 @@ def test_identity_partition_columns_that_stand_in_no_file(catalog: Any, tmp_path
     from pyiceberg.transforms import IdentityTransform
     from pyiceberg.types import LongType, NestedField, StringType
 
-    schema = Schema(
-        NestedField(1, "k", LongType()), NestedField(2, "p", LongType()), NestedField(3, "v", StringType())
-    )
+    schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "p", LongType()), NestedField(3, "v", StringType()))
     table = catalog.create_table(
         "db.rows_identity",
         schema,

@@ -49,9 +49,7 @@ def rows_of(kinds: dict[str, Any]) -> pa.Table:
         "u": [None if k % 9 == 8 else UUID(int=k << 64).bytes for k in range(ROWS)],
     }
     kinds = {"k": pa.int64(), **kinds, "u": pa.uuid()}
-    return pa.table(
-        {"k": pa.array(range(ROWS)), **{n: pa.array(cells[n], t) for n, t in kinds.items() if n != "k"}}
-    )
+    return pa.table({"k": pa.array(range(ROWS)), **{n: pa.array(cells[n], t) for n, t in kinds.items() if n != "k"}})
 
 
 @pytest.fixture(scope="module", params=["whole", "pages"])

@@ -49,9 +49,7 @@ print(json.dumps(answer))
 def server(spark: Any) -> Iterator[str]:
     """The address of a Connect server in the JVM of the classic session."""
     settings = spark._jvm.org.apache.spark.SparkEnv.get().conf()
-    settings.set("spark.connect.grpc.binding.address", "127.0.0.1").set(
-        "spark.connect.grpc.binding.port", "0"
-    )
+    settings.set("spark.connect.grpc.binding.address", "127.0.0.1").set("spark.connect.grpc.binding.port", "0")
     singleton = getattr(spark._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
     service = getattr(singleton, "MODULE$")
     service.start(spark.sparkContext._jsc.sc())
@@ -59,9 +57,7 @@ def server(spark: Any) -> Iterator[str]:
     service.stop(getattr(service, "stop$default$1")(), getattr(service, "stop$default$2")())
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("grpc") is None, reason="grpc is missing: pip install 'pyspark[connect]'"
-)
+@pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="grpc is missing: pip install 'pyspark[connect]'")
 def test_rows_of_surviving_files(catalog: Any, server: str) -> None:
     table = catalog.create_table("db.connect", pa.schema([("k", pa.int64()), ("s", pa.string())]))
     for part in range(4):

@@ -84,9 +84,7 @@ def test_distinct_counts_make_equality_0_rows_but_for_text(
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize(
-    "predicate", [f"n > {LATER}", f"n in ({LATER}, timestamp_ntz '2024-01-06 00:00:00')"]
-)
+@pytest.mark.parametrize("predicate", [f"n > {LATER}", f"n in ({LATER}, timestamp_ntz '2024-01-06 00:00:00')"])
 def test_a_distinct_count_of_timestamp_ntz_fails_the_query(spark: Any, table: str, predicate: str) -> None:
     query = f"SELECT x.u FROM {table} x JOIN {table} y ON x.u = y.u WHERE x.{predicate}"
     with settings(spark), pytest.raises(Py4JJavaError, match="MatchError: TimestampNTZType"):

@@ -127,9 +127,7 @@ def large(catalog: Any) -> Any:
     made = catalog.create_table("db.source_large", schema, properties=settings)
     for start in (0, 1000):
         numbers = range(start, start + 1000)
-        made.append(
-            pa.table({"k": numbers, "v": [n % 7 for n in numbers], "s": [f"{n}" for n in numbers]}, schema)
-        )
+        made.append(pa.table({"k": numbers, "v": [n % 7 for n in numbers], "s": [f"{n}" for n in numbers]}, schema))
     sidecar.build(made, ["k", "v", "s"], kinds=["bloom", "page-index"], engine="local")
     made = catalog.load_table("db.source_large")
     delete_by_position(made, {made.scan().plan_files()[0].file.file_path: [0, 99, 100, 554, 998]})
@@ -225,9 +223,7 @@ def test_workers_read_encrypted_files_with_keys_of_their_own(
     made = catalog.create_table("db.source_sealed", Schema(NestedField(1, "k", LongType(), required=False)))
     path = f"{catalog_dir}/sealed.parquet"
     properties = pe.create_encryption_properties(b"planted-key-0123")
-    pq.write_table(
-        pa.table({"k": range(100)}, schema), path, row_group_size=25, encryption_properties=properties
-    )
+    pq.write_table(pa.table({"k": range(100)}, schema), path, row_group_size=25, encryption_properties=properties)
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
@@ -252,9 +248,7 @@ def test_workers_read_encrypted_files_with_keys_of_their_own(
     sent = cloudpickle.dumps([(reader, part) for part in reader.partitions()])
     assert b"planted-key" not in sent
     assert b"planted-key-0123".hex().encode() not in sent
-    found = [
-        row["k"] for one, part in pickle.loads(sent) for batch in one.read(part) for row in batch.to_pylist()
-    ]
+    found = [row["k"] for one, part in pickle.loads(sent) for batch in one.read(part) for row in batch.to_pylist()]
     assert found == [3, 77]
     locked = SidecarDataSource(options)
     with pytest.raises(SidecarError):

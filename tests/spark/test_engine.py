@@ -37,9 +37,7 @@ def _rows(number: int, count: int = 2000) -> pa.Table:
     )
 
 
-def _built(
-    catalog: Any, name: str, columns: list[str], **options: Any
-) -> tuple[Any, Filters, dict[int, bytes]]:
+def _built(catalog: Any, name: str, columns: list[str], **options: Any) -> tuple[Any, Filters, dict[int, bytes]]:
     report = sidecar.build(catalog.load_table(name), columns, full=True, **options)
     table = catalog.load_table(name)
     return report, filters_of(table), sketches_of(table)
@@ -61,18 +59,14 @@ def _page_indexes(catalog: Any, name: str) -> dict[tuple[str, int], Any]:
 def mixed(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Appended files, files with filters of their own, a damaged file and one without a footer."""
     folder: Path = tmp_path_factory.mktemp("mixed")
-    table = catalog.create_table(
-        "db.spark_mixed", SCHEMA, properties={"write.parquet.row-group-limit": "700"}
-    )
+    table = catalog.create_table("db.spark_mixed", SCHEMA, properties={"write.parquet.row-group-limit": "700"})
     for number in range(3):
         table.append(_rows(number))
     paths = []
     for number in range(4):
         path = folder / f"{number}.parquet"
         filters = {"k": {"ndv": 2000, "fpp": 0.001}} if number < 2 else None
-        pq.write_table(
-            _rows(10 + number), path, bloom_filter_options=filters, use_dictionary=["c"], row_group_size=900
-        )
+        pq.write_table(_rows(10 + number), path, bloom_filter_options=filters, use_dictionary=["c"], row_group_size=900)
         paths.append(f"file:{path}")
     table.add_files(paths)
     bad = folder / "2.parquet"

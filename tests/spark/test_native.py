@@ -223,9 +223,7 @@ def test_nan_and_null_mean_what_they_mean_to_spark(spark: Any, table: Any) -> No
         "i is null and k < 50": "i is null and k < 50",
     }.items():
         with sidecar.spark_read(spark, NAME, table, predicate, ["k"]) as frame:
-            assert {r["k"] for r in frame.collect()} == {
-                r["k"] for r in everything.where(condition).collect()
-            }
+            assert {r["k"] for r in frame.collect()} == {r["k"] for r in everything.where(condition).collect()}
 
 
 def test_deletes_apply(spark: Any, catalog: Any) -> None:
@@ -233,9 +231,7 @@ def test_deletes_apply(spark: Any, catalog: Any) -> None:
         "create table cat.db.native_deletes (k bigint, s string) tblproperties"
         " ('format-version'='2', 'write.delete.mode'='merge-on-read')"
     )
-    spark.range(100).selectExpr("id k", "concat('t', id) s").repartition(4).writeTo(
-        "cat.db.native_deletes"
-    ).append()
+    spark.range(100).selectExpr("id k", "concat('t', id) s").repartition(4).writeTo("cat.db.native_deletes").append()
     spark.sql("delete from cat.db.native_deletes where k = 50")
     table = catalog.load_table("db.native_deletes")
     sidecar.build(table, ["s"], engine="local", fpp=1e-4)
@@ -291,9 +287,7 @@ def test_another_table_is_refused(spark: Any, table: Any, catalog: Any) -> None:
         pass
 
 
-def test_what_cannot_be_handed_over_is_read_as_always(
-    spark: Any, table: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_handed_over_is_read_as_always(spark: Any, table: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Connect:
         """A session without a JVM."""
 

@@ -109,18 +109,14 @@ PREDICATES = [
 @pytest.mark.jvm
 @pytest.mark.parametrize("form", ["auto", "orc", "parquet"])
 def test_rows_are_those_of_spark_and_pyiceberg(catalog: Any, table: Any, spark: Any, form: str) -> None:
-    sidecar.build(
-        table, COLUMNS, kinds=["bloom", "page-index"], full=True, engine="local", filter_format=form
-    )
+    sidecar.build(table, COLUMNS, kinds=["bloom", "page-index"], full=True, engine="local", filter_format=form)
     table = catalog.load_table(NAME)
     dropped = 0
     for text in PREDICATES:
         planned = plan(table, text)
         assert not planned.warnings
         found = sorted(read(planned, ["i"])["i"].to_pylist())
-        assert found == sorted(
-            table.scan(planned.row_filter, selected_fields=("i",)).to_arrow()["i"].to_pylist()
-        ), text
+        assert found == sorted(table.scan(planned.row_filter, selected_fields=("i",)).to_arrow()["i"].to_pylist()), text
         dropped += planned.funnel.dropped_by_filter + planned.funnel.dropped_by_page_index
     spelled = f"i = 77 or s = 'värde {k(12001)}' or tz = {{}}'{moment(16100)}{{}}'"
     where = spelled.format("timestamp", "")

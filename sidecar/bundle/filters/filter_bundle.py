@@ -83,9 +83,7 @@ class FilterBundle:
             self.doubt(error)
             return None
 
-    def might_match(
-        self, probe: Callable[[AnyEncoding], Probe], resolution_holds: Callable[[str], bool]
-    ) -> Bits:
+    def might_match(self, probe: Callable[[AnyEncoding], Probe], resolution_holds: Callable[[str], bool]) -> Bits:
         """Return bool[units]: False where a filter excludes all probed values.
 
         One call of the reader fetches the ranges of all groups. Never raises for the content of the file.
@@ -139,9 +137,7 @@ class FilterBundle:
             return None
         return dict(zip(pieces, data, strict=True))
 
-    def _evaluate(
-        self, lookup: _Lookup, data: Mapping[BundlePiece, bytes] | None, place: BlobContext
-    ) -> Bits:
+    def _evaluate(self, lookup: _Lookup, data: Mapping[BundlePiece, bytes] | None, place: BlobContext) -> Bits:
         """Return bool[N]: which members might contain the hash; all of them if a piece does not verify."""
         group = lookup.group
         all_members = np.ones(group.layout.members, np.bool_)
@@ -160,9 +156,7 @@ class FilterBundle:
         """Report a damaged piece as a doubt, only the first one of the bundle."""
         if not self._damage_reported:
             self._damage_reported = True
-            problem = (
-                "have a wrong checksum" if self.toc.lock is None else "do not decrypt: they were changed"
-            )
+            problem = "have a wrong checksum" if self.toc.lock is None else "do not decrypt: they were changed"
             self.doubt(DamagedFileError(f"the filters {problem}; their units are kept", offset=piece.offset))
 
     def report_doubts(self) -> None:
@@ -199,9 +193,7 @@ def piece_of(group: StoredGroup, place: BlobContext, region: int, row: int) -> B
     return BundlePiece(group.offset + offset, length, context)
 
 
-def rows_of(
-    group: StoredGroup, piece: bytes | memoryview, rows: Sequence[tuple[int, int]]
-) -> npt.NDArray[np.uint8]:
+def rows_of(group: StoredGroup, piece: bytes | memoryview, rows: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8]:
     """Return the rows of an opened piece: bits uint8[r, ceil(N / 8)], or for transposed groups 0 or 1 uint8[r, N]."""
     layout = group.layout
     if layout.sliced and layout.rows_sealed:

@@ -142,9 +142,7 @@ def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
     return FilterToc(**vars(common), rule_type=rule, groups=groups, fpp=fpp, expected_false_units=expected)
 
 
-def _decode_group(
-    rule_type: type[IndexRule], ordinal: int, content: dict[str, Any], toc: FieldToc
-) -> StoredGroup:
+def _decode_group(rule_type: type[IndexRule], ordinal: int, content: dict[str, Any], toc: FieldToc) -> StoredGroup:
     require(content, "hash", rule_type.hash)
     require(content, "index", rule_type.index)
     members, units = decode_members(content, toc.num_units)
@@ -152,9 +150,7 @@ def _decode_group(
     require(content, "layout", layout.name)
     offset = integer(content, "offset", HEADER_BYTES)
     if integer(content, "length") != layout.length or offset + layout.length > toc.toc_offset:
-        raise DamagedFileError(
-            "a group's length does not match its layout or its blob", expected=layout.length
-        )
+        raise DamagedFileError("a group's length does not match its layout or its blob", expected=layout.length)
     encoding, resolution = member(content, "encoding", str), member(content, "resolution", str)
     return StoredGroup(ordinal, rule, offset, encoding, resolution, layout, units)
 

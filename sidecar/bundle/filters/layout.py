@@ -111,11 +111,7 @@ class Layout:
         """Return the bytes of the pages with ``count`` blocks from ``first_block``, a multiple of ``page_regions``."""
         first = first_block // self.page_regions
         last = -(-(first_block + count) // self.page_regions)
-        end = (
-            self.page_offset(last - 1) + self.page_length(last - 1)
-            if last > first
-            else self.page_offset(first)
-        )
+        end = self.page_offset(last - 1) + self.page_length(last - 1) if last > first else self.page_offset(first)
         return end - self.page_offset(first)
 
     @property

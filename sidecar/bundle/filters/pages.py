@@ -29,9 +29,7 @@ class GroupPages(NamedTuple):
     data: bytes
 
 
-def walk_pages(
-    group: StoredGroup, read_ranges: ReadRanges, piece_bytes: int = PIECE_BYTES
-) -> Iterator[GroupPages]:
+def walk_pages(group: StoredGroup, read_ranges: ReadRanges, piece_bytes: int = PIECE_BYTES) -> Iterator[GroupPages]:
     """Yield all pages of a group, in order."""
     layout = group.layout
     step = layout.page_regions
@@ -69,9 +67,7 @@ def open_pages(group: StoredGroup, place: BlobContext, pages: GroupPages) -> Ope
         bad += (f"{name} {first + number}" for number in wrong)
     opened = bare.tobytes()
     if left:  # the last page of the group is shorter
-        rest = place.open(
-            place.context(group.rule.page, first + full, group.ordinal), data[whole.size :].data
-        )
+        rest = place.open(place.context(group.rule.page, first + full, group.ordinal), data[whole.size :].data)
         if rest is None:
             bad.append(f"page {first + full}")
         opened += bytes(rest or b"")

@@ -148,8 +148,7 @@ def _merge_sizes(members: Sequence[_Sized]) -> list[tuple[int, list[_Sized]]]:
     while len(classes) > 1:
         sizes = sorted(classes)
         cost, small, large = min(
-            (len(classes[small]) * (large - small) * BLOCK_BYTES, small, large)
-            for small, large in pairwise(sizes)
+            (len(classes[small]) * (large - small) * BLOCK_BYTES, small, large) for small, large in pairwise(sizes)
         )
         if cost > allowance:
             break

@@ -207,9 +207,7 @@ class OrcRule(IndexRule):
         """Read ``k`` and ``bits``."""
         bits = integer(content, "bits", WORD_BITS, MAX_BITS)
         if bits % WORD_BITS:
-            raise DamagedFileError(
-                "an ORC filter's number of bits is not a multiple of 64", found=f"{bits} bits"
-            )
+            raise DamagedFileError("an ORC filter's number of bits is not a multiple of 64", found=f"{bits} bits")
         rule = cls(integer(content, "k", 1, MAX_HASHES), bits)
         alone = cls.rows_alone_from(sealing)
         return rule, Layout(members, rule.blocks, rows_sealed_from=alone, sealing=sealing)

@@ -93,9 +93,7 @@ def tail_piece(group: BundleGroup, tails: Sequence[bytes | None], place: BlobCon
     """Return the odd bytes of each member's filter (ones for missing filters), with checksum."""
     parts = [b"\xff" * group.tail if tail is None else tail for tail in tails]
     if len(parts) != len(group.units) or any(len(part) != group.tail for part in parts):
-        raise UsageError(
-            "tails must be one for each member, with the group's tail length", expected=group.tail
-        )
+        raise UsageError("tails must be one for each member, with the group's tail length", expected=group.tail)
     data = b"".join(parts)
     return place.seal(place.context(PieceKind.TAIL, group=group.ordinal), data)
 
@@ -108,9 +106,7 @@ def own_blocks_piece(group: BundleGroup, place: BlobContext) -> bytes:
     return place.seal(place.context(PieceKind.OWN_BLOCKS, group=group.ordinal), data)
 
 
-def gather_blocks(
-    group: BundleGroup, filters: Sequence[Blocks | None], first_block: int, count: int
-) -> Blocks:
+def gather_blocks(group: BundleGroup, filters: Sequence[Blocks | None], first_block: int, count: int) -> Blocks:
     """Return a range of blocks [N, count, 8] of filters (uint32[own z, 8]) by position, widened; ones for ``None``."""
     out = np.empty((len(group.units), count, 8), np.uint32)
     for position, own in enumerate(filters):
@@ -214,17 +210,13 @@ def _slice_regions(regions: npt.NDArray[np.uint8], blocks: Blocks, group: Bundle
         regions[:, before : before + bare.shape[1]] = bare
 
 
-def _seal_regions(
-    regions: npt.NDArray[np.uint8], first_block: int, group: BundleGroup, place: BlobContext
-) -> None:
+def _seal_regions(regions: npt.NDArray[np.uint8], first_block: int, group: BundleGroup, place: BlobContext) -> None:
     contexts = contexts_of(group.rule.region, len(regions), place, group.ordinal)
     contexts["position"] = np.arange(first_block, first_block + len(regions))
     seal_pieces(regions, contexts, place)
 
 
-def _seal_rows(
-    regions: npt.NDArray[np.uint8], first_block: int, group: BundleGroup, place: BlobContext
-) -> None:
+def _seal_rows(regions: npt.NDArray[np.uint8], first_block: int, group: BundleGroup, place: BlobContext) -> None:
     contexts = contexts_of(group.rule.row, BLOCK_BITS, place, group.ordinal)
     contexts["row"] = np.arange(BLOCK_BITS)
     for number, region in enumerate(regions, first_block):

@@ -49,9 +49,7 @@ BOUNDS_SCHEMA = pa.schema(
         *(_optional(name, pa.int64()) for name in ("value_count", "null_count", "nan_count")),
     ]
 )
-PARTITION_SCHEMA = pa.schema(
-    [_required("spec_id", pa.int32()), _required("partition", pa.list_(pa.binary()))]
-)
+PARTITION_SCHEMA = pa.schema([_required("spec_id", pa.int32()), _required("partition", pa.list_(pa.binary()))])
 SCHEMAS_SCHEMA = pa.schema([_required("avro_schema", pa.string())])
 _MANIFEST_NUMBERS = (
     "manifest_length",
@@ -90,9 +88,7 @@ def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, ValueError) as error:
         raise DamagedFileError("a piece is not an Arrow stream", found=str(error)[:100]) from error
     if not table.schema.equals(schema):
-        raise DamagedFileError(
-            "a piece has the wrong columns", expected=schema.names, found=table.schema.names
-        )
+        raise DamagedFileError("a piece has the wrong columns", expected=schema.names, found=table.schema.names)
     return table
 
 

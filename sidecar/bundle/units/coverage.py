@@ -68,15 +68,11 @@ def decode_runs(data: bytes, num_units: int) -> CoverageRuns:
     content = decode_toc(data[_LENGTH.size : start])
     states = [_state(state) for state in member(content, "states", list)]
     if start > len(data) or (len(data) - start) % 8:
-        raise DamagedFileError(
-            "the coverage is cut short or has an incomplete run", expected=start, found=len(data)
-        )
+        raise DamagedFileError("the coverage is cut short or has an incomplete run", expected=start, found=len(data))
     runs = np.frombuffer(data, "<u4", offset=start).reshape(-1, 2).astype(np.int64)
     total = int(runs[:, 0].sum())
     if total != num_units or (runs[:, 1] >= len(states)).any():
-        raise DamagedFileError(
-            "the coverage does not cover the segment's units", expected=num_units, found=total
-        )
+        raise DamagedFileError("the coverage does not cover the segment's units", expected=num_units, found=total)
     field_id = integer(content, "field", -(1 << 31), (1 << 31) - 1)
     return CoverageRuns(field_id, member(content, "kind", str), tuple(states), runs)
 

@@ -56,9 +56,7 @@ def decode_units_toc(toc: bytes) -> UnitsToc:
     """Decode a verified TOC. Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`."""
     content = decode_toc(toc)
     if content.get("kind") != "units":
-        raise DamagedFileError(
-            "this is not the table of contents of units", found=repr(content.get("kind"))[:40]
-        )
+        raise DamagedFileError("this is not the table of contents of units", found=repr(content.get("kind"))[:40])
     if content.get("version") != UNITS_VERSION:
         raise UnsupportedFeatureError(
             "the units have an unknown version",

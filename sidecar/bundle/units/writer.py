@@ -133,9 +133,7 @@ class _SectionWriter:
             self.position += len(piece)
         if len(lengths) != 1:
             self._lengths += lengths
-        self.sections.append(
-            Section(name, field_id, start, len(lengths), self.position - start, b"".join(digests))
-        )
+        self.sections.append(Section(name, field_id, start, len(lengths), self.position - start, b"".join(digests)))
 
     def add_lengths(self) -> None:
         self.add(LENGTHS, [np.array(self._lengths, "<u4").tobytes()])
@@ -198,6 +196,4 @@ def _check(header: SegmentHeader, table: UnitsTable) -> None:
     units = table.num_units
     for coverage in table.coverage:
         if len(coverage.codes) != units:
-            raise UsageError(
-                "coverage must have a state for each unit", expected=units, found=len(coverage.codes)
-            )
+            raise UsageError("coverage must have a state for each unit", expected=units, found=len(coverage.codes))

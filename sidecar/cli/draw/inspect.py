@@ -33,9 +33,7 @@ def filter_rows(data: Any) -> ResultRows:
 def index_rows(data: Any) -> ResultRows:
     """A row for each column of each row group of a Parquet file."""
     columns = "row_group rows column filter_bytes fill estimated_fpp trusted reason column_index_bytes"
-    found = (
-        _index_row(unit, path, column) for unit in data["units"] for path, column in unit["columns"].items()
-    )
+    found = (_index_row(unit, path, column) for unit in data["units"] for path, column in unit["columns"].items())
     return rows_of(f"{columns} offset_index_bytes", found)
 
 
@@ -108,9 +106,7 @@ def data_file(to: Console, data: Any) -> None:
             if not any(column.values()):
                 without_index[path] = None
                 continue
-            drawn.add_row(
-                str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(to, column)
-            )
+            drawn.add_row(str(unit["row_group"]), humanize.count(unit["rows"]), escaped(path), *_indexes(to, column))
     if drawn.row_count:
         to.print(drawn)
     if without_index:
@@ -172,14 +168,10 @@ def table_coverage(to: Console, data: Any) -> None:
             ]
         )
     )
-    drawn = table(
-        "column", "kind", "files", "units", "size", "distinct values", "not indexed", right=(2, 3, 4, 5)
-    )
+    drawn = table("column", "kind", "files", "units", "size", "distinct values", "not indexed", right=(2, 3, 4, 5))
     for column, kinds in data["coverage"].items():
         for kind, entry in kinds.items():
-            reasons = ", ".join(
-                f"{humanize.count(n)} units: {why}" for why, n in entry.get("not_indexed", {}).items()
-            )
+            reasons = ", ".join(f"{humanize.count(n)} units: {why}" for why, n in entry.get("not_indexed", {}).items())
             ndv, size = entry.get("ndv"), entry.get("bytes")
             drawn.add_row(
                 escaped(column),

@@ -37,9 +37,7 @@ def draw(to: Console, data: Any) -> None:
 
 def rows(data: Any) -> ResultRows:
     """A row for each column of each row group; for a column with filters in two streams, a row for each."""
-    columns = (
-        "stripe row_group rows column stream filter_bytes k m fill estimated_fpp encoding trusted reason"
-    )
+    columns = "stripe row_group rows column stream filter_bytes k m fill estimated_fpp encoding trusted reason"
     if _with_statistics(data["units"]):
         columns += " values has_null min max"
     found = (

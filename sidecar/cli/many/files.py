@@ -81,9 +81,7 @@ def _between(text: Any, spread: Any) -> str:
 
 def inspected_rows(data: Any) -> ResultRows:
     """A row for each file."""
-    columns = (
-        "file format size rows row_groups columns_with_filter columns_with_page_index filters filter_bytes"
-    )
+    columns = "file format size rows row_groups columns_with_filter columns_with_page_index filters filter_bytes"
     return rows_of(columns, data["summary"]["lines"])
 
 
@@ -94,14 +92,8 @@ def draw_verified(to: Console, data: Any) -> None:
     drawn = table("file", "", "values looked up", "indexes compared", right=(2, 3))
     for name, file in zip(names, data["files"], strict=True):
         counts, problems = file.get("looked_up", {}), len(file["problems"])
-        state = (
-            f"[red]{humanize.count(problems)} problem{'s' * (problems > 1)}[/]"
-            if problems
-            else "[green]fine[/]"
-        )
-        drawn.add_row(
-            escaped(name), state, humanize.count(counts.get("values")), humanize.count(counts.get("indexes"))
-        )
+        state = f"[red]{humanize.count(problems)} problem{'s' * (problems > 1)}[/]" if problems else "[green]fine[/]"
+        drawn.add_row(escaped(name), state, humanize.count(counts.get("values")), humanize.count(counts.get("indexes")))
     to.print(drawn)
     for problem in data["problems"]:
         place = [f"row group {problem['unit']}"] if problem["unit"] is not None else []
@@ -134,9 +126,7 @@ def draw_probed(to: Console, data: Any) -> None:
         _title(to, folder, "files to read")
         drawn = table("file", "size", "row groups", "", right=(1, 2))
         for name, file in zip(names, kept, strict=True):
-            drawn.add_row(
-                escaped(name), humanize.size(file["size"]), _units_to_read(file), escaped(_answer(file))
-            )
+            drawn.add_row(escaped(name), humanize.size(file["size"]), _units_to_read(file), escaped(_answer(file)))
         to.print(drawn)
     draw_skipped(to, data)
 
@@ -175,9 +165,7 @@ def draw_written(to: Console, data: Any) -> None:
     to.print(drawn)
     sizes = f"{humanize.size(total['size_before'])} before, {humanize.size(total['size'])} now"
     written = f"{humanize.count(total['files'])} files in {escaped(data['folder'])}"
-    to.print(
-        facts([(written_label(data), written), ("size", sizes), ("time", humanize.duration(data["seconds"]))])
-    )
+    to.print(facts([(written_label(data), written), ("size", sizes), ("time", humanize.duration(data["seconds"]))]))
     draw_skipped(to, data)
 
 

@@ -186,9 +186,7 @@ def _planned_result(data: Any) -> str:
 def verify_cells(data: Any) -> Cells:
     """The line of ``verify``, with the first problem."""
     counts = data.get("looked_up", {})
-    first = (
-        data["problems"][0]["problem"] if data["problems"] else "fine" if data["checked"] else data["scope"]
-    )
+    first = data["problems"][0]["problem"] if data["problems"] else "fine" if data["checked"] else data["scope"]
     return {
         "checked": data["checked"],
         "values looked up": counts.get("values"),

@@ -24,21 +24,15 @@ Targets = Annotated[
 ]
 Tables = Annotated[
     list[str],
-    typer.Argument(
-        metavar="TABLE...", help="Tables as namespace.table, or globs: db.*, db.** with namespaces in it."
-    ),
+    typer.Argument(metavar="TABLE...", help="Tables as namespace.table, or globs: db.*, db.** with namespaces in it."),
 ]
 SkipBad = Annotated[
     bool,
-    typer.Option(
-        "--skip-bad", help="Go on past files that cannot be read, and list them; the exit code is then 1."
-    ),
+    typer.Option("--skip-bad", help="Go on past files that cannot be read, and list them; the exit code is then 1."),
 ]
 Into = Annotated[
     str | None,
-    typer.Option(
-        "--into", metavar="DIR", help="Write a new file for each SRC (files, folders, globs) into a folder."
-    ),
+    typer.Option("--into", metavar="DIR", help="Write a new file for each SRC (files, folders, globs) into a folder."),
 ]
 
 _COMPARISON = re.compile(r"[=<>]|\s(in|is|not|like|between)\b", re.IGNORECASE)
@@ -75,9 +69,7 @@ def check_there(paths: Sequence[str], skip_bad: bool = False) -> None:
 
     for path in () if skip_bad else paths:
         if "/" not in path and not is_glob(path) and not os.path.lexists(path):
-            raise StorageError(
-                "no such file", file=path, hint="If it is a table, name its catalog: --catalog NAME."
-            )
+            raise StorageError("no such file", file=path, hint="If it is a table, name its catalog: --catalog NAME.")
 
 
 def are_several_tables(names: Sequence[str], skip_bad: bool = False) -> bool:
@@ -89,9 +81,7 @@ def are_several_tables(names: Sequence[str], skip_bad: bool = False) -> bool:
     return len(names) > 1 or is_table_glob(names[0])
 
 
-def expanded(
-    paths: Sequence[str], skip_bad: bool, endings: Sequence[str], keys: str | None = None
-) -> FoundFiles:
+def expanded(paths: Sequence[str], skip_bad: bool, endings: Sequence[str], keys: str | None = None) -> FoundFiles:
     """The files that paths, folders and globs name; with ``skip_bad`` without those that cannot be read."""
     from sidecar import find_files, readable_files
     from sidecar.cli.options import encryption_keys
@@ -111,9 +101,7 @@ def one_predicate(command: str, target: str, words: Sequence[str] | None) -> str
             hint=f'Write: sidecar {command} {given[0]} "{target}"',
         )
     if not given:
-        raise UsageError(
-            "no predicate was given", hint=f'Write it in quotes: sidecar {command} {target} "a = 5"'
-        )
+        raise UsageError("no predicate was given", hint=f'Write it in quotes: sidecar {command} {target} "a = 5"')
     if len(given) > 1:
         raise UsageError(
             "a predicate is one argument",

@@ -76,9 +76,7 @@ def _options(
             help="Log what is done to stderr; -vv logs the details.",
         ),
     ] = 0,
-    log_level: Annotated[
-        LogLevel | None, choice("--log-level", LogLevel, "Log to stderr from this level on.")
-    ] = None,
+    log_level: Annotated[LogLevel | None, choice("--log-level", LogLevel, "Log to stderr from this level on.")] = None,
     catalog: Annotated[
         str | None,
         typer.Option(

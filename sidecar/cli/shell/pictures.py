@@ -52,7 +52,5 @@ def funnel(to: Console, stages: Sequence[tuple[str, int, str]]) -> list[str]:
         drawn = bar(count / whole if whole else 0, FUNNEL_WIDTH, ascii_only=ascii_only)
         padding = " " * (FUNNEL_WIDTH - len(drawn))
         things = unit.removesuffix("s") if count == 1 else unit
-        lines.append(
-            f"{name:<{names}}  [cyan]{drawn}[/]{padding}  {humanize.count(count):>{numbers}} {things}"
-        )
+        lines.append(f"{name:<{names}}  [cyan]{drawn}[/]{padding}  {humanize.count(count):>{numbers}} {things}")
     return lines

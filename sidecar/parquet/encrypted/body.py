@@ -90,9 +90,7 @@ def _checked(
     if offset < LENGTH_BYTES or length < 0 or offset + length > end or length > most:
         start = min(max(offset, LENGTH_BYTES), end)
         stop = min(max(offset + length, start), end)
-        return RefusedRegion(
-            start, stop, chunk.leaf.path, "an encrypted part of the column is outside the file's body"
-        )
+        return RefusedRegion(start, stop, chunk.leaf.path, "an encrypted part of the column is outside the file's body")
     return region(offset, offset + length)
 
 

@@ -46,14 +46,11 @@ def verify_file_set(
             problems.append(problem_in(path, reason_of(error)))
     missing = [prefix for prefix in prefixes if prefix not in owners]
     return problems + [
-        problem_in(None, f"no file has the AAD prefix {prefix.decode('utf-8', 'replace')!r}")
-        for prefix in missing
+        problem_in(None, f"no file has the AAD prefix {prefix.decode('utf-8', 'replace')!r}") for prefix in missing
     ]
 
 
-def _prefix_of(
-    path: str, left: Sequence[bytes], keys: EncryptionKeys, open_file: Callable[[str], Source]
-) -> bytes:
+def _prefix_of(path: str, left: Sequence[bytes], keys: EncryptionKeys, open_file: Callable[[str], Source]) -> bytes:
     """Return the authenticated prefix of a file. If it is not stored, try those in ``left`` on the footer."""
     source = open_file(path)
     try:

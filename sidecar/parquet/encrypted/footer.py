@@ -64,9 +64,7 @@ def unlock_footer(name: str, tail: Tail, keys: EncryptionKeys) -> tuple[FileEncr
     if declaration is None:
         _check_plain(head, tail)
         if expected is not None:
-            raise DamagedFileError(
-                "the file is not encrypted, so it is not the file of the expected AAD prefix"
-            )
+            raise DamagedFileError("the file is not encrypted, so it is not the file of the expected AAD prefix")
         _check_twin(name, keys)
         return None
     prefix = _checked_prefix(declaration, expected)
@@ -107,9 +105,7 @@ def _check_twin(name: str, keys: EncryptionKeys) -> None:
 def _check_plain(metadata: Struct, tail: Tail) -> None:
     """Raise :class:`DamagedFileError` if a footer without a declaration has encrypted columns: somebody removed it."""
     chunks = (chunk for group in metadata.structs(4) or () for chunk in group.structs(1) or ())
-    if _SIGNING_KEY in metadata.fields or any(
-        {_CRYPTO, _ENCRYPTED_METADATA} & c.fields.keys() for c in chunks
-    ):
+    if _SIGNING_KEY in metadata.fields or any({_CRYPTO, _ENCRYPTED_METADATA} & c.fields.keys() for c in chunks):
         raise DamagedFileError("the footer does not say how its columns are encrypted", offset=tail.offset)
 
 
@@ -142,9 +138,7 @@ def _decrypt_footer(encryption: FileEncryption, key: bytes, tail: Tail, start: i
 def _check_signed(encryption: FileEncryption, key: bytes, tail: Tail, used: int) -> None:
     end = len(tail.data) - SIGNATURE_BYTES
     if used > end:
-        raise DamagedFileError(
-            "the plaintext footer of an encrypted file has no signature", offset=tail.offset
-        )
+        raise DamagedFileError("the plaintext footer of an encrypted file has no signature", offset=tail.offset)
     try:
         encryption.check_signature(key, tail.data[:end], tail.data[end:])
     except DamagedFileError as error:
@@ -172,9 +166,7 @@ def _unlock_columns(encryption: FileEncryption, metadata: Struct, keys: Encrypti
                 expected=number,
                 found=ordinal,
             )
-        for leaf, chunk in zip(
-            leaves, group.structs(1) or (), strict=False
-        ):  # the footer's decoder counts them
+        for leaf, chunk in zip(leaves, group.structs(1) or (), strict=False):  # the footer's decoder counts them
             found = _column(chunk, leaf, encryption.footer_key, keys, known)
             if found is not None:
                 columns[number, leaf.index] = found

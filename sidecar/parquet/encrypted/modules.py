@@ -156,9 +156,7 @@ class FileEncryption:
         """
         try:
             if self.module_length(module, data, len(data)) != len(data):
-                raise DamagedFileError(
-                    "its length differs from that of its place", expected=len(data) - LENGTH_BYTES
-                )
+                raise DamagedFileError("its length differs from that of its place", expected=len(data) - LENGTH_BYTES)
             sealed = memoryview(data)[LENGTH_BYTES:]
             if self._is_ctr(module):
                 return decrypt_ctr(key, sealed)
@@ -217,9 +215,7 @@ def decode_declaration(union: Struct | None) -> Declaration:
         raise UnsupportedFeatureError("the encryption algorithm is unknown", found=f"member {members}")
     (number,) = union.fields
     details = union.struct(number) or Struct()
-    return Declaration(
-        ALGORITHMS[number], details.binary(1), details.binary(2) or b"", details.boolean(3) is True
-    )
+    return Declaration(ALGORITHMS[number], details.binary(1), details.binary(2) or b"", details.boolean(3) is True)
 
 
 def _ordinal(value: int) -> bytes:

@@ -100,9 +100,7 @@ class EncryptedPages:
         if not chunk.offset_index_offset or not chunk.offset_index_length:
             return None
         try:
-            index = decode_offset_index(
-                self._read_index(chunk.offset_index_offset, chunk.offset_index_length)
-            )
+            index = decode_offset_index(self._read_index(chunk.offset_index_offset, chunk.offset_index_length))
         except StorageError:
             raise
         except SidecarError:
@@ -116,9 +114,7 @@ class EncryptedPages:
             return None
         if (starts[0] > self.start) != self._has_dictionary:
             return None
-        pages = [
-            _EncryptedPage(*place, number) for number, place in enumerate(zip(starts, ends, strict=True))
-        ]
+        pages = [_EncryptedPage(*place, number) for number, place in enumerate(zip(starts, ends, strict=True))]
         return [_EncryptedPage(self.start, starts[0], None), *pages] if self._has_dictionary else pages
 
     def _by_walking(self, source: Source) -> Iterator[_EncryptedPage]:
@@ -151,9 +147,7 @@ class EncryptedPages:
             return split + encryption.module_length(of_body, prefix, room - split)
         length = header.count(_COMPRESSED_SIZE, "compressed_page_size")
         if length > room - split:
-            raise DamagedFileError(
-                "a page reaches beyond its column chunk", expected=room - split, found=length
-            )
+            raise DamagedFileError("a page reaches beyond its column chunk", expected=room - split, found=length)
         return split + length
 
     def _open(self, number: int | None, raw: memoryview) -> bytes:
@@ -199,9 +193,7 @@ def _check_header(header: Struct, number: int | None, body: memoryview) -> None:
         )
     crc = header.integer(_CRC)
     if crc is not None and zlib.crc32(body) != crc & 0xFFFFFFFF:
-        raise WrongChecksumError(
-            "the checksum of a page is wrong", expected=crc & 0xFFFFFFFF, found=zlib.crc32(body)
-        )
+        raise WrongChecksumError("the checksum of a page is wrong", expected=crc & 0xFFFFFFFF, found=zlib.crc32(body))
 
 
 class _PagePart:

@@ -83,9 +83,7 @@ class DecryptedSource(WrappingSource):
         """See :meth:`Source.read`. Raises :class:`DamagedFileError` for a module that does not authenticate."""
         check_range(self.name, self.size, offset, length)
         end = offset + length
-        pieces = {
-            start: data for start, data in self._fixed.items() if start < end and start + len(data) > offset
-        }
+        pieces = {start: data for start, data in self._fixed.items() if start < end and start + len(data) > offset}
         missing: list[EncryptedUnit] = []
         for unit in self._units(offset, end):
             known = self._kept(unit[:2])
@@ -93,9 +91,7 @@ class DecryptedSource(WrappingSource):
                 missing.append(unit)
             else:
                 pieces[unit.start] = known
-        taken = sorted(
-            [(start, start + len(data)) for start, data in pieces.items()] + [u[:2] for u in missing]
-        )
+        taken = sorted([(start, start + len(data)) for start, data in pieces.items()] + [u[:2] for u in missing])
         clear = _between(taken, offset, end)
         ranges = [*clear, *(unit[:2] for unit in missing)]
         if ranges:

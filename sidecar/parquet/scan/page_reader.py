@@ -183,9 +183,7 @@ class RowGroupReader:
         sparse = rows.close_gaps(_SHORT_GAP).num_rows < _DENSE * self._group.num_rows
         if sparse:
             self._fetch_offset_indexes(parts)
-        return {
-            part: self._choose(part, rows) if sparse and part not in self._large else None for part in parts
-        }
+        return {part: self._choose(part, rows) if sparse and part not in self._large else None for part in parts}
 
     def _chunk(self, leaf_index: int) -> ColumnChunk:
         return self._group.columns[leaf_index]
@@ -207,9 +205,7 @@ class RowGroupReader:
                 )
 
     def _doubt(self, chunk: ColumnChunk, why: str) -> None:
-        self._counts.doubts.append(
-            f"row group {chunk.row_group}, {chunk.leaf.path}: offset index not used: {why}"
-        )
+        self._counts.doubts.append(f"row group {chunk.row_group}, {chunk.leaf.path}: offset index not used: {why}")
 
     def _fetch_offset_indexes(self, parts: Iterable[SchemaPart]) -> None:
         indexes = (leaf.index for part in parts for leaf in part.leaves)
@@ -294,9 +290,7 @@ class RowGroupReader:
         found = []
         for at, leaf in enumerate(part.leaves):
             with located(self._footer.name, leaf.path):
-                found.append(
-                    self._chunk_pages(self._chunk(leaf.index), pages.indexes[at], pages.numbers[at], raw)
-                )
+                found.append(self._chunk_pages(self._chunk(leaf.index), pages.indexes[at], pages.numbers[at], raw))
         self._counts.data_pages += sum(len(chunk.data) for chunk in found)
         try:
             column = decode_part(self._footer, self._shape, part, found, pages.held.num_rows, self._budget)
@@ -345,9 +339,7 @@ class RowGroupReader:
             raise _Contradiction("the page before the first data page is not a dictionary page")
         return memoryview(data)[: page.header_length + page.compressed_size]
 
-    def _check_rows(
-        self, part: SchemaPart, pages: _FetchedPages, found: Sequence[LeafPages], column: Any
-    ) -> None:
+    def _check_rows(self, part: SchemaPart, pages: _FetchedPages, found: Sequence[LeafPages], column: Any) -> None:
         """Check that pages of lists end where the rows end that pyarrow put together.
 
         Headers of v1 pages count values, not rows, so wrong rows in an offset index show only here.

@@ -261,9 +261,7 @@ class _PageScan:
         return iter(found)
 
     def _reader(self, group: RowGroup) -> RowGroupReader:
-        return RowGroupReader(
-            self._indexes, self._data, self._footer, group, self._request.shape, self._counts
-        )
+        return RowGroupReader(self._indexes, self._data, self._footer, group, self._request.shape, self._counts)
 
     def read(self, group: RowGroup, rows: RowRanges, reader: RowGroupReader, most: int) -> FoundRows | None:
         """Return the rows of a row group that match, at most ``most``; ``None`` if there are none."""

@@ -157,9 +157,7 @@ class PartCursor:
         self._place: dict[str, Any] = {"file": footer.name, "column": part.path}
         self._num_rows = num_rows
         with self._errors():
-            self._file = pq.ParquetFile(
-                pa.BufferReader(_part_file(footer, shape, part, chunks, num_rows)), **OPTIONS
-            )
+            self._file = pq.ParquetFile(pa.BufferReader(_part_file(footer, shape, part, chunks, num_rows)), **OPTIONS)
         self._batches: Iterator[Any] | None = None
         self._left: list[Any] = []
 
@@ -191,9 +189,7 @@ class PartCursor:
                 self._batches = self._file.iter_batches(rows, use_threads=False)
             batch = next(self._batches, None)
         if batch is None:
-            raise DamagedFileError(
-                "the pages have the wrong number of rows", **self._place, expected=self._num_rows
-            )
+            raise DamagedFileError("the pages have the wrong number of rows", **self._place, expected=self._num_rows)
         return batch.column(0)
 
     def skip(self, rows: int, most: int) -> None:
@@ -206,16 +202,12 @@ class PartCursor:
         try:
             yield
         except pa.ArrowNotImplementedError as error:
-            raise UnsupportedFeatureError(
-                f"pyarrow cannot decode: {first_line(error)}", **self._place
-            ) from error
+            raise UnsupportedFeatureError(f"pyarrow cannot decode: {first_line(error)}", **self._place) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DamagedFileError(f"pyarrow cannot decode: {first_line(error)}", **self._place) from error
 
 
-def _part_file(
-    footer: Footer, shape: FileShape, part: SchemaPart, chunks: Sequence[LeafPages], num_rows: int
-) -> bytes:
+def _part_file(footer: Footer, shape: FileShape, part: SchemaPart, chunks: Sequence[LeafPages], num_rows: int) -> bytes:
     """Return the bytes of a Parquet file that has the part's pages as its only row group."""
     pieces: list[bytes | memoryview] = []
     metas, at = [], len(MAGIC)

@@ -165,9 +165,7 @@ def _arrow_schema(footer: Footer) -> Any:
     kept |= {3: (I64, 0), 4: (LIST, Items(STRUCT, []))}
     kept.setdefault(1, (I32, 1))
     try:
-        with pq.ParquetFile(
-            pa.BufferReader(finish_file(b"", Struct(dict(sorted(kept.items()))))), **OPTIONS
-        ) as file:
+        with pq.ParquetFile(pa.BufferReader(finish_file(b"", Struct(dict(sorted(kept.items()))))), **OPTIONS) as file:
             schema: Any = file.schema_arrow
             return pa.schema(map(without_views, schema), schema.metadata)
     except pa.ArrowNotImplementedError as error:
@@ -175,9 +173,7 @@ def _arrow_schema(footer: Footer) -> Any:
             f"Arrow has no type for the schema: {first_line(error)}", file=footer.name
         ) from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamagedFileError(
-            f"pyarrow cannot open the file: {first_line(error)}", file=footer.name
-        ) from error
+        raise DamagedFileError(f"pyarrow cannot open the file: {first_line(error)}", file=footer.name) from error
 
 
 def without_views(field: Any) -> Any:
@@ -309,9 +305,7 @@ def _struct(node: Node, arrays: dict[SchemaPart, Any]) -> Any:
     first = next(node.parts())
     if node.part is not None:
         return arrays[first]
-    children = [
-        _struct(child, {part: arrays[part].field(0) for part in child.parts()}) for child in node.children
-    ]
+    children = [_struct(child, {part: arrays[part].field(0) for part in child.parts()}) for child in node.children]
     mask = arrays[first].is_null() if arrays[first].null_count else None
     return pa.StructArray.from_arrays(children, fields=list(node.field.type), mask=mask)
 

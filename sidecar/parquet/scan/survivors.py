@@ -71,16 +71,13 @@ class Survivors:
         self._dropped = dropped
         self._counts = counts
 
-    def survivors(
-        self, wanted: Wanted, reader_of: Readers
-    ) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
+    def survivors(self, wanted: Wanted, reader_of: Readers) -> Iterator[tuple[RowGroup, RowRanges, RowGroupReader]]:
         """Yield each row group that may match, its rows that may match, and a reader with the indexes read so far."""
         groups = ((group, wanted(group)) for group in self._footer.row_groups)
         some = ((group, rows) for group, rows in groups if rows)
         while batch := list(islice(some, _BATCH)):
             verdicts = [
-                _GroupVerdict(self._footer, group, rows, reader_of(group), self._use.pages)
-                for group, rows in batch
+                _GroupVerdict(self._footer, group, rows, reader_of(group), self._use.pages) for group, rows in batch
             ]
             if self._condition is None:
                 yield from ((v.group, v.wanted, v.reader) for v in verdicts)
@@ -193,9 +190,7 @@ class _GroupVerdict:
 class _Filters:
     """Looks up the values of a condition in the Bloom filters and dictionaries of one row group."""
 
-    def __init__(
-        self, index: CountingSource, data: CountingSource, verdict: _GroupVerdict, counts: PageCounts
-    ) -> None:
+    def __init__(self, index: CountingSource, data: CountingSource, verdict: _GroupVerdict, counts: PageCounts) -> None:
         self.by_dictionary = False
         self._index = index
         self._data = data

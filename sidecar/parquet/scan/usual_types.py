@@ -28,9 +28,7 @@ def usual_footer(footer: Footer) -> bytes:
     usual = pa.schema(map(without_views, schema), schema.metadata).serialize()
     text = base64.b64encode(usual.to_pybytes())
     pairs = footer.metadata.structs(_KEY_VALUES) or []
-    changed = [
-        Struct(pair.fields | {2: (BINARY, text)}) if pair.text(1) == ARROW_SCHEMA else pair for pair in pairs
-    ]
+    changed = [Struct(pair.fields | {2: (BINARY, text)}) if pair.text(1) == ARROW_SCHEMA else pair for pair in pairs]
     fields = footer.metadata.fields | {_KEY_VALUES: (LIST, Items(STRUCT, changed))}
     return encode_struct(Struct(fields))
 

@@ -37,9 +37,7 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
     problems = [*_footer_problems(footer), *_chunk_problems(source, footer)]
     chosen = set() if values is None else values.choose(len(footer.row_groups))
     if values is not None:
-        values.indexes += sum(
-            map(_is_compared, (chunk for group in footer.row_groups for chunk in group.columns))
-        )
+        values.indexes += sum(map(_is_compared, (chunk for group in footer.row_groups for chunk in group.columns)))
     for found in (
         verify_page_index(source, footer),
         _value_problems(source, footer, values, chosen),
@@ -79,16 +77,12 @@ def _chunk_problems(source: Source, footer: Footer) -> Iterator[Problem]:
     yield from _overlaps(footer.name, sorted(taken))
 
 
-def _value_problems(
-    source: Source, footer: Footer, values: ValueCheck | None, chosen: set[int]
-) -> Iterator[Problem]:
+def _value_problems(source: Source, footer: Footer, values: ValueCheck | None, chosen: set[int]) -> Iterator[Problem]:
     for group in footer.row_groups:
         asked = [c for c in group.columns if group.ordinal in chosen or c.leaf.encoding.name in FLOATS]
         for chunk, found in read_bloom_filters(source, asked):
             if isinstance(found, FoundFilter) and not found.defect:
-                yield from _of_chunk(
-                    footer, chunk, value_problems(source, footer, chunk, found.filter, values)
-                )
+                yield from _of_chunk(footer, chunk, value_problems(source, footer, chunk, found.filter, values))
 
 
 def _is_compared(chunk: ColumnChunk) -> bool:

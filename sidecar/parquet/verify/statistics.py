@@ -53,9 +53,7 @@ def _null_problems(chunk: ColumnChunk, bounds: Bounds, pages: list[ScannedPage])
         yield f"statistics: null_count says that all values are null, the pages have {present} values"
 
 
-def _bound_problems(
-    chunk: ColumnChunk, ordering: Ordering, bounds: Bounds, pages: list[ScannedPage]
-) -> Iterator[str]:
+def _bound_problems(chunk: ColumnChunk, ordering: Ordering, bounds: Bounds, pages: list[ScannedPage]) -> Iterator[str]:
     low, high = bounds.lower[0], bounds.upper[0]
     nans = sum(page.values.nan_count for page in pages if page.values is not None)
     if nans and is_float(chunk.leaf) and not bounds.may_have_nan[0]:
