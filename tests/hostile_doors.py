@@ -2,7 +2,8 @@
 
 The worker does everything once on sound files, so that a child starts warm. For each file on the command line and
 each door it prints a line of JSON: ``file``, ``door``, ``answer`` (``value``, the class of our error, or what went
-wrong), ``seconds`` of CPU time, and ``bytes``: how far the child's peak of resident memory is above its start.
+wrong), ``cost``: CPU time in units of :func:`tests.yardstick.unit_of_work`, and ``bytes``: how far the child's peak of resident memory
+is above its start.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from sidecar.files import format_of
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
 from sidecar.source import open_source
+from tests.yardstick import unit_of_work
 
 OURS = (DamagedFileError, UnsupportedFeatureError, UsageError, StorageError)
 
@@ -44,8 +46,11 @@ COLUMNS = 4
 MOST_BYTES = 1 << 30
 """Address space that a child may take more, touched or not: what it may use is less, see the tests."""
 
-MOST_SECONDS = 20
-"""CPU time after which a child is killed."""
+MOST_SECONDS = 120
+"""CPU time after which a child is killed: it hangs, however slow the machine is."""
+
+SOON = 0.5
+"""CPU seconds below which a call is cheap on any machine, and its cost is not measured: it is 0."""
 
 
 def columns_of(path: str) -> list[str]:
@@ -165,7 +170,8 @@ def attempt(call: Callable[[], object]) -> dict[str, Any]:
         detail = str(error)
     except BaseException:
         answer = "foreign: " + traceback.format_exc()
-    found = {"answer": answer, "seconds": time.process_time() - started, "bytes": peak() - before}
+    seconds, taken = time.process_time() - started, peak() - before
+    found = {"answer": answer, "cost": seconds / unit_of_work() if seconds > SOON else 0, "bytes": taken}
     return found | ({"detail": detail} if "detail" in locals() else {})
 
 
@@ -185,7 +191,7 @@ def in_child(call: Callable[[], object]) -> dict[str, Any]:
     with open(out, "rb") as file:
         data = file.read()
     _, status = os.waitpid(child, 0)
-    return json.loads(data) if data else {"answer": f"killed by signal {status & 127}", "seconds": 0, "bytes": 0}
+    return json.loads(data) if data else {"answer": f"killed by signal {status & 127}", "cost": 0, "bytes": 0}
 
 
 def main(paths: list[str]) -> None:

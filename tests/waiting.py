@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
-    """Come back as soon as it has happened, or after ten seconds."""
-    end = time.monotonic() + 10
+    """Come back as soon as it has happened, or after a minute."""
+    end = time.monotonic() + 60
     while not happened() and time.monotonic() < end:
         time.sleep(0.01)
