@@ -2,8 +2,8 @@
 
 The worker does everything once on sound files, so that a child starts warm. For each file on the command line and
 each door it prints a line of JSON: ``file``, ``door``, ``answer`` (``value``, the class of our error, or what went
-wrong), ``cost``: CPU time in units of :func:`tests.yardstick.unit_of_work`, and ``bytes``: how far the child's peak of resident memory
-is above its start.
+wrong), ``cost``: CPU time in units of :func:`tests.yardstick.unit_of_work`, and ``bytes``: how far the child's peak of
+resident memory is above its start.
 """
 
 from __future__ import annotations
