@@ -157,6 +157,7 @@ from sidecar.reading.scanning import scan as scan
 from sidecar.reading.scanning import scan_batches as scan_batches
 from sidecar.results import ProbedRowGroup as ProbedRowGroup
 from sidecar.results import Result as Result
+from sidecar.source import AnyPath as AnyPath
 from sidecar.source import Source as Source
 from sidecar.spark.datasource import register_spark as register_spark
 from sidecar.spark.native import spark_read as spark_read

@@ -8,6 +8,7 @@ a Bloom filter's header                      a single filter, see :mod:`sidecar.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from sidecar.errors import (
     refuse_text,
 )
 from sidecar.results import ProbedRowGroup, Result
-from sidecar.source import Source, open_source
+from sidecar.source import AnyPath, Source, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -85,7 +86,7 @@ class Verification(Result):
 
 @enough_memory()
 def inspect_file(
-    path: str,
+    path: AnyPath,
     io: FileIO | None = None,
     *,
     encryption_keys: EncryptionKeys | None = None,
@@ -126,7 +127,7 @@ def inspect_file(
 
 @enough_memory()
 def probe_file(
-    path: str,
+    path: AnyPath,
     column: str,
     value: LiteralValue,
     io: FileIO | None = None,
@@ -144,7 +145,7 @@ def probe_file(
     than a Puffin file, and a Puffin file that is not a sidecar.
     """
     with _opened(path, io) as opened:
-        return probe_source(opened, path, column, value, encryption_keys, column_names)
+        return probe_source(opened, os.fspath(path), column, value, encryption_keys, column_names)
 
 
 @enough_memory()
@@ -167,7 +168,7 @@ def probe_source(
     return FileProbe(path, column, _PROBES[kind](source, column, value))
 
 
-def check_readable(path: str, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> None:
+def check_readable(path: AnyPath, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> None:
     """Raise the error of a file whose format, footer or tail cannot be read; values and indexes are not looked at."""
     with _opened(path, io) as opened:
         kind, source = _unlocked(opened, encryption_keys)
@@ -187,13 +188,13 @@ def check_readable(path: str, io: FileIO | None = None, encryption_keys: Encrypt
 
 @enough_memory()
 def verify_file(
-    path: str,
+    path: AnyPath,
     io: FileIO | None = None,
     *,
     data: bool = False,
     sample: float | None = None,
     encryption_keys: EncryptionKeys | None = None,
-    against: Sequence[str] | None = None,
+    against: Sequence[AnyPath] | None = None,
     column_names: Mapping[int, str] | None = None,
 ) -> Verification:
     """Check a file's structure and checksums. With ``data``, also check a data file's indexes against its values.
@@ -211,12 +212,12 @@ def verify_file(
         try:
             kind, source = _unlocked(opened, encryption_keys)
         except (DamagedFileError, UnsupportedFeatureError) as error:
-            return Verification(1, [problem_in(path, str(error))])
+            return Verification(1, [problem_in(os.fspath(path), str(error))])
         _check_options(source, kind, column_names=column_names, against=against is not None)
         names = _names(column_names)
         if against is not None:
             refuse_text(against=against)
-            return _verify_against(source, against, io, sample, encryption_keys, names)
+            return _verify_against(source, [os.fspath(file) for file in against], io, sample, encryption_keys, names)
         if data or sample is not None:
             return _verify_values(source, kind, 1.0 if sample is None else sample)
         problems = verify_puffin(source, encryption_keys, names) if kind == PUFFIN else _VERIFIERS[kind](source)
@@ -283,7 +284,7 @@ def _unlocked(source: Source, encryption_keys: EncryptionKeys | None) -> tuple[s
 
 
 @contextmanager
-def _opened(path: str, io: FileIO | None) -> Iterator[Source]:
+def _opened(path: AnyPath, io: FileIO | None) -> Iterator[Source]:
     source = open_source(path, io)
     try:
         yield source

@@ -40,6 +40,11 @@ def logged(
     return decorated
 
 
+def quantity(number: int, noun: str) -> str:
+    """``1 file``, ``2,000 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def counted(counts: Mapping[str, int]) -> str:
     """``3 this, 1 that``, or ``none``."""
     return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "none"

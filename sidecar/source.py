@@ -41,6 +41,9 @@ REQUESTS_AT_ONCE = 8
 
 _DIGEST_STEP = 8 << 20
 
+AnyPath = str | os.PathLike[str]
+"""A path or URL as callers give it; ``os.fspath`` makes text of it."""
+
 
 class Source(Protocol):
     """Anything with a name, a length and ranged reads."""
@@ -476,7 +479,7 @@ def requests_at_once(source: Source) -> int:
     return getattr(source, "requests_at_once", 1)
 
 
-def open_source(path: str, io: FileIO | None = None, size: int | None = None) -> Source:
+def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None) -> Source:
     """Open a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), any other location.
 
     Raises :class:`StorageError` if a local file cannot be opened, and :class:`UsageError` for an ``https:`` URL and for

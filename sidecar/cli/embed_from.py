@@ -13,6 +13,7 @@ from sidecar.cli.options import encryption_keys, is_path, opened_table
 from sidecar.cli.output import Output, announce_dry_run, escaped, facts, output, written_label
 from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +127,7 @@ def draw_all(to: Console, data: Any) -> None:
     to.print(
         facts(
             [
-                (written_label(data), f"{humanize.count(len(files))} files, {humanize.size(written)}"),
+                (written_label(data), f"{quantity(len(files), 'file')}, {humanize.size(written)}"),
                 ("indexes", ", ".join(f"{humanize.count(n)} {escaped(way)}" for way, n in ways.items())),
                 (
                     "read",

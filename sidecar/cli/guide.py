@@ -68,10 +68,14 @@ def read_guide(name: str) -> str:
     """The Markdown text of a guide.
 
     Raises:
-        UsageError: no guide has this name; the message lists the names.
+        UsageError: no guide has this name; the message has the nearest name, or all names.
     """
     if name not in guide_names():
-        raise UsageError(f"there is no guide '{name}'", hint=f"The guides are {', '.join(guide_names())}.")
+        import difflib
+
+        near = difflib.get_close_matches(name, guide_names(), n=1)
+        hint = f"Is it '{near[0]}'?" if near else f"The guides are {', '.join(guide_names())}."
+        raise UsageError(f"there is no guide '{name}'", hint=hint)
     return (_folder() / f"{name}.md").read_text(encoding="utf-8")
 
 

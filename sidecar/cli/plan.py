@@ -11,6 +11,7 @@ from sidecar.cli.output import escaped, facts, output, without_folder
 from sidecar.cli.shell import pictures
 from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.cli.shell.keys import KeyFile, read_keys
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,12 +149,12 @@ def _cost(data: Any) -> list[tuple[str, str]]:
     rows = []
     if used is not None:
         behind = used["snapshots_behind"]
-        age = f", {behind} snapshot{'s' * (behind > 1)} behind" if behind else ""
+        age = f", {quantity(behind, 'snapshot')} behind" if behind else ""
         rows = [
             ("sidecar", f"{escaped(used['path'])} (snapshot {used['snapshot_id']}{age})"),
             (
                 "covers",
-                f"{humanize.count(funnel['listed'])} files listed, {humanize.count(funnel['indexed'])} indexed "
+                f"{quantity(funnel['listed'], 'file')} listed, {humanize.count(funnel['indexed'])} indexed "
                 "for this predicate",
             ),
         ]
@@ -161,6 +162,5 @@ def _cost(data: Any) -> list[tuple[str, str]]:
     if manifests["listed"]:
         listed, total = humanize.count(manifests["listed"]), humanize.count(manifests["total"])
         rows.append(("manifests", f"{listed} of {total} not opened, as the sidecar lists them"))
-    reads = data["index_reads"]
-    index = f"{humanize.size(data['index_bytes_read'])} in {reads} read{'s' * (reads != 1)}"
+    index = f"{humanize.size(data['index_bytes_read'])} in {quantity(data['index_reads'], 'read')}"
     return [*rows, ("index", index), ("planned in", humanize.duration(data["seconds"]))]

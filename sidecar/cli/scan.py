@@ -28,6 +28,7 @@ from sidecar.cli.output import Output, console, escaped, facts, output
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.cli.shell.keys import KeyFile, read_keys
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,7 +201,7 @@ def draw_table_scan(to: Console, data: Any) -> None:
             ("bytes read", _bytes_read(done, done["file_bytes"], "the files")),
         ]
     if done["sidecar_reads"]:
-        reads = f"{humanize.size(done['sidecar_bytes_read']):>10} more in {done['sidecar_reads']} reads"
+        reads = f"{humanize.size(done['sidecar_bytes_read']):>10} more in {quantity(done['sidecar_reads'], 'read')}"
         lines.append(("sidecar", reads))
     lines += [
         ("read whole", f"{humanize.count(n):>10} files: {escaped(why)}") for why, n in done["whole_files"].items()

@@ -25,6 +25,7 @@ from sidecar.cli.options import (
 from sidecar.cli.output import escaped, output, table
 from sidecar.cli.shell.forms import ResultRows, rows_of
 from sidecar.errors import UsageError
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,9 +193,9 @@ def _success_line(found: Any) -> str:
     of_units = f"of {data['units']} of {data['units_total']} units"
     compared = f", {data['indexes']} indexes compared" if found["looked_up"]["indexes"] else ""
     left = found["looked_up"].get("files_not_indexed")
-    missed = f"; {humanize.count(left)} data files are not indexed" if left else ""
+    missed = f"; {quantity(left, 'data file')} without an index" if left else ""
     if other := found["looked_up"].get("files_not_given"):
-        missed += f"; {humanize.count(other)} listed files were not given"
+        missed += f"; {quantity(other, 'listed file')} not given"
     if found["looked_up"]["values"]:
         return f"[green]fine[/]: {checked}, {data['values']} values {of_units} looked up{compared}{missed}"
     if compared:

@@ -13,6 +13,7 @@ are not read for either purpose unless the caller asks for it.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -37,7 +38,7 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.results import Summarized
 from sidecar.run_log import logged
-from sidecar.source import Source, check_unchanged, open_source
+from sidecar.source import AnyPath, Source, check_unchanged, open_source
 from sidecar.target import create_target, without_writing
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ class ExtractReport(Summarized):
 @enough_memory()
 @announces_compiling
 def extract_files(
-    files: Sequence[str],
-    target: str,
+    files: Sequence[AnyPath],
+    target: AnyPath,
     *,
     bloom: bool = True,
     page_index: bool = True,
@@ -142,15 +143,16 @@ def extract_files(
     """
     start = time.monotonic()
     refuse_text(files=files, columns=columns)
-    if not files:
+    paths, target = [os.fspath(file) for file in files], os.fspath(target)
+    if not paths:
         raise UsageError("no file to extract from")
     io = without_writing(io) if dry_run else io
     protection = Protection(encryption_keys, allow_plaintext)
     with closing(Collection(protection)) as collection:
         extractor = Extractor(collection, bloom, page_index, columns, digest, witness)
-        for number, path in enumerate(files):
+        for number, path in enumerate(paths):
             if progress is not None:
-                progress("files", number, len(files))
+                progress("files", number, len(paths))
             with closing(open_source(path, io)) as source:
                 extractor.take(source)
         check_extracted(columns, extractor.seen, extractor.units)
@@ -160,7 +162,7 @@ def extract_files(
         numbers = collection.numbers()
         fields = {path: numbers[key] for path, key in extractor.paths.items() if key in numbers}
     return ExtractReport(
-        files=list(files),
+        files=paths,
         target=target,
         size=written.file_size,
         fields=fields,

@@ -19,6 +19,7 @@ conversions embed.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -38,7 +39,7 @@ from sidecar.kernels.announcing import announces_compiling
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results import Summarized
 from sidecar.run_log import logged
-from sidecar.source import Source, open_source
+from sidecar.source import AnyPath, Source, open_source
 from sidecar.target import is_dry_run, without_writing
 
 if TYPE_CHECKING:
@@ -98,10 +99,10 @@ class ConvertReport(Summarized):
 @enough_memory()
 @announces_compiling
 def convert_files(
-    sources: Sequence[str],
-    target: str,
+    sources: Sequence[AnyPath],
+    target: AnyPath,
     *,
-    data: str | None = None,
+    data: AnyPath | None = None,
     columns: Sequence[str] | None = None,
     fpp: float | None = None,
     widen: bool = False,
@@ -129,13 +130,15 @@ def convert_files(
     """
     start = time.monotonic()
     refuse_text(sources=sources, columns=columns)
-    if not sources:
+    paths, target = [os.fspath(source) for source in sources], os.fspath(target)
+    data = None if data is None else os.fspath(data)
+    if not paths:
         raise UsageError("nothing to convert")
     io = without_writing(io) if dry_run else io
     sizes = TargetSizes(fpp, widen, merge, merge_all, measure)
-    if len(sources) == 1 and is_filter_file(sources[0], io):
-        raise UsageError("a single filter is converted by convert_filter", file=sources[0])
-    formats, target_format = _formats_of(sources, io), _format_by_name(target)
+    if len(paths) == 1 and is_filter_file(paths[0], io):
+        raise UsageError("a single filter is converted by convert_filter", file=paths[0])
+    formats, target_format = _formats_of(paths, io), _format_by_name(target)
     conversion = f"{' and '.join(formats)} to {target_format}"
     if data is not None:
         with closing(open_source(data, io)) as opened:
@@ -149,19 +152,19 @@ def convert_files(
         if data is not None:
             raise UsageError("a data file is only needed to make a data file")
         to_puffin = sidecars_to_puffin if formats == [PUFFIN] else data_files_to_puffin
-        size, units = to_puffin(sources, target, PuffinOptions(columns, sizes, kind, io, progress))
-    elif len(sources) > 1:
-        raise UsageError("a data file is made of one source", found=len(sources))
+        size, units = to_puffin(paths, target, PuffinOptions(columns, sizes, kind, io, progress))
+    elif len(paths) > 1:
+        raise UsageError("a data file is made of one source", found=len(paths))
     elif formats == [PUFFIN]:
-        size, units = _embed(sources[0], data, target, columns, sizes, io)
+        size, units = _embed(paths[0], data, target, columns, sizes, io)
     elif formats == [target_format]:
         if data is not None:
             raise UsageError("a data file is only needed where source and target are of different formats")
         change = refold_file if target_format == PARQUET else _convert_legacy
-        size, units = change(sources[0], target, columns, sizes, io)
+        size, units = change(paths[0], target, columns, sizes, io)
     else:
-        size, units = _filters_like(sources[0], data, target, columns, sizes, io)
-    return ConvertReport(list(sources), target, conversion, size, units, time.monotonic() - start, dry_run)
+        size, units = _filters_like(paths[0], data, target, columns, sizes, io)
+    return ConvertReport(paths, target, conversion, size, units, time.monotonic() - start, dry_run)
 
 
 def is_filter_file(path: str, io: FileIO | None = None) -> bool:

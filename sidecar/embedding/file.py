@@ -37,7 +37,7 @@ from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import find_leaf
 from sidecar.run_log import logged
-from sidecar.source import Source, local_path, open_source
+from sidecar.source import AnyPath, Source, local_path, open_source
 from sidecar.target import Target, create_target, without_writing
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class EmbedOptions:
 @enough_memory()
 @announces_compiling
 def embed_file(
-    source: str,
-    target: str,
+    source: AnyPath,
+    target: AnyPath,
     *,
     bloom: Sequence[str] = (),
     page_index: bool = False,
@@ -104,6 +104,7 @@ def embed_file(
     for ORC files in which no reader would use a filter; :class:`DamagedFileError` and :class:`StorageError`.
     """
     refuse_text(bloom=bloom)
+    source, target = os.fspath(source), os.fspath(target)
     if harvest not in HARVEST_RULES or placement not in PLACEMENTS:
         raise UsageError(f"harvest is one of {HARVEST_RULES}, placement one of {PLACEMENTS}")
     io = without_writing(io) if dry_run else io
@@ -130,8 +131,8 @@ def embed_file(
 @logged(log, EmbedReport.log_line, EmbedReport.warnings)
 @enough_memory()
 def strip_file(
-    source: str,
-    target: str,
+    source: AnyPath,
+    target: AnyPath,
     *,
     encryption_keys: EncryptionKeys | None = None,
     io: FileIO | None = None,
@@ -147,6 +148,7 @@ def strip_file(
     the report says what would be written. Raises the errors of :func:`embed_file`.
     """
     start = time.monotonic()
+    source, target = os.fspath(source), os.fspath(target)
     io = without_writing(io) if dry_run else io
     with _opened(source, target, io) as opened:
         if is_orc(opened):

@@ -12,6 +12,7 @@ files of a sidecar and reads each group once.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +42,7 @@ from sidecar.parquet.embed import Placement, check_embeddable
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.run_log import logged
-from sidecar.source import Source, open_source
+from sidecar.source import AnyPath, Source, open_source
 from sidecar.target import create_target, is_dry_run, without_writing
 
 if TYPE_CHECKING:
@@ -86,9 +87,9 @@ class RestoreReport(EmbedReport):
 @enough_memory()
 @announces_compiling
 def embed_from(
-    sidecar: str | SidecarFile,
-    source: str,
-    target: str,
+    sidecar: AnyPath | SidecarFile,
+    source: AnyPath,
+    target: AnyPath,
     *,
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
@@ -137,7 +138,9 @@ def embed_from(
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         choice = RestoreChoice(bloom, page_index, _checked_way(way), placement, way != "exact", witness)
         finder = Finder(opened, _live_files(table))
-        file = _prepare(source, target, finder, choice, pool, _Storage(io, encryption_keys, opened))
+        file = _prepare(
+            os.fspath(source), os.fspath(target), finder, choice, pool, _Storage(io, encryption_keys, opened)
+        )
         load = partial(pool.load, file.parts)
         (report,) = _write_behind(opened, iter([file]), load, io, progress)
         report.sidecar_bytes = opened.index_bytes - before
@@ -158,9 +161,9 @@ def _warnings_of_all(reports: list[RestoreReport]) -> list[str]:
 @enough_memory()
 @announces_compiling
 def embed_all_from(
-    sidecar: str | SidecarFile,
-    folder: str,
-    sources: Sequence[str] | None = None,
+    sidecar: AnyPath | SidecarFile,
+    folder: AnyPath,
+    sources: Sequence[AnyPath] | None = None,
     *,
     bloom: Sequence[str] | None = None,
     page_index: Sequence[str] | None = None,
@@ -187,7 +190,12 @@ def embed_all_from(
         opened = _open_sidecar(stack, sidecar, io, encryption_keys)
         before = opened.index_bytes if isinstance(sidecar, SidecarFile) else 0
         finder = Finder(opened, _live_files(table))
-        paths = list(sources) if sources is not None else [file.path for file in finder.listed_files()]
+        folder = os.fspath(folder)
+        paths = (
+            [os.fspath(source) for source in sources]
+            if sources is not None
+            else [file.path for file in finder.listed_files()]
+        )
         targets = targets_in(folder, paths)
         check_inside(folder, targets)
         choice = RestoreChoice(bloom, page_index, "exact", placement, witness=witness)
@@ -383,7 +391,7 @@ def _live_files(table: Table | None) -> dict[str, DataFileIdentity]:
 
 
 def _open_sidecar(
-    stack: ExitStack, sidecar: str | SidecarFile, io: FileIO | None, keys: EncryptionKeys | None
+    stack: ExitStack, sidecar: AnyPath | SidecarFile, io: FileIO | None, keys: EncryptionKeys | None
 ) -> SidecarFile:
     if isinstance(sidecar, SidecarFile):
         if keys is not None:
@@ -391,7 +399,9 @@ def _open_sidecar(
         return sidecar
     opened = SidecarFile.open(stack.enter_context(closing(open_source(sidecar, io))), encryption_keys=keys)
     if not opened.segments:
-        raise UsageError("the Puffin file is not a sidecar", file=sidecar, found="; ".join(opened.warnings[:1]))
+        raise UsageError(
+            "the Puffin file is not a sidecar", file=os.fspath(sidecar), found="; ".join(opened.warnings[:1])
+        )
     return opened
 
 

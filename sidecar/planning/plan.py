@@ -19,6 +19,7 @@ from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
 from sidecar.planning.key_sets import KeySet
 from sidecar.planning.row_groups import KeptRowGroups, StoredPages
 from sidecar.results import Summarized
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     import duckdb
@@ -204,13 +205,14 @@ class Plan(Summarized):
             lines += self._files_in_part()
         if used is not None:
             behind = used.snapshots_behind
-            age = f", {behind} {'snapshot' if behind == 1 else 'snapshots'} ago" if behind else ""
+            age = f", {quantity(behind, 'snapshot')} ago" if behind else ""
             lines.append(f"sidecar of snapshot {used.snapshot_id}{age}: {used.path}")
-            lines.append(f"{funnel.listed} files listed, {funnel.indexed} indexed for this predicate")
+            lines.append(f"{quantity(funnel.listed, 'file')} listed, {funnel.indexed} indexed for this predicate")
         if self.manifests.total:
             lines.append(self.manifests.explain())
         lines.append(
-            f"index: {self.index_bytes_read} bytes in {self.index_reads} reads; planned in {self.seconds * 1000:.1f} ms"
+            f"index: {self.index_bytes_read} bytes in {quantity(self.index_reads, 'read')}; "
+            f"planned in {self.seconds * 1000:.1f} ms"
         )
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"warning: {warning}" for warning in self.warnings]

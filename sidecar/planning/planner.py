@@ -39,7 +39,7 @@ from sidecar.planning.key_sets import Keys, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.task_planner import plan_tasks
-from sidecar.run_log import counted, log_run
+from sidecar.run_log import counted, log_run, quantity
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ def log_line(planned: Plan) -> str:
     return (
         f"plan of {'.'.join(planned.table.name())}: {funnel.kept:,} of {funnel.total:,} files kept "
         f"({counted(funnel.kept_because)}), dropped {counted(dropped)}; "
-        f"{planned.index_bytes_read:,} index bytes in {planned.index_reads} reads; {planned.seconds:.3f} s"
+        f"{planned.index_bytes_read:,} index bytes in {quantity(planned.index_reads, 'read')}; {planned.seconds:.3f} s"
     )
 
 

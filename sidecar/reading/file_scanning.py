@@ -8,6 +8,7 @@ of pyarrow reading the whole file and filtering it. :mod:`sidecar.parquet.scan.p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from sidecar.reading.file_keys import key_residual, with_keys
 from sidecar.reading.orc_scanning import plan_orc_scan
 from sidecar.reading.residual import residual_of
 from sidecar.results import Summarized
-from sidecar.source import CountingSource, Source, open_source
+from sidecar.source import AnyPath, CountingSource, Source, open_source
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -66,7 +67,7 @@ class FileScan(Summarized):
 
 @enough_memory()
 def scan_file(
-    file: str | Source,
+    file: AnyPath | Source,
     predicate: str | BooleanExpression,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
@@ -95,7 +96,7 @@ def scan_file(
 
 @contextmanager
 def open_scan(
-    file: str | Source,
+    file: AnyPath | Source,
     predicate: str | BooleanExpression,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
@@ -113,7 +114,7 @@ def open_scan(
     refuse_text(columns=columns)
     if limit is not None and limit < 0:
         raise UsageError("a limit cannot be negative", found=limit)
-    source = open_source(file, io) if isinstance(file, str) else file
+    source = open_source(file, io) if isinstance(file, str | os.PathLike) else file
     try:
         with enough_memory():
             counted = CountingSource(source)
@@ -131,16 +132,16 @@ def open_scan(
                 start = partial(scan_pages, data, footer, request, limit, report)
                 yield FileScan(request.shape.schema, report, start)
     finally:
-        if isinstance(file, str):
+        if source is not file:
             source.close()
 
 
-def file_schema(file: str, *, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> Schema:
+def file_schema(file: AnyPath, *, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> Schema:
     """Return the columns of a Parquet file as an Iceberg schema. Raises the errors of :func:`scan_file`."""
     with closing(open_source(file, io)) as source:
         opened = _open_parquet(source, encryption_keys)
         if opened is None:
-            raise UnsupportedFeatureError("the file is not a Parquet file", file=file)
+            raise UnsupportedFeatureError("the file is not a Parquet file", file=source.name)
         return file_columns(read_shape(opened[1]), opened[1].name).schema
 
 

@@ -67,12 +67,19 @@ def test_a_terminal_gets_the_guide_drawn_and_not_too_wide() -> None:
 
 
 def test_a_guide_that_is_not_there_is_wrong_usage_and_the_names_are_listed() -> None:
-    for name in ("nosuch", "../py", "commands.md"):
+    for name in ("nosuch", "../py"):
         result = run("guide", name)
         assert result.exit_code == 2
         assert result.stderr.startswith(f"error: there is no guide '{name}'. The guides are ")
         assert "commands" in result.stderr
         assert result.stdout == ""
+
+
+def test_a_misspelt_guide_is_wrong_usage_and_the_nearest_is_named() -> None:
+    for name in ("command", "commands.md"):
+        result = run("guide", name)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"error: there is no guide '{name}'. Is it 'commands'?")
 
 
 def test_guides_as_json() -> None:

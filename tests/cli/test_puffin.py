@@ -57,7 +57,7 @@ def test_verify_against_files(folder: Path) -> None:
     assert result.exit_code == 0
     assert re.fullmatch(
         r"fine: 2 checked, [\d,]+ values of 1 of 1 units looked up, 12 indexes compared; "
-        r"5 listed files were not given",
+        r"5 listed files not given",
         result.stdout.strip(),
     )
     other = run("verify", folder / "x.puffin", "--against", folder / "plain-0.parquet", "--json")

@@ -10,6 +10,7 @@ from sidecar.cli.draw import orc, puffin
 from sidecar.cli.output import escaped, facts, table
 from sidecar.cli.shell import pictures
 from sidecar.cli.shell.forms import ResultRows, rows_of
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,11 +153,11 @@ def table_coverage(to: Console, data: Any) -> None:
     """Draw the sidecar of a table, and its coverage by column and kind."""
     used, files = data["sidecar"], data["files"]
     if used is None:
-        state = f"{humanize.count(files['live'])} files and no sidecar"
+        state = f"{quantity(files['live'], 'file')} and no sidecar"
         to.print(f"{escaped(data['table'])}: {'no snapshot yet' if data['snapshot_id'] is None else state}")
         return
     behind = used["snapshots_behind"]
-    age = f", {behind} snapshot{'s' * (behind > 1)} behind" if behind else ""
+    age = f", {quantity(behind, 'snapshot')} behind" if behind else ""
     to.print(
         facts(
             [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli import humanize
 from sidecar.cli.output import escaped, facts, table, without_folder
 from sidecar.cli.shell.forms import ResultRows, rows_of
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,8 +54,8 @@ def draw(to: Console, data: Any) -> None:
 
 def _segment(to: Console, segment: Any) -> None:
     to.print(
-        f"[bold]segment {escaped(segment['id'])}[/]: {humanize.count(segment['files'])} files, "
-        f"{humanize.count(segment['units'])} units, snapshot {segment['snapshot_id']}, "
+        f"[bold]segment {escaped(segment['id'])}[/]: {quantity(segment['files'], 'file')}, "
+        f"{quantity(segment['units'], 'unit')}, snapshot {segment['snapshot_id']}, "
         f"{escaped(segment['created_at'])}"
     )
     headings = (
@@ -116,7 +117,7 @@ def _files(to: Console, data: Any) -> None:
     folder, names = without_folder([file["path"] for file in listed])
     of_table = ", ".join(uuid for uuid in data["tables"] if uuid.strip("0-"))
     to.print(
-        f"{humanize.count(len(listed))} data files" + (f" of table {of_table}" if of_table else ""),
+        quantity(len(listed), "data file") + (f" of table {of_table}" if of_table else ""),
         f"in {folder}" if folder else "",
         markup=False,
         soft_wrap=True,

@@ -9,6 +9,7 @@ from sidecar.cli import humanize
 from sidecar.cli.output import Output, announce_dry_run, escaped, facts, table, without_folder, written_label
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.cli.shell.forms import ResultRows, rows_of
+from sidecar.run_log import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,7 +104,7 @@ def draw_verified(to: Console, data: Any) -> None:
     bad = sum(bool(file["problems"]) for file in data["files"])
     found = f", {humanize.count(bad)} with problems" if bad else ""
     scope = "" if "looked_up" in data else " (structure and page indexes; --data looks every value up)"
-    to.print(f"{humanize.count(data['checked'])} files checked{found}{scope}")
+    to.print(f"{quantity(data['checked'], 'file')} checked{found}{scope}")
     draw_skipped(to, data)
 
 
@@ -116,7 +117,7 @@ def draw_probed(to: Console, data: Any) -> None:
         ("may hold it", f"[bold]{humanize.count(total['may_hold']):>8}[/]"),
         ("unknown: kept", f"{humanize.count(total['unknown']):>8}"),
         ("to read", f"{humanize.size(total['kept_size'])} of {humanize.size(total['size'])}"),
-        ("index", f"{humanize.size(total['bytes_read'])} in {humanize.count(total['reads'])} reads"),
+        ("index", f"{humanize.size(total['bytes_read'])} in {quantity(total['reads'], 'read')}"),
     ]
     to.print(facts(lines))
     kept = [file for file in data["files"] if file["might_contain"] is not False]
@@ -164,7 +165,7 @@ def draw_written(to: Console, data: Any) -> None:
         )
     to.print(drawn)
     sizes = f"{humanize.size(total['size_before'])} before, {humanize.size(total['size'])} now"
-    written = f"{humanize.count(total['files'])} files in {escaped(data['folder'])}"
+    written = f"{quantity(total['files'], 'file')} in {escaped(data['folder'])}"
     to.print(facts([(written_label(data), written), ("size", sizes), ("time", humanize.duration(data["seconds"]))]))
     draw_skipped(to, data)
 

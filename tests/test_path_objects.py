@@ -1,0 +1,45 @@
+"""Functions of files take paths as objects of pathlib, wherever they take them as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sidecar
+
+CALLS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "inspect_file": lambda plain, indexed, puffin, new: sidecar.inspect_file(indexed).size,
+    "verify_file": lambda plain, indexed, puffin, new: sidecar.verify_file(indexed).problems,
+    "verify_file against": lambda plain, indexed, puffin, new: sidecar.verify_file(puffin, against=[indexed]).problems,
+    "probe_file": lambda plain, indexed, puffin, new: sidecar.probe_file(indexed, "k", 7).to_dict(),
+    "scan_file": lambda plain, indexed, puffin, new: sidecar.scan_file(indexed, "k = 7"),
+    "embed_file": lambda plain, indexed, puffin, new: sidecar.embed_file(plain, new, bloom=["k"]).written,
+    "embed_from": lambda plain, indexed, puffin, new: sidecar.embed_from(puffin, indexed, new).written,
+    "embed_all_from": lambda plain, indexed, puffin, new: len(sidecar.embed_all_from(puffin, new, [indexed])),
+    "strip_file": lambda plain, indexed, puffin, new: sidecar.strip_file(indexed, new).written,
+    "extract_files": lambda plain, indexed, puffin, new: sidecar.extract_files([indexed], new).files,
+    "convert_files": lambda plain, indexed, puffin, new: sidecar.convert_files([indexed], new).sources,
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A file without indexes, one with a filter, and the filter in a Puffin file."""
+    folder = tmp_path_factory.mktemp("paths")
+    plain, indexed, puffin = (folder / name for name in ("plain.parquet", "indexed.parquet", "indexes.puffin"))
+    pq.write_table(pa.table({"k": list(range(100))}), plain)
+    sidecar.embed_file(str(plain), str(indexed), bloom=["k"])
+    sidecar.extract_files([str(indexed)], str(puffin))
+    return plain, indexed, puffin
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_path_objects_are_paths(files: tuple[Path, Path, Path], name: str, tmp_path: Path) -> None:
+    ending = "" if name == "embed_all_from" else ".puffin" if name in ("extract_files", "convert_files") else ".parquet"
+    as_text = CALLS[name](*map(str, (*files, tmp_path / f"a{ending}")))
+    assert CALLS[name](*files, tmp_path / f"b{ending}") == as_text
