@@ -48,7 +48,7 @@ def draw_inspected(to: Console, data: Any) -> None:
     if total["columns"]:
         to.print(_columns(total["columns"]))
     amounts = f"{humanize.size(total['size'])}, {humanize.count(total['rows'])} rows"
-    filters = f"{humanize.count(total['filters'])} filters, {humanize.size(total['filter_bytes'])}"
+    filters = f"{quantity(total['filters'], 'filter')}, {humanize.size(total['filter_bytes'])}"
     to.print(facts([("files", f"{humanize.count(total['files'])}, {amounts}"), ("indexes", filters)]))
     draw_skipped(to, data)
 
