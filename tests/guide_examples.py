@@ -17,7 +17,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tokenize
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -28,6 +27,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sidecar.cli.app import app
+from tests.warm_programs import programs
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDE = ROOT / "sidecar" / "guide"
@@ -134,10 +134,10 @@ class Session:
 
     def shell(self, line: str) -> str:
         """Run a line in bash and return what it prints. ``sidecar`` and ``python`` are those of the tests."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = f"{programs()}{os.pathsep}{os.environ['PATH']}"
         found = subprocess.run(
             ["bash", "-c", line],
-            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
