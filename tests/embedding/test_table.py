@@ -39,6 +39,7 @@ from tests.embedding.table_cases import (
     rows,
     sequence_numbers,
 )
+from tests.tables import create_with_rows
 
 
 @pytest.fixture(autouse=True)
@@ -267,10 +268,7 @@ def stored(tmp_path: Path) -> Table:
         },
     )
     catalog.create_namespace("db")
-    table = catalog.create_table("db.t", ARROW)
-    for part in range(2):
-        table.append(rows(part))
-    return table
+    return create_with_rows(catalog, "db.t", map(rows, range(2)), ARROW)
 
 
 def test_a_table_in_an_object_store(stored: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

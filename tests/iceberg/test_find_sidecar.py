@@ -17,6 +17,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import TOC
 from tests.iceberg.registering_cases import (
     ROWS,
+    create,
     damage,
     entry,
     head,
@@ -33,9 +34,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table(catalog: Any) -> Table:
-    table: Table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
-    table.append(ROWS)
-    return table
+    return create(catalog)
 
 
 class FakeSidecarFile:

@@ -27,11 +27,11 @@ from tests.iceberg.registering_cases import (
     SKETCH,
     THETAS,
     blobs_of,
+    create,
     damage,
     entry,
     head,
     registered,
-    serial,
     set_foreign,
     stats_files,
     write_ours,
@@ -45,9 +45,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table(catalog: Any) -> Table:
-    table: Table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
-    table.append(ROWS)
-    return table
+    return create(catalog)
 
 
 def test_a_sidecar_is_registered_with_its_thetas_alone(table: Table) -> None:
@@ -62,8 +60,7 @@ def test_a_sidecar_is_registered_with_its_thetas_alone(table: Table) -> None:
 
 
 def test_the_file_lies_by_the_metadata_as_the_table_spells_it(catalog: Any, tmp_path: Path) -> None:
-    table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
-    table.append(ROWS)
+    table = create(catalog)
     sid = head(table)
     path = register(table, sid, [], write_ours).statistics_path
     assert path.startswith(f"{table.location()}/metadata/{sid}-")
@@ -90,8 +87,7 @@ def test_thetas_are_one_zstd_frame_and_ndv_is_digits(table: Table) -> None:
 
 
 def test_version_1_tables_are_registered_at_sequence_number_0(catalog: Any) -> None:
-    table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema, properties={"format-version": "1"})
-    table.append(ROWS)
+    table = create(catalog, **{"format-version": "1"})
     done = register(table, head(table), THETAS, write_ours)
     assert {blob.sequence_number for blob in done.blobs if blob.type == THETA} == {0}
     assert registered(table) == {1: "3", 2: "30"}

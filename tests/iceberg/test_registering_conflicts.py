@@ -32,11 +32,11 @@ from tests.iceberg.registering_cases import (
     THETAS,
     Interloper,
     blobs_of,
+    create,
     damage,
     entry,
     head,
     registered,
-    serial,
     set_foreign,
     stats_files,
     write_ours,
@@ -50,9 +50,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table(catalog: Any) -> Table:
-    table: Table = catalog.create_table(f"db.statistics_{next(serial)}", ROWS.schema)
-    table.append(ROWS)
-    return table
+    return create(catalog)
 
 
 def other(table: Table) -> Table:

@@ -1,4 +1,4 @@
-"""A table of two indexed columns, and what must hold of every build of it."""
+"""A table to build indexes of, and what must hold of every build of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.source import local_path
 from tests.indexing.cases import file_values, filters_of, misses
+from tests.tables import create_with_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("c", pa.int64()), ("s", pa.string()), ("f", pa.float64())])
 ABSENT = 2**59 + 1
@@ -31,10 +32,7 @@ def some_rows(number: int, count: int = 3000) -> pa.Table:
 
 
 def some_table(catalog: Any, name: str, files: int = 4, **properties: str) -> Any:
-    table = catalog.create_table(f"db.{name}", SCHEMA, properties=properties)
-    for number in range(files):
-        table.append(some_rows(number))
-    return table
+    return create_with_rows(catalog, f"db.{name}", map(some_rows, range(files)), SCHEMA, **properties)
 
 
 def assert_nothing_is_denied(table: Any, harvested: bool = False) -> int:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
@@ -17,17 +15,6 @@ from sidecar.planning import file_pruner, listed_files
 from sidecar.planning.file_pruner import FilePruner
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
-
-LONGS = pa.schema([("k", pa.int64()), ("v", pa.string())])
-
-
-def longs(seed: int, count: int = 60) -> pa.Table:
-    keys = np.random.default_rng(seed).integers(-(2**60), 2**60, count) * 2
-    return pa.table({"k": keys, "v": [f"{seed}-{n}" for n in range(count)]}, schema=LONGS)
-
-
-def key(seed: int) -> int:
-    return int(longs(seed)["k"][17].as_py())
 
 
 def build(table: Table, columns: list[str]) -> Table:

@@ -19,8 +19,8 @@ from sidecar.planning.funnel import KeptBecause
 from sidecar.planning.key_pruning import KeyAnswer
 from tests.iceberg.cases import comparable, local, replaced
 from tests.planning.key_set_cases import semi_join
-
-LONGS = pa.schema([("k", pa.int64()), ("v", pa.string())])
+from tests.planning.plan_cases import LONGS
+from tests.tables import create_with_rows
 
 
 def longs(keys: Any, name: str = "") -> pa.Table:
@@ -28,11 +28,8 @@ def longs(keys: Any, name: str = "") -> pa.Table:
 
 
 def create_longs(catalog: Any, name: str, files: list[Any]) -> Table:
-    made: Table = catalog.create_table(name, LONGS)
-    for number, keys in enumerate(files):
-        made.append(longs(keys, f"{number}-"))
-    sidecar.build(made, ["k"], kinds=["bloom"], engine="local")
-    return catalog.load_table(name)
+    parts = [longs(keys, f"{number}-") for number, keys in enumerate(files)]
+    return create_with_rows(catalog, name, parts, LONGS, ["k"])
 
 
 def test_clustered_keys_are_cut_to_bounds(catalog: Any) -> None:

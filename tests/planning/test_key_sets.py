@@ -21,6 +21,7 @@ from sidecar.planning.key_sets import key_set
 from tests.iceberg.cases import INDEXED, append, comparable, create, predicate
 from tests.iceberg.table_cases import delete_by_position, with_a_past
 from tests.planning.key_set_cases import semi_join, value_of
+from tests.tables import create_with_rows
 
 TYPES = {"u": pa.binary(16)}
 
@@ -98,11 +99,9 @@ def test_zeros_are_equal_nan_is_nan_and_null_is_nothing(types: Table) -> None:
 def test_nan_is_found_beside_a_key_that_the_filters_deny(catalog: Any, kind: pa.DataType) -> None:
     """The other key is within the bounds of every file and in none; the predicate has the sidecar opened."""
     name = f"db.keys_nan_{kind}"
-    table = catalog.create_table(name, pa.schema([("k", kind), ("v", pa.string())]))
-    for values in ([1.0, 2.0, math.nan], [1.0, 2.0, 3.0], [math.nan, 1.0, 4.0]):
-        table.append(pa.table({"k": pa.array(values, kind), "v": ["x"] * 3}))
-    sidecar.build(table, ["k", "v"], kinds=["bloom"], engine="local")
-    table = catalog.load_table(name)
+    files = ([1.0, 2.0, math.nan], [1.0, 2.0, 3.0], [math.nan, 1.0, 4.0])
+    parts = [pa.table({"k": pa.array(values, kind), "v": ["x"] * 3}) for values in files]
+    table = create_with_rows(catalog, name, parts, columns=["k", "v"])
     denied = pa.array([1.5], kind)
     assert sidecar.plan(table, "v = 'x'", keys={"k": denied}).funnel.dropped_by_filter == 3
     keys = pa.array([math.nan, 1.5], kind)

@@ -24,7 +24,8 @@ from sidecar.reading.scanning import read
 from sidecar.source import BytesSource
 from tests.iceberg.cases import create, local, replaced
 from tests.iceberg.forging import Forgery, put_sections, sections_of
-from tests.planning.listed_cases import LONGS, WAYS, assert_same_tasks, build, key, longs, task_values, way
+from tests.planning.listed_cases import WAYS, assert_same_tasks, build, task_values, way
+from tests.planning.plan_cases import LONGS, create_longs, key, longs
 
 
 def units_place(data: bytes) -> tuple[int, int]:
@@ -57,10 +58,7 @@ def test_damage_anywhere_in_the_units_opens_manifests_instead(catalog: Any) -> N
 
 @pytest.fixture(scope="module")
 def pair(catalog: Any) -> Table:
-    table = catalog.create_table("db.listed_pair", LONGS)
-    for seed in range(2):
-        table.append(longs(seed))
-    return build(table, ["k"])
+    return create_longs(catalog, "db.listed_pair", 2)
 
 
 FORMAT = b"\x0ePARQUET"

@@ -22,7 +22,9 @@ from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, local, oracle, predicate
 from tests.iceberg.table_cases import ASKED, delete_by_position, with_a_past
-from tests.planning.listed_cases import LONGS, assert_same_tasks, build, key, longs, task_values, way
+from tests.planning.listed_cases import assert_same_tasks, build, task_values, way
+from tests.planning.plan_cases import LONGS, create_longs, key, longs
+from tests.tables import create_with_rows
 
 COLUMNS = [name for name in ASKED if name not in ("renamed", "s")]
 
@@ -70,9 +72,7 @@ def test_tasks_are_pyicebergs_for_tables_with_a_past(history: Table) -> None:
 
 def test_deletes_that_are_younger_than_listed_and_older_than_unknown_data(catalog: Any) -> None:
     """pyiceberg, given some manifests only, would take the smallest sequence number of those and drop these deletes."""
-    table = catalog.create_table("db.listed_deletes", LONGS)
-    table.append(longs(0))
-    build(table, ["k"])
+    table = create_longs(catalog, "db.listed_deletes", 1)
     (old,) = [task.file.file_path for task in table.scan().plan_files()]
     delete_by_position(table, {old: [17]})
     table.append(longs(1))
@@ -120,10 +120,8 @@ def test_a_listed_manifest_is_not_opened_and_need_not_be_there(catalog: Any, tmp
 
 
 def test_bounds_answer_predicates_that_filters_cannot_where_files_are_many(catalog: Any) -> None:
-    table = catalog.create_table("db.listed_broad", LONGS)
-    for first in range(0, 400, 100):
-        table.append(pa.table({"k": range(first, first + 100), "v": ["x"] * 100}, schema=LONGS))
-    build(table, ["k"])
+    parts = [pa.table({"k": range(n, n + 100), "v": ["x"] * 100}, schema=LONGS) for n in range(0, 400, 100)]
+    table = create_with_rows(catalog, "db.listed_broad", parts, columns=["k"])
     assert plan(table, "k < 150").index_reads == 0
     with way(BROAD=4, FEW=0):
         planned = plan(table, "k < 150")
@@ -168,10 +166,7 @@ def test_partitions_rule_files_out_that_have_no_bounds(catalog: Any, monkeypatch
 def test_merged_manifests_are_read_and_their_files_known_by_what_they_are(catalog: Any) -> None:
     """Files move to another manifest: they are found by their fingerprints, in each of two segments."""
     properties = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
-    table = catalog.create_table("db.listed_merged", LONGS, properties=properties)
-    for seed in range(3):
-        table.append(longs(seed))
-    build(table, ["k"])
+    table = create_with_rows(catalog, "db.listed_merged", map(longs, range(3)), columns=["k"], **properties)
     table.append(longs(3))
     planned = assert_same_tasks(table, f"k = {key(1)}")[0]
     assert (planned.manifests.total, planned.manifests.opened, planned.manifests.listed) == (1, 1, 0)
@@ -212,10 +207,7 @@ def test_files_of_several_manifests_are_those_of_another_segment_at_the_same_pla
 def test_fingerprints_are_not_read_for_files_that_are_younger_than_the_index(
     catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = catalog.create_table("db.listed_younger", LONGS)
-    for seed in range(3):
-        table.append(longs(seed))
-    build(table, ["k"])
+    table = create_longs(catalog, "db.listed_younger", 3)
     table.append(longs(3))
 
     def fail(*_: Any) -> Any:
