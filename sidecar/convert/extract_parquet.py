@@ -12,7 +12,7 @@ from itertools import chain
 
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.page_indexes import page_index_kind
-from sidecar.convert.collection import Collection, Key, key_of
+from sidecar.convert.collection import Collection, Key, keys_of
 from sidecar.convert.identity import file_entry, identity_of_parquet
 from sidecar.convert.outcome import BLOOM, EXACT, PAGE_INDEX, IndexPlace, Outcome
 from sidecar.convert.protection import refusal
@@ -74,14 +74,8 @@ def take_parquet(
 
 
 def parquet_keys(footer: Footer) -> dict[int, Key]:
-    """Return the key of each leaf by leaf index: its field id if that is positive and unique, else its path."""
-    ids = [leaf.field_id for leaf in footer.columns if leaf.field_id is not None]
-    keys = {}
-    for leaf in footer.columns:
-        own = leaf.field_id
-        certain = own is not None and own > 0 and ids.count(own) == 1
-        keys[leaf.index] = key_of(own if certain else None, leaf.path)
-    return keys
+    """Return the keys of the leaves by leaf index."""
+    return keys_of((leaf.index, leaf.field_id, leaf.path) for leaf in footer.columns)
 
 
 def _protected(footer: Footer, collection: Collection, what: ParquetWanted, keys: Mapping[int, Key]) -> dict[int, str]:

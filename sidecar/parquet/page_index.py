@@ -223,27 +223,6 @@ def encode_column_index(
     return decode_column_index(encode_struct(tree))
 
 
-def read_column_index(source: Source, footer: Footer, chunk: ColumnChunk) -> ColumnIndex | None:
-    """Read the chunk's ColumnIndex, in one read; ``None`` if it has none.
-
-    Raises :class:`DamagedFileError` for a range outside the file and for broken bytes, and
-    :class:`UnsupportedFeatureError` for an encrypted chunk, a chunk in another file and an index larger than
-    :data:`MAX_INDEX`.
-    """
-    (found,), _ = read_page_indexes(source, footer, [chunk], [])
-    if isinstance(found, SidecarError):
-        raise found
-    return found
-
-
-def read_offset_index(source: Source, footer: Footer, chunk: ColumnChunk) -> OffsetIndex | None:
-    """Read the chunk's OffsetIndex, in one read; ``None`` if it has none. Raises as :func:`read_column_index`."""
-    _, (found,) = read_page_indexes(source, footer, [], [chunk])
-    if isinstance(found, SidecarError):
-        raise found
-    return found
-
-
 def read_page_indexes(
     source: Source,
     footer: Footer,

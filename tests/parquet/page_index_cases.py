@@ -6,11 +6,10 @@ from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_index import (
     ColumnIndex,
     OffsetIndex,
-    read_column_index,
-    read_offset_index,
 )
 from sidecar.source import LocalSource
 from tests.parquet.foreign import DATA
+from tests.parquet.single_indexes import read_column_index, read_offset_index
 
 
 def open_file(name: str) -> tuple[LocalSource, Footer]:

@@ -21,8 +21,6 @@ from sidecar.parquet.page_index import (
     decode_offset_index,
     encode_column_index,
     encode_offset_index,
-    read_column_index,
-    read_offset_index,
     read_page_indexes,
 )
 from sidecar.parquet.thrift import BOOL_FALSE, LIST, Items, encode_struct
@@ -30,6 +28,7 @@ from sidecar.questions.bounds import Bounds
 from sidecar.source import CountingSource, LocalSource
 from tests.parquet.foreign import DATA, WRITERS, expected, same_column_index
 from tests.parquet.page_index_cases import chunk_of, indexes, open_file
+from tests.parquet.single_indexes import read_column_index, read_offset_index
 
 READABLE = [p for p in sorted(DATA.rglob("*.parquet")) if p.read_bytes()[-4:] == b"PAR1"]
 
