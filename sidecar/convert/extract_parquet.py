@@ -24,7 +24,7 @@ from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
 from sidecar.parquet.inspect import reason_of
-from sidecar.parquet.page_index import read_page_indexes
+from sidecar.parquet.page_index import read_indexes_by_leaf
 from sidecar.source import Source
 
 Taken = Iterator[tuple[int, Key, Outcome]]
@@ -149,11 +149,7 @@ def _page_indexes(
     unit: int,
     witness: FileWitness,
 ) -> ChunkOutcomes:
-    with_columns = [chunk for chunk in chunks if chunk.column_index_offset]
-    with_offsets = [chunk for chunk in chunks if chunk.offset_index_offset]
-    answers = read_page_indexes(source, footer, with_columns, with_offsets)
-    columns = dict(zip((chunk.leaf.index for chunk in with_columns), answers[0], strict=True))
-    offsets = dict(zip((chunk.leaf.index for chunk in with_offsets), answers[1], strict=True))
+    columns, offsets = read_indexes_by_leaf(source, footer, chunks)
     for leaf in sorted(columns.keys() | offsets.keys()):
         chunk = group.columns[leaf]
         sound = sound_page_index(footer, chunk, columns.get(leaf), offsets.get(leaf))
