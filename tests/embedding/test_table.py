@@ -41,15 +41,7 @@ from tests.embedding.table_cases import (
 )
 from tests.tables import create_with_rows
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replace, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    return create(catalog)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def test_every_file_is_replaced_by_one_with_the_same_rows_in_one_commit(table: Table) -> None:

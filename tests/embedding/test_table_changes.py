@@ -15,7 +15,6 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, FloatType, LongType, NestedField, StringType, UUIDType
 
-from sidecar.iceberg import replace
 from tests.embedding.table_cases import (
     FILES,
     contents,
@@ -29,15 +28,7 @@ from tests.embedding.table_cases import (
     table_numbers,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replace, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    return create(catalog)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 PARTITIONED = Schema(

@@ -15,7 +15,7 @@ from sidecar.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from sidecar.iceberg import registering, write_statistics
+from sidecar.iceberg import write_statistics
 from sidecar.iceberg.merge import MARK, KeptSketch
 from sidecar.iceberg.registering import register
 from sidecar.puffin.reader import PuffinReader
@@ -37,15 +37,7 @@ from tests.iceberg.registering_cases import (
     write_ours,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    return create(catalog)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def test_a_sidecar_is_registered_with_its_thetas_alone(table: Table) -> None:

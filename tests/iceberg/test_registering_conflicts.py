@@ -32,7 +32,6 @@ from tests.iceberg.registering_cases import (
     THETAS,
     Interloper,
     blobs_of,
-    create,
     damage,
     entry,
     head,
@@ -42,15 +41,7 @@ from tests.iceberg.registering_cases import (
     write_ours,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "FIRST_PAUSE", 0.0)
-
-
-@pytest.fixture
-def table(catalog: Any) -> Table:
-    return create(catalog)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def other(table: Table) -> Table:

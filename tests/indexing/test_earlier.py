@@ -50,10 +50,6 @@ def _segments(table: Any) -> list[tuple[str, int, set[int]]]:
     return found
 
 
-def _distinct(table: Any, column: str = "k") -> int:
-    return len(np.unique(table.scan().to_arrow()[column]))
-
-
 def _assert_ndv(report: Any, table: Any) -> None:
     """The registered sketch is of exactly the live rows: as one that is built from nothing."""
     keys = pa.array(table.scan().to_arrow()["k"].combine_chunks())
